@@ -1,0 +1,1 @@
+"""What learns: agents, replay, environments and evaluation, and no socket or process."""

@@ -1,0 +1,32 @@
+"""The contracts: what an agent, a policy, a step processor, a replay buffer and a recorder are.
+
+Nothing here imports torch: the gateway and slim actors use these names too.
+"""
+
+from vedette_rl.core.acting import Policy, Step, StepProcessor
+from vedette_rl.core.columns import Columns, columns_of, part, row_dtype
+from vedette_rl.core.evaluation import Evaluation, Evaluator
+from vedette_rl.core.learning import Agent, ModelInfo, OptResult, State, SyncModel
+from vedette_rl.core.recording import Record, Recorder
+from vedette_rl.core.replay_buffer import ReplayBuffer, Sample
+
+__all__ = [
+    "Agent",
+    "Columns",
+    "Evaluation",
+    "Evaluator",
+    "ModelInfo",
+    "OptResult",
+    "Policy",
+    "Record",
+    "Recorder",
+    "ReplayBuffer",
+    "Sample",
+    "State",
+    "Step",
+    "StepProcessor",
+    "SyncModel",
+    "columns_of",
+    "part",
+    "row_dtype",
+]

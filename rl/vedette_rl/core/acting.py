@@ -1,0 +1,82 @@
+"""What an actor drives: a policy that acts, and a step processor that makes transitions.
+
+The actor's loop, in the order of its calls::
+
+    policy.sync_model(model_info)                      # a newer one is looked for at every step
+    obs = envs.reset()
+    while not stopped:
+        action = policy.act(obs, explore=True)
+        step = envs.step(action)                       # Step: what was seen, done and got
+        transitions = processor.process(step)          # 0 or more rows, n-step if it makes them so
+        push(transitions)
+        obs = step.init_obs
+    push(processor.flush())
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+
+from vedette_rl.core.columns import Columns
+from vedette_rl.core.learning import ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a row of E environments. Arrays are valid until the next step.
+
+    Args:
+        obs: what the policy saw, columns ``obs...`` of ``(E, *shape)``.
+        action: what it did ``(E, *shape)``.
+        reward: ``(E,)`` float32.
+        next_obs: the true successor: the final observation where an episode ended, never the
+            first of the next one. Columns named ``obs...``.
+        terminated: ``(E,)`` bool, the environment ended: no value beyond.
+        truncated: ``(E,)`` bool, somebody stopped it: the value beyond still counts.
+        init_obs: what the next action will be chosen on: `next_obs`, or the first observation of
+            the new episode where one ended.
+        valid: ``(E,)`` bool; False where a row is no transition (the reset step of Gymnasium's
+            NEXT_STEP autoreset).
+    """
+
+    obs: Columns
+    action: NDArray[Any]
+    reward: NDArray[Any]
+    next_obs: Columns
+    terminated: NDArray[Any]
+    truncated: NDArray[Any]
+    init_obs: Columns
+    valid: NDArray[Any]
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """What acts. It carries only what acting needs."""
+
+    def sync_model(self, model: ModelInfo) -> None:
+        """Act on this model from now on. May keep the arrays: they are not written again."""
+        ...
+
+    def act(self, obs: Columns, *, explore: bool) -> NDArray[Any]:
+        """Actions ``(E, *shape)`` for columns ``obs...`` of ``(E, *shape)``.
+
+        `explore` is True for actors that collect, False for evaluation (greedy, deterministic).
+        """
+        ...
+
+
+@runtime_checkable
+class StepProcessor(Protocol):
+    """Turns steps into transitions: columns ``obs..., action, reward, next_obs..., terminated,
+    truncated, n_steps``."""
+
+    def process(self, step: Step) -> Columns:
+        """The transitions that this step completes: 0 or more rows, owned by the caller."""
+        ...
+
+    def flush(self) -> Columns:
+        """What is still unfinished, as transitions of fewer steps; the processor is empty after."""
+        ...

@@ -1,0 +1,51 @@
+"""What the trainer samples from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+
+from vedette_rl.core.columns import Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Rows drawn from the replay.
+
+    Args:
+        columns: ``(B, *shape)`` each, owned by the buffer and overwritten by the next call.
+        indices: ``(B,)`` int64, the rows' numbers since the run began (not places in the ring).
+        weights: importance-sampling weights ``(B,)`` float32; None means all 1 (uniform).
+    """
+
+    columns: Columns
+    indices: NDArray[Any]
+    weights: NDArray[Any] | None = None
+
+
+@runtime_checkable
+class ReplayBuffer(Protocol):
+    """What samples are drawn from; whoever inserts does so on the other side of it."""
+
+    def __len__(self) -> int:
+        """Rows that can be drawn now."""
+        ...
+
+    @property
+    def inserted(self) -> int:
+        """Rows inserted since the run began, overwritten ones too."""
+        ...
+
+    def sample(self, batch_size: int) -> Sample:
+        """Draw `batch_size` rows with replacement.
+
+        Raises:
+            EmptyReplayError: nothing has been inserted yet.
+        """
+        ...
+
+    def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
+        """Tell the |TD errors| of rows drawn before. A uniform buffer does nothing."""
+        ...

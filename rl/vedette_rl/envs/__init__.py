@@ -1,0 +1,1 @@
+"""Environments: by name, several as one row, with their spaces as columns. No torch."""

@@ -1,0 +1,50 @@
+"""What can go wrong in what learns. Each error writes its own sentence."""
+
+
+class RlError(Exception):
+    """Everything that `vedette_rl` raises on its own account."""
+
+
+class UnsupportedSpaceError(RlError):
+    """An agent cannot take this observation or action space."""
+
+    def __init__(self, agent: str, part: str, space: object, takes: str) -> None:
+        super().__init__(f"agent {agent!r} takes {takes} {part} spaces, not {space}")
+        self.agent, self.part, self.space = agent, part, space
+
+
+class UnknownEnvironmentError(RlError):
+    """No environment of this name can be made here."""
+
+    def __init__(self, env_id: str, why: str) -> None:
+        super().__init__(f"cannot make environment {env_id!r}: {why}")
+        self.env_id = env_id
+
+
+class UnknownAgentError(RlError):
+    """No agent of this name is known."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(
+            f"unknown agent {name!r}; known: {', '.join(known)}, or module:Name of your own"
+        )
+        self.name = name
+
+
+class EmptyReplayError(RlError):
+    """A sample was asked of a replay that holds nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("the replay is empty: wait for the warm-up before sampling")
+
+
+class ReplayFormatError(RlError):
+    """A replay on disk is torn, foreign, or of another format than asked for."""
+
+
+class ModelMismatchError(RlError):
+    """A model info's arrays do not fit the policy: names the first that differs."""
+
+    def __init__(self, name: str, expected: str, got: str) -> None:
+        super().__init__(f"model array {name!r}: expected {expected}, got {got}")
+        self.name = name

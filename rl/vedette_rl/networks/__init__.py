@@ -1,0 +1,1 @@
+"""Networks that agents are made of."""

@@ -1,0 +1,1 @@
+"""Replay: rows on memory maps, drawn uniformly or by priority. No torch."""

@@ -1,0 +1,1 @@
+"""What runs: the learner daemon, the actor manager daemon and the commands."""
