@@ -11,6 +11,8 @@
     ├── RefusedError               3   the other side said no (version, spec, key, id)
     ├── AddressInUseError          1
     ├── NoAnswerError              1   nobody answers at an address
+    ├── RunInUseError          1   another learner has the run directory
+    ├── ChildFailedError           its own: a process of a daemon died and would die again
     └── DaemonFailedError          its own: a daemon that we started ended badly
 """
 
@@ -101,4 +103,22 @@ class DaemonFailedError(ServicesError):
         words = f": {last_words}" if last_words else ""
         super().__init__(f"the {name} ended with {how}{words} (its log: {log})")
         self.name, self.log = name, log
+        self.exit_status = status if status in (USAGE, REFUSED) else FAILED
+
+
+class RunInUseError(ServicesError):
+    """Another learner runs on this run directory."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"{directory}: another learner runs here; end it or choose another --out")
+        self.directory = directory
+
+
+class ChildFailedError(ServicesError):
+    """A process of a daemon died and would die again."""
+
+    def __init__(self, name: str, status: int) -> None:
+        how = f"exit status {status}" if status >= 0 else f"signal {-status}"
+        super().__init__(f"the {name} ended with {how}; what it said stands above")
+        self.name = name
         self.exit_status = status if status in (USAGE, REFUSED) else FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 import socket
@@ -15,7 +16,7 @@ from typing import Any
 from vedette_services.addresses import Address
 from vedette_services.config.loading import write_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ChildFailedError, PortInUseError
+from vedette_services.errors import AddressInUseError, ChildFailedError
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
@@ -182,7 +183,7 @@ def run_learner(
 
     Raises:
         RunInUseError: another learner runs here.
-        PortInUseError: the address is taken.
+        AddressInUseError: the address is taken.
         ChildFailedError: a process died and would die again.
     """
     stop = StopSignals()
@@ -205,23 +206,28 @@ def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
     """See that the three ports can be bound, before anything is started.
 
     Raises:
-        PortInUseError: one of them is still taken after `wait_s`.
+        AddressInUseError: one of them is still taken after `wait_s`.
     """
     deadline = time.monotonic() + wait_s
-    for port in (address.port, address.port + 1, address.port + 2):
-        while True:
-            try:
-                with socket.socket(address.family) as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind((address.host, port))
-                    break
-            except OSError as error:
-                if time.monotonic() >= deadline:
-                    raise PortInUseError(address, error) from error
-                time.sleep(0.1)
+    for above, what in enumerate(("samples", "control", "models")):
+        while not _can_bind(address.host, address.port + above):
+            if time.monotonic() >= deadline:
+                raise AddressInUseError(f"{address.host}:{address.port + above}", what)
+            time.sleep(0.1)
+
+
+def _can_bind(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+    return True
 
 
 def _death(code: int) -> str:
     return f"exit status {code}" if code >= 0 else f"signal {-code}"
-
-
