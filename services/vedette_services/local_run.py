@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from vedette_services.addresses import Address
 from vedette_services.config import RunConfig, write_config
 from vedette_services.config.settings import ENVIRONMENT
-from vedette_services.errors import DaemonFailedError, REFUSED, ServicesError, USAGE
+from vedette_services.errors import REFUSED, USAGE, DaemonFailedError, ServicesError, ending
 from vedette_services.live import QuietView, View
 from vedette_services.processes import end, python_module, spawn
 
@@ -172,7 +172,7 @@ class LocalRun:
                 raise self._failed("actor manager", status)
             self._manager_ends = [*ends, now]
             self._manager_due = now + 0.25 * 2 ** len(ends)
-            self._view.say(f"the actor manager ended with {_how(status)}: starting it again")
+            self._view.say(f"the actor manager ended with {ending(status)}: starting it again")
         elif now >= self._manager_due:
             self._manager_due = 0.0
             self._start_manager()
@@ -193,8 +193,7 @@ class LocalRun:
 def imports_of(config: RunConfig) -> list[str]:
     """The packages that the operator named in the configuration: local actors may import them."""
     names = [config.env.id, config.agent.name]
-    for wrapper in config.env.wrappers:
-        names.append(wrapper if isinstance(wrapper, str) else wrapper.name)
+    names += [wrapper.name for wrapper in config.env.wrappers]
     return sorted({name.partition(":")[0].partition(".")[0] for name in names if ":" in name})
 
 
@@ -239,6 +238,3 @@ def _ended(child: Child, wait_s: float) -> bool:
         return False
     return True
 
-
-def _how(status: int) -> str:
-    return f"exit status {status}" if status >= 0 else f"signal {-status}"
