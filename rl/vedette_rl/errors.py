@@ -21,6 +21,25 @@ class UnknownEnvironmentError(RlError):
         self.env_id = env_id
 
 
+class SpaceLayoutError(RlError):
+    """A space cannot be laid out in columns."""
+
+    def __init__(self, part: str, space: object, why: str) -> None:
+        super().__init__(f"{part} space {space}: {why}")
+        self.part, self.space = part, space
+
+
+class ImportRefusedError(RlError):
+    """A configuration names a module that this host does not import for others."""
+
+    def __init__(self, module: str, wanted_by: str) -> None:
+        super().__init__(
+            f"{wanted_by!r} imports {module!r}, which is not allowed here: "
+            f"add --allow-import {module.partition('.')[0]}"
+        )
+        self.module = module
+
+
 class UnknownAgentError(RlError):
     """No agent of this name is known."""
 
