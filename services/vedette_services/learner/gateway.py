@@ -23,7 +23,7 @@ from vedette_rl.envs.spaces import action_bounds, transition_dtype
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.ring import RingWriter
 from vedette_services import sockets
-from vedette_services.errors import AddressInUseError
+from vedette_services.errors import PortInUseError
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.gateway_state import GatewayState, Position
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
@@ -89,7 +89,7 @@ class Gateway:
                 return make(self._context, self._spec.address)
             except zmq.ZMQError as error:
                 if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
-                    raise AddressInUseError(str(self._spec.address), make.__name__) from error
+                    raise PortInUseError(self._spec.address, error) from error
                 time.sleep(0.1)
 
     # The loop
