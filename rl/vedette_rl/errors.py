@@ -61,6 +61,41 @@ class ReplayFormatError(RlError):
     """A replay on disk is torn, foreign, or of another format than asked for."""
 
 
+class ReplayBudgetError(RlError):
+    """A replay needs more memory or disk than there is."""
+
+    def __init__(self, what: str, need: str, have: str, mend: str) -> None:
+        super().__init__(f"the replay needs {need} of {what}, but {have} is free: {mend}")
+        self.what = what
+
+
+class ReplayOverrunError(RlError):
+    """Rows are overwritten faster than they can be read."""
+
+    def __init__(self, capacity: int, tries: int) -> None:
+        super().__init__(
+            f"the replay's {capacity} rows were overwritten during each of {tries} attempts to "
+            "read a sample: raise replay.capacity"
+        )
+        self.capacity = capacity
+
+
+class LimiterDeadlockError(RlError):
+    """A limiter's settings would stop inserting and sampling at once."""
+
+
+class NewestFormatError(RlError):
+    """A map of the newest value is torn, foreign, or too small for what is asked of it."""
+
+
+class OneWriterError(RlError):
+    """Another process holds what only one may."""
+
+    def __init__(self, path: object) -> None:
+        super().__init__(f"{path} is in use by another process: stop it first")
+        self.path = path
+
+
 class ModelMismatchError(RlError):
     """A model info's arrays do not fit the policy: names the first that differs."""
 

@@ -35,13 +35,6 @@ def arrays_of(schema: Schema, payload: bytes | memoryview) -> Columns:
     return {name: column[0] for name, column in schema.views(payload, 1).items()}
 
 
-def model_schema(info: ModelInfo) -> Schema:
-    """Names, dtypes and shapes of a model's arrays: what every later model must match."""
-    from vedette_protocol.schema import Column
-
-    return Schema(tuple(Column(name, a.dtype, a.shape) for name, a in info.arrays.items()))
-
-
 class ModelMapWriter:
     """The one writer; the map is made for models of one schema."""
 

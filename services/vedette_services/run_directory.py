@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from vedette_services.errors import ConfigError, RunInUseError
+from vedette_services.errors import ConfigError, NotARunError, RunInUseError
 
 _LOCK_WAIT_S = 10.0  # a learner killed a moment ago lets go within a second or two
 _LOCK_POLL_S = 0.1
@@ -70,7 +70,7 @@ class RunDirectory:
                 place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"--out {self.root}: {error.strerror or error}; name a directory that can be written"
+                f"--out {self.root}", error.strerror or str(error), "name a folder to write to"
             ) from error
 
     @property
@@ -82,15 +82,16 @@ class RunDirectory:
         """Whose run this is, as of its last start.
 
         Raises:
-            ConfigError: no run was started here, or its identity cannot be read.
+            NotARunError: no run was started here.
+            ConfigError: its identity cannot be read.
         """
         try:
             found = json.loads(self._identity_file.read_text())
             return RunIdentity(str(found["run_id"]), int(found["epoch"]))
         except FileNotFoundError as error:
-            raise ConfigError(f"{self.root} is not a run directory: it has no run.json") from error
+            raise NotARunError(self.root, self._identity_file.name) from error
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{self._identity_file} cannot be read: {error}") from error
+            raise ConfigError(str(self._identity_file), f"cannot be read: {error}") from error
 
     def ensure_id(self) -> str:
         """The run's id, made on its first start; no epoch is counted yet."""

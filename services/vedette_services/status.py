@@ -41,7 +41,7 @@ class StatusAsker:
 
     def ask(self, timeout_s: float = 5.0) -> dict[str, Any] | None:
         """The status now; None if none comes within `timeout_s`."""
-        topic = topics.asker_topic(secrets.token_hex(8))
+        topic = topics.status_topic(secrets.token_hex(8))
         self._socket.setsockopt(zmq.SUBSCRIBE, topic)  # the question: a topic that nobody else has
         try:
             return self._answer(topic, time.monotonic() + timeout_s)

@@ -17,11 +17,9 @@ import numpy as np
 import zmq
 
 from vedette_protocol.messages import Run
-from vedette_protocol.model import unpack_header
 from vedette_protocol.schema import Schema
 from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import action_bounds, transition_dtype
-from vedette_rl.newest import NewestReader
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.ring import RingWriter
 from vedette_services import sockets
@@ -32,6 +30,7 @@ from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.rate import Rate
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.status import assemble
+from vedette_services.model_map import MappedModel, ModelMapReader
 from vedette_services.processes import StopSignals, die_with_parent
 
 log = logging.getLogger("vedette.gateway")
@@ -69,9 +68,7 @@ class Gateway:
             rows_per_batch=config.actors.n_buffer,
         )
         self._publisher = ModelPublisher()
-        self._model_map = NewestReader(spec.run.model_map)
-        self._model_seq = 0
-        self._model_schema: Schema | None = None
+        self._model_map = ModelMapReader(spec.run.model_map)
         self._learning = BoardReader(spec.run.learning_map, Learning)
         self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
         self._board: BoardWriter[Ingest] = BoardWriter(spec.run.ingest_map)
@@ -159,36 +156,33 @@ class Gateway:
                     self._publisher.joined(event[1:])
 
     def _look_at_learning(self, now: float) -> None:
-        """A newer model in the trainer's map, or the trainer's start on another epoch."""
-        if self._model_map.seq == self._model_seq:
-            return
-        if self._publisher.busy and self._state.position.version:
+        """How far the trainer is; a newer model in its map, perhaps of another epoch."""
+        state, learning = self._state, self._learning.read()
+        state.position = Position(
+            state.position.epoch, max(state.position.version, learning.opt_steps), learning.sampled
+        )
+        if not self._model_map.fresh or (self._publisher.busy and state.position.epoch):
             return  # versions are skipped while one is going out
-        found = self._model_map.read()
-        if found is None:
+        model = self._model_map.read()
+        if model is None:
             return
-        self._model_seq, data = found
-        header = unpack_header(data)
-        model = PackedModel(self._spec.run_id, header.epoch, header.version, header.payload)
-        begun = header.epoch != self._state.position.epoch
-        learning = self._learning.read()
-        self._state.position = Position(header.epoch, header.version, learning.sampled)
-        self._state.lag.published(header.version, now)
-        if begun:
-            self._model_schema = header.schema
-            for frames in self._state.begin(self._run_message(header.epoch, header.schema)):
+        state.lag.published(model.version, now)
+        if model.epoch != state.position.epoch:
+            state.position = Position(model.epoch, model.version, learning.sampled)
+            for frames in state.begin(self._run_message(model)):
                 self._control.send_multipart(frames)
-        assert self._model_schema is not None, "the first model of an epoch brings its schema"
-        self._publisher.offer(model, self._model_schema)
+        self._publisher.offer(
+            PackedModel(self._spec.run_id, model.epoch, model.version, model.payload), model.schema
+        )
 
-    def _run_message(self, epoch: int, model: Schema) -> Run:
+    def _run_message(self, model: MappedModel) -> Run:
         config = self._spec.config
         return Run(
             run_id=self._spec.run_id,
-            epoch=epoch,
+            epoch=model.epoch,
             learner=self._state.learner,
             schema=self._state.schema,
-            model=model,
+            model=model.schema,
             env=config.env.model_dump(mode="json"),
             agent=config.agent.model_dump(mode="json"),
             actors=config.actors.model_dump(mode="json"),
@@ -196,11 +190,7 @@ class Gateway:
         )
 
     def _tick(self, now: float) -> None:
-        learning = self._learning.read()
         state = self._state
-        state.position = Position(
-            state.position.epoch, max(state.position.version, learning.opt_steps), learning.sampled
-        )
         state.tick(now)
         for note in state.notes[:_NOTES_PER_TICK]:
             log.log(logging.getLevelNamesMapping()[note.level.upper()], note.text)
@@ -274,7 +264,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])))
-    gateway.run(StopSignals())
+    gateway.run(StopSignals((signal.SIGTERM,)))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from typing import Any
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_up, encode
 from vedette_protocol.credit import Credit, share
-from vedette_protocol.errors import ProtocolError
+from vedette_protocol.errors import ProtocolError, SchemaError, VersionError
 from vedette_protocol.ledger import Ledger
-from vedette_protocol.messages import Ack, Batch, Report, Run, Status, Stop
+from vedette_protocol.messages import Ack, Batch, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_rl.replay.limiter import Limiter
@@ -125,10 +125,7 @@ class GatewayState:
 
     def _columns(self, batch: Batch) -> Columns:
         if batch.schema != self.schema.hash:
-            raise ProtocolError(
-                f"batch {batch.seq} of {batch.manager} is laid out by schema {batch.schema},"
-                f" expected {self.schema.hash}"
-            )
+            raise SchemaError(f"it is laid out by schema {batch.schema}, not {self.schema.hash}")
         columns = self.schema.views(batch.payload, batch.rows)
         self.schema.check_values(columns)
         return columns
@@ -149,18 +146,19 @@ class GatewayState:
 
     def _refuse(self, error: ProtocolError) -> None:
         """A message that is no message; where its sender could be read, a batch that is settled."""
-        if error.sender is not None:
-            manager, incarnation, seq = error.sender
-            if self._incarnations.get(manager) == incarnation and self.ledger.is_new(
-                manager, incarnation, seq
-            ):
-                self.ledger.settle_rejected(manager, incarnation, seq, 0)
-                self._changed.add(manager)
-                self.dirty = True
-                self._note("warning", f"rejected a batch of {manager}: {error}")
-                return
-        self.garbage += 1
-        self._note("warning", f"refused a message from an unknown sender: {error}")
+        sender = error.sender
+        if sender is None or self._incarnations.get(sender.manager) != sender.incarnation:
+            self.garbage += 1
+            self._note("warning", f"refused a message from an unknown sender: {error}")
+        elif isinstance(error, VersionError):
+            self._refusals[sender.manager] = Refusal(*sender[:2], "version", str(error))
+        elif sender.seq is None or not self.ledger.is_new(*sender):
+            self.garbage += 1
+        else:
+            self.ledger.settle_rejected(*sender, error.rows)
+            self._changed.add(sender.manager)
+            self.dirty = True
+            self._note("warning", f"rejected a batch of {sender.manager}: {error}")
 
     def _on_report(self, report: Report, now: float) -> None:
         new = self.fleet.on_report(report, now)
@@ -195,13 +193,17 @@ class GatewayState:
             event: what the XPUB socket said.
             status: the status as JSON, for those who ask for it.
         """
-        subscription = topics.parse_event(event)
-        if subscription is None or not subscription.joined:
+        try:
+            subscription = topics.parse_subscription(event)
+        except ProtocolError as error:
+            self._refuse(error)
             return []
-        if subscription.asker:
+        if not subscription.subscribed:
+            return []
+        if subscription.audience == "status":
             return [[subscription.topic, *encode(Status(status))]]
-        if subscription.manager and self._run is not None:
-            self._acked.pop(subscription.manager, None)  # an ack at the next turn, too
+        if subscription.audience == "manager" and self._run is not None:
+            self._acked.pop(subscription.name, None)  # an ack at the next turn, too
             return [[subscription.topic, *encode(self._run)]]
         return []
 

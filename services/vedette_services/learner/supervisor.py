@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 import socket
@@ -15,8 +16,8 @@ from typing import Any
 from vedette_services.addresses import Address
 from vedette_services.config.loading import write_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ChildFailedError, PortInUseError
-from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.errors import ChildFailedError, PortInUseError, ending
+from vedette_services.learner.boards import BoardReader, Evaluations, Ingest, Learning
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
 from vedette_services.learner.status import assemble
@@ -81,7 +82,6 @@ class Supervisor:
         if name == "trainer":
             # every start of the trainer is an epoch: its models are newer than all before
             identity = self._spec.run.begin_epoch()
-            BoardWriter[Learning](self._spec.run.learning_map).write(Learning(epoch=identity.epoch))
             arguments.append(str(identity.epoch))
         child = self._children.get(name)
         process = spawn(python_module(f"vedette_services.learner.{name}", *arguments))
@@ -108,7 +108,7 @@ class Supervisor:
         crashed_early = now - child.started < _STARTING_S and code > 0
         if crashed_early or len(recent) >= _RESTARTS:
             raise ChildFailedError(child.name, code)
-        log.warning("the %s died (%s); starting it again", child.name, _death(code))
+        log.warning("the %s died (%s); starting it again", child.name, ending(code))
         child.restarts[:] = [*recent, now]
         self._start(child.name)
 
@@ -208,20 +208,15 @@ def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
         PortInUseError: one of them is still taken after `wait_s`.
     """
     deadline = time.monotonic() + wait_s
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     for port in (address.port, address.port + 1, address.port + 2):
         while True:
             try:
-                with socket.socket(address.family) as probe:
+                with socket.socket(family) as probe:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind((address.host, port))
                     break
             except OSError as error:
-                if time.monotonic() >= deadline:
+                if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
                     raise PortInUseError(address, error) from error
                 time.sleep(0.1)
-
-
-def _death(code: int) -> str:
-    return f"exit status {code}" if code >= 0 else f"signal {-code}"
-
-

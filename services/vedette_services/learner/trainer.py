@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent, ReplayBuffer
@@ -25,7 +26,7 @@ from vedette_services.learner.saver import Saver
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.stopping import Progress, exit_reason
 from vedette_services.learner.training_loop import TrainingLoop
-from vedette_services.model_map import ModelMapWriter, model_schema
+from vedette_services.model_map import ModelMapWriter
 from vedette_services.processes import StopSignals, die_with_parent
 
 log = logging.getLogger("vedette.trainer")
@@ -52,7 +53,9 @@ class Trainer:
         )
         self._resume()
         self.loader = make_loader(self.replay, config.agent.batch_size, device)
-        self._models = ModelMapWriter(spec.run.model_map, model_schema(self.agent.model_info()))
+        self._models = ModelMapWriter(
+            spec.run.model_map, Schema.from_arrays(self.agent.model_info().arrays)
+        )
         self._recorder = TensorBoardRecorder(spec.run.tensorboard)
         self._curves = Curves(self._recorder)
         self._saver = Saver(self._checkpoints)
