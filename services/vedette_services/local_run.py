@@ -247,4 +247,3 @@ def _ended(child: Child, wait_s: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-

@@ -1,4 +1,4 @@
-"""The command `vedette`. What a command needs is imported when it runs, so that each starts fast."""
+"""The command `vedette`. A command imports what it needs when it runs, so that each starts fast."""
 
 from vedette_services.cli.app import main
 

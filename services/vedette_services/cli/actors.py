@@ -14,7 +14,9 @@ def actors(
     learner: Annotated[
         str,
         typer.Option(
-            envvar="VEDETTE_LEARNER", metavar="HOST[:PORT]", help="The learner's address for samples."
+            envvar="VEDETTE_LEARNER",
+            metavar="HOST[:PORT]",
+            help="Where the learner takes samples.",
         ),
     ],
     count: Annotated[

@@ -10,8 +10,12 @@ from typing import Annotated
 
 import typer
 
-from vedette_rl.errors import RlError, UnknownAgentError, UnknownEnvironmentError
-from vedette_rl.errors import UnsupportedSpaceError
+from vedette_rl.errors import (
+    RlError,
+    UnknownAgentError,
+    UnknownEnvironmentError,
+    UnsupportedSpaceError,
+)
 from vedette_services.cli.actors import actors
 from vedette_services.cli.evaluate import evaluate
 from vedette_services.cli.export import export
@@ -53,7 +57,8 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _vedette(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which and leave.")
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say it and leave."),
     ] = False,
 ) -> None:
     """Asynchronous reinforcement learning: actors anywhere, one learner, no sample lost.

@@ -17,9 +17,7 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A run's directory.", show_default=False)],
     episodes: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=100_000, help="[as the run's evaluations: 20]", show_default=False
-        ),
+        typer.Option(min=1, max=100_000, help="[as the run's evaluations: 20]", show_default=False),
     ] = None,
     seed: Annotated[
         int | None,

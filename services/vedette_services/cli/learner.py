@@ -55,7 +55,8 @@ def learner(
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     if found.chosen:
         typer.echo(found.chosen)
-    typer.echo(f"learner at {address}: {found.config.agent.name} on {found.config.env.id}, {directory}")
+    what = f"{found.config.agent.name} on {found.config.env.id}"
+    typer.echo(f"learner at {address}: {what}, {directory}")
     view = LineView(found.config.stop.model_dump())
     raise typer.Exit(
         run_learner(found.config, directory, address, fresh=fresh, on_status=view.show)

@@ -91,5 +91,5 @@ def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:
     settings = [text for text in arguments if "=" in text and not Path(text).is_file()]
     paths = [text for text in arguments if text not in settings]
     if len(paths) > 1:
-        raise UsageError(f"{paths[1]!r}: only one configuration file is read, and that is {paths[0]!r}")
+        raise UsageError(f"{paths[1]!r}: one file is read, and that is {paths[0]!r}")
     return (Path(paths[0]) if paths else None), settings

@@ -20,11 +20,13 @@ def status(
     learner: Annotated[
         str,
         typer.Option(
-            envvar="VEDETTE_LEARNER", metavar="HOST[:PORT]", help="The learner's address for samples."
+            envvar="VEDETTE_LEARNER",
+            metavar="HOST[:PORT]",
+            help="Where the learner takes samples.",
         ),
     ] = "127.0.0.1:5555",
     watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object (one a line, watching).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Wait no longer.")] = 5.0,
 ) -> None:
     """Say how a run is doing: steps, returns, samples, lag, managers, who waits for what.

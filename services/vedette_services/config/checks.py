@@ -1,4 +1,4 @@
-"""What must hold before anything starts: settings against one another, the environment, this host."""
+"""What must hold before anything starts: settings, environment and this host, held together."""
 
 from __future__ import annotations
 
