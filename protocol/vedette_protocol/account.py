@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 from vedette_protocol.limits import EXTRAS_MAX
 from vedette_protocol.messages import Report
@@ -32,7 +32,14 @@ class Books:
     lost: int = 0
 
     def __add__(self, other: Books) -> Books:
-        return Books(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Books(*(a + b for a, b in zip(self.counts(), other.counts(), strict=True)))
+
+    def counts(self) -> tuple[int, ...]:
+        """The counts in the order of the fields."""
+        return (
+            *(self.produced, self.inserted, self.duplicates, self.rejected),
+            *(self.dropped, self.in_flight, self.lost),
+        )
 
 
 @dataclass(slots=True)

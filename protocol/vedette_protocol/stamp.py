@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from vedette_protocol.account import Account, Books, ManagerEntry
@@ -12,6 +12,10 @@ from vedette_protocol.limits import STAMP_MAX_BYTES
 from vedette_protocol.packing import pack, unpack
 
 _FORMAT: Final = 1
+_COUNTS: Final = (
+    *("inserted", "duplicates", "rejected", "rejected_batches"),
+    *("produced", "dropped", "window_rows", "sequenced", "base"),
+)
 
 
 @dataclass(slots=True)
@@ -34,7 +38,7 @@ def pack_ledger(
 ) -> bytes:
     """The ledger's bytes. An entry that has not changed since the last call is not packed again."""
     packed = [_pack_entry(entry) if entry.packed is None else entry.packed for entry in entries]
-    return pack([_FORMAT, run_id, next_number, astuple(closed), list(retired), packed])
+    return pack([_FORMAT, run_id, next_number, closed.counts(), list(retired), packed])
 
 
 def unpack_ledger(stamp: bytes | bytearray | memoryview) -> LedgerState:
@@ -64,12 +68,12 @@ def _pack_entry(entry: ManagerEntry) -> bytes:
                 a.contiguous,
                 a.extras.to_bytes(-(-a.extras.bit_length() // 8), "big"),
             ),
-            *(a.inserted, a.duplicates, a.rejected, a.rejected_batches),
-            *(a.produced, a.dropped, a.window_rows, a.sequenced, a.base, a.gone),
+            *(getattr(a, name) for name in _COUNTS),
+            a.gone,
         ]
         for a in entry.accounts.values()
     ]
-    entry.packed = pack([entry.id, entry.number, astuple(entry.closed), accounts])
+    entry.packed = pack([entry.id, entry.number, entry.closed.counts(), accounts])
     return entry.packed
 
 
@@ -77,13 +81,10 @@ def _unpack_entry(blob: bytes) -> ManagerEntry:
     manager, number, closed, accounts = unpack(blob, STAMP_MAX_BYTES)
     entry = ManagerEntry(str(manager), _count(number), closed=_books(closed))
     for incarnation, contiguous, extras, *counts, gone in accounts:
-        account = Account(
-            _count(incarnation),
-            _count(contiguous),
-            int.from_bytes(extras, "big"),
-            *map(_count, counts),
-            gone=bool(gone),
-        )
+        account = Account(_count(incarnation), _count(contiguous), int.from_bytes(extras, "big"))
+        for name, value in zip(_COUNTS, counts, strict=True):
+            setattr(account, name, _count(value))
+        account.gone = bool(gone)
         entry.accounts[account.incarnation] = account
     return entry
 
