@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from vedette_protocol.schema import Schema
+from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Columns, Policy, StepProcessor
 from vedette_rl.envs.config import EnvConfig
@@ -29,9 +29,8 @@ from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.batching import Batching
 from vedette_services.actors.errors import SpecMismatchError
 from vedette_services.actors.handover import HandoverWriter
-from vedette_services.actors.schema_of import schema_of
 from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, EpisodeTally
-from vedette_services.config.actors_config import ActorsConfig
+from vedette_services.config.parts import ActorsConfig
 from vedette_services.model_map import ModelMapReader
 from vedette_services.processes import die_with_parent
 

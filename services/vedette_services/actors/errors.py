@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from vedette_services.errors import RefusedError, ServicesError
 
-class ActorError(Exception):
+
+class ActorError(ServicesError):
     """Everything that `vedette_services.actors` raises on its own account."""
 
 
@@ -11,7 +13,7 @@ class HandoverError(ActorError):
     """An actor's shared memory holds what no actor of ours writes."""
 
 
-class SpecMismatchError(ActorError):
+class SpecMismatchError(ActorError, RefusedError):
     """What this host would build differs from what the learner's run says: never acted on."""
 
     def __init__(self, what: str, difference: str) -> None:
@@ -22,7 +24,7 @@ class SpecMismatchError(ActorError):
         self.what = what
 
 
-class ImportRefusedError(ActorError):
+class ImportRefusedError(ActorError, RefusedError):
     """The run names code to import that the operator of this host has not allowed."""
 
     def __init__(self, name: str, package: str) -> None:

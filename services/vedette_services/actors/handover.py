@@ -21,6 +21,8 @@ import sys
 import tempfile
 from dataclasses import dataclass
 
+import numpy as np
+
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_services.actors.errors import HandoverError
@@ -65,6 +67,7 @@ class HandoverReader:
         self._socket.setblocking(False)
         self._published = 0
         self._taken = 0
+        self._announced = False
         self.ended = False  # the actor's end is closed: no more will be published
 
     @property
@@ -124,8 +127,15 @@ class HandoverReader:
         self._tell(_STOP)
 
     def announce_model(self) -> None:
-        """Wake an actor that waits for its first model."""
-        self._tell(_MODEL)
+        """Wake an actor that waits for its first model; later ones it finds by looking."""
+        if not self._announced:
+            self._announced = True
+            self._tell(_MODEL)
+
+    def discard(self) -> None:
+        """Believe nothing of this actor any more."""
+        self._taken = self._published
+        self.ended = True
 
     def _tell(self, order: bytes) -> None:
         # Never more than K + 2 bytes are unread, so the socket has room.
@@ -213,7 +223,13 @@ class HandoverWriter:
     def _views(self, slot: int, rows: int) -> Columns:
         begin = slot * self._slot_bytes + _PAYLOAD_AT
         end = begin + self._schema.payload_bytes(rows)
-        return self._schema.writable_views(memoryview(self._memory)[begin:end], rows)
+        # The schema alone knows where columns lie; its views may only be read, so take their places.
+        base = np.frombuffer(self._memory, np.uint8).ctypes.data
+        views = self._schema.views(memoryview(self._memory)[begin:end], rows)
+        return {
+            name: np.ndarray(view.shape, view.dtype, self._memory, view.ctypes.data - base)
+            for name, view in views.items()
+        }
 
     def _lay_out_again(self, slot: int, rows: int) -> None:
         """Where a column begins depends on the rows of the batch: move a partial one together."""

@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 
 from vedette_protocol.messages import Run
 
+Level: TypeAlias = Literal["info", "warning", "error"]
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -71,7 +73,7 @@ class KillActor:
 class Say:
     """A line for the log."""
 
-    level: Literal["info", "warning", "error"]
+    level: Level
     text: str
 
 

@@ -22,7 +22,7 @@ START_TIMEOUT_S = 180.0
 
 _ERROR_CHARS = 200
 
-SeatState = Literal["empty", "alive", "leaving", "done"]
+SeatState = Literal["empty", "alive", "leaving"]
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Seat:
     def report(self) -> ActorReport:
         return ActorReport(
             id=self.index,
-            alive=self.state in ("alive", "leaving"),
+            alive=self.state != "empty",
             restarts=max(0, self.processes - 1),
             env_steps=self.env_steps_before + self.stats.env_steps,
             episodes=self.episodes_before + self.stats.episodes,
@@ -61,11 +61,14 @@ class Roster:
 
     def __init__(self, count: int) -> None:
         self.seats = [Seat(index) for index in range(count)]
+        self.closed = False  # nobody is started any more
         self._deaths_at_start = 0
         self._last_tick: float | None = None
 
     def due(self, now: float) -> list[Seat]:
         """Empty seats whose back-off is over."""
+        if self.closed:
+            return []
         return [seat for seat in self.seats if seat.state == "empty" and now >= seat.start_at]
 
     def started(self, seat: Seat, now: float) -> None:
@@ -125,37 +128,39 @@ class Roster:
             return_mean=seat.stats.return_mean,
             length_mean=seat.stats.length_mean,
         )
+        seat.state = "empty"
         if asked:
-            seat.state, seat.start_at = "done", now
-            return "" if code == 0 else _cause(code, traceback)
+            seat.start_at = now
+            return "" if code == 0 or seat.why_killed else _cause(code, traceback)
         if now - seat.started_at > HEALTHY_S:
             seat.backoff_s = BACKOFF_FIRST_S
         if played == 0:
             self._deaths_at_start += 1
         seat.error = seat.why_killed or _cause(code, traceback)
-        seat.state = "empty"
         seat.start_at = now + seat.backoff_s
         seat.backoff_s = min(BACKOFF_LAST_S, 2 * seat.backoff_s)
         return seat.error
 
-    def leave(self) -> None:
-        """Nobody is started again; whoever plays is expected to go."""
+    def close(self) -> None:
+        """Nobody is started again; whoever plays is expected to end."""
+        self.closed = True
         for seat in self.seats:
-            seat.state = "leaving" if seat.state in ("alive", "leaving") else "done"
+            if seat.state == "alive":
+                seat.state = "leaving"
 
-    def reopen(self, now: float) -> None:
-        """Seats that were left may be taken again: another run begins."""
+    def replace(self, now: float) -> list[Seat]:
+        """Another run begins: seats start afresh; returns those whose process must go first."""
+        going = [seat for seat in self.seats if seat.state == "alive"]
         for seat in self.seats:
-            if seat.state == "done":
-                seat.state = "empty"
-            seat.start_at = now
-            seat.backoff_s = BACKOFF_FIRST_S
-            seat.error = ""
+            seat.start_at, seat.backoff_s, seat.error = now, BACKOFF_FIRST_S, ""
+        for seat in going:
+            seat.state, seat.why_killed = "leaving", "another run begins"
+        return going
 
     @property
-    def gone(self) -> bool:
-        """Whether no process is left."""
-        return all(seat.state in ("empty", "done") for seat in self.seats)
+    def alive(self) -> list[Seat]:
+        """Seats with a process in them."""
+        return [seat for seat in self.seats if seat.state != "empty"]
 
     @property
     def hopeless(self) -> bool:
