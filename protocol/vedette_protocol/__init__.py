@@ -1,1 +1,1 @@
-"""What travels between actor managers and the learner: messages, frames and promises, and no socket."""
+"""What travels between actor managers and the learner: messages, frames, promises; no socket."""

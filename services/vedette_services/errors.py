@@ -4,14 +4,17 @@
 
     ServicesError                  1
     ├── UsageError                 2   the command line or the configuration is wrong
-    │   ├── ConfigError                a key of the configuration, with the mend
-    │   │   └── AddressError           a host and port
+    │   ├── ConfigError                what was configured cannot be done
+    │   │   └── SettingError           a key of the configuration, with the mend
+    │   │       └── AddressError       a host and port
     │   ├── SecurityError              something would be open that nobody asked to open
     │   └── NotARunError               a folder that holds no run
     ├── RefusedError               3   the other side said no (version, spec, key, id)
-    ├── AddressInUseError          1
+    ├── PortInUseError             1
+    ├── RunInUseError              1   another learner runs in a run directory
     ├── NoAnswerError              1   nobody answers at an address
-    └── DaemonFailedError          its own: a daemon that we started ended badly
+    ├── ChildFailedError           1   a process of a daemon died and would die again
+    └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
 """
 
 from __future__ import annotations
@@ -35,6 +38,10 @@ class UsageError(ServicesError):
 
 
 class ConfigError(UsageError):
+    """What was configured cannot be done here."""
+
+
+class SettingError(ConfigError):
     """A key of the configuration is wrong.
 
     Args:
@@ -48,7 +55,7 @@ class ConfigError(UsageError):
         self.key, self.why, self.mend = key, why, mend
 
 
-class AddressError(ConfigError):
+class AddressError(SettingError):
     """Text that is no address."""
 
     def __init__(self, text: str, why: str) -> None:
@@ -74,15 +81,23 @@ class RefusedError(ServicesError):
     exit_status = REFUSED
 
 
-class AddressInUseError(ServicesError):
-    """A port to bind is taken."""
+class PortInUseError(ServicesError):
+    """A port to bind is taken, or cannot be bound here."""
 
-    def __init__(self, endpoint: str, what: str) -> None:
+    def __init__(self, address: object, error: OSError) -> None:
         super().__init__(
-            f"cannot bind {endpoint} for {what}: address in use; "
+            f"cannot bind {address} and the two ports above it: {error.strerror or error}; "
             "end the program that has it or choose another --bind HOST:PORT"
         )
-        self.endpoint, self.what = endpoint, what
+        self.address = address
+
+
+class RunInUseError(ServicesError):
+    """Another learner runs in a run directory."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"{directory} is in use by another learner; end it or choose another --out")
+        self.directory = directory
 
 
 class NoAnswerError(ServicesError):
@@ -93,12 +108,24 @@ class NoAnswerError(ServicesError):
         self.address, self.waited_s = address, waited_s
 
 
+class ChildFailedError(ServicesError):
+    """A process of a daemon died, and would die again."""
+
+    def __init__(self, name: str, status: int) -> None:
+        super().__init__(f"the {name} ended with {ending(status)}; its last words are in the log")
+        self.name, self.status = name, status
+
+
 class DaemonFailedError(ServicesError):
     """A daemon that was started for a run ended badly."""
 
     def __init__(self, name: str, status: int, log: Path, last_words: str) -> None:
-        how = f"exit status {status}" if status >= 0 else f"signal {-status}"
         words = f": {last_words}" if last_words else ""
-        super().__init__(f"the {name} ended with {how}{words} (its log: {log})")
+        super().__init__(f"the {name} ended with {ending(status)}{words} (its log: {log})")
         self.name, self.log = name, log
         self.exit_status = status if status in (USAGE, REFUSED) else FAILED
+
+
+def ending(status: int) -> str:
+    """How a process ended, from what `Popen.returncode` says."""
+    return f"exit status {status}" if status >= 0 else f"signal {-status}"

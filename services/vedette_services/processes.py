@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -115,13 +116,17 @@ class StopSignals:
     A signal also writes a byte to `fileno()`, so that a poller wakes up.
     """
 
-    def __init__(self, leave: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
+        leave: Callable[[], None] | None = None,
+    ) -> None:
         self.count = 0
         self._leave = leave or (lambda: os._exit(1))
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in signals:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -139,6 +144,4 @@ class StopSignals:
 
 def pause(signals: StopSignals, seconds: float) -> None:
     """Wait `seconds`, or less if a signal comes."""
-    import select
-
     select.select([signals.fileno()], [], [], max(0.0, seconds))

@@ -8,6 +8,7 @@ heartbeats (with a full queue they abort the process, libzmq #3937), nothing blo
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import zmq
@@ -20,6 +21,9 @@ from vedette_protocol.limits import (
     STATUS_MAX_BYTES,
 )
 from vedette_services.addresses import Address
+
+Maker = Callable[["zmq.Context[zmq.Socket[bytes]]", Address], "zmq.Socket[bytes]"]
+"""What makes one of the learner's bound sockets."""
 
 _SMALL = 4096  # what a peer may send to a socket that expects next to nothing; CURVE needs > 256
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from vedette_services.errors import ConfigError
+from vedette_services.errors import SettingError
 
 _SENTENCES = {
     "int_type": "must be a whole number",
@@ -39,7 +39,7 @@ _SENTENCES = {
 
 def explain(
     error: ValidationError, part: type[BaseModel], prefix: str, keys: Iterable[str]
-) -> ConfigError:
+) -> SettingError:
     """The first of pydantic's complaints about `part` as our own error.
 
     Args:
@@ -54,15 +54,15 @@ def explain(
         unknown = ".".join(filter(None, [prefix, *map(str, first["loc"])]))
         return unknown_key(unknown, keys, more)
     if first["type"] == "missing":
-        return ConfigError(key, "is missing" + more)
-    return ConfigError(key or "configuration", _sentence(first) + more)
+        return SettingError(key, "is missing" + more)
+    return SettingError(key or "configuration", _sentence(first) + more)
 
 
-def unknown_key(key: str, keys: Iterable[str], more: str = "") -> ConfigError:
+def unknown_key(key: str, keys: Iterable[str], more: str = "") -> SettingError:
     """The error for a key that does not exist, with the nearest that does."""
     near = nearest(key, keys)
     why = "unknown key" + more
-    return ConfigError(key, why, f"did you mean {near}?" if near else "")
+    return SettingError(key, why, f"did you mean {near}?" if near else "")
 
 
 def nearest(key: str, keys: Iterable[str]) -> str:

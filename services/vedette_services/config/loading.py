@@ -30,7 +30,7 @@ from vedette_services.config.settings import (
     put,
     settings_table,
 )
-from vedette_services.errors import ConfigError
+from vedette_services.errors import SettingError
 
 DEFAULT_ENV = "CartPole-v1"
 NONE = "none"
@@ -74,7 +74,7 @@ def load_config(
         environment: where `VEDETTE_SET` is looked up; this process's own where None.
 
     Raises:
-        ConfigError: a key is wrong.
+        SettingError: a key is wrong.
         UsageError: a setting is no ``KEY=VALUE``.
     """
     given: Table = read_toml(path) if path is not None else {}
@@ -93,7 +93,7 @@ def read_config(path: Path) -> RunConfig:
     """Read a saved configuration: whole, and touched by no preset and no variable.
 
     Raises:
-        ConfigError: it is not readable, or not ours.
+        SettingError: it is not readable, or not ours.
     """
     return config_from_table(read_toml(path))
 
@@ -117,35 +117,35 @@ def read_toml(path: Path) -> Table:
     """Parse a TOML file.
 
     Raises:
-        ConfigError: it does not exist, cannot be read or is not TOML.
+        SettingError: it does not exist, cannot be read or is not TOML.
     """
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError as e:
-        raise ConfigError(str(path), "no such file") from e
+        raise SettingError(str(path), "no such file") from e
     except IsADirectoryError as e:
-        raise ConfigError(str(path), "a folder, not a TOML file", "a run goes to --out") from e
+        raise SettingError(str(path), "a folder, not a TOML file", "a run goes to --out") from e
     except OSError as e:
-        raise ConfigError(str(path), f"cannot be read: {e.strerror}") from e
+        raise SettingError(str(path), f"cannot be read: {e.strerror}") from e
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise ConfigError(str(path), f"not TOML: {e}") from e
+        raise SettingError(str(path), f"not TOML: {e}") from e
 
 
 def config_from_table(table: Mapping[str, Any]) -> RunConfig:
     """Validate a whole table, part by part, each with the class that it names.
 
     Raises:
-        ConfigError: the first key that is wrong.
+        SettingError: the first key that is wrong.
     """
     given = dict(table)
     agent_table = _table(given, "agent")
     agent_name = agent_table.get("name")
     if not isinstance(agent_name, str):
-        raise ConfigError("agent.name", "must be a text", "name an agent, such as dqn")
+        raise SettingError("agent.name", "must be a text", "name an agent, such as dqn")
     try:
         agent_class = agent_type(agent_name).config
     except UnknownAgentError as e:
-        raise ConfigError("agent.name", str(e)) from e
+        raise SettingError("agent.name", str(e)) from e
     classes: dict[str, type[BaseModel]] = {}
     for name, field in RunConfig.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
@@ -194,7 +194,7 @@ def _suiting_agent(env: Table) -> tuple[str, str]:
 def _table(given: Mapping[str, Any], name: str) -> Table:
     value = given.get(name, {})
     if not isinstance(value, dict):
-        raise ConfigError(name, f"must be a table, not {value!r}", f"set {name}.KEY")
+        raise SettingError(name, f"must be a table, not {value!r}", f"set {name}.KEY")
     return value
 
 
@@ -208,7 +208,7 @@ def _part(cls: type[Part], table: Table, name: str, keys: Iterable[str]) -> Part
     except ValidationError as e:
         raise explain(e, cls, name, known) from e
     except UnknownAgentError as e:
-        raise ConfigError(name, str(e)) from e
+        raise SettingError(name, str(e)) from e
 
 
 def _conformed(cls: type[BaseModel], key: str, value: Any) -> Any:  # any value that TOML knows

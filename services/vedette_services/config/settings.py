@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vedette_services.errors import ConfigError, UsageError
+from vedette_services.errors import SettingError, UsageError
 
 Table = dict[str, Any]
 """What TOML gives: nested tables of numbers, texts, booleans and lists."""
@@ -24,7 +24,7 @@ def settings_table(settings: Iterable[str]) -> Table:
 
     Raises:
         UsageError: a text is no ``KEY=VALUE``.
-        ConfigError: a key goes through a value that is no table.
+        SettingError: a key goes through a value that is no table.
     """
     table: Table = {}
     for text in settings:
@@ -66,13 +66,13 @@ def put(table: Table, path: list[str], value: object) -> None:
     """Set the value at `path`, making the tables on the way.
 
     Raises:
-        ConfigError: something on the way is no table.
+        SettingError: something on the way is no table.
     """
     here = table
     for depth, name in enumerate(path[:-1]):
         here = here.setdefault(name, {})
         if not isinstance(here, dict):
-            raise ConfigError(".".join(path), f"{'.'.join(path[: depth + 1])} is no table")
+            raise SettingError(".".join(path), f"{'.'.join(path[: depth + 1])} is no table")
     here[path[-1]] = value
 
 

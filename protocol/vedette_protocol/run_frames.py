@@ -1,0 +1,47 @@
+"""The run message: all that a manager needs to take part."""
+
+from __future__ import annotations
+
+from vedette_protocol.fields import Fields
+from vedette_protocol.limits import EPOCH_MAX, RUN_MAX_BYTES, U64_MAX
+from vedette_protocol.messages import Buffer, Run
+from vedette_protocol.packing import pack, pack_header, unpack, within
+from vedette_protocol.schema import Schema
+
+
+def encode_run(run: Run) -> list[Buffer]:
+    """Header and payload."""
+    payload = pack(
+        {
+            "schema": run.schema.to_wire(),
+            "model": run.model.to_wire(),
+            "env": run.env,
+            "agent": run.agent,
+            "actors": run.actors,
+        }
+    )
+    fields = {"run": run.run_id, "epoch": run.epoch, "learner": run.learner, "seed": run.seed}
+    return [pack_header("run", fields), within(payload, RUN_MAX_BYTES, "run message")]
+
+
+def decode_run(header: Fields, payload: Buffer) -> Run:
+    """What header and payload say.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    fields = Fields(unpack(payload, RUN_MAX_BYTES), "the run")
+    run = Run(
+        run_id=header.id("run"),
+        epoch=header.integer("epoch", 0, EPOCH_MAX),
+        learner=header.integer("learner", 0, U64_MAX),
+        schema=Schema.from_wire(fields.take("schema")),
+        model=Schema.from_wire(fields.take("model")),
+        env=fields.settings("env"),
+        agent=fields.settings("agent"),
+        actors=fields.settings("actors"),
+        seed=header.integer("seed", 0, U64_MAX),
+    )
+    header.end_header()
+    fields.end()
+    return run

@@ -1,0 +1,274 @@
+"""Schemas: named columns of dtype and shape, agreed once and then named by their hash.
+
+A payload holds ``rows`` rows of a schema, column after column in the schema's order. A column is
+its values in row-major order, little-endian, padded with zeros to a multiple of 8 bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_protocol.errors import SchemaError
+from vedette_protocol.limits import COLUMNS_MAX, DIMS_MAX, MODEL_MAX_BYTES, NAME_MAX_CHARS
+
+Columns: TypeAlias = dict[str, NDArray[Any]]
+"""Name to array ``(rows, *shape)``."""
+
+_DTYPES: Final = {
+    name: np.dtype(name if name == "?" else "<" + name)
+    for name in ("?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8")
+}
+_NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Args:
+        name: printable, at most 128 characters.
+        dtype: one of ``? u1 i1 u2 i2 u4 i4 u8 i8 f2 f4 f8``.
+        shape: of one row's value; () for a scalar.
+        low, high: inclusive bounds of an integer column, None for the dtype's own.
+
+    Raises:
+        SchemaError: any of it is outside these limits.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+    low: int | None = None
+    high: int | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.name) is not str or not 1 <= len(self.name) <= NAME_MAX_CHARS:
+            raise SchemaError(f"a column's name has 1 to {NAME_MAX_CHARS} characters")
+        if not self.name.isprintable():
+            raise SchemaError(f"column name {self.name!r} has characters that cannot be printed")
+        if type(self.dtype) is not str or self.dtype not in _DTYPES:
+            raise SchemaError(f"column {self.name!r}: dtype {self.dtype!r} does not travel")
+        if type(self.shape) is not tuple or len(self.shape) > DIMS_MAX:
+            raise SchemaError(f"column {self.name!r}: more than {DIMS_MAX} dimensions")
+        if any(type(dim) is not int or not 1 <= dim <= MODEL_MAX_BYTES for dim in self.shape):
+            raise SchemaError(f"column {self.name!r}: shape {self.shape} is out of range")
+        if self.row_bytes > MODEL_MAX_BYTES:
+            raise SchemaError(f"column {self.name!r}: {self.row_bytes} bytes a row are too many")
+        self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        if self.low is None and self.high is None:
+            return
+        if self.dtype[0] not in "ui":
+            raise SchemaError(f"column {self.name!r}: bounds are for integers, not {self.dtype!r}")
+        info = np.iinfo(_DTYPES[self.dtype])
+        low = int(info.min) if self.low is None else self.low
+        high = int(info.max) if self.high is None else self.high
+        if type(low) is not int or type(high) is not int or not info.min <= low <= high <= info.max:
+            raise SchemaError(f"column {self.name!r}: no {self.dtype!r} lies in [{low}, {high}]")
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row's value."""
+        return math.prod(self.shape) * _DTYPES[self.dtype].itemsize
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        return _DTYPES[self.dtype]
+
+    def _canonical(self) -> str:
+        shape = ",".join(map(str, self.shape))
+        low, high = ("" if bound is None else str(bound) for bound in (self.low, self.high))
+        return f"{self.name}\t{self.dtype}\t{shape}\t{low}\t{high}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Columns in order. Two schemas with the same hash are the same.
+
+    Raises:
+        SchemaError: no column, too many, two of the same name, or a row too large.
+    """
+
+    columns: tuple[Column, ...]
+    hash: str = field(init=False, compare=False)
+    """16 hexadecimal digits of a blake2b over the canonical form."""
+    _plan: tuple[tuple[str, np.dtype[Any], tuple[int, ...], int], ...] = field(
+        init=False, compare=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        if type(self.columns) is not tuple or not 1 <= len(self.columns) <= COLUMNS_MAX:
+            raise SchemaError(f"a schema has 1 to {COLUMNS_MAX} columns")
+        names = [column.name for column in self.columns]
+        if len(set(names)) != len(names):
+            raise SchemaError(f"columns of the same name: {sorted(names)}"[:200])
+        if sum(column.row_bytes for column in self.columns) > MODEL_MAX_BYTES:
+            raise SchemaError(f"a row has more than {MODEL_MAX_BYTES} bytes")
+        canonical = "".join(column._canonical() for column in self.columns)
+        digest = hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
+        # Computed once: batches are checked and laid out thousands of times a second.
+        object.__setattr__(self, "hash", digest)
+        plan = tuple((c.name, c.numpy_dtype, c.shape, c.row_bytes) for c in self.columns)
+        object.__setattr__(self, "_plan", plan)
+
+    @classmethod
+    def from_dtype(
+        cls, dtype: np.dtype[Any], bounds: Mapping[str, tuple[int, int]] | None = None
+    ) -> Schema:
+        """The schema of a numpy structured dtype, with inclusive bounds of integer columns."""
+        if dtype.names is None or dtype.fields is None:
+            raise SchemaError(f"dtype {dtype} has no named columns")
+        columns = []
+        for name in dtype.names:
+            kind = dtype.fields[name][0]
+            base = _NAMES.get(kind.base.newbyteorder("<"))
+            if base is None:
+                raise SchemaError(f"column {name!r}: dtype {kind.base} does not travel")
+            low, high = (bounds or {}).get(name, (None, None))
+            columns.append(Column(name, base, tuple(map(int, kind.shape)), low, high))
+        return cls(tuple(columns))
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Schema:
+        """The schema one row of which is `arrays`: how a model is described."""
+        columns = []
+        for name, array in arrays.items():
+            base = _NAMES.get(array.dtype.newbyteorder("<"))
+            if base is None:
+                raise SchemaError(f"array {name!r}: dtype {array.dtype} does not travel")
+            columns.append(Column(name, base, tuple(map(int, array.shape))))
+        return cls(tuple(columns))
+
+    @property
+    def row_dtype(self) -> np.dtype[Any]:
+        """One row as a numpy structured dtype (packed).
+
+        Raises:
+            SchemaError: numpy cannot hold such a row (2 GiB).
+        """
+        try:
+            return np.dtype([(c.name, c.numpy_dtype, c.shape) for c in self.columns])
+        except (ValueError, TypeError) as error:
+            raise SchemaError(f"numpy cannot hold such a row: {error}") from error
+
+    def payload_bytes(self, rows: int) -> int:
+        """Bytes of a payload of `rows` rows."""
+        return sum(-(-rows * row_bytes // 8) * 8 for _, _, _, row_bytes in self._plan)
+
+    def pack(self, columns: Mapping[str, NDArray[Any]], rows: int) -> bytearray:
+        """Lay out the first `rows` rows of `columns`: one copy.
+
+        Raises:
+            SchemaError: a column is missing, left over, too short, or of another dtype or shape.
+        """
+        if columns.keys() != {name for name, *_ in self._plan}:
+            expected = [name for name, *_ in self._plan]
+            raise SchemaError(f"expected columns {expected}, got {list(columns)}"[:400])
+        payload = bytearray(self.payload_bytes(rows))
+        offset = 0
+        for name, dtype, shape, row_bytes in self._plan:
+            column = columns[name]
+            if column.dtype != dtype or column.shape[1:] != shape or len(column) < rows:
+                raise SchemaError(
+                    f"column {name!r}: expected {rows} rows of {dtype}{list(shape)}, "
+                    f"got {len(column)} of {column.dtype}{list(column.shape[1:])}"
+                )
+            np.ndarray((rows, *shape), dtype, payload, offset)[...] = column[:rows]
+            offset += -(-rows * row_bytes // 8) * 8
+        return payload
+
+    def views(self, payload: bytes | bytearray | memoryview, rows: int) -> Columns:
+        """The columns of a payload, as read-only views of it: nothing is copied.
+
+        Raises:
+            SchemaError: the payload has not exactly the bytes of `rows` rows.
+        """
+        buffer = memoryview(payload).toreadonly()
+        expected = self.payload_bytes(rows)
+        if buffer.nbytes != expected:
+            raise SchemaError(f"a payload of {rows} rows has {expected} bytes, got {buffer.nbytes}")
+        columns: Columns = {}
+        offset = 0
+        for name, dtype, shape, row_bytes in self._plan:
+            columns[name] = np.ndarray((rows, *shape), dtype, buffer, offset)
+            offset += -(-rows * row_bytes // 8) * 8
+        return columns
+
+    def check_values(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Refuse values that must not reach the replay.
+
+        Raises:
+            SchemaError: a float is not finite, a boolean byte is neither 0 nor 1, or an integer is
+                outside its bounds.
+        """
+        # A sum is finite only if every term is; it may overflow by itself, so the slow look decides
+        with np.errstate(all="ignore"):
+            for column in self.columns:
+                _check_column(column, columns[column.name])
+
+    def to_wire(self) -> list[list[object]]:
+        """The schema in msgpack's types: ``[name, dtype, [dims], low, high]`` a column."""
+        return [[c.name, c.dtype, list(c.shape), c.low, c.high] for c in self.columns]
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Schema:
+        """The schema a peer sent.
+
+        Raises:
+            SchemaError: it is none.
+        """
+        if type(wire) is not list or len(wire) > COLUMNS_MAX:
+            raise SchemaError(f"a schema is a list of 1 to {COLUMNS_MAX} columns")
+        columns = []
+        for entry in wire:
+            if type(entry) is not list or len(entry) != 5 or type(entry[2]) is not list:
+                raise SchemaError("a column is [name, dtype, [dims], low, high]")
+            name, dtype, shape, low, high = entry
+            columns.append(Column(name, dtype, tuple(shape), low, high))
+        return cls(tuple(columns))
+
+
+def spec_difference(expected: Schema, got: Schema) -> str:
+    """What differs first between two schemas, in a sentence; "" if nothing does."""
+    if expected == got:
+        return ""
+    theirs = {column.name: column for column in got.columns}
+    for column in expected.columns:
+        other = theirs.get(column.name)
+        if other is None:
+            return f"{column.name!r} is missing"
+        if other != column:
+            return f"{column.name!r} is {_describe(other)}, expected {_describe(column)}"
+    ours = {column.name for column in expected.columns}
+    unknown = [column.name for column in got.columns if column.name not in ours]
+    return f"{unknown[0]!r} is not expected" if unknown else "the columns are in another order"
+
+
+def _check_column(column: Column, array: NDArray[Any]) -> None:
+    kind = column.dtype[0]
+    if array.size == 0:
+        return
+    if kind == "f":
+        if not math.isfinite(np.add.reduce(array, axis=None)) and not np.isfinite(array).all():
+            raise SchemaError(f"column {column.name!r} has a value that is not finite")
+    elif kind == "?":
+        if array.view(np.uint8).max() > 1:
+            raise SchemaError(f"column {column.name!r} has a boolean that is neither 0 nor 1")
+    else:
+        if column.low is not None and array.min() < column.low:
+            raise SchemaError(f"column {column.name!r}: {array.min()} is below {column.low}")
+        if column.high is not None and array.max() > column.high:
+            raise SchemaError(f"column {column.name!r}: {array.max()} is above {column.high}")
+
+
+def _describe(column: Column) -> str:
+    bounds = "" if column.low is None and column.high is None else f" {column.low}..{column.high}"
+    return f"{column.dtype}{list(column.shape)}{bounds}"
