@@ -85,6 +85,7 @@ class _Slots:
             raise NewestFormatError(f"{path} is no map of newest values, or cut short: delete it")
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         self.map = mmap.mmap(file, size, access=access)
+        self.path = path
         self.slots: int = slots
         self.max_bytes: int = max_bytes
         self.words = memoryview(self.map).cast("Q")
@@ -106,9 +107,18 @@ class _Slots:
         return data if _checksum(seq, length, [data]) == checksum else None
 
     def newest(self) -> int:
-        """The highest number whose slot is whole; 0: none is."""
+        """The highest number whose slot is whole; 0: none is.
+
+        It may be one beyond the one pointed at: of a writer killed between its last two stores.
+        """
+        pointed = self.words[_CURSOR]
         seqs = {self.words[self.word(slot)] for slot in range(self.slots)}
-        return max((seq for seq in seqs if seq and self.value(seq) is not None), default=0)
+        newest = max((seq for seq in seqs if seq and self.value(seq) is not None), default=0)
+        if newest < pointed:
+            raise NewestFormatError(
+                f"{self.path} is torn: value {pointed} is not whole: delete the file"
+            )
+        return newest
 
     def close(self) -> None:
         self.words.release()
@@ -142,7 +152,8 @@ class NewestWriter:
                     f"{self.path} takes values of {self._slots.max_bytes} bytes, and {max_bytes} "
                     "are asked: delete it"
                 )
-            self._seq = self._recover()
+            self._seq = self._slots.newest()
+            self._slots.words[_CURSOR] = self._seq
         except BaseException:
             os.close(self._file)
             raise
@@ -195,16 +206,6 @@ class NewestWriter:
         """Let go; what was written stays."""
         self._slots.close()
         os.close(self._file)
-
-    def _recover(self) -> int:
-        pointed, newest = self._slots.words[_CURSOR], self._slots.newest()
-        if newest < pointed:
-            raise NewestFormatError(
-                f"{self.path} is torn: value {pointed} is not whole: delete the file"
-            )
-        # A writer killed between its last two stores has numbered a value and not pointed at it.
-        self._slots.words[_CURSOR] = newest
-        return newest
 
 
 class NewestReader:
@@ -299,6 +300,24 @@ def open_newest(path: str | os.PathLike[str], *, wait_s: float) -> NewestReader:
             raise TimeoutError(f"{path} was not made within {wait_s:g} s")
         time.sleep(0.01)  # the maker is another process: nothing here could be waited on
     return NewestReader(path)
+
+
+def last_value(path: str | os.PathLike[str]) -> tuple[int, bytes] | None:
+    """The newest whole value of a file that nobody writes, and its number; None: nothing yet.
+
+    Raises:
+        NewestFormatError: the file is something else, or its newest value is torn.
+    """
+    path = Path(path)
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        slots = _Slots(file, path, writable=False)
+    finally:
+        os.close(file)
+    seq = slots.newest()
+    data = slots.value(seq) if seq else None
+    slots.close()
+    return None if data is None else (seq, data)
 
 
 def file_bytes(max_bytes: int, slots: int) -> int:

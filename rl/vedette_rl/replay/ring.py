@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,9 +30,9 @@ import numpy as np
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayFormatError
-from vedette_rl.newest import Fence, NewestWriter
+from vedette_rl.newest import Fence, NewestWriter, last_value
 from vedette_rl.replay import ring_files
-from vedette_rl.replay.ring_files import ColumnSpec, Manifest, MappedColumns
+from vedette_rl.replay.ring_files import ColumnSpec, Manifest
 from vedette_rl.replay.rows import RowAppender, default_guard
 
 if TYPE_CHECKING:
@@ -40,25 +41,20 @@ if TYPE_CHECKING:
 STAMP_MAX_BYTES = 4 << 20
 
 _RECORD = struct.Struct("<Q?7x16s")  # rows inserted, all on the disk, which start of the machine
+_COMMIT_MAX_BYTES = _RECORD.size + STAMP_MAX_BYTES
 _CURSOR_DTYPE = np.dtype("<u8")
 
 
 class RingWriter(RowAppender):
     """The writing end. Made by `RingWriter.open`."""
 
-    def __init__(
-        self,
-        mapped: MappedColumns,
-        manifest: Manifest,
-        commits: NewestWriter,
-        cursor: Any,
-        lock: int,
-    ) -> None:
-        inserted, self.stamp = _recovered(commits)
+    def __init__(self, directory: Path, manifest: Manifest, commits: NewestWriter) -> None:
+        mapped = ring_files.map_columns(directory, manifest, writable=True)
+        inserted, self.stamp = _unpacked(commits.value(), directory)
         super().__init__(mapped.columns, manifest.capacity, inserted)
         self.manifest = manifest
-        self._mapped, self._commits, self._lock = mapped, commits, lock
-        self._cursor = memoryview(cursor)
+        self._mapped, self._commits, self._held = mapped, commits, ExitStack()
+        self._cursor = _map_cursor(directory, manifest, writable=True)
         self._cursor[0] = inserted
         self._boot, self._fence = boot_id(), Fence()
 
@@ -93,25 +89,19 @@ class RingWriter(RowAppender):
         asked = ring_files.new_manifest(
             row_dtype, capacity, guard or default_guard(capacity, row_dtype.itemsize), run_id
         )
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            ring_files.check_directory(directory)
-            lock = ring_files.lock(directory, shared=False)
-        except OSError as e:
-            raise ReplayFormatError(f"no replay can be in {directory}: {e.strerror}") from e
-        try:
+        with ExitStack() as held:
+            held.callback(os.close, _prepare(directory))
             if not (directory / "ring.json").exists():
                 _make(directory, asked)
             manifest = ring_files.read_manifest(directory)
             _compare(directory, asked, manifest, guard)
-            commits = NewestWriter(directory / "commits", _RECORD.size + STAMP_MAX_BYTES)
-            _check_synced(directory, commits, accept_unsynced)
-            mapped = ring_files.map_columns(directory, manifest, writable=True)
-            cursor, _ = _map_cursor(directory, manifest, writable=True)
-            return cls(mapped, manifest, commits, cursor, lock)
-        except BaseException:
-            os.close(lock)
-            raise
+            commits = NewestWriter(directory / "commits", _COMMIT_MAX_BYTES)
+            held.callback(commits.close)
+            if not accept_unsynced:
+                _check_synced(directory, commits.value())
+            writer = cls(directory, manifest, commits)
+            writer._held = held.pop_all()
+            return writer
 
     def commit(self, stamp: Buffer = b"") -> None:
         """Make the rows appended, and the stamp, visible: both, or after a kill neither.
@@ -127,8 +117,7 @@ class RingWriter(RowAppender):
         self._mapped.flush()
         self._commit(self.stamp, synced=True)
         self._commits.sync()
-        self._commits.close()
-        os.close(self._lock)
+        self._held.close()
 
     def _commit(self, stamp: Buffer, *, synced: bool) -> None:
         inserted = self._inserted + self._pending
@@ -154,8 +143,7 @@ class RingReader:
         self.columns: Columns = ring_files.map_columns(
             self.directory, self.manifest, writable=False
         ).columns
-        cursor, _ = _map_cursor(self.directory, self.manifest, writable=False)
-        self._cursor = memoryview(cursor)
+        self._cursor = _map_cursor(self.directory, self.manifest, writable=False)
         self._fence = Fence()
 
     @property
@@ -167,9 +155,10 @@ class RingReader:
         return inserted
 
 
-def read_commit(commits: NewestWriter) -> tuple[int, bytes]:
-    """Rows inserted and the stamp, of the last commit."""
-    return _recovered(commits)
+def read_commit(directory: Path) -> tuple[int, bytes]:
+    """Rows inserted and the stamp of the last commit, where no writer runs."""
+    newest = last_value(directory / "commits")
+    return _unpacked(newest[1] if newest else None, directory)
 
 
 def boot_id() -> bytes:
@@ -181,17 +170,23 @@ def boot_id() -> bytes:
         return bytes(16)
 
 
+def _prepare(directory: Path) -> int:
+    """The directory, made and locked; the lock's descriptor."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        ring_files.check_directory(directory)
+        return ring_files.lock(directory, shared=False)
+    except OSError as e:
+        raise ReplayFormatError(f"no replay can be in {directory}: {e.strerror}") from e
+
+
 def _make(directory: Path, manifest: Manifest) -> None:
-    """Make the files. A kill in between leaves no ``ring.json``, and the next writer starts over."""
-    if (directory / "commits").exists():
-        commits = NewestWriter(directory / "commits", _RECORD.size + STAMP_MAX_BYTES)
-        held = commits.seq
-        commits.close()
-        if held:
-            raise ReplayFormatError(
-                f"the replay in {directory} has lost its ring.json: delete {directory} to begin "
-                "an empty one"
-            )
+    """Make the files. A kill in between leaves no ``ring.json``: the next writer starts over."""
+    if (directory / "commits").exists() and last_value(directory / "commits"):
+        raise ReplayFormatError(
+            f"the replay in {directory} has lost its ring.json: delete {directory} to begin an "
+            "empty one"
+        )
     rows = manifest.physical_rows
     made: list[Path] = []
     try:
@@ -200,7 +195,7 @@ def _make(directory: Path, manifest: Manifest) -> None:
             ring_files.make_array(made[-1], manifest.uid, np.dtype(spec.dtype), (rows, *spec.shape))
         made.append(directory / "cursor.bin")
         ring_files.make_array(made[-1], manifest.uid, _CURSOR_DTYPE, (1,))
-        NewestWriter(directory / "commits", _RECORD.size + STAMP_MAX_BYTES).close()
+        NewestWriter(directory / "commits", _COMMIT_MAX_BYTES).close()
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)
@@ -245,30 +240,29 @@ def _columns_difference(found: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, 
     return "" if found == asked else "its columns in another order"
 
 
-def _check_synced(directory: Path, commits: NewestWriter, accept_unsynced: bool) -> None:
-    record = commits.value()
-    if record is None or accept_unsynced:
+def _check_synced(directory: Path, record: bytes | None) -> None:
+    if record is None:
         return
     _, synced, boot = _RECORD.unpack_from(record)
     now = boot_id()
     if not synced and boot != now and any(now):
         raise ReplayFormatError(
-            f"the replay in {directory} was not closed before the machine stopped, its rows may "
+            f"the replay in {directory} was not closed before the machine stopped, so its rows may "
             f"be torn: delete {directory} to begin an empty one"
         )
 
 
-def _recovered(commits: NewestWriter) -> tuple[int, bytes]:
-    record = commits.value()
+def _unpacked(record: bytes | None, directory: Path) -> tuple[int, bytes]:
     if record is None:
         return 0, b""
     if len(record) < _RECORD.size:
-        raise ReplayFormatError(f"{commits.path} is no replay's: name another directory")
+        raise ReplayFormatError(f"{directory / 'commits'} is no replay's: name another directory")
     inserted: int = _RECORD.unpack_from(record)[0]
     return inserted, record[_RECORD.size :]
 
 
-def _map_cursor(directory: Path, manifest: Manifest, *, writable: bool) -> tuple[Any, Any]:
-    return ring_files.map_array(
+def _map_cursor(directory: Path, manifest: Manifest, *, writable: bool) -> memoryview:
+    _, file_map = ring_files.map_array(
         directory / "cursor.bin", manifest.uid, _CURSOR_DTYPE, (1,), writable=writable
     )
+    return memoryview(file_map)[ring_files.PAGE_BYTES :].cast("Q")

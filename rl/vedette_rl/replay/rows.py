@@ -58,7 +58,8 @@ class RowAppender:
     def __init__(self, columns: Columns, capacity: int, inserted: int = 0) -> None:
         self.columns, self.capacity = columns, capacity
         self._physical_rows = len(next(iter(columns.values())))
-        self._targets = [(name, to, to.dtype, to.shape[1:]) for name, to in columns.items()]
+        self._shaped_rows = -1
+        self._shaped(0)
         self._inserted, self._pending = inserted, 0
 
     @property
@@ -89,31 +90,41 @@ class RowAppender:
         """
         if rows > self.room:
             raise ValueError(f"{rows} rows are appended where {self.room} fit before a commit")
-        if len(columns) != len(self._targets):
+        if len(columns) != len(self.columns):
             self._refuse(columns)
         begin = (self._inserted + self._pending) % self._physical_rows
-        before_wrap = self._physical_rows - begin
-        for name, to, dtype, shape in self._targets:
+        before_wrap = min(rows, self._physical_rows - begin)
+        at = slice(begin, begin + before_wrap)
+        for name, to, dtype, shape in self._shaped(rows):
             column = columns.get(name)
-            if not isinstance(column, np.ndarray):
-                if column is None:
-                    self._refuse(columns)
-                column = np.full((rows, *shape), column, dtype)
-            elif column.dtype != dtype or column.shape != (rows, *shape):
-                raise ValueError(
-                    f"column {name!r} is {column.dtype} {column.shape}, not {dtype} "
-                    f"{(rows, *shape)}"
-                )
-            if rows <= before_wrap:
-                to[begin : begin + rows] = column
+            if isinstance(column, np.ndarray):
+                if column.shape != shape or column.dtype != dtype:
+                    raise ValueError(
+                        f"column {name!r} is {column.dtype} {column.shape}, not {dtype} {shape}"
+                    )
+            elif column is None:
+                self._refuse(columns)
+            if before_wrap == rows:
+                to[at] = column
             else:
-                to[begin:] = column[:before_wrap]
+                column = np.broadcast_to(column, shape)
+                to[at] = column[:before_wrap]
                 to[: rows - before_wrap] = column[before_wrap:]
         self._pending += rows
 
+    def _shaped(self, rows: int) -> list[tuple[str, NDArray[Any], np.dtype[Any], tuple[int, ...]]]:
+        """Every column: its name, where it goes, and what an array of `rows` rows must be."""
+        if rows != self._shaped_rows:  # batches mostly have one size
+            self._shaped_rows = rows
+            self._targets = [
+                (name, to, to.dtype, (rows, *to.shape[1:])) for name, to in self.columns.items()
+            ]
+        return self._targets
+
     def _refuse(self, columns: Mapping[str, Any]) -> NoReturn:
-        names = [name for name, *_ in self._targets]
-        raise ValueError(f"columns {sorted(columns)} are appended where {sorted(names)} belong")
+        raise ValueError(
+            f"columns {sorted(columns)} are appended where {sorted(self.columns)} belong"
+        )
 
     def _committed(self) -> None:
         self._inserted, self._pending = self._inserted + self._pending, 0
