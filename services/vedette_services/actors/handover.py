@@ -220,6 +220,10 @@ class HandoverWriter:
         self.stopped = self.stopped or _STOP in orders
         self.model_announced = self.model_announced or _MODEL in orders
 
+    def close(self) -> None:
+        """Let go: the manager sees the end of this actor."""
+        self._socket.close()
+
     def _views(self, slot: int, rows: int) -> Columns:
         begin = slot * self._slot_bytes + _PAYLOAD_AT
         end = begin + self._schema.payload_bytes(rows)

@@ -8,7 +8,7 @@ from typing import Any
 from vedette_rl.envs.config import EnvConfig
 from vedette_services.actors.errors import ImportRefusedError
 
-_OURS = ("gymnasium.wrappers", "vedette_rl.envs.")
+_OURS = ("gymnasium.wrappers.", "vedette_rl.envs.")
 """Where modules of wrappers begin that every host has loaded anyway."""
 
 
@@ -26,7 +26,7 @@ def check_imports(
     for name in imported_names(env, agent):
         module = name.partition(":")[0]
         package = module.partition(".")[0]
-        if package not in allow_import and not module.startswith(_OURS):
+        if package not in allow_import and not f"{module}.".startswith(_OURS):
             raise ImportRefusedError(name, package)
 
 
