@@ -15,16 +15,17 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from vedette_rl.envs.row import EnvRow, make_row
+from vedette_rl.steps.n_step import NStep
+
 from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Columns, Policy, StepProcessor
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.row import EnvRow, make_row
-from vedette_rl.envs.spaces import Spaces, action_bounds, transition_dtype
+from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.exploration import ladder_positions
 from vedette_rl.newest import NewestWriter
-from vedette_rl.steps.n_step import NStep
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.batching import Batching
 from vedette_services.actors.errors import SpecMismatchError
@@ -163,9 +164,7 @@ def build_actor(spec: ActorSpec) -> Actor:
     """
     schema = Schema.from_wire(spec.schema)
     actors = ActorsConfig.model_validate(spec.actors)
-    handover = HandoverWriter(
-        spec.memory_fd, spec.socket_fd, schema, actors.n_buffer, spec.slots
-    )
+    handover = HandoverWriter(spec.memory_fd, spec.socket_fd, schema, actors.n_buffer, spec.slots)
     board = NewestWriter(spec.stats_map, STATS_MAX_BYTES)
     board.write(ActorStats().to_bytes())
     env_seed, exploration_seed = spec.seeds()
@@ -199,9 +198,15 @@ def check_schema(spaces: Spaces, schema: Schema) -> None:
     Raises:
         SpecMismatchError: names the first column that differs.
     """
-    here = Schema.from_dtype(transition_dtype(spaces), action_bounds(spaces))
-    if here.hash != schema.hash:
-        raise SpecMismatchError("environment", spec_difference(schema, here))
+    bounds = {column.name: (column.low, column.high) for column in schema.columns}
+    same = {
+        name: (low, high)
+        for name, (low, high) in column_bounds(spaces).items()
+        if bounds.get(name) != (None, None)  # where the run names none, none are compared
+    }
+    here = Schema.from_dtype(transition_dtype(spaces), same)
+    if difference := spec_difference(schema, here):
+        raise SpecMismatchError("environment", difference)
 
 
 def one_torch_thread() -> None:

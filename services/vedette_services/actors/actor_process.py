@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from vedette_protocol.messages import Run
 from vedette_rl.newest import NewestReader
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.handover import FinishedBatch, HandoverReader
@@ -16,9 +15,7 @@ from vedette_services.processes import python_module, spawn
 
 SLOTS = 4
 _TRACEBACK_CHARS = 20_000
-_ONE_THREAD = {
-    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-}
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Actors share the processors among them: no library starts a pool in each."""
 
 

@@ -54,4 +54,3 @@ class ActorSpec:
         root = np.random.SeedSequence((self.seed, self.number, self.epoch, self.restarts))
         env, exploration = root.spawn(2)
         return int(env.generate_state(1)[0]), int(exploration.generate_state(1)[0])
-

@@ -227,7 +227,7 @@ class HandoverWriter:
     def _views(self, slot: int, rows: int) -> Columns:
         begin = slot * self._slot_bytes + _PAYLOAD_AT
         end = begin + self._schema.payload_bytes(rows)
-        # The schema alone knows where columns lie; its views may only be read, so take their places.
+        # The schema alone knows where columns lie; its views may only be read: take their places.
         base = np.frombuffer(self._memory, np.uint8).ctypes.data
         views = self._schema.views(memoryview(self._memory)[begin:end], rows)
         return {

@@ -12,9 +12,7 @@ _OURS = ("gymnasium.wrappers.", "vedette_rl.envs.")
 """Where modules of wrappers begin that every host has loaded anyway."""
 
 
-def check_imports(
-    env: EnvConfig, agent: Mapping[str, Any], allow_import: Collection[str]
-) -> None:
+def check_imports(env: EnvConfig, agent: Mapping[str, Any], allow_import: Collection[str]) -> None:
     """Refuse a run that imports what is not allowed here.
 
     Args:

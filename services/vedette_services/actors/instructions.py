@@ -6,17 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from vedette_protocol.messages import Run
+from vedette_protocol.messages import Batch, Report, Run
 
 Level: TypeAlias = Literal["info", "warning", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Send these frames to the learner; if they cannot be sent now, drop them (acks bring them
-    back)."""
+class SendReport:
+    """Send this to the learner, or drop it: the next one says it all again."""
 
-    frames: Sequence[bytes | bytearray | memoryview]
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class SendBatches:
+    """Send these to the learner; those that cannot be sent now go to `ManagerState.on_unsent`."""
+
+    batches: Sequence[Batch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class StoreModel:
 
     epoch: int
     version: int
-    payload: bytes
+    body: bytes | bytearray
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,8 @@ class Exit:
 
 
 Instruction: TypeAlias = (
-    Send
+    SendReport
+    | SendBatches
     | RemakeSockets
     | RemakeModels
     | PrepareRun

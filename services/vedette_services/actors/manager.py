@@ -9,15 +9,16 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from vedette_protocol.codec import decode_control
+from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.errors import ProtocolError
+from vedette_protocol.messages import Batch, Report
 from vedette_services import sockets
 from vedette_services.actors.actor_process import ActorProcess
 from vedette_services.actors.errors import HandoverError
@@ -29,7 +30,8 @@ from vedette_services.actors.instructions import (
     RemakeModels,
     RemakeSockets,
     Say,
-    Send,
+    SendBatches,
+    SendReport,
     StartActor,
     StopActors,
     StoreModel,
@@ -66,12 +68,13 @@ class Links:
         self.control = sockets.control_sub(context, address, *subscriptions)
         self.models = ModelListener(context, address, manager)
 
-    def send(self, frames: Iterable[Any]) -> None:
-        """Send, or drop what cannot be sent now: acks bring it back."""
+    def send(self, message: Batch | Report) -> bool:
+        """Send without waiting; False where that cannot be now."""
         try:
-            self.samples.send_multipart(list(frames), zmq.NOBLOCK, copy=False)
+            self.samples.send_multipart(encode(message), zmq.NOBLOCK, copy=False)
         except zmq.Again:
-            return
+            return False
+        return True
 
     def remake_models(self) -> None:
         self.models.close()
@@ -92,7 +95,9 @@ class Manager:
         directory: for the maps shared with actors.
     """
 
-    def __init__(self, address: Address, manager: str, state: ManagerState, directory: Path) -> None:
+    def __init__(
+        self, address: Address, manager: str, state: ManagerState, directory: Path
+    ) -> None:
         self._address, self._manager = address, manager
         self._state, self._directory = state, directory
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -192,7 +197,7 @@ class Manager:
 
     def _take_batches(self, actor: ActorProcess, now: float) -> None:
         try:
-            while actor.handover.ready and self._state.has_room(actor.batch_bytes):
+            while actor.handover.ready and self._state.takes(actor.batch_bytes):
                 self._obey(self._state.on_batch(actor.index, actor.run, actor.take(), now))
         except HandoverError as error:
             log.error("actor %d is killed: %s", actor.index, error)
@@ -213,22 +218,22 @@ class Manager:
 
     def _do(self, instruction: Instruction) -> None:
         match instruction:
-            case Send(frames):
+            case SendReport(report):
                 if self._links is not None:
-                    self._links.send(frames)
+                    self._links.send(report)
+            case SendBatches(batches):
+                self._send(batches)
             case Say(level, text):
                 log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
             case PrepareRun(run):
                 self._runs += 1
                 path = self._directory / f"model-{self._runs}.map"
                 self._model_map = path, ModelMapWriter(path, run.model)
-            case StoreModel(epoch, version, payload):
-                self._store_model(epoch, version, payload)
+            case StoreModel(epoch, version, body):
+                self._store_model(epoch, version, body)
             case StartActor(index):
                 assert self._model_map is not None, "a run is prepared before its actors start"
-                self._actors[index] = ActorProcess(
-                    instruction, self._directory, self._model_map[0]
-                )
+                self._actors[index] = ActorProcess(instruction, self._directory, self._model_map[0])
             case StopActors():
                 for actor in self._actors.values():
                     actor.handover.order_stop()
@@ -244,9 +249,15 @@ class Manager:
             case Exit():
                 self._exit = self._exit or instruction
 
-    def _store_model(self, epoch: int, version: int, payload: bytes) -> None:
+    def _send(self, batches: Sequence[Batch]) -> None:
+        for sent, batch in enumerate(batches):
+            if self._links is None or not self._links.send(batch):
+                self._state.on_unsent(batches[sent:])
+                return
+
+    def _store_model(self, epoch: int, version: int, body: bytes | bytearray) -> None:
         assert self._model_map is not None, "a run is prepared before its models are stored"
-        self._model_map[1].write_packed(epoch, version, payload)
+        self._model_map[1].write_packed(epoch, version, body)
         for actor in self._actors.values():
             actor.handover.announce_model()
 
@@ -274,7 +285,7 @@ def run_manager(
     manager_id: str | None = None,
     allow_import: Collection[str] = (),
 ) -> int:
-    """Run actors for the learner at `address` until it says that the run is over, or a signal comes.
+    """Run actors for the learner at `address` until the run is over or a signal comes.
 
     Args:
         count: actors to run here.

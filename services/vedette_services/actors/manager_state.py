@@ -4,22 +4,34 @@
 
     state = ManagerState(identity, count=2, allow_import=(), jitter=random.random, now=now)
     for instruction in state.on_control(message, now): ...
-    if state.has_room(payload_bytes): state.on_batch(index, run, batch, now)
+    if state.takes(payload_bytes): state.on_batch(index, run, batch, now)
     state.on_tick(now)                       # several times a second
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
-
-from vedette_protocol.codec import encode
-from vedette_protocol.errors import AckError, ProtocolError, VersionError
-from vedette_protocol.limits import PAYLOAD_MAX_BYTES
-from vedette_protocol.messages import Ack, ControlMessage, Refusal, Report, Run, Status, Stop
+from vedette_protocol.model import CompleteModel, unpack_model
 from vedette_protocol.window import Window
+
+from vedette_protocol.errors import AckError, ModelError, ProtocolError, VersionError
+from vedette_protocol.limits import PAYLOAD_MAX_BYTES
+from vedette_protocol.messages import (
+    Ack,
+    Batch,
+    ControlMessage,
+    Refusal,
+    Report,
+    Run,
+    Status,
+    Stop,
+)
+from vedette_protocol.messages import (
+    ManagerState as ReportedState,
+)
 from vedette_rl.envs.config import EnvConfig
 from vedette_services.actors.beat import Beat
 from vedette_services.actors.errors import ImportRefusedError
@@ -34,7 +46,8 @@ from vedette_services.actors.instructions import (
     RemakeModels,
     RemakeSockets,
     Say,
-    Send,
+    SendBatches,
+    SendReport,
     StartActor,
     StopActors,
     StoreModel,
@@ -46,7 +59,6 @@ from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import DONE, FAILED, REFUSED
 
 REPORT_EVERY_S = 0.5
-STALLED_S = 5.0
 DRAIN_S = 10.0
 MODEL_WAIT_S = 10.0
 """Without any model for so long after a run was announced, its subscription is made anew."""
@@ -63,17 +75,6 @@ class Identity:
     manager: str
     host: str
     learner: str
-
-
-@dataclass(frozen=True, slots=True)
-class NewModel:
-    """A complete model, as it came."""
-
-    run_id: str
-    epoch: int
-    version: int
-    spec: str
-    payload: bytes
 
 
 class ManagerState:
@@ -105,10 +106,10 @@ class ManagerState:
         self._voice = Voice()
         self._run: Run | None = None
         self._config = ActorsConfig()
-        self._window = self._new_window(None)
+        self._window: Window | None = None  # of the run
         self._first_actor: int | None = None
         self._model: tuple[int, int] | None = None  # epoch, version of the newest stored
-        self._early_model: NewModel | None = None  # came before its run was announced
+        self._early_model: CompleteModel | None = None  # came before its run was announced
         self._model_asked_at = now
         self._connected = False
         self._resend = False  # at the next ack: it says what need not be sent again
@@ -119,9 +120,11 @@ class ManagerState:
 
     # What the daemon asks
 
-    def has_room(self, payload_bytes: int) -> bool:
-        """Whether a batch of this size may be taken from an actor now."""
-        return self._window.has_room(payload_bytes)
+    def takes(self, payload_bytes: int) -> bool:
+        """Whether a batch of this size may be taken from an actor now; else it waits there."""
+        window = self._window
+        assert window is not None, "an actor plays a run"
+        return window.on_full == "drop_oldest" or window.has_room(payload_bytes)
 
     # The learner's voice
 
@@ -173,12 +176,20 @@ class ManagerState:
         if refused := self._refuse(run):
             return [refused]
         done: list[Instruction] = []
-        if self._run is not None:
+        if self._window is not None:
             text = f"another run begins: {self._window.rows} samples of the last are dropped"
             done.append(Say("warning", text))
             self._incarnation = self._new_incarnation()
         done.append(Say("info", f"run {run.run_id}, epoch {run.epoch}: {_title(run)}"))
-        self._window = self._new_window(run)
+        self._window = Window(
+            self._who.manager,
+            self._incarnation,
+            run.run_id,
+            run.schema.hash,
+            max_batches=self._config.window_batches,
+            max_bytes=self._config.window_bytes,
+            on_full=self._config.on_full,
+        )
         return [*done, *self._play(run, now)]
 
     def _refuse(self, run: Run) -> Exit | None:
@@ -217,7 +228,7 @@ class ManagerState:
             # Of a learner whose run we have not been told: if it is not, silence makes us ask anew.
             return []
         done = self._heard(now)
-        if not ours or ack.incarnation != self._incarnation:
+        if not ours or self._window is None or ack.incarnation != self._incarnation:
             return done
         try:
             self._window.on_ack(ack, now)
@@ -263,7 +274,7 @@ class ManagerState:
 
     # Models
 
-    def on_model(self, model: NewModel, now: float) -> list[Instruction]:
+    def on_model(self, model: CompleteModel, now: float) -> list[Instruction]:
         """A model is complete."""
         run = self._run
         if run is None or model.run_id != run.run_id:
@@ -271,23 +282,21 @@ class ManagerState:
             return []
         if self._model is not None and (model.epoch, model.version) <= self._model:
             return []
-        if model.spec != run.model.hash or len(model.payload) != run.model.payload_bytes(1):
-            text = (
-                f"model {model.version} has spec {model.spec} and {len(model.payload)} bytes, "
-                f"the run's is {run.model.hash} with {run.model.payload_bytes(1)}: not acted on"
-            )
-            return self._say("error", "spec", text, now)
+        try:
+            if model.spec != run.model.hash:
+                raise ModelError(f"model {model.version} is of spec {model.spec}, not the run's")
+            unpack_model(model.body, run.model)
+        except ModelError as error:
+            return self._say("error", "model", f"not acted on: {error}", now)
         self._model = (model.epoch, model.version)
         self._voice.over("model")
-        return [StoreModel(model.epoch, model.version, model.payload)]
+        return [StoreModel(model.epoch, model.version, model.body)]
 
     # Actors
 
-    def on_batch(
-        self, index: int, run: Run, batch: FinishedBatch, now: float
-    ) -> list[Instruction]:
-        """An actor handed a batch over that it made for `run`. Ask `has_room` before."""
-        if self._run is None or not _plays_like(run, self._run):
+    def on_batch(self, index: int, run: Run, batch: FinishedBatch, now: float) -> list[Instruction]:
+        """An actor handed a batch over that it made for `run`. Ask `takes` before."""
+        if self._window is None or self._run is None or not _plays_like(run, self._run):
             return []  # its run is no longer played: nobody would take it
         self._window.offer(index, batch.epoch, batch.version, batch.rows, batch.payload)
         return self._pump(now)
@@ -337,8 +346,8 @@ class ManagerState:
             done += [Say("warning", f"actor {seat.index} {seat.why_killed}"), KillActor(seat.index)]
         done += self._ask_for_model(now)
         done += self._start_due(now)
-        if self._connected and not self._resend:
-            self._window.resend_stalled(now, STALLED_S)
+        if self._window is not None and self._connected:
+            self._window.resend_stalled(now)
         done += self._pump(now)
         if now >= self._report_at + REPORT_EVERY_S:
             done += self._report(now)
@@ -377,50 +386,56 @@ class ManagerState:
         """Once leaving: the end, if everything is handed over or the time for it is up."""
         if not self._leaving or self._done:
             return []
-        empty = self._window.batches == 0
-        if not (self._roster.gone and empty) and now < self._leave_by:
+        held = 0 if self._window is None else self._window.batches
+        if (self._roster.alive or held) and now < self._leave_by:
             return []
-        done: list[Instruction] = [KillActor(seat.index) for seat in self._roster.alive]
-        if not empty:
-            done.append(
-                Say(
-                    "warning",
-                    f"{self._window.rows} samples are lost: the learner did not take them within "
-                    f"{DRAIN_S:g} s",
-                )
-            )
         self._done = True
+        done: list[Instruction] = [KillActor(seat.index) for seat in self._roster.alive]
+        if self._window is not None and held:
+            rows = self._window.rows
+            self._window.abandon()
+            text = f"{rows} samples are lost: the learner did not take them within {DRAIN_S:g} s"
+            done.append(Say("warning", text))
         return [*done, *self._report(now), Exit(DONE, self._leaving)]
 
     # What goes up
 
+    def on_unsent(self, batches: Sequence[Batch]) -> None:
+        """The socket did not take these: they wait for the next turn."""
+        if self._window is not None:
+            self._window.put_back(batches)
+
     def _pump(self, now: float) -> list[Instruction]:
         """Send what the learner gave credit for."""
-        if not self._connected or self._resend:
+        if self._window is None or not self._connected or self._resend:
             return []
-        return [Send(encode(batch)) for batch in self._window.take(now)]
+        batches = self._window.take(now)
+        return [SendBatches(batches)] if batches else []
 
     def _report(self, now: float) -> list[Instruction]:
         self._report_at = now
         if not self._connected:
             return []
-        window = self._window
-        report = Report(
-            manager=self._who.manager,
-            incarnation=self._incarnation,
-            host=self._who.host,
-            state="gone" if self._done else "draining" if self._leaving else "running",
-            run_id=self._run.run_id if self._run is not None else "",
-            produced=window.produced,
-            dropped=window.dropped,
-            window_batches=window.batches,
-            window_rows=window.rows,
-            window_bytes=window.bytes,
-            sequenced=window.sequenced,
-            base=window.base,
-            actors=self._roster.reports(),
+        state: ReportedState = "gone" if self._done else "draining" if self._leaving else "running"
+        actors = self._roster.reports()
+        if self._window is not None:
+            return [SendReport(self._window.report(self._who.host, state, actors))]
+        nothing = Report(
+            self._who.manager,
+            self._incarnation,
+            self._who.host,
+            state,
+            "",
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            actors,
         )
-        return [Send(encode(report))]
+        return [SendReport(nothing)]
 
     # What is said
 
@@ -432,9 +447,6 @@ class ManagerState:
 
     def _say(self, level: Level, subject: str, text: str, now: float) -> list[Instruction]:
         return [Say(level, text)] if self._voice.should_say(subject, text, now) else []
-
-    def _new_window(self, run: Run | None) -> Window:
-        raise NotImplementedError
 
 
 def _plays_like(run: Run, other: Run) -> bool:

@@ -11,12 +11,11 @@ import socket
 import threading
 
 import zmq
+from vedette_protocol.model import CompleteModel, ModelAssembler
 
 from vedette_protocol.codec import decode_model
 from vedette_protocol.errors import ProtocolError
-from vedette_protocol.model import ModelAssembler
 from vedette_services import sockets
-from vedette_services.actors.manager_state import NewModel
 from vedette_services.addresses import Address
 
 log = logging.getLogger("vedette.actors")
@@ -32,14 +31,13 @@ class ModelListener:
         self, context: zmq.Context[zmq.Socket[bytes]], address: Address, manager: str
     ) -> None:
         self._context, self._address, self._manager = context, address, manager
-        self._newest: NewModel | None = None
+        self._newest: CompleteModel | None = None
         self._lock = threading.Lock()
         self._wake_read, self._wake_write = socket.socketpair()
         self._stop_read, self._stop_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
-        self._run_id = ""
-        self._assembler = ModelAssembler(None)
+        self._assembler = ModelAssembler()
         self._refused = 0
         self._thread = threading.Thread(target=self._listen, name="models", daemon=True)
         self._thread.start()
@@ -48,7 +46,7 @@ class ModelListener:
         """Readable when there is a model to take."""
         return self._wake_read.fileno()
 
-    def take(self) -> NewModel | None:
+    def take(self) -> CompleteModel | None:
         """The newest complete model, if it was not taken before."""
         try:
             self._wake_read.recv(4096)
@@ -83,10 +81,7 @@ class ModelListener:
 
     def _receive(self, frames: list[bytes]) -> None:
         try:
-            chunk = decode_model(frames[1:])
-            if chunk.run_id != self._run_id:  # (epoch, version) orders the models of one run
-                self._run_id, self._assembler = chunk.run_id, ModelAssembler(None)
-            complete = self._assembler.offer(chunk)
+            complete = self._assembler.offer(decode_model(frames[1:]))
         except ProtocolError as error:
             self._refused += 1
             if self._refused & (self._refused - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...
@@ -94,9 +89,8 @@ class ModelListener:
             return
         if complete is None:
             return
-        epoch, version, payload = complete
         with self._lock:
-            self._newest = NewModel(chunk.run_id, epoch, version, chunk.spec, payload)
+            self._newest = complete
         try:
             self._wake_write.send(b"m")
         except BlockingIOError:

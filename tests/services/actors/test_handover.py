@@ -20,7 +20,7 @@ SCHEMA = Schema.from_dtype(ROW)
 N_BUFFER, SLOTS = 5, 2
 
 
-@pytest.fixture()
+@pytest.fixture
 def ends() -> Iterator[tuple[HandoverReader, HandoverWriter]]:
     reader = HandoverReader(SCHEMA, N_BUFFER, SLOTS)
     memory, channel = reader.pass_fds

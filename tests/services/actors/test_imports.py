@@ -31,7 +31,7 @@ def test_an_import_is_refused_with_the_mend_and_passes_once_allowed(
     env: dict[str, object], agent: dict[str, str]
 ) -> None:
     config = EnvConfig.model_validate(env)
-    with pytest.raises(ImportRefusedError, match="--allow-import my_pkg$"):
+    with pytest.raises(ImportRefusedError, match=r"--allow-import my_pkg$"):
         check_imports(config, agent, ["my", "other"])
     check_imports(config, agent, ["my_pkg"])
 
