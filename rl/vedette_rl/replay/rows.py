@@ -175,4 +175,4 @@ def gather(columns: Mapping[str, NDArray[Any]], places: NDArray[np.int64], out: 
     """Copy the rows at `places` into `out`, every column that is in `out`."""
     for name, to in out.items():
         # clip: numpy would otherwise gather into a buffer of its own first, to check the places
-        np.take(columns[name], places, axis=0, out=to, mode="clip")
+        columns[name].take(places, 0, to, "clip")
