@@ -96,8 +96,8 @@ class Address:
         address = self.resolved()
         if not address.loopback and not insecure:
             raise SecurityError(
-                f"--bind {self}: anyone who reaches this address could send samples; say --insecure "
-                "if you trust the whole network, or bind 127.0.0.1 and tunnel to it"
+                f"--bind {self}: anyone who reaches this address could send samples; say "
+                "--insecure if you trust the whole network, or bind 127.0.0.1 and tunnel to it"
             )
         return address
 

@@ -59,7 +59,9 @@ class AddressError(SettingError):
     """Text that is no address."""
 
     def __init__(self, text: str, why: str) -> None:
-        super().__init__(f"address {text!r}", why, "write HOST or HOST:PORT, such as 127.0.0.1:5555")
+        super().__init__(
+            f"address {text!r}", why, "write HOST or HOST:PORT, such as 127.0.0.1:5555"
+        )
         self.text = text
 
 
@@ -96,7 +98,9 @@ class RunInUseError(ServicesError):
     """Another learner runs in a run directory."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(f"{directory} is in use by another learner; end it or choose another --out")
+        super().__init__(
+            f"{directory} is in use by another learner; end it or choose another --out"
+        )
         self.directory = directory
 
 

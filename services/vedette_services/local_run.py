@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vedette_services.addresses import Address
 from vedette_services.config import RunConfig, write_config
 from vedette_services.config.settings import ENVIRONMENT
-from vedette_services.errors import REFUSED, USAGE, DaemonFailedError, ServicesError, ending
+from vedette_services.errors import (
+    DONE,
+    FAILED,
+    REFUSED,
+    USAGE,
+    DaemonFailedError,
+    ServicesError,
+    ending,
+)
 from vedette_services.live import QuietView, View
-from vedette_services.processes import end, python_module, spawn
+from vedette_services.processes import StopSignals, end, python_module, spawn
 
 ASK_EVERY_S = 0.5
 STOP_S = 60.0  # for the learner's last checkpoint
@@ -28,13 +37,8 @@ RESTART_WINDOW_S = 60.0
 _READ_ALREADY = (ENVIRONMENT, "VEDETTE_ENV", "VEDETTE_AGENT", "VEDETTE_OUT", "VEDETTE_BIND")
 
 Child = subprocess.Popen[bytes]
-AskStatus = Callable[[Address, float], Mapping[str, Any] | None]
-
-
-class StopRequest(Protocol):
-    """Whether somebody asked to stop: `processes.StopSignals`, or nobody ever does."""
-
-    def __bool__(self) -> bool: ...
+AskStatus = Callable[[float], Mapping[str, Any] | None]
+"""The learner's status, waiting so many seconds at most."""
 
 
 def run_here(
@@ -43,8 +47,7 @@ def run_here(
     *,
     fresh: bool = False,
     view: View | None = None,
-    stop: StopRequest | None = None,
-    ask: AskStatus | None = None,
+    signals: bool = False,
 ) -> int:
     """Train with a learner and one actor manager on this machine, until it is over.
 
@@ -55,8 +58,8 @@ def run_here(
         out: the run's directory; one with a checkpoint resumes.
         fresh: begin anew where there is a run.
         view: what shows it.
-        stop: becomes true when somebody asks to stop.
-        ask: how the learner's status is got.
+        signals: take SIGTERM and Ctrl-C: the first asks the learner to stop, a second kills all
+            and leaves. Without, KeyboardInterrupt ends the daemons and is raised again.
 
     Returns:
         0: done, or stopped on request.
@@ -64,13 +67,18 @@ def run_here(
     Raises:
         DaemonFailedError: a daemon ended badly.
     """
-    if ask is None:
-        from vedette_services.status import ask_status
+    from vedette_services.status import StatusAsker
 
-        ask = ask_status
-    with LocalRun(config, out, fresh=fresh, view=view or QuietView()) as run:
-        run.watch(ask, stop)
-    return 0
+    run = LocalRun(config, out, fresh=fresh, view=view or QuietView())
+
+    def leave() -> None:
+        run.kill()
+        os._exit(FAILED)
+
+    stop = StopSignals(leave=leave) if signals else None
+    with run, StatusAsker(run.address) as asker:
+        run.watch(asker.ask, stop)
+    return DONE
 
 
 def summary_of(out: Path) -> dict[str, Any]:
@@ -95,7 +103,7 @@ class LocalRun:
     def __init__(self, config: RunConfig, out: Path, *, fresh: bool, view: View) -> None:
         self._config, self._out, self._fresh, self._view = config, out, fresh, view
         self._logs = out / "log"
-        self._address = Address("127.0.0.1", free_port())
+        self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
         self._manager_ends: list[float] = []
         self._manager_due = 0.0
@@ -109,7 +117,9 @@ class LocalRun:
 
     def __exit__(self, *error: Any) -> None:
         try:
-            end(list(self._children.values()), term_s=ACTORS_STOP_S)
+            for name, patience_s in (("learner", STOP_S), ("actors", ACTORS_STOP_S)):
+                if name in self._children:
+                    end([self._children[name]], term_s=patience_s)
         finally:
             self._view.__exit__(*error)
 
@@ -119,7 +129,7 @@ class LocalRun:
             if child.poll() is None:
                 child.kill()
 
-    def watch(self, ask: AskStatus, stop: StopRequest | None) -> None:
+    def watch(self, ask: AskStatus, stop: StopSignals | None) -> None:
         """Show the run until the learner ends, then see the actors off.
 
         Raises:
@@ -136,7 +146,7 @@ class LocalRun:
                 learner.kill()
             if _ended(learner, ASK_EVERY_S if deadline is None else 0.1):
                 break
-            self._view.show(ask(self._address, ASK_EVERY_S))
+            self._view.show(ask(ASK_EVERY_S))
             if deadline is None:
                 self._look_after_manager()
         if learner.returncode != 0:
@@ -147,13 +157,13 @@ class LocalRun:
     def _start_learner(self) -> None:
         resolved = self._logs / "config.toml"
         write_config(self._config, resolved, "what `vedette run` gave to the learner")
-        arguments = [str(resolved), "--out", str(self._out), "--bind", str(self._address)]
+        arguments = [str(resolved), "--out", str(self._out), "--bind", str(self.address)]
         self._start("learner", "learner", *arguments, *(["--fresh"] if self._fresh else []))
 
     def _start_manager(self) -> None:
         allowed = [f"--allow-import={name}" for name in imports_of(self._config)]
         count = str(self._config.actors.count)
-        self._start("actors", "actors", "--learner", str(self._address), "--count", count, *allowed)
+        self._start("actors", "actors", "--learner", str(self.address), "--count", count, *allowed)
 
     def _start(self, name: str, *arguments: str) -> None:
         environment = {**dict.fromkeys(_READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
@@ -237,4 +247,3 @@ def _ended(child: Child, wait_s: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-

@@ -20,7 +20,8 @@ from types import FrameType
 from typing import IO, Any
 
 _PR_SET_PDEATHSIG = 1
-_PARENT = "VEDETTE_PARENT_PID"
+PARENT_VARIABLE = "VEDETTE_PARENT_PID"
+"""Set for a child that is to share our fate."""
 _PARENT_POLL_S = 0.5
 
 
@@ -46,7 +47,7 @@ def spawn(
     try:
         return subprocess.Popen(
             list(argv),
-            env={**os.environ, **(environment or {}), _PARENT: str(os.getpid())},
+            env={**os.environ, **(environment or {}), PARENT_VARIABLE: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT if output is not None else None,
@@ -59,7 +60,7 @@ def spawn(
 
 def die_with_parent() -> None:
     """Tie this process to the one that spawned it; does nothing in a process started by hand."""
-    parent = int(os.environ.pop(_PARENT, "0"))
+    parent = int(os.environ.pop(PARENT_VARIABLE, "0"))
     if not parent:
         return
     if sys.platform == "linux":

@@ -96,7 +96,8 @@ def _sentence(details: ErrorDetails) -> str:
     if details["type"] == "value_error":
         return str(context.get("error", details["msg"]))
     template = _SENTENCES.get(details["type"])
-    said = template.format(**context) if template else details["msg"]
+    numbers = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
+    said = template.format(**numbers) if template else details["msg"]
     got = repr(details["input"])
     return f"{said}, not {got if len(got) <= 60 else got[:57] + '...'}"
 

@@ -99,7 +99,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def write_config(config: RunConfig, path: Path, comment: str = "") -> None:
-    """Write a configuration such that `read_config` gives it back; `path` is written aside first."""
+    """Write a configuration such that `read_config` gives it back; renamed to `path` when whole."""
     text = "".join(f"# {line}\n" for line in comment.splitlines())
     aside = path.with_name(path.name + ".new")
     aside.write_text(text + tomli_w.dumps(config_table(config)), "utf-8")

@@ -81,6 +81,8 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
     table: Table = dict(below)
     for name, value in above.items():
         under = table.get(name)
-        both = isinstance(under, Mapping) and isinstance(value, Mapping)
-        table[name] = merged(under, value) if both else value
+        if isinstance(under, Mapping) and isinstance(value, Mapping):
+            table[name] = merged(under, value)
+        else:
+            table[name] = value
     return table

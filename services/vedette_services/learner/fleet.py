@@ -49,6 +49,10 @@ class Fleet:
             del self._members[manager]
         return found
 
+    def knows(self, manager: str) -> bool:
+        """Whether a manager has reported and is not forgotten yet."""
+        return manager in self._members
+
     @property
     def present(self) -> list[Report]:
         """The last reports of those that are not gone."""

@@ -194,16 +194,17 @@ def _samples(status: Status) -> str:
     counts = ((name, value(status, "samples", name)) for name in names)
     always = ("produced", "inserted")
     return ", ".join(
-        f"{name.replace('_', ' ')} {text(count)}" for name, count in counts if count or name in always
+        f"{name.replace('_', ' ')} {text(count)}"
+        for name, count in counts
+        if count or name in always
     )
 
 
 def _replay(status: Status) -> str:
     held = value(status, "replay", "bytes")
     mib = f", {text(held / 2**20, 1)} MiB" if held is not None else ""
-    return (
-        f"{text(value(status, 'replay', 'size'))} of {text(value(status, 'replay', 'capacity'))}{mib}"
-    )
+    size, capacity = (value(status, "replay", name) for name in ("size", "capacity"))
+    return f"{text(size)} of {text(capacity)}{mib}"
 
 
 def _lag(status: Status) -> str:

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 from vedette_services.live import facts
@@ -23,9 +22,7 @@ class View(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
 
     def show(self, status: facts.Status | None) -> None:
         """A new status, None while the learner does not answer. Cheap to call often."""
@@ -42,9 +39,7 @@ class QuietView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         pass
 
     def show(self, status: facts.Status | None) -> None:
@@ -109,11 +104,9 @@ class TerminalView(QuietView):
         self._live.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._live is not None:
-            self._live.__exit__(kind, error, at)
+            self._live.__exit__(*error)
 
     def show(self, status: facts.Status | None) -> None:
         """Draw it; while the learner does not answer, what was drawn last stays."""
