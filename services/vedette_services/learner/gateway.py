@@ -205,7 +205,7 @@ class Gateway:
             samples=asdict(state.ledger.books()),
             managers=state.fleet.status(now),
             replay_size=min(ring.inserted, ring.capacity),
-            replay_bytes=ring.nbytes,
+            replay_bytes=self._ring_bytes,
             samples_per_sec=self._rate.at(ring.inserted, now),
             limiter_reason=state.limiter_reason,
             lag=state.lag.figures(),
