@@ -254,19 +254,18 @@ def spec_difference(expected: Schema, got: Schema) -> str:
 
 def _check_column(column: Column, array: NDArray[Any]) -> None:
     kind = column.dtype[0]
-    if array.size == 0:
-        return
     if kind == "f":
         if not math.isfinite(np.add.reduce(array, axis=None)) and not np.isfinite(array).all():
             raise SchemaError(f"column {column.name!r} has a value that is not finite")
     elif kind == "?":
-        if array.view(np.uint8).max() > 1:
+        if array.size and np.maximum.reduce(array.view(np.uint8), axis=None) > 1:
             raise SchemaError(f"column {column.name!r} has a boolean that is neither 0 nor 1")
-    else:
-        if column.low is not None and array.min() < column.low:
-            raise SchemaError(f"column {column.name!r}: {array.min()} is below {column.low}")
-        if column.high is not None and array.max() > column.high:
-            raise SchemaError(f"column {column.name!r}: {array.max()} is above {column.high}")
+    elif array.size:
+        low, high = column.low, column.high
+        if low is not None and (least := np.minimum.reduce(array, axis=None)) < low:
+            raise SchemaError(f"column {column.name!r}: {least} is below {low}")
+        if high is not None and (most := np.maximum.reduce(array, axis=None)) > high:
+            raise SchemaError(f"column {column.name!r}: {most} is above {high}")
 
 
 def _describe(column: Column) -> str:

@@ -76,7 +76,8 @@ class Exploration:
     ) -> None:
         self._config = config
         self._rng = np.random.default_rng(seed)
-        self._ladder = config.epsilon_base ** (1.0 + config.epsilon_alpha * positions)
+        rungs = 1.0 + config.epsilon_alpha * np.asarray(positions, np.float64)
+        self._ladder = np.power(config.epsilon_base, rungs)
         self._ones = np.ones(len(positions))
 
     def epsilon(self, version: int) -> NDArray[np.float64]:
@@ -100,11 +101,11 @@ class Exploration:
         """Actions ``(E,)`` in [0, A)."""
         if self._config.kind == "softmax":
             # argmax(x + Gumbel noise) draws from softmax(x), and needs no sum over exp(x)
-            return np.argmax(
-                q_EA / self._config.temperature + self._rng.gumbel(size=q_EA.shape), axis=1
-            )
+            noise_EA = self._rng.gumbel(size=q_EA.shape)
+            drawn: NDArray[np.int64] = np.argmax(q_EA / self._config.temperature + noise_EA, axis=1)
+            return drawn
         rows, actions = q_EA.shape
-        action = np.argmax(q_EA, axis=1)
+        action: NDArray[np.int64] = np.asarray(np.argmax(q_EA, axis=1))
         explores = self._rng.random(rows) < self.epsilon(version)
         if explores.any():
             action[explores] = self._rng.integers(actions, size=rows)[explores]

@@ -68,12 +68,13 @@ class BoxActions:
     @property
     def center(self) -> NDArray[np.float32]:
         """What 0 is scaled to ``(D,)``."""
-        return (self.high + self.low) / 2
+        center: NDArray[np.float32] = (self.high + self.low) * np.float32(0.5)
+        return center
 
     @property
     def half_width(self) -> NDArray[np.float32]:
         """The distance ``(D,)`` from the center to a bound; 1 where both bounds are the same."""
-        half: NDArray[np.float32] = (self.high - self.low) / 2
+        half: NDArray[np.float32] = (self.high - self.low) * np.float32(0.5)
         return np.where(half > 0, half, np.float32(1))
 
     def from_unit(self, unit_ED: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -78,7 +78,7 @@ BUILT_IN: dict[str, AgentType[Any]] = {
 
 
 def agent_type(name: str) -> AgentType[Any]:
-    """The agent of this name. ``module:Name`` imports the module: the caller decides whether it may.
+    """The agent of this name. ``module:Name`` imports the module: the caller decides whether to.
 
     Raises:
         UnknownAgentError: nothing of this name is known, or what is found is no `AgentType`.

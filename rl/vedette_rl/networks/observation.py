@@ -100,7 +100,7 @@ def find_image(space: gym.Space[Any]) -> Image | None:
     """The image that the observation is; None where it is something else.
 
     An image is the observation's only part, a uint8 Box of two or three dimensions, both sides at
-    least `SMALLEST_IMAGE`. Of the first and the last axis of three, the shorter one is the channels.
+    least `SMALLEST_IMAGE`. Of the first and the last axis of three, the shorter is the channels.
     """
     parts = observation_parts(space)
     column, only = next(iter(parts.items()), ("", None))

@@ -13,6 +13,7 @@ from vedette_rl.core.acting import Policy
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.observation import Image, choose_input
+from vedette_rl.networks.threads import act_on_one_thread
 
 
 class DqnType:
@@ -39,6 +40,7 @@ class DqnType:
         """The policy: in numpy on flat observations, in torch on images."""
         self.check(config, spaces)
         if isinstance(choose_input(self.name, config.network, spaces.observation), Image):
+            act_on_one_thread()
             from vedette_rl.agents.dqn.image_policy import DqnImagePolicy
 
             return DqnImagePolicy(config, spaces, positions=positions, seed=seed)

@@ -16,7 +16,8 @@ class DqnConfig(NetworkConfig):
     Args:
         learning_rate: of Adam (2.5e-4 is the paper's, there of RMSProp).
         adam_eps: Adam's epsilon (1.5e-4 in Rainbow, Hessel et al. 2018; 1e-8: Adam's own).
-        loss: ``huber`` clips the TD error's gradient to [-1, 1] as the paper does; ``mse`` does not.
+        loss: ``huber`` clips the TD error's gradient to [-1, 1], as the paper does; ``mse`` does
+            not.
         double: choose the successor's action by the online network and value it by the target
             network (van Hasselt et al. 2016). False is the paper's DQN.
         dueling: separate streams for the state's value and the actions' advantages (Wang et al.

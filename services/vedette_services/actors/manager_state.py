@@ -1,0 +1,463 @@
+"""The manager's thinking: what happened, and what is to be done about it. No socket, no clock.
+
+::
+
+    state = ManagerState(identity, count=2, allow_import=(), jitter=random.random, now=now)
+    for instruction in state.on_control(message, now): ...
+    if state.takes(payload_bytes): state.on_batch(index, run, batch, now)
+    state.on_tick(now)                       # several times a second
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+from vedette_protocol.model import CompleteModel, unpack_model
+from vedette_protocol.window import Window
+
+from vedette_protocol.errors import AckError, ModelError, ProtocolError, VersionError
+from vedette_protocol.limits import PAYLOAD_MAX_BYTES
+from vedette_protocol.messages import (
+    Ack,
+    Batch,
+    ControlMessage,
+    Refusal,
+    Report,
+    Run,
+    Status,
+    Stop,
+)
+from vedette_protocol.messages import (
+    ManagerState as ReportedState,
+)
+from vedette_rl.envs.config import EnvConfig
+from vedette_services.actors.beat import Beat
+from vedette_services.actors.errors import ImportRefusedError
+from vedette_services.actors.handover import FinishedBatch
+from vedette_services.actors.imports import check_imports
+from vedette_services.actors.instructions import (
+    Exit,
+    Instruction,
+    KillActor,
+    Level,
+    PrepareRun,
+    RemakeModels,
+    RemakeSockets,
+    Say,
+    SendBatches,
+    SendReport,
+    StartActor,
+    StopActors,
+    StoreModel,
+)
+from vedette_services.actors.roster import Roster
+from vedette_services.actors.stats import ActorStats
+from vedette_services.actors.voice import Voice
+from vedette_services.config.parts import ActorsConfig
+from vedette_services.errors import DONE, FAILED, REFUSED
+
+REPORT_EVERY_S = 0.5
+DRAIN_S = 10.0
+MODEL_WAIT_S = 10.0
+"""Without any model for so long after a run was announced, its subscription is made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this manager is.
+
+    Args:
+        learner: the learner's address, as the log names it.
+    """
+
+    manager: str
+    host: str
+    learner: str
+
+
+class ManagerState:
+    """Events in, instructions out. Times are the caller's `now`, in seconds.
+
+    Args:
+        count: actors to run here.
+        allow_import: top packages that a run may import here.
+        incarnation: gives 64 random bits, for every run that is joined.
+        jitter: gives a random number in [0, 1).
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        count: int,
+        allow_import: Collection[str],
+        incarnation: Callable[[], int],
+        jitter: Callable[[], float],
+        now: float,
+    ) -> None:
+        self._who = identity
+        self._allow_import = allow_import
+        self._new_incarnation = incarnation
+        self._incarnation = incarnation()
+        self._beat = Beat(jitter, now)
+        self._roster = Roster(count)
+        self._voice = Voice()
+        self._run: Run | None = None
+        self._config = ActorsConfig()
+        self._window: Window | None = None  # of the run
+        self._first_actor: int | None = None
+        self._model: tuple[int, int] | None = None  # epoch, version of the newest stored
+        self._early_model: CompleteModel | None = None  # came before its run was announced
+        self._model_asked_at = now
+        self._connected = False
+        self._resend = False  # at the next ack: it says what need not be sent again
+        self._report_at = now
+        self._leaving: str = ""  # why, once it is decided
+        self._leave_by = 0.0
+        self._done = False
+
+    # What the daemon asks
+
+    def takes(self, payload_bytes: int) -> bool:
+        """Whether a batch of this size may be taken from an actor now; else it waits there."""
+        window = self._window
+        assert window is not None, "an actor plays a run"
+        return window.on_full == "drop_oldest" or window.has_room(payload_bytes)
+
+    # The learner's voice
+
+    def on_control(self, message: ControlMessage, now: float) -> list[Instruction]:
+        """A message of the control channel, for everybody or for this manager."""
+        match message:
+            case Run():
+                done = self._on_run(message, now)
+            case Ack():
+                done = self._on_ack(message, now)
+            case Stop():
+                done = self._on_stop(message, now)
+            case Refusal(manager=self._who.manager, incarnation=self._incarnation):
+                done = [Exit(REFUSED, f"refused by the learner: {message.reason}")]
+            case Refusal() | Status():
+                done = []
+        return done
+
+    def _heard(self, now: float) -> list[Instruction]:
+        if not self._beat.heard(now):
+            return []
+        self._voice.over("silence")
+        return [Say("info", f"in touch with the learner at {self._who.learner}")]
+
+    def _on_run(self, run: Run, now: float) -> list[Instruction]:
+        heard = self._heard(now)
+        old = self._run
+        if self._leaving:
+            return heard
+        if old is None or run.run_id != old.run_id:
+            return [*heard, *self._join(run, now)]
+        if run.epoch < old.epoch:
+            text = f"a learner announces epoch {run.epoch} of a run that is at {old.epoch}: ignored"
+            return [*heard, *self._say("warning", "epoch", text, now)]
+        if (run.epoch, run.learner) == (old.epoch, old.learner):
+            return heard
+        self._resend = True
+        if _plays_like(run, old):
+            self._run = run
+            text = f"the learner is back (epoch {run.epoch}); the actors go on"
+            return [*heard, Say("info", text), *self._report(now)]
+        if refused := self._refuse(run):
+            return [*heard, refused]
+        text = f"the learner is back (epoch {run.epoch}) with other settings"
+        return [*heard, Say("info", text), *self._play(run, now)]
+
+    def _join(self, run: Run, now: float) -> list[Instruction]:
+        """Take part in a run that is new here, with a window, an incarnation and actors anew."""
+        if refused := self._refuse(run):
+            return [refused]
+        done: list[Instruction] = []
+        if self._window is not None:
+            text = f"another run begins: {self._window.rows} samples of the last are dropped"
+            done.append(Say("warning", text))
+            self._incarnation = self._new_incarnation()
+        done.append(Say("info", f"run {run.run_id}, epoch {run.epoch}: {_title(run)}"))
+        self._window = Window(
+            self._who.manager,
+            self._incarnation,
+            run.run_id,
+            run.schema.hash,
+            max_batches=self._config.window_batches,
+            max_bytes=self._config.window_bytes,
+            on_full=self._config.on_full,
+        )
+        return [*done, *self._play(run, now)]
+
+    def _refuse(self, run: Run) -> Exit | None:
+        """Take the run's settings over, or say why they cannot be."""
+        try:
+            config = ActorsConfig.model_validate(dict(run.actors))
+            check_imports(EnvConfig.model_validate(dict(run.env)), run.agent, self._allow_import)
+        except ValidationError as error:
+            text = f"the run's settings are not understood here: {_first_problem(error)}"
+            return Exit(REFUSED, f"{text}; install the learner's version of vedette")
+        except ImportRefusedError as error:
+            return Exit(REFUSED, str(error))
+        batch_bytes = run.schema.payload_bytes(config.n_buffer)
+        if batch_bytes > min(PAYLOAD_MAX_BYTES, config.window_bytes):
+            text = f"a batch of actors.n_buffer = {config.n_buffer} has {batch_bytes} bytes, more"
+            return Exit(REFUSED, f"{text} than travels or a window holds: set a smaller n_buffer")
+        self._config = config
+        return None
+
+    def _play(self, run: Run, now: float) -> list[Instruction]:
+        """Actors on this run as it is now: those of another one go first."""
+        self._run, self._first_actor, self._model = run, None, None
+        self._resend = True
+        self._model_asked_at = now
+        done: list[Instruction] = [PrepareRun(run)]
+        done += [KillActor(seat.index) for seat in self._roster.replace(now)]
+        early, self._early_model = self._early_model, None
+        if early is not None:
+            done += self.on_model(early, now)
+        return [*done, *self._report(now)]
+
+    def _on_ack(self, ack: Ack, now: float) -> list[Instruction]:
+        run = self._run
+        ours = run is not None and (ack.run_id, ack.learner) == (run.run_id, run.learner)
+        if not ours and ack.run_id:
+            # Of a learner whose run we have not been told: if it is not, silence makes us ask anew.
+            return []
+        done = self._heard(now)
+        if not ours or self._window is None or ack.incarnation != self._incarnation:
+            return done
+        try:
+            self._window.on_ack(ack, now)
+        except AckError as error:
+            return [*done, *self._say("error", "ack", str(error), now)]
+        self._first_actor = ack.first_actor
+        if self._resend:
+            self._resend = False
+            self._window.resend_all(now)
+        done += self._say_credit(ack, now)
+        return [*done, *self._start_due(now), *self._pump(now), *self._drained(now)]
+
+    def _say_credit(self, ack: Ack, now: float) -> list[Instruction]:
+        if ack.reason and not ack.credit_batches:
+            text = f"the learner takes no samples now: {ack.reason}"
+            return self._say("info", "credit", text, now)
+        self._voice.over("credit")
+        return []
+
+    def _on_stop(self, stop: Stop, now: float) -> list[Instruction]:
+        heard = self._heard(now)
+        if self._run is not None and stop.run_id != self._run.run_id:
+            return heard
+        if stop.final:
+            return [*heard, *self.leave(f"the run is over ({stop.reason})", now)]
+        text = f"the learner was stopped ({stop.reason}); waiting for it to come back"
+        return [*heard, *self._say("info", "stop", text, now)]
+
+    # Sockets
+
+    def on_connected(self, now: float) -> list[Instruction]:
+        """The samples' connection is made: what went before it may be lost."""
+        self._connected = self._resend = True
+        return self._report(now)
+
+    def on_disconnected(self) -> None:
+        """The samples' connection is gone."""
+        self._connected = False
+
+    def on_refused_key(self) -> list[Instruction]:
+        """The learner's side does not accept our key, or we do not speak its security."""
+        return [Exit(REFUSED, f"the learner at {self._who.learner} refused this host's key")]
+
+    # Models
+
+    def on_model(self, model: CompleteModel, now: float) -> list[Instruction]:
+        """A model is complete."""
+        run = self._run
+        if run is None or model.run_id != run.run_id:
+            self._early_model = model
+            return []
+        if self._model is not None and (model.epoch, model.version) <= self._model:
+            return []
+        try:
+            if model.spec != run.model.hash:
+                raise ModelError(f"model {model.version} is of spec {model.spec}, not the run's")
+            unpack_model(model.body, run.model)
+        except ModelError as error:
+            return self._say("error", "model", f"not acted on: {error}", now)
+        self._model = (model.epoch, model.version)
+        self._voice.over("model")
+        return [StoreModel(model.epoch, model.version, model.body)]
+
+    # Actors
+
+    def on_batch(self, index: int, run: Run, batch: FinishedBatch, now: float) -> list[Instruction]:
+        """An actor handed a batch over that it made for `run`. Ask `takes` before."""
+        if self._window is None or self._run is None or not _plays_like(run, self._run):
+            return []  # its run is no longer played: nobody would take it
+        self._window.offer(index, batch.epoch, batch.version, batch.rows, batch.payload)
+        return self._pump(now)
+
+    def on_stats(self, index: int, stats: ActorStats, now: float) -> None:
+        """What an actor tells of itself."""
+        self._roster.on_stats(index, stats, now)
+
+    def on_actor_exited(
+        self, index: int, code: int, traceback: str, now: float
+    ) -> list[Instruction]:
+        """An actor's process is gone, and every batch it finished was taken."""
+        why = self._roster.vacate(index, code, traceback, now)
+        done: list[Instruction] = []
+        if why and code == REFUSED:
+            return [Exit(REFUSED, why)]
+        if why:
+            told = f"actor {index} died: {why}"
+            if traceback and self._voice.should_say(f"traceback {index}", why, now):
+                told += "\n" + traceback.rstrip()
+            done.append(Say("warning", told))
+        if self._roster.hopeless and not self._leaving:
+            return [*done, Exit(FAILED, f"no actor can play here:\n{traceback or why}".rstrip())]
+        return [*done, *self._start_due(now), *self._report(now), *self._drained(now)]
+
+    def _start_due(self, now: float) -> list[Instruction]:
+        if self._run is None or self._first_actor is None:
+            return []
+        done: list[Instruction] = []
+        for seat in self._roster.due(now):
+            number = self._first_actor + seat.index
+            done.append(StartActor(seat.index, number, seat.processes, self._run))
+            self._roster.started(seat, now)
+        return done
+
+    # Time
+
+    def on_tick(self, now: float) -> list[Instruction]:
+        """Several times a second, after everything that has come was handled."""
+        done: list[Instruction] = []
+        self._roster.on_tick(now)
+        delay_s = self._beat.overdue(now)
+        if delay_s is not None:
+            self._connected = False
+            done += [*self._say_silence(now), RemakeSockets(delay_s)]
+        for seat in self._roster.hung(now, self._config.step_timeout_s):
+            done += [Say("warning", f"actor {seat.index} {seat.why_killed}"), KillActor(seat.index)]
+        done += self._ask_for_model(now)
+        done += self._start_due(now)
+        if self._window is not None and self._connected:
+            self._window.resend_stalled(now)
+        done += self._pump(now)
+        if now >= self._report_at + REPORT_EVERY_S:
+            done += self._report(now)
+        return [*done, *self._drained(now)]
+
+    def _say_silence(self, now: float) -> list[Instruction]:
+        where = f"the learner at {self._who.learner}"
+        if not self._beat.ever_heard:
+            return self._say("info", "silence", f"waiting for {where}", now)
+        text = f"no word from {where}: connecting anew until it answers"
+        return self._say("warning", "silence", text, now)
+
+    def _ask_for_model(self, now: float) -> list[Instruction]:
+        if self._run is None or self._model is not None or self._beat.silent:
+            return []
+        if now < self._model_asked_at + MODEL_WAIT_S:
+            return []
+        self._model_asked_at = now
+        return [
+            *self._say("info", "model", "actors wait for the learner's first model", now),
+            RemakeModels(),
+        ]
+
+    # Leaving
+
+    def leave(self, why: str, now: float) -> list[Instruction]:
+        """End well: actors hand over what they have, the window drains, a last report goes out."""
+        if self._leaving:
+            return []
+        self._leaving, self._leave_by = why, now + DRAIN_S
+        self._roster.close()
+        done: list[Instruction] = [Say("info", f"ending: {why}"), StopActors()]
+        return [*done, *self._report(now), *self._drained(now)]
+
+    def _drained(self, now: float) -> list[Instruction]:
+        """Once leaving: the end, if everything is handed over or the time for it is up."""
+        if not self._leaving or self._done:
+            return []
+        held = 0 if self._window is None else self._window.batches
+        if (self._roster.alive or held) and now < self._leave_by:
+            return []
+        self._done = True
+        done: list[Instruction] = [KillActor(seat.index) for seat in self._roster.alive]
+        if self._window is not None and held:
+            rows = self._window.rows
+            self._window.abandon()
+            text = f"{rows} samples are lost: the learner did not take them within {DRAIN_S:g} s"
+            done.append(Say("warning", text))
+        return [*done, *self._report(now), Exit(DONE, self._leaving)]
+
+    # What goes up
+
+    def on_unsent(self, batches: Sequence[Batch]) -> None:
+        """The socket did not take these: they wait for the next turn."""
+        if self._window is not None:
+            self._window.put_back(batches)
+
+    def _pump(self, now: float) -> list[Instruction]:
+        """Send what the learner gave credit for."""
+        if self._window is None or not self._connected or self._resend:
+            return []
+        batches = self._window.take(now)
+        return [SendBatches(batches)] if batches else []
+
+    def _report(self, now: float) -> list[Instruction]:
+        self._report_at = now
+        if not self._connected:
+            return []
+        state: ReportedState = "gone" if self._done else "draining" if self._leaving else "running"
+        actors = self._roster.reports()
+        if self._window is not None:
+            return [SendReport(self._window.report(self._who.host, state, actors))]
+        nothing = Report(
+            self._who.manager,
+            self._incarnation,
+            self._who.host,
+            state,
+            "",
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            actors,
+        )
+        return [SendReport(nothing)]
+
+    # What is said
+
+    def on_garbage(self, error: ProtocolError, now: float) -> list[Instruction]:
+        """Something came on the control channel that is no message."""
+        if isinstance(error, VersionError):
+            return [Exit(REFUSED, f"the learner at {self._who.learner}: {error}")]
+        return self._say("warning", "garbage", f"refused a control message: {error}", now)
+
+    def _say(self, level: Level, subject: str, text: str, now: float) -> list[Instruction]:
+        return [Say(level, text)] if self._voice.should_say(subject, text, now) else []
+
+
+def _plays_like(run: Run, other: Run) -> bool:
+    """Whether actors of one may go on for the other: all but the learner's start is the same."""
+    return replace(run, epoch=other.epoch, learner=other.learner) == other
+
+
+def _title(run: Run) -> str:
+    return f"{run.agent.get('name', 'an agent')} on {run.env.get('id', 'an environment')}"
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
