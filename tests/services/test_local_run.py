@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from vedette_services import local_run
 from vedette_services.config import RunConfig, read_config
 from vedette_services.errors import REFUSED, DaemonFailedError
 from vedette_services.live import QuietView
@@ -41,6 +42,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     pids = tmp_path / "pids"
     pids.mkdir()
     monkeypatch.setenv("PIDS", str(pids))
+    monkeypatch.setattr(local_run, "ACTORS_STOP_S", 1.0)
 
     def run(learner: str, actors: str, stop: Any = None, view: Any = None) -> LocalRun:
         monkeypatch.setenv("FAKES", f"learner={learner};actors={actors}")
@@ -74,10 +76,10 @@ def test_a_run_ends_with_its_learner_and_the_actors_are_seen_off(
 
 def test_a_learner_that_fails_ends_the_run_with_its_last_words(fakes: Any) -> None:
     view = Hearing()
-    learner = "print('one'); print('vedette: no good'); sys.exit(1)"
+    learner = "print('one', 'vedette: no good', sep=chr(10))\nsys.exit(1)"
     with (
         pytest.raises(DaemonFailedError, match="learner ended with exit status 1: no good") as e,
-        fakes(learner.replace(";", "\n"), "time.sleep(60)", view=view) as run,
+        fakes(learner, "time.sleep(60)", view=view) as run,
     ):
         run.watch(silent, None)
     assert e.value.exit_status == 1
