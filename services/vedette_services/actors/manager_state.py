@@ -14,8 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
-from vedette_protocol.model import CompleteModel, unpack_model
-from vedette_protocol.window import Window
 
 from vedette_protocol.errors import AckError, ModelError, ProtocolError, VersionError
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
@@ -32,6 +30,8 @@ from vedette_protocol.messages import (
 from vedette_protocol.messages import (
     ManagerState as ReportedState,
 )
+from vedette_protocol.model import CompleteModel, unpack_model
+from vedette_protocol.window import Window
 from vedette_rl.envs.config import EnvConfig
 from vedette_services.actors.beat import Beat
 from vedette_services.actors.errors import ImportRefusedError

@@ -21,8 +21,8 @@ import zmq
 from vedette_protocol.messages import Run
 from vedette_protocol.schema import Schema
 from vedette_rl.envs.make import probe
-from vedette_rl.errors import OneWriterError
 from vedette_rl.envs.spaces import column_bounds, transition_dtype
+from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.ring import RingWriter
 from vedette_services import sockets

@@ -169,7 +169,9 @@ class GatewayState:
         elif new:
             self._changed.add(report.manager)
             actors = len(report.actors)
-            self._note("info", f"manager {report.manager} on {report.host} is here, {actors} actors")
+            self._note(
+                "info", f"manager {report.manager} on {report.host} is here, {actors} actors"
+            )
 
     # What goes down
 
@@ -239,9 +241,7 @@ class GatewayState:
         allowed = self._limiter.insertable(inserted, sampled)
         if allowed is not None:
             batches = max(1, min(batches, allowed // self._rows_per_batch))
-        credits = share(
-            batches, self._limits.payload_bytes, managers, paused=self.limiter_reason
-        )
+        credits = share(batches, self._limits.payload_bytes, managers, paused=self.limiter_reason)
         # A manager that leaves may hand in what it has: its window bounds that.
         leaving = share(self._limits.batches, self._limits.payload_bytes, self.fleet.draining)
         return {**credits, **leaving}

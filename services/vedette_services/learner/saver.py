@@ -51,4 +51,6 @@ class Saver:
             try:
                 self._checkpoints.save(opt_steps, state, meta)
             except CheckpointError as error:
-                log.warning("checkpoint %d not written, trying again with the next: %s", opt_steps, error)
+                log.warning(
+                    "checkpoint %d not written, trying again with the next: %s", opt_steps, error
+                )

@@ -51,7 +51,9 @@ class _Child:
 class Supervisor:
     """Starts gateway, trainer and evaluator on one run, and holds them together."""
 
-    def __init__(self, spec: LearnerSpec, on_status: Callable[[dict[str, Any]], None] | None) -> None:
+    def __init__(
+        self, spec: LearnerSpec, on_status: Callable[[dict[str, Any]], None] | None
+    ) -> None:
         self._spec, self._on_status = spec, on_status
         run = spec.run
         for path in (run.learning_map, run.ingest_map, run.evaluation_map, run.model_map):
