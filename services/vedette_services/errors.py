@@ -86,7 +86,7 @@ class RefusedError(ServicesError):
 class PortInUseError(ServicesError):
     """A port to bind is taken, or cannot be bound here."""
 
-    def __init__(self, address: object, error: Exception) -> None:
+    def __init__(self, address: object, why: str) -> None:
         super().__init__(
             f"cannot bind {address} and the two ports above it: {getattr(error, 'strerror', None) or error}; "
             "end the program that has it or choose another --bind HOST:PORT"

@@ -89,7 +89,7 @@ class Gateway:
                 return make(self._context, self._spec.address)
             except zmq.ZMQError as error:
                 if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
-                    raise PortInUseError(self._spec.address, error) from error
+                    raise PortInUseError(self._spec.address, error.strerror) from error
                 time.sleep(0.1)
 
     # The loop
