@@ -88,7 +88,7 @@ class PortInUseError(ServicesError):
 
     def __init__(self, address: object, why: str) -> None:
         super().__init__(
-            f"cannot bind {address} and the two ports above it: {getattr(error, 'strerror', None) or error}; "
+            f"cannot bind {address} and the two ports above it: {why}; "
             "end the program that has it or choose another --bind HOST:PORT"
         )
         self.address = address
