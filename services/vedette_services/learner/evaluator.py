@@ -118,9 +118,7 @@ class EvaluatorProcess:
         try:
             write_state(self._spec.run.best, {"model": dict(model.info().arrays)}, meta)
         except CheckpointError as error:
-            log.warning(
-                "the best model could not be written, trying again with the next: %s", error
-            )
+            log.warning("best model not written, trying again with the next: %s", error)
             return
         self._best, self._best_version = found.return_mean, model.version
 

@@ -89,7 +89,7 @@ class Gateway:
                 return make(self._context, self._spec.address)
             except zmq.ZMQError as error:
                 if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
-                    raise PortInUseError(self._spec.address, error) from error
+                    raise PortInUseError(self._spec.address, error.strerror) from error
                 time.sleep(0.1)
 
     # The loop
@@ -205,7 +205,7 @@ class Gateway:
             samples=asdict(state.ledger.books()),
             managers=state.fleet.status(now),
             replay_size=min(ring.inserted, ring.capacity),
-            replay_bytes=ring.nbytes,
+            replay_bytes=self._ring_bytes,
             samples_per_sec=self._rate.at(ring.inserted, now),
             limiter_reason=state.limiter_reason,
             lag=state.lag.figures(),

@@ -12,7 +12,7 @@ from vedette_protocol.codec import decode_up, encode
 from vedette_protocol.credit import Credit, share
 from vedette_protocol.errors import ProtocolError, SchemaError, Sender, VersionError
 from vedette_protocol.ledger import Ledger
-from vedette_protocol.messages import Batch, Refusal, Report, Run, Status, Stop
+from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_rl.replay.limiter import Limiter
@@ -25,7 +25,7 @@ ACK_CHANGED_S = 0.02  # an ack that says something new waits at most so long
 ACK_ANYWAY_S = 0.2  # acks are state and the heartbeat: repeated even when nothing is new
 _PREFIX = struct.Struct("<I")
 
-Frames = list[bytes | memoryview]
+Frames = list[Buffer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class GatewayState:
         self._note("warning", f"rejected batch {sender.seq} of {sender.manager}: {error}")
 
     def _refuse(self, error: ProtocolError, now: float) -> None:
-        """A message that is none; a batch whose sender we know is settled, or it would come again."""
+        """A message that is none; a batch of a sender we know is settled, lest it come again."""
         sender = error.sender
         if sender is None or not self.fleet.knows(sender.manager):
             self.garbage += 1

@@ -93,9 +93,7 @@ class Trainer:
         )
         last = loop.run()
         if not self._saver.close(_LAST_SAVE_S):
-            log.warning(
-                "the last checkpoint took longer than %.0f s and is not complete", _LAST_SAVE_S
-            )
+            log.warning("the last checkpoint took over %.0f s and is not complete", _LAST_SAVE_S)
         self._recorder.close()
         self._board.write(last)
 
