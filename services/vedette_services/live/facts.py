@@ -223,11 +223,11 @@ def _manager(manager: Status) -> str:
     alive = sum(1 for actor in own if actor.get("alive"))
     restarts = sum(int(value(actor, "restarts") or 0) for actor in own)
     again = f", {restarts} restarts" if restarts else ""
-    seen = value(manager, "last_seen_s")
+    window, seen = value(manager, "window", "batches"), value(manager, "last_seen_s")
     state = manager.get("state", "running")
     what = "" if state == "running" else f" ({state})"
     return (
         f"{manager.get('id', '-')} on {manager.get('host') or '-'}{what}: "
-        f"{alive} of {len(own)} actors{again}, window {text(value(manager, 'window', 'batches'))} batches, "
+        f"{alive} of {len(own)} actors{again}, window {text(window)} batches, "
         f"seen {text(seen, 1)} s ago"
     )
