@@ -304,7 +304,7 @@ def run_manager(
         directory.remove()
         os._exit(FAILED)  # the actors die with us
 
-    signals = StopSignals(leave_at_once)
+    signals = StopSignals(leave=leave_at_once)
     state = ManagerState(
         Identity(manager, host, str(where)),
         count=count,

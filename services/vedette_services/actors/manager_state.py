@@ -64,6 +64,16 @@ MODEL_WAIT_S = 10.0
 """Without any model for so long after a run was announced, its subscription is made anew."""
 
 
+_COUNTS = (
+    "produced",
+    "dropped",
+    "window_batches",
+    "window_rows",
+    "window_bytes",
+    "sequenced",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who this manager is.
@@ -105,7 +115,7 @@ class ManagerState:
         self._roster = Roster(count)
         self._voice = Voice()
         self._run: Run | None = None
-        self._config = ActorsConfig()
+        self._config: ActorsConfig | None = None  # of the run
         self._window: Window | None = None  # of the run
         self._first_actor: int | None = None
         self._model: tuple[int, int] | None = None  # epoch, version of the newest stored
@@ -420,21 +430,9 @@ class ManagerState:
         actors = self._roster.reports()
         if self._window is not None:
             return [SendReport(self._window.report(self._who.host, state, actors))]
-        nothing = Report(
-            self._who.manager,
-            self._incarnation,
-            self._who.host,
-            state,
-            "",
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            actors,
-        )
+        who = self._who
+        none = dict.fromkeys(_COUNTS, 0)
+        nothing = Report(who.manager, self._incarnation, who.host, state, "", **none, actors=actors)
         return [SendReport(nothing)]
 
     # What is said
