@@ -9,6 +9,7 @@
     ├── ModelError            a model that is torn, or of another spec than was agreed
     ├── AckError              an acknowledgement of what was never sent
     ├── LedgerFullError       more managers than the ledger keeps
+    ├── RetiredError          an incarnation that the ledger closed long ago
     └── StampError            bytes that are no ledger
     WindowFullError           a batch was offered where there is no room: ours to avoid
 """
@@ -82,6 +83,17 @@ class LedgerFullError(ProtocolError):
             f"no place in the ledger for manager {manager!r}: {limit} incarnations are alive"
         )
         self.manager, self.limit = manager, limit
+
+
+class RetiredError(ProtocolError):
+    """An incarnation that the ledger closed long ago: its exact set is not kept any more."""
+
+    def __init__(self, manager: str, incarnation: int) -> None:
+        super().__init__(
+            f"incarnation {incarnation:016x} of manager {manager!r} was replaced by several newer "
+            "ones: two managers use the same id"
+        )
+        self.manager, self.incarnation = manager, incarnation
 
 
 class StampError(ProtocolError):

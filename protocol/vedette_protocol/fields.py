@@ -135,7 +135,7 @@ class Fields:
 
 def shown(value: object) -> str:
     """A peer's value for a message, whatever its size."""
-    if isinstance(value, (str, bytes, list, dict)) and len(value) > 40:
+    if isinstance(value, (list, dict)) or (isinstance(value, (str, bytes)) and len(value) > 40):
         return f"{type(value).__name__} of length {len(value)}"
     return repr(value)[:80]
 

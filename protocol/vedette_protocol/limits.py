@@ -40,3 +40,12 @@ COLUMNS_MAX: Final = 4096
 DIMS_MAX: Final = 8
 DEPTH_MAX: Final = 16
 """How deep the run message's settings may nest."""
+
+ACCOUNTS_MAX: Final = 1024
+"""Incarnations that the ledger keeps exactly."""
+OLD_ACCOUNTS_MAX: Final = 4
+"""Replaced incarnations of one manager that the ledger keeps exactly."""
+RETIRED_MAX: Final = 1024
+"""Incarnations of which the ledger still knows that it has closed them."""
+STAMP_MAX_BYTES: Final = 512 << 10
+"""The largest ledger."""

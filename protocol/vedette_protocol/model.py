@@ -1,0 +1,209 @@
+"""Models on the wire: packed into one body, cut into chunks, put together again.
+
+A body is the version (8 bytes, unsigned, little-endian), then the payload of one row of the
+model's schema.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_protocol.errors import ModelError, SchemaError
+from vedette_protocol.limits import CHUNK_MAX_BYTES, CHUNK_MIN_BYTES, COUNT_MAX, MODEL_MAX_BYTES
+from vedette_protocol.messages import Buffer, ModelChunk
+from vedette_protocol.schema import Columns, Schema
+
+_VERSION_BYTES: Final = 8
+
+
+def body_bytes(schema: Schema) -> int:
+    """Bytes of the body of any model of this schema."""
+    return _VERSION_BYTES + schema.payload_bytes(1)
+
+
+def pack_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema) -> bytes:
+    """The body of a model.
+
+    Raises:
+        ModelError: the arrays are not those of the schema: says which differs.
+    """
+    try:
+        rows = {name: array[np.newaxis] for name, array in arrays.items()}
+        payload = schema.pack(rows, 1)
+    except SchemaError as error:
+        raise ModelError(f"the model is not of its spec: {error}") from error
+    return version.to_bytes(_VERSION_BYTES, "little") + payload
+
+
+def unpack_model(body: Buffer, schema: Schema) -> tuple[int, Columns]:
+    """Version and arrays of a body. The arrays are read-only views of it.
+
+    Raises:
+        ModelError: the body is not one of this schema, or has a value that is not finite.
+    """
+    expected = body_bytes(schema)
+    if len(body) != expected:
+        raise ModelError(f"a model of this spec has {expected} bytes, got {len(body)}")
+    version = int.from_bytes(body[:_VERSION_BYTES], "little")
+    if version > COUNT_MAX:
+        raise ModelError(f"a model's version is at most {COUNT_MAX}, got {version}")
+    try:
+        rows = schema.views(memoryview(body)[_VERSION_BYTES:], 1)
+        schema.check_values(rows)
+    except SchemaError as error:
+        raise ModelError(f"model {version}: {error}") from error
+    return version, {name: row[0, ...] for name, row in rows.items()}
+
+
+def digest_of(body: Buffer) -> bytes:
+    """The digest that every chunk of this body carries."""
+    return hashlib.blake2b(body, digest_size=8).digest()
+
+
+def chunks(
+    run_id: str,
+    epoch: int,
+    spec: str,
+    body: Buffer,
+    *,
+    digest: bytes | None = None,
+    chunk_bytes: int = CHUNK_MAX_BYTES,
+) -> Iterator[ModelChunk]:
+    """The chunks of a body, of nearly equal size; payloads are views of it.
+
+    Args:
+        digest: `digest_of(body)`, where it is known from an earlier sending.
+        chunk_bytes: the most that a chunk may have, at least 64 KiB.
+
+    Raises:
+        ModelError: the body is empty or larger than the wire carries.
+    """
+    total_bytes = len(body)
+    if not _VERSION_BYTES < total_bytes <= MODEL_MAX_BYTES:
+        raise ModelError(f"a model of {total_bytes} bytes, expected at most {MODEL_MAX_BYTES}")
+    version = int.from_bytes(body[:_VERSION_BYTES], "little")
+    digest = digest or digest_of(body)
+    count = -(-total_bytes // min(max(chunk_bytes, CHUNK_MIN_BYTES), CHUNK_MAX_BYTES))
+    size = -(-total_bytes // count)
+    view = memoryview(body).toreadonly()
+    for index in range(count):
+        payload = view[index * size : (index + 1) * size]
+        yield ModelChunk(run_id, epoch, version, spec, index, count, total_bytes, digest, payload)
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteModel:
+    """A model of which every chunk arrived. Acted on only if run and spec are the agreed ones."""
+
+    run_id: str
+    epoch: int
+    version: int
+    spec: str
+    body: bytearray
+
+
+@dataclass(slots=True)
+class _Partial:
+    """What has arrived of one model."""
+
+    first: ModelChunk
+    body: bytearray
+    have: bytearray  # one flag a chunk
+    missing: int
+
+    def belongs(self, chunk: ModelChunk) -> bool:
+        first = self.first
+        return (
+            first.digest == chunk.digest
+            and first.count == chunk.count
+            and first.total_bytes == chunk.total_bytes
+            and first.spec == chunk.spec
+        )
+
+
+class ModelAssembler:
+    """Puts models together; the newest complete one wins.
+
+    It holds at most one body. Chunks may come in any order and more than once. A newer model drops
+    what has arrived of an older one; an older one than the newest complete is ignored. Models are
+    ordered by (epoch, version) within a run; a chunk of another run begins anew, because the
+    model may arrive before the run message that announces it.
+
+    Args:
+        max_bytes: the largest body to accept, `body_bytes(schema)` where the schema is known.
+    """
+
+    def __init__(self, max_bytes: int = MODEL_MAX_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self._run_id = ""
+        self._newest = (-1, -1)
+        self._partial: _Partial | None = None
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """(epoch, version) of the newest complete model; (-1, -1) before the first."""
+        return self._newest
+
+    @property
+    def missing(self) -> int:
+        """Chunks that the model under way still lacks; 0 if none is under way."""
+        return 0 if self._partial is None else self._partial.missing
+
+    def forget(self) -> None:
+        """Accept any model again: after sockets were remade, the same version may come anew."""
+        self._newest = (-1, -1)
+        self._partial = None
+
+    def offer(self, chunk: ModelChunk) -> CompleteModel | None:
+        """Take a chunk in; the model that it completes, or None.
+
+        Raises:
+            ModelError: the model is too large, or its bytes do not give its digest: it is dropped.
+        """
+        partial = self._partial_of(chunk)
+        if partial is None or partial.have[chunk.index]:
+            return None
+        first = partial.first
+        start = chunk.index * -(-chunk.total_bytes // chunk.count)
+        partial.body[start : start + len(chunk.payload)] = chunk.payload
+        partial.have[chunk.index] = 1
+        partial.missing -= 1
+        if partial.missing:
+            return None
+        self._partial = None
+        if digest_of(partial.body) != first.digest:
+            raise ModelError(f"model {first.version}: the bytes do not give the digest")
+        if int.from_bytes(partial.body[:_VERSION_BYTES], "little") != first.version:
+            raise ModelError(f"model {first.version}: the body says another version")
+        self._newest = (first.epoch, first.version)
+        return CompleteModel(first.run_id, first.epoch, first.version, first.spec, partial.body)
+
+    def _partial_of(self, chunk: ModelChunk) -> _Partial | None:
+        """What has arrived of this chunk's model; None if it is not wanted."""
+        if chunk.run_id != self._run_id:
+            self.forget()
+            self._run_id = chunk.run_id
+        model = (chunk.epoch, chunk.version)
+        if model <= self._newest:
+            return None
+        partial = self._partial
+        if partial is not None:
+            under_way = (partial.first.epoch, partial.first.version)
+            if model < under_way:
+                return None
+            if model == under_way and partial.belongs(chunk):
+                return partial
+        if chunk.total_bytes > self.max_bytes:
+            raise ModelError(
+                f"model {chunk.version} has {chunk.total_bytes} bytes, "
+                f"expected no more than {self.max_bytes}"
+            )
+        body = bytearray(chunk.total_bytes)
+        self._partial = _Partial(chunk, body, bytearray(chunk.count), chunk.count)
+        return self._partial

@@ -1,0 +1,99 @@
+"""The ledger as bytes: what is written with the replay's rows, and read back after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vedette_protocol.account import Account, Books, ManagerEntry
+from vedette_protocol.errors import MalformedError, StampError
+from vedette_protocol.limits import STAMP_MAX_BYTES
+from vedette_protocol.packing import pack, unpack
+
+_FORMAT: Final = 1
+_COUNTS: Final = (
+    *("inserted", "duplicates", "rejected", "rejected_batches"),
+    *("produced", "dropped", "window_rows", "sequenced", "base"),
+)
+
+
+@dataclass(slots=True)
+class LedgerState:
+    """All that a ledger keeps over a restart."""
+
+    run_id: str
+    next_number: int
+    closed: Books
+    retired: list[int]
+    entries: list[ManagerEntry]
+
+
+def pack_ledger(
+    run_id: str,
+    next_number: int,
+    closed: Books,
+    retired: Iterable[int],
+    entries: Iterable[ManagerEntry],
+) -> bytes:
+    """The ledger's bytes. An entry that has not changed since the last call is not packed again."""
+    packed = [_pack_entry(entry) if entry.packed is None else entry.packed for entry in entries]
+    return pack([_FORMAT, run_id, next_number, closed.counts(), list(retired), packed])
+
+
+def unpack_ledger(stamp: bytes | bytearray | memoryview) -> LedgerState:
+    """What `pack_ledger` was given.
+
+    Raises:
+        StampError: these bytes are no ledger, or one of another format.
+    """
+    try:
+        value = unpack(stamp, STAMP_MAX_BYTES)
+        if type(value) is not list or not value or value[0] != _FORMAT:
+            raise StampError(f"expected format {_FORMAT}")
+        _, run_id, next_number, closed, retired, packed = value
+        entries = [_unpack_entry(blob) for blob in packed]
+        state = LedgerState(str(run_id), _count(next_number), _books(closed), [], entries)
+        state.retired.extend(map(_count, retired))
+    except (MalformedError, ValueError, TypeError) as error:
+        raise StampError(str(error)) from error
+    return state
+
+
+def _pack_entry(entry: ManagerEntry) -> bytes:
+    accounts = [
+        [
+            *(
+                a.incarnation,
+                a.contiguous,
+                a.extras.to_bytes(-(-a.extras.bit_length() // 8), "big"),
+            ),
+            *(getattr(a, name) for name in _COUNTS),
+            a.gone,
+        ]
+        for a in entry.accounts.values()
+    ]
+    entry.packed = pack([entry.id, entry.number, entry.closed.counts(), accounts])
+    return entry.packed
+
+
+def _unpack_entry(blob: bytes) -> ManagerEntry:
+    manager, number, closed, accounts = unpack(blob, STAMP_MAX_BYTES)
+    entry = ManagerEntry(str(manager), _count(number), closed=_books(closed))
+    for incarnation, contiguous, extras, *counts, gone in accounts:
+        account = Account(_count(incarnation), _count(contiguous), int.from_bytes(extras, "big"))
+        for name, value in zip(_COUNTS, counts, strict=True):
+            setattr(account, name, _count(value))
+        account.gone = bool(gone)
+        entry.accounts[account.incarnation] = account
+    return entry
+
+
+def _books(value: Any) -> Books:  # Any: read from a file, checked here
+    return Books(*map(_count, value))
+
+
+def _count(value: Any) -> int:  # Any: read from a file, checked here
+    if type(value) is not int or value < 0:
+        raise StampError(f"{value!r} is no count")
+    return value
