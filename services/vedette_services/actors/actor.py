@@ -15,17 +15,16 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from vedette_rl.envs.row import EnvRow, make_row
-from vedette_rl.steps.n_step import NStep
-
 from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Columns, Policy, StepProcessor
 from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.row import EnvRow, make_row
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.exploration import ladder_positions
 from vedette_rl.newest import NewestWriter
+from vedette_rl.steps.n_step import NStep
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.batching import Batching
 from vedette_services.actors.errors import SpecMismatchError

@@ -11,10 +11,10 @@ import socket
 import threading
 
 import zmq
-from vedette_protocol.model import CompleteModel, ModelAssembler
 
 from vedette_protocol.codec import decode_model
 from vedette_protocol.errors import ProtocolError
+from vedette_protocol.model import CompleteModel, ModelAssembler
 from vedette_services import sockets
 from vedette_services.addresses import Address
 
