@@ -86,9 +86,9 @@ class RefusedError(ServicesError):
 class PortInUseError(ServicesError):
     """A port to bind is taken, or cannot be bound here."""
 
-    def __init__(self, address: object, error: OSError) -> None:
+    def __init__(self, address: object, error: Exception) -> None:
         super().__init__(
-            f"cannot bind {address} and the two ports above it: {error.strerror or error}; "
+            f"cannot bind {address} and the two ports above it: {getattr(error, 'strerror', None) or error}; "
             "end the program that has it or choose another --bind HOST:PORT"
         )
         self.address = address

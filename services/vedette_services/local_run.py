@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import time
@@ -90,6 +91,11 @@ def summary_of(out: Path) -> dict[str, Any]:
     return summary if isinstance(summary, dict) else {}
 
 
+def daemon_command(*arguments: str) -> list[str]:
+    """The command line of one of our daemons."""
+    return python_module("vedette_services.cli", *arguments)
+
+
 class LocalRun:
     """The daemons of one run on this machine. As a context, it leaves none of them behind.
 
@@ -98,11 +104,20 @@ class LocalRun:
         out: the run's directory.
         fresh: begin anew where there is a run.
         view: what shows it.
+        command: from a daemon's arguments to the command line that starts it.
     """
 
-    def __init__(self, config: RunConfig, out: Path, *, fresh: bool, view: View) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        out: Path,
+        *,
+        fresh: bool,
+        view: View,
+        command: Callable[..., list[str]] = daemon_command,
+    ) -> None:
         self._config, self._out, self._fresh, self._view = config, out, fresh, view
-        self._logs = out / "log"
+        self._command, self._logs = command, out / "log"
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
         self._manager_ends: list[float] = []
@@ -111,8 +126,6 @@ class LocalRun:
     def __enter__(self) -> LocalRun:
         self._logs.mkdir(parents=True, exist_ok=True)
         self._view.__enter__()
-        self._start_learner()
-        self._start_manager()
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -130,11 +143,13 @@ class LocalRun:
                 child.kill()
 
     def watch(self, ask: AskStatus, stop: StopSignals | None) -> None:
-        """Show the run until the learner ends, then see the actors off.
+        """Start both daemons and show the run until the learner ends; then see the actors off.
 
         Raises:
             DaemonFailedError: one of them ended badly.
         """
+        self._start_learner()
+        self._start_manager()
         learner = self._children["learner"]
         deadline: float | None = None
         while True:
@@ -149,6 +164,8 @@ class LocalRun:
             self._view.show(ask(ASK_EVERY_S))
             if deadline is None:
                 self._look_after_manager()
+        if stop and learner.returncode == -signal.SIGTERM:
+            return  # stopped before it had begun
         if learner.returncode != 0:
             raise self._failed("learner", learner.returncode)
         # It ends by itself: the learner has told it that the run is over.
@@ -167,7 +184,7 @@ class LocalRun:
 
     def _start(self, name: str, *arguments: str) -> None:
         environment = {**dict.fromkeys(_READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
-        argv = python_module("vedette_services.cli", *arguments)
+        argv = self._command(*arguments)
         self._children[name] = spawn(argv, environment=environment, log=self._log(name))
 
     def _look_after_manager(self) -> None:

@@ -7,32 +7,32 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from vedette_protocol.model import pack_model
+from vedette_protocol.messages import Buffer
+from vedette_protocol.model import body_bytes, pack_model, unpack_model
 from vedette_protocol.schema import Schema
-from vedette_rl.core import Columns, ModelInfo
+from vedette_rl.core import ModelInfo
 from vedette_rl.newest import NewestReader, NewestWriter
 
-_HEADER = struct.Struct("<QQI")  # epoch, version, bytes of the schema that follows
-_SLACK_BYTES = 1 << 16
+_HEADER = struct.Struct("<QI")  # epoch, bytes of the schema that follows
 
 
 @dataclass(frozen=True, slots=True)
 class MappedModel:
-    """A model as it stands in the map: `payload` is laid out by `schema`, one row."""
+    """A model as it stands in the map: `body` as `vedette_protocol.model` packs it."""
 
     epoch: int
     version: int
     schema: Schema
-    payload: bytes
+    body: bytes
 
     def info(self) -> ModelInfo:
-        """The named arrays, as views of the payload."""
-        return ModelInfo(self.version, arrays_of(self.schema, self.payload))
+        """The named arrays, as views of the body.
 
-
-def arrays_of(schema: Schema, payload: bytes | memoryview) -> Columns:
-    """A model's named arrays from its one row."""
-    return {name: column[0] for name, column in schema.views(payload, 1).items()}
+        Raises:
+            ModelError: a value is not finite.
+        """
+        version, arrays = unpack_model(self.body, self.schema)
+        return ModelInfo(version, arrays)
 
 
 class ModelMapWriter:
@@ -41,16 +41,15 @@ class ModelMapWriter:
     def __init__(self, path: Path, schema: Schema) -> None:
         self.schema = schema
         self._text = json.dumps(schema.to_wire()).encode()
-        size = _HEADER.size + len(self._text) + schema.payload_bytes(1) + _SLACK_BYTES
-        self._map = NewestWriter(path, size)
+        self._map = NewestWriter(path, _HEADER.size + len(self._text) + body_bytes(schema))
 
     def write(self, epoch: int, info: ModelInfo) -> None:
         """Make a model the newest."""
-        self.write_packed(epoch, info.version, pack_model(info.version, info.arrays, self.schema))
+        self.write_body(epoch, pack_model(info.version, info.arrays, self.schema))
 
-    def write_packed(self, epoch: int, version: int, payload: bytes | bytearray) -> None:
-        """Make a model that is already laid out by the schema the newest."""
-        self._map.write(_HEADER.pack(epoch, version, len(self._text)), self._text, payload)
+    def write_body(self, epoch: int, body: Buffer) -> None:
+        """Make a model that is already packed the newest."""
+        self._map.write(_HEADER.pack(epoch, len(self._text)), self._text, body)
 
 
 class ModelMapReader:
@@ -73,9 +72,10 @@ class ModelMapReader:
         if found is None:
             return None
         self._seq, data = found
-        epoch, version, length = _HEADER.unpack_from(data)
+        epoch, length = _HEADER.unpack_from(data)
         start = _HEADER.size + length
         text = data[_HEADER.size : start]
         if self._schema is None or text != self._text:
             self._schema, self._text = Schema.from_wire(json.loads(text)), text
-        return MappedModel(epoch, version, self._schema, data[start:])
+        body = data[start:]
+        return MappedModel(epoch, int.from_bytes(body[:8], "little"), self._schema, body)

@@ -54,10 +54,11 @@ def actors(
     vedette actors --learner 127.0.0.1
     vedette actors --learner gpu.example.org:5555 --count 8 --allow-import my_pkg
     """
-    from vedette_services.actors.manager import run_manager
     from vedette_services.addresses import Address
 
     address = Address.parse(learner)
+    from vedette_services.actors.manager import run_manager
+
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     raise typer.Exit(
         run_manager(

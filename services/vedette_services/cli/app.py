@@ -48,9 +48,12 @@ app.command("export")(export)
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        typer.echo(f"vedette {version('vedette')}")
+        try:
+            typer.echo(f"vedette {version('vedette')}")
+        except PackageNotFoundError:
+            typer.echo("vedette, not installed")
         raise typer.Exit
 
 

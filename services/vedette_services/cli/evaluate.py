@@ -30,7 +30,7 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Play the best policy of a run greedily and say what it returns.
+    """Play the best policy of a run. Greedily, and as its own evaluations did.
 
     \b
     vedette eval runs/cart

@@ -22,7 +22,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What to write.")],
     what: Annotated[str, typer.Option("--what", help="replay, or policy.")] = "policy",
 ) -> None:
-    """Write the replay's live rows, oldest first, one array a column.
+    """Take something out of a run. The replay's live rows, oldest first, one array a column.
 
     \b
     vedette export runs/cart --what replay --format npz --out replay.npz

@@ -36,7 +36,7 @@ def learner(
     insecure: Insecure = False,
     fresh: Fresh = False,
 ) -> None:
-    """Learn from whatever actors come: replay, agent, evaluations and checkpoints.
+    """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
 
     \b
     vedette learner --env CartPole-v1 --out runs/cart

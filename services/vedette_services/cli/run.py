@@ -15,7 +15,7 @@ def run(
     settings: Settings = None,
     fresh: Fresh = False,
 ) -> None:
-    """Train on this machine: a learner and its actors, started and ended together.
+    """Train on this machine. A learner and its actors are started and ended together.
 
     \b
     vedette run                                            DQN solves CartPole-v1

@@ -29,7 +29,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Wait no longer.")] = 5.0,
 ) -> None:
-    """Say how a run is doing: steps, returns, samples, lag, managers, who waits for what.
+    """Say how a run is doing. Steps, returns, samples, lag, managers, who waits for what.
 
     \b
     vedette status

@@ -42,7 +42,9 @@ class EvaluatorProcess:
         self._learning = BoardReader(spec.run.learning_map, Learning)
         self._writer: BoardWriter[Evaluations] = BoardWriter(spec.run.evaluation_map)
         self._best, self._best_version = self._found_best()
-        self._board = Evaluations(best_return_mean=self._best or 0.0, best_version=self._best_version)
+        self._board = Evaluations(
+            best_return_mean=self._best or 0.0, best_version=self._best_version
+        )
         self._next = 0  # the version from which on the next evaluation is due
         self._writer.write(self._board)
 
@@ -116,7 +118,7 @@ class EvaluatorProcess:
         try:
             write_state(self._spec.run.best, {"model": dict(model.info().arrays)}, meta)
         except CheckpointError as error:
-            log.warning("the best model could not be written, trying again with the next: %s", error)
+            log.warning("best model not written, trying again with the next: %s", error)
             return
         self._best, self._best_version = found.return_mean, model.version
 

@@ -38,13 +38,13 @@ class Fleet:
         if member := self._members.get(manager):
             member.seen = now
 
-    def newly_gone(self, now: float) -> list[Report]:
+    def newly_gone(self, now: float) -> list[str]:
         """Managers that have been silent for too long since the last call."""
-        found = []
+        found: list[str] = []
         for member in self._members.values():
             if not member.gone and now - member.seen > GONE_AFTER_S:
                 member.gone = True
-                found.append(member.report)
+                found.append(member.report.manager)
         for manager in [m for m, x in self._members.items() if now - x.seen > FORGET_AFTER_S]:
             del self._members[manager]
         return found
@@ -53,10 +53,20 @@ class Fleet:
         """Whether a manager has reported and is not forgotten yet."""
         return manager in self._members
 
+    def actors(self, manager: str) -> int:
+        """How many actors a manager runs, as it said last; 1 if it has not."""
+        member = self._members.get(manager)
+        return max(1, len(member.report.actors)) if member else 1
+
     @property
-    def present(self) -> list[Report]:
-        """The last reports of those that are not gone."""
-        return [member.report for member in self._members.values() if not member.gone]
+    def present(self) -> list[str]:
+        """Managers that are not gone."""
+        return [manager for manager, member in self._members.items() if not member.gone]
+
+    @property
+    def draining(self) -> list[str]:
+        """Managers that are leaving and hand in what they have."""
+        return [m for m in self.present if self._members[m].report.state == "draining"]
 
     def status(self, now: float) -> list[dict[str, Any]]:
         """`managers` of the status: the contract's fields."""

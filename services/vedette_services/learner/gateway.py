@@ -6,11 +6,13 @@ learning in the trainer's maps.
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import signal
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,8 @@ import zmq
 from vedette_protocol.messages import Run
 from vedette_protocol.schema import Schema
 from vedette_rl.envs.make import probe
-from vedette_rl.envs.spaces import action_bounds, transition_dtype
+from vedette_rl.envs.spaces import column_bounds, transition_dtype
+from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.ring import RingWriter
 from vedette_services import sockets
@@ -27,6 +30,7 @@ from vedette_services.errors import PortInUseError
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.gateway_state import GatewayState, Position
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
+from vedette_services.learner.opening import replay_directory
 from vedette_services.learner.rate import Rate
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.status import assemble
@@ -52,18 +56,14 @@ class Gateway:
         self._spec = spec
         spaces = probe(config.env)
         row = transition_dtype(spaces)
-        schema = Schema.from_dtype(row, action_bounds(spaces))
-        self._ring = RingWriter.open(
-            config.replay.place(spec.run.replay),
-            ring_dtype(row),
-            config.replay.capacity,
-            run_id=spec.run_id,
-        )
+        schema = Schema.from_dtype(row, column_bounds(spaces))
+        self._ring = _open_ring(spec, ring_dtype(row))
         self._state = GatewayState(
             spec.run_id,
             secrets.randbits(63),
             schema,
             stamp=self._ring.stamp,
+            now=time.monotonic(),
             limiter=Limiter.of(config.replay, config.learner.warmup_period),
             rows_per_batch=config.actors.n_buffer,
         )
@@ -106,9 +106,9 @@ class Gateway:
         ready = dict(self._poller.poll(0 if self._publisher.busy else _POLL_MS))
         if self._samples in ready:
             self._drain()
-        if self._state.dirty:
+        if self._state.dirty or self._ring.pending:
             self._ring.commit(self._state.stamp())
-        self._listen(ready)
+        self._listen(ready, now)
         self._look_at_learning(now)
         for frames in self._publisher.turn():
             self._models.send_multipart(frames, copy=False)
@@ -142,13 +142,13 @@ class Gateway:
         except zmq.Again:
             return
 
-    def _listen(self, ready: dict[object, int]) -> None:
+    def _listen(self, ready: dict[object, int], now: float) -> None:
         """Subscriptions: joiners get the run and the newest model, askers the status."""
         if self._control in ready:
             while (event := _receive(self._control)) is not None:
                 asked = event[1:3] == b"s/"
                 status = self._status_json() if asked else b""
-                for frames in self._state.on_subscription(event, status):
+                for frames in self._state.on_subscription(event, status, now):
                     self._control.send_multipart(frames)
         if self._models in ready:
             while (event := _receive(self._models)) is not None:
@@ -172,7 +172,7 @@ class Gateway:
             for frames in state.begin(self._run_message(model)):
                 self._control.send_multipart(frames)
         self._publisher.offer(
-            PackedModel(self._spec.run_id, model.epoch, model.version, model.payload), model.schema
+            PackedModel(self._spec.run_id, model.epoch, model.schema.hash, model.body)
         )
 
     def _run_message(self, model: MappedModel) -> Run:
@@ -202,10 +202,10 @@ class Gateway:
     def _ingest(self, now: float, *, ended: bool = False) -> Ingest:
         ring, state = self._ring, self._state
         return Ingest(
-            samples=state.ledger.books().as_dict(),
+            samples=asdict(state.ledger.books()),
             managers=state.fleet.status(now),
             replay_size=min(ring.inserted, ring.capacity),
-            replay_bytes=ring.nbytes,
+            replay_bytes=self._ring_bytes,
             samples_per_sec=self._rate.at(ring.inserted, now),
             limiter_reason=state.limiter_reason,
             lag=state.lag.figures(),
@@ -214,8 +214,6 @@ class Gateway:
         )
 
     def _status_json(self) -> bytes:
-        import json
-
         now = time.monotonic()
         return json.dumps(
             assemble(self._spec, self._learning.read(), self._ingest(now), self._evaluations.read())
@@ -239,6 +237,20 @@ class Gateway:
         self._board.write(self._ingest(time.monotonic(), ended=True))
         self._ring.close()
         self._context.destroy(linger=200)
+
+
+def _open_ring(spec: LearnerSpec, row: np.dtype[np.void]) -> RingWriter:
+    """The replay's writing end, once a gateway that was killed a moment ago has let go of it."""
+    deadline = time.monotonic() + _BIND_WAIT_S
+    while True:
+        try:
+            return RingWriter.open(
+                replay_directory(spec), row, spec.config.replay.capacity, run_id=spec.run_id
+            )
+        except OneWriterError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def ring_dtype(row: np.dtype[np.void]) -> np.dtype[np.void]:

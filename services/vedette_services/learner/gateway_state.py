@@ -10,9 +10,9 @@ from typing import Any
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_up, encode
 from vedette_protocol.credit import Credit, share
-from vedette_protocol.errors import ProtocolError, SchemaError, VersionError
+from vedette_protocol.errors import ProtocolError, SchemaError, Sender, VersionError
 from vedette_protocol.ledger import Ledger
-from vedette_protocol.messages import Ack, Batch, Refusal, Report, Run, Status, Stop
+from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_rl.replay.limiter import Limiter
@@ -25,7 +25,7 @@ ACK_CHANGED_S = 0.02  # an ack that says something new waits at most so long
 ACK_ANYWAY_S = 0.2  # acks are state and the heartbeat: repeated even when nothing is new
 _PREFIX = struct.Struct("<I")
 
-Frames = list[bytes | memoryview]
+Frames = list[Buffer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class GatewayState:
 
     ::
 
-        state = GatewayState(run_id, learner, schema, stamp=ring.stamp, ...)
+        state = GatewayState(run_id, learner, schema, stamp=ring.stamp, now=now, ...)
         if insert := state.on_samples(frames, now): ring.append(...); state.inserted(insert, now)
         if state.dirty: ring.commit(state.stamp())
         send(state.acks_due(now, ring.inserted))
@@ -72,12 +72,13 @@ class GatewayState:
         schema: Schema,
         *,
         stamp: bytes,
+        now: float,
         limiter: Limiter,
         rows_per_batch: int,
         limits: FlightLimits | None = None,
     ) -> None:
         self.run_id, self.learner, self.schema = run_id, learner, schema
-        self.ledger, self.slots = _unstamp(stamp)
+        self.ledger, self.slots = _unstamp(run_id, stamp, now)
         self.fleet = Fleet()
         self.lag = LagMeter()
         self.position = Position()
@@ -88,9 +89,9 @@ class GatewayState:
         self._limiter = limiter
         self._rows_per_batch = rows_per_batch
         self._limits = limits or FlightLimits()
-        self._incarnations: dict[str, int] = {}  # whom acks speak to
         self._changed: set[str] = set()
         self._acked: dict[str, float] = {}
+        self._refusals: list[Refusal] = []
         self._run: Run | None = None
 
     # What comes up
@@ -104,31 +105,28 @@ class GatewayState:
                 return None
             return self._on_batch(message, now)
         except ProtocolError as error:
-            self._refuse(error)
+            self._refuse(error, now)
             return None
 
     def _on_batch(self, batch: Batch, now: float) -> Insert | None:
         if batch.run_id != self.run_id:
             self.garbage += 1  # its manager drops that run's window when it hears of this one
             return None
-        self._heard(batch.manager, batch.incarnation, now)
-        if not self.ledger.is_new(batch.manager, batch.incarnation, batch.seq):
-            self.ledger.count_duplicate(batch.manager, batch.incarnation, batch.rows)
+        verdict = self.ledger.receive(batch, now)
+        self.fleet.on_batch(batch.manager, now)
+        if verdict != "new":
             self._changed.add(batch.manager)
             return None
         try:
-            columns = self._columns(batch)
-        except ProtocolError as error:
-            self._reject(batch, error)
+            if batch.schema != self.schema.hash:
+                raise SchemaError(f"laid out by schema {batch.schema}, not {self.schema.hash}")
+            columns = self.schema.views(batch.payload, batch.rows)
+            self.schema.check_values(columns)
+        except SchemaError as error:
+            sender = Sender(batch.manager, batch.incarnation, batch.seq)
+            self._reject(sender, batch.rows, error, now)
             return None
         return Insert(batch, columns, self.ledger.number(batch.manager))
-
-    def _columns(self, batch: Batch) -> Columns:
-        if batch.schema != self.schema.hash:
-            raise SchemaError(f"it is laid out by schema {batch.schema}, not {self.schema.hash}")
-        columns = self.schema.views(batch.payload, batch.rows)
-        self.schema.check_values(columns)
-        return columns
 
     def inserted(self, insert: Insert, now: float) -> None:
         """The batch stands in the ring, not yet committed."""
@@ -138,46 +136,42 @@ class GatewayState:
         self._changed.add(batch.manager)
         self.dirty = True
 
-    def _reject(self, batch: Batch, error: ProtocolError) -> None:
-        self.ledger.settle_rejected(batch.manager, batch.incarnation, batch.seq, batch.rows)
-        self._changed.add(batch.manager)
+    def _reject(self, sender: Sender, rows: int, error: ProtocolError, now: float) -> None:
+        assert sender.seq is not None, "only batches are rejected"
+        self.ledger.settle_rejected(sender.manager, sender.incarnation, sender.seq, rows, now)
+        self._changed.add(sender.manager)
         self.dirty = True
-        self._note("warning", f"rejected a batch of {batch.manager}: {error}")
+        self._note("warning", f"rejected batch {sender.seq} of {sender.manager}: {error}")
 
-    def _refuse(self, error: ProtocolError) -> None:
-        """A message that is no message; where its sender could be read, a batch that is settled."""
+    def _refuse(self, error: ProtocolError, now: float) -> None:
+        """A message that is none; a batch of a sender we know is settled, lest it come again."""
         sender = error.sender
-        if sender is None or self._incarnations.get(sender.manager) != sender.incarnation:
+        if sender is None or not self.fleet.knows(sender.manager):
             self.garbage += 1
             self._note("warning", f"refused a message from an unknown sender: {error}")
         elif isinstance(error, VersionError):
-            self._refusals[sender.manager] = Refusal(*sender[:2], "version", str(error))
-        elif sender.seq is None or not self.ledger.is_new(*sender):
+            refusal = Refusal(sender.manager, sender.incarnation, "version", str(error))
+            self._refusals.append(refusal)
+        elif sender.seq is None or not self.ledger.is_new(
+            sender.manager, sender.incarnation, sender.seq
+        ):
             self.garbage += 1
         else:
-            self.ledger.settle_rejected(*sender, error.rows)
-            self._changed.add(sender.manager)
-            self.dirty = True
-            self._note("warning", f"rejected a batch of {sender.manager}: {error}")
+            self._reject(sender, error.rows, error, now)
 
     def _on_report(self, report: Report, now: float) -> None:
         new = self.fleet.on_report(report, now)
-        self._heard(report.manager, report.incarnation, now)
-        if report.run_id == self.run_id:
-            self.ledger.on_report(report, now)
-            self.dirty = True
+        self.ledger.on_report(report, now)
+        self.dirty = True
         if report.state == "gone":
             self.slots.release(report.manager)
             self._note("info", f"manager {report.manager} has left")
         elif new:
+            self._changed.add(report.manager)
             actors = len(report.actors)
-            self._note("info", f"manager {report.manager} on {report.host} is here, {actors} actors")
-
-    def _heard(self, manager: str, incarnation: int, now: float) -> None:
-        if self._incarnations.get(manager) != incarnation:
-            self._incarnations[manager] = incarnation
-            self._changed.add(manager)
-        self.fleet.on_batch(manager, now)
+            self._note(
+                "info", f"manager {report.manager} on {report.host} is here, {actors} actors"
+            )
 
     # What goes down
 
@@ -186,7 +180,7 @@ class GatewayState:
         self._run = run
         return [[topics.ALL, *encode(run)]]
 
-    def on_subscription(self, event: bytes, status: bytes) -> list[Frames]:
+    def on_subscription(self, event: bytes, status: bytes, now: float) -> list[Frames]:
         """Somebody subscribed on the control socket; answers go to its private topic alone.
 
         Args:
@@ -196,7 +190,7 @@ class GatewayState:
         try:
             subscription = topics.parse_subscription(event)
         except ProtocolError as error:
-            self._refuse(error)
+            self._refuse(error, now)
             return []
         if not subscription.subscribed:
             return []
@@ -209,15 +203,27 @@ class GatewayState:
 
     def acks_due(self, now: float, inserted: int) -> list[Frames]:
         """The acks to send now. Call only after everything settled has been committed."""
-        due = [m for m in self._incarnations if self._is_due(m, now)]
+        messages: list[Frames] = [
+            [topics.manager_topic(refusal.manager), *encode(refusal)] for refusal in self._refusals
+        ]
+        self._refusals.clear()
+        living = self.ledger.living()
+        due = [(m, incarnation) for m, incarnation in living if self._is_due(m, now)]
         if not due:
-            return []
-        credits = self._credits(inserted)
-        messages: list[Frames] = []
-        for manager in due:
+            return messages
+        credits = self._credits({manager for manager, _ in living}, inserted)
+        for manager, incarnation in due:
             self._acked[manager] = now
             self._changed.discard(manager)
-            ack = self._ack(manager, credits.get(manager, Credit(0, 0, "unknown")))
+            ack = self.ledger.ack(
+                manager,
+                incarnation,
+                epoch=self.position.epoch,
+                learner=self.learner,
+                credit=credits[manager],
+                version=self.position.version,
+                first_actor=self.slots.assign(manager, self.fleet.actors(manager)),
+            )
             messages.append([topics.manager_topic(manager), *encode(ack)])
         return messages
 
@@ -225,47 +231,19 @@ class GatewayState:
         wait = ACK_CHANGED_S if manager in self._changed else ACK_ANYWAY_S
         return now - self._acked.get(manager, float("-inf")) >= wait
 
-    def _ack(self, manager: str, credit: Credit) -> Ack:
-        incarnation = self._incarnations[manager]
-        settled = self.ledger.settled(manager, incarnation)
-        return Ack(
-            run_id=self.run_id if self._run is not None else "",
-            epoch=self.position.epoch,
-            learner=self.learner,
-            manager=manager,
-            incarnation=incarnation,
-            contiguous=settled.contiguous,
-            extras=settled.extras,
-            rejected_batches=settled.rejected_batches,
-            rejected_rows=settled.rejected_rows,
-            credit_batches=credit.batches,
-            credit_bytes=credit.payload_bytes,
-            version=self.position.version,
-            first_actor=self._first_actor(manager),
-            reason=credit.reason,
-        )
-
-    def _first_actor(self, manager: str) -> int:
-        for report in self.fleet.present:
-            if report.manager == manager:
-                return self.slots.assign(manager, max(1, len(report.actors)))
-        return 0
-
-    def _credits(self, inserted: int) -> dict[str, Credit]:
+    def _credits(self, managers: set[str], inserted: int) -> dict[str, Credit]:
         """What each manager may have in flight, from the shared budget and the limiter."""
-        managers = list(self._incarnations)
         if self._run is None:
-            return {manager: Credit(0, 0, "the learner is starting") for manager in managers}
-        reason = self._limiter.may_insert(inserted, self.position.sampled)
-        self.limiter_reason = reason
+            return share(1, 1, managers, paused="the learner is starting")
+        sampled = self.position.sampled
+        self.limiter_reason = self._limiter.may_insert(inserted, sampled)
         batches = self._limits.batches
-        allowed = self._limiter.insertable(inserted, self.position.sampled)
+        allowed = self._limiter.insertable(inserted, sampled)
         if allowed is not None:
-            batches = min(batches, -(-allowed // self._rows_per_batch))
-        draining = {r.manager for r in self.fleet.present if r.state == "draining"}
-        credits = share(batches, self._limits.payload_bytes, managers, paused=reason)
+            batches = max(1, min(batches, allowed // self._rows_per_batch))
+        credits = share(batches, self._limits.payload_bytes, managers, paused=self.limiter_reason)
         # A manager that leaves may hand in what it has: its window bounds that.
-        leaving = share(self._limits.batches, self._limits.payload_bytes, list(draining))
+        leaving = share(self._limits.batches, self._limits.payload_bytes, self.fleet.draining)
         return {**credits, **leaving}
 
     def stop(self, reason: str, *, final: bool) -> list[Frames]:
@@ -276,14 +254,11 @@ class GatewayState:
 
     def tick(self, now: float) -> None:
         """A few times a second: notice who has gone silent."""
-        for report in self.fleet.newly_gone(now):
-            self.ledger.mark_gone(report.manager, report.incarnation)
-            self.slots.release(report.manager)
+        for manager in self.fleet.newly_gone(now):
+            self.ledger.mark_gone(manager)
+            self.slots.release(manager)
             self.dirty = True
-            self._note("warning", f"manager {report.manager} has been silent; it counts as gone")
-        for manager in [m for m in self._incarnations if not self.fleet.knows(m)]:
-            if now - self._acked.get(manager, now) > 0:  # reports ceased an hour ago
-                del self._incarnations[manager]
+            self._note("warning", f"manager {manager} has been silent; it counts as gone")
 
     def stamp(self) -> bytes:
         """The ledger and the actor numbers, to be committed with the rows they speak of."""
@@ -295,9 +270,9 @@ class GatewayState:
         self.notes.append(Note(level, text))
 
 
-def _unstamp(stamp: bytes) -> tuple[Ledger, LadderSlots]:
+def _unstamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, LadderSlots]:
     if not stamp:
-        return Ledger(), LadderSlots()
+        return Ledger(run_id), LadderSlots()
     (length,) = _PREFIX.unpack_from(stamp)
     slots = LadderSlots.from_bytes(stamp[_PREFIX.size : _PREFIX.size + length])
-    return Ledger.from_bytes(stamp[_PREFIX.size + length :]), slots
+    return Ledger.from_bytes(stamp[_PREFIX.size + length :], now), slots

@@ -16,7 +16,7 @@ class LadderSlots:
         self._taken = dict(taken or {})  # manager -> (first, count)
 
     def assign(self, manager: str, count: int) -> int:
-        """The first of `count` numbers for this manager: the same at every call while it has them."""
+        """The first of `count` numbers for this manager, the same while it has them."""
         first, have = self._taken.get(manager, (0, 0))
         if have < count:
             self._taken.pop(manager, None)

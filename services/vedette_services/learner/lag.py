@@ -41,7 +41,7 @@ class LagMeter:
         """`mean`, `p95`, `max` in versions and `seconds_mean`, over transitions; {} before any."""
         if not self._lags:
             return {}
-        lags, seconds, rows = (np.array(values, np.float64) for values in zip(*self._lags, strict=True))
+        lags, seconds, rows = np.array(self._lags, np.float64).T
         order = np.argsort(lags)
         share = np.cumsum(rows[order]) / rows.sum()
         return {

@@ -7,21 +7,22 @@ from dataclasses import dataclass
 
 from vedette_protocol import topics
 from vedette_protocol.codec import encode
-from vedette_protocol.messages import ModelChunk
+from vedette_protocol.messages import Buffer
 from vedette_protocol.model import chunks
-from vedette_protocol.schema import Schema
+
+Frames = list[Buffer]
 
 _CHUNKS_A_TURN = 8  # at most 8 MB are copied before the gateway looks at its other sockets
 
 
 @dataclass(frozen=True, slots=True)
 class PackedModel:
-    """A model as it travels: its bytes are laid out by the model's schema."""
+    """A model as it travels: `body` as `vedette_protocol.model` packs it."""
 
     run_id: str
     epoch: int
-    version: int
-    payload: bytes
+    spec: str
+    body: bytes
 
 
 class ModelPublisher:
@@ -29,14 +30,13 @@ class ModelPublisher:
 
     def __init__(self) -> None:
         self.newest: PackedModel | None = None
-        self._schema: Schema | None = None
         self._broadcast: PackedModel | None = None  # to start as soon as the last one is out
         self._joiners: list[bytes] = []  # private topics that wait for the newest
-        self._going_out: Iterator[list[bytes | memoryview]] | None = None
+        self._going_out: Iterator[Frames] | None = None
 
-    def offer(self, model: PackedModel, schema: Schema) -> None:
+    def offer(self, model: PackedModel) -> None:
         """A newer model for everybody."""
-        self.newest, self._schema, self._broadcast = model, schema, model
+        self.newest = self._broadcast = model
 
     def joined(self, topic: bytes) -> None:
         """Somebody subscribed to a private topic: the newest model goes there, and only there."""
@@ -49,11 +49,11 @@ class ModelPublisher:
         waiting = self._broadcast is not None or bool(self._joiners)
         return self._going_out is not None or (waiting and self.newest is not None)
 
-    def turn(self) -> list[list[bytes | memoryview]]:
+    def turn(self) -> list[Frames]:
         """The next few messages, topic first; [] when nothing is going out."""
         if self._going_out is None:
             self._going_out = self._next()
-        messages: list[list[bytes | memoryview]] = []
+        messages: list[Frames] = []
         while self._going_out is not None and len(messages) < _CHUNKS_A_TURN:
             message = next(self._going_out, None)
             if message is None:
@@ -62,19 +62,16 @@ class ModelPublisher:
             messages.append(message)
         return messages
 
-    def _next(self) -> Iterator[list[bytes | memoryview]] | None:
-        if self.newest is None or self._schema is None:
+    def _next(self) -> Iterator[Frames] | None:
+        if self.newest is None:
             return None
         if self._joiners:
-            return self._messages(self._joiners.pop(0), self.newest, self._schema)
+            return self._messages(self._joiners.pop(0), self.newest)
         if self._broadcast is not None:
             model, self._broadcast = self._broadcast, None
-            return self._messages(topics.ALL, model, self._schema)
+            return self._messages(topics.ALL, model)
         return None
 
-    def _messages(
-        self, topic: bytes, model: PackedModel, schema: Schema
-    ) -> Iterator[list[bytes | memoryview]]:
-        chunk: ModelChunk
-        for chunk in chunks(model.run_id, model.epoch, model.version, schema, model.payload):
+    def _messages(self, topic: bytes, model: PackedModel) -> Iterator[Frames]:
+        for chunk in chunks(model.run_id, model.epoch, model.spec, model.body):
             yield [topic, *encode(chunk)]

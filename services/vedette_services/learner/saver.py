@@ -51,4 +51,4 @@ class Saver:
             try:
                 self._checkpoints.save(opt_steps, state, meta)
             except CheckpointError as error:
-                log.warning("checkpoint %d not written, trying again with the next: %s", opt_steps, error)
+                log.warning("checkpoint %d not written, trying again later: %s", opt_steps, error)

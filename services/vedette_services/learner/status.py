@@ -48,9 +48,7 @@ def assemble(
             "bytes": ingest.replay_bytes,
         },
         "limiter": _limiter(learning, ingest, samples["inserted"]),
-        "lag": {
-            name: ingest.lag.get(name, 0.0) for name in ("mean", "p95", "max", "seconds_mean")
-        },
+        "lag": {name: ingest.lag.get(name, 0.0) for name in ("mean", "p95", "max", "seconds_mean")},
         "eval": _evaluation(evaluations),
         "garbage": ingest.garbage,
         "record": learning.record,

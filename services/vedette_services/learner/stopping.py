@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vedette_services.config.run_config import StopConfig
+from vedette_services.config.parts import StopConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,9 @@ _RESTART_WINDOW_S = 300.0
 _STARTING_S = 20.0  # a process that dies so early would die again
 
 
+OnStatus = Callable[[dict[str, Any]], None]
+
+
 @dataclass(slots=True)
 class _Child:
     """One of the three processes."""
@@ -51,7 +54,7 @@ class _Child:
 class Supervisor:
     """Starts gateway, trainer and evaluator on one run, and holds them together."""
 
-    def __init__(self, spec: LearnerSpec, on_status: Callable[[dict[str, Any]], None] | None) -> None:
+    def __init__(self, spec: LearnerSpec, on_status: OnStatus | None) -> None:
         self._spec, self._on_status = spec, on_status
         run = spec.run
         for path in (run.learning_map, run.ingest_map, run.evaluation_map, run.model_map):
@@ -167,7 +170,7 @@ def run_learner(
     address: Address,
     *,
     fresh: bool = False,
-    on_status: Callable[[dict[str, Any]], None] | None = None,
+    on_status: OnStatus | None = None,
 ) -> int:
     """Run the learner daemon on a run directory until the run is over or a signal comes.
 

@@ -14,14 +14,14 @@ import torch
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
-from vedette_rl.core import Agent, ReplayBuffer
+from vedette_rl.core import Agent
 from vedette_rl.envs.make import probe
 from vedette_rl.loading import make_loader
 from vedette_rl.recording.tensorboard import TensorBoardRecorder
 from vedette_rl.replay.limiter import Limiter
-from vedette_rl.replay.opening import open_replay
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.curves import Curves
+from vedette_services.learner.opening import open_replay
 from vedette_services.learner.saver import Saver
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.stopping import Progress, exit_reason
@@ -48,9 +48,7 @@ class Trainer:
         )
         self._checkpoints = Checkpoints(spec.run.checkpoints, keep=config.learner.keep_checkpoints)
         self.learning = Learning(epoch=epoch)
-        self.replay: ReplayBuffer = open_replay(
-            config.replay, config.replay.place(spec.run.replay), seed=config.seed + epoch
-        )
+        self.replay = open_replay(spec, epoch)
         self._resume()
         self.loader = make_loader(self.replay, config.agent.batch_size, device)
         self._models = ModelMapWriter(
@@ -95,7 +93,7 @@ class Trainer:
         )
         last = loop.run()
         if not self._saver.close(_LAST_SAVE_S):
-            log.warning("the last checkpoint took longer than %.0f s and is not complete", _LAST_SAVE_S)
+            log.warning("the last checkpoint took over %.0f s and is not complete", _LAST_SAVE_S)
         self._recorder.close()
         self._board.write(last)
 

@@ -16,7 +16,7 @@ import numpy as np
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
 from vedette_rl.loading import Loaded, Loader
 from vedette_rl.replay.limiter import Limiter
-from vedette_services.config.run_config import LearnerConfig
+from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner.boards import Learning
 
 _TICK_S = 0.02  # boards are read and written this often: 50 times a second

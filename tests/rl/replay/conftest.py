@@ -10,11 +10,9 @@ import pytest
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # `counting_rows` is both imported here and run as a child
 
-StartInserting = Callable[..., "subprocess.Popen[str]"]
-
 
 @pytest.fixture
-def start_inserting(tmp_path: Path) -> "Iterator[StartInserting]":
+def start_inserting(tmp_path: Path) -> "Iterator[Callable[..., subprocess.Popen[str]]]":
     """Starts children that insert counting rows at full speed, and ends those left over."""
     children: list[subprocess.Popen[str]] = []
 

@@ -4,13 +4,18 @@
 """
 
 import random
+import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
+
+StartInserting = Callable[..., "subprocess.Popen[str]"]
+"""``(directory, capacity, guard)``: starts a child that inserts."""
 
 DTYPE = np.dtype(
     [

@@ -88,9 +88,9 @@ class Around:
         return "interrupted" if learning.opt_steps >= self.ends_at else ""
 
 
-def loop_of(config: LearnerConfig, max_opts: int, ends_at: int = 10**9) -> tuple[
-    TrainingLoop, Around, CountingAgent
-]:
+def loop_of(
+    config: LearnerConfig, max_opts: int, ends_at: int = 10**9
+) -> tuple[TrainingLoop, Around, CountingAgent]:
     agent, replay = CountingAgent(), Replay()
     around = Around(replay, ends_at)
     ticks = iter(range(10**9))
