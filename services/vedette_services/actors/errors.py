@@ -33,3 +33,13 @@ class ImportRefusedError(ActorError, RefusedError):
             f"if you trust it, start with --allow-import {package}"
         )
         self.package = package
+
+
+class RunNotUnderstoodError(ActorError, RefusedError):
+    """The run's settings are not those that this version of Vedette knows."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the learner's run cannot be played here: {why}; "
+            "mend the learner's configuration, or install its version of vedette here"
+        )

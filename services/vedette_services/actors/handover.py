@@ -17,7 +17,6 @@ import os
 import select
 import socket
 import struct
-import sys
 import tempfile
 from dataclasses import dataclass
 
@@ -244,7 +243,7 @@ class HandoverWriter:
 
 def anonymous_file(name: str) -> int:
     """A descriptor of a file without a name, in memory where the system can."""
-    if sys.platform == "linux":
+    if hasattr(os, "memfd_create"):
         return os.memfd_create(name, os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

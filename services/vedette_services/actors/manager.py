@@ -257,7 +257,7 @@ class Manager:
 
     def _store_model(self, epoch: int, version: int, body: bytes | bytearray) -> None:
         assert self._model_map is not None, "a run is prepared before its models are stored"
-        self._model_map[1].write_packed(epoch, version, body)
+        self._model_map[1].write_body(epoch, body)
         for actor in self._actors.values():
             actor.handover.announce_model()
 
@@ -281,14 +281,14 @@ class Manager:
 def run_manager(
     address: Address | str,
     *,
-    count: int,
+    count: int | None = None,
     manager_id: str | None = None,
     allow_import: Collection[str] = (),
 ) -> int:
     """Run actors for the learner at `address` until the run is over or a signal comes.
 
     Args:
-        count: actors to run here.
+        count: actors to run here; None: as many as the run's ``actors.count``.
         manager_id: 1 to 64 of ``A-Z a-z 0-9 . _ -``; made from the host's name where None.
         allow_import: top packages that the learner's run may import here.
 
@@ -304,7 +304,7 @@ def run_manager(
         directory.remove()
         os._exit(FAILED)  # the actors die with us
 
-    signals = StopSignals(leave_at_once)
+    signals = StopSignals(leave=leave_at_once)
     state = ManagerState(
         Identity(manager, host, str(where)),
         count=count,
@@ -314,7 +314,7 @@ def run_manager(
         now=time.monotonic(),
     )
     try:
-        log.info("manager %s: %d actors for the learner at %s", manager, count, where)
+        log.info("manager %s, for the learner at %s", manager, where)
         return Manager(where, manager, state, directory.path).run(signals)
     finally:
         directory.remove()

@@ -11,12 +11,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-
-from pydantic import ValidationError
+from dataclasses import dataclass
 
 from vedette_protocol.errors import AckError, ModelError, ProtocolError, VersionError
-from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import (
     Ack,
     Batch,
@@ -32,11 +29,8 @@ from vedette_protocol.messages import (
 )
 from vedette_protocol.model import CompleteModel, unpack_model
 from vedette_protocol.window import Window
-from vedette_rl.envs.config import EnvConfig
 from vedette_services.actors.beat import Beat
-from vedette_services.actors.errors import ImportRefusedError
 from vedette_services.actors.handover import FinishedBatch
-from vedette_services.actors.imports import check_imports
 from vedette_services.actors.instructions import (
     Exit,
     Instruction,
@@ -53,15 +47,26 @@ from vedette_services.actors.instructions import (
     StoreModel,
 )
 from vedette_services.actors.roster import Roster
+from vedette_services.actors.run_terms import accept_run, plays_like, title_of
 from vedette_services.actors.stats import ActorStats
 from vedette_services.actors.voice import Voice
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.errors import DONE, FAILED, REFUSED
+from vedette_services.errors import DONE, FAILED, REFUSED, RefusedError
 
 REPORT_EVERY_S = 0.5
 DRAIN_S = 10.0
 MODEL_WAIT_S = 10.0
 """Without any model for so long after a run was announced, its subscription is made anew."""
+
+
+_COUNTS = (
+    "produced",
+    "dropped",
+    "window_batches",
+    "window_rows",
+    "window_bytes",
+    "sequenced",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ class ManagerState:
     """Events in, instructions out. Times are the caller's `now`, in seconds.
 
     Args:
-        count: actors to run here.
+        count: actors to run here; None: as many as the first run says.
         allow_import: top packages that a run may import here.
         incarnation: gives 64 random bits, for every run that is joined.
         jitter: gives a random number in [0, 1).
@@ -91,7 +96,7 @@ class ManagerState:
         self,
         identity: Identity,
         *,
-        count: int,
+        count: int | None,
         allow_import: Collection[str],
         incarnation: Callable[[], int],
         jitter: Callable[[], float],
@@ -102,10 +107,11 @@ class ManagerState:
         self._new_incarnation = incarnation
         self._incarnation = incarnation()
         self._beat = Beat(jitter, now)
-        self._roster = Roster(count)
+        self._count = count
+        self._roster = Roster(count or 0)
         self._voice = Voice()
         self._run: Run | None = None
-        self._config = ActorsConfig()
+        self._step_timeout_s = 0.0  # of the run
         self._window: Window | None = None  # of the run
         self._first_actor: int | None = None
         self._model: tuple[int, int] | None = None  # epoch, version of the newest stored
@@ -162,56 +168,49 @@ class ManagerState:
         if (run.epoch, run.learner) == (old.epoch, old.learner):
             return heard
         self._resend = True
-        if _plays_like(run, old):
+        if plays_like(run, old):
             self._run = run
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
             return [*heard, Say("info", text), *self._report(now)]
-        if refused := self._refuse(run):
-            return [*heard, refused]
+        try:
+            config = accept_run(run, self._allow_import)
+        except RefusedError as error:
+            return [*heard, Exit(REFUSED, str(error))]
         text = f"the learner is back (epoch {run.epoch}) with other settings"
-        return [*heard, Say("info", text), *self._play(run, now)]
+        return [*heard, Say("info", text), *self._play(run, config, now)]
 
     def _join(self, run: Run, now: float) -> list[Instruction]:
         """Take part in a run that is new here, with a window, an incarnation and actors anew."""
-        if refused := self._refuse(run):
-            return [refused]
+        try:
+            config = accept_run(run, self._allow_import)
+        except RefusedError as error:
+            return [Exit(REFUSED, str(error))]
         done: list[Instruction] = []
         if self._window is not None:
             text = f"another run begins: {self._window.rows} samples of the last are dropped"
             done.append(Say("warning", text))
             self._incarnation = self._new_incarnation()
-        done.append(Say("info", f"run {run.run_id}, epoch {run.epoch}: {_title(run)}"))
+        elif self._count is None:
+            # Another incarnation: what was acknowledged to a manager without actors gave none a
+            # number.
+            self._roster = Roster(config.count)
+            self._incarnation = self._new_incarnation()
+        done.append(Say("info", f"run {run.run_id}, epoch {run.epoch}: {title_of(run)}"))
         self._window = Window(
             self._who.manager,
             self._incarnation,
             run.run_id,
             run.schema.hash,
-            max_batches=self._config.window_batches,
-            max_bytes=self._config.window_bytes,
-            on_full=self._config.on_full,
+            max_batches=config.window_batches,
+            max_bytes=config.window_bytes,
+            on_full=config.on_full,
         )
-        return [*done, *self._play(run, now)]
+        return [*done, *self._play(run, config, now)]
 
-    def _refuse(self, run: Run) -> Exit | None:
-        """Take the run's settings over, or say why they cannot be."""
-        try:
-            config = ActorsConfig.model_validate(dict(run.actors))
-            check_imports(EnvConfig.model_validate(dict(run.env)), run.agent, self._allow_import)
-        except ValidationError as error:
-            text = f"the run's settings are not understood here: {_first_problem(error)}"
-            return Exit(REFUSED, f"{text}; install the learner's version of vedette")
-        except ImportRefusedError as error:
-            return Exit(REFUSED, str(error))
-        batch_bytes = run.schema.payload_bytes(config.n_buffer)
-        if batch_bytes > min(PAYLOAD_MAX_BYTES, config.window_bytes):
-            text = f"a batch of actors.n_buffer = {config.n_buffer} has {batch_bytes} bytes, more"
-            return Exit(REFUSED, f"{text} than travels or a window holds: set a smaller n_buffer")
-        self._config = config
-        return None
-
-    def _play(self, run: Run, now: float) -> list[Instruction]:
+    def _play(self, run: Run, config: ActorsConfig, now: float) -> list[Instruction]:
         """Actors on this run as it is now: those of another one go first."""
         self._run, self._first_actor, self._model = run, None, None
+        self._step_timeout_s = config.step_timeout_s
         self._resend = True
         self._model_asked_at = now
         done: list[Instruction] = [PrepareRun(run)]
@@ -237,7 +236,7 @@ class ManagerState:
         self._first_actor = ack.first_actor
         if self._resend:
             self._resend = False
-            self._window.resend_all(now)
+            self._window.resend_all()
         done += self._say_credit(ack, now)
         return [*done, *self._start_due(now), *self._pump(now), *self._drained(now)]
 
@@ -296,7 +295,7 @@ class ManagerState:
 
     def on_batch(self, index: int, run: Run, batch: FinishedBatch, now: float) -> list[Instruction]:
         """An actor handed a batch over that it made for `run`. Ask `takes` before."""
-        if self._window is None or self._run is None or not _plays_like(run, self._run):
+        if self._window is None or self._run is None or not plays_like(run, self._run):
             return []  # its run is no longer played: nobody would take it
         self._window.offer(index, batch.epoch, batch.version, batch.rows, batch.payload)
         return self._pump(now)
@@ -342,7 +341,7 @@ class ManagerState:
         if delay_s is not None:
             self._connected = False
             done += [*self._say_silence(now), RemakeSockets(delay_s)]
-        for seat in self._roster.hung(now, self._config.step_timeout_s):
+        for seat in self._roster.hung(now, self._step_timeout_s):
             done += [Say("warning", f"actor {seat.index} {seat.why_killed}"), KillActor(seat.index)]
         done += self._ask_for_model(now)
         done += self._start_due(now)
@@ -420,21 +419,9 @@ class ManagerState:
         actors = self._roster.reports()
         if self._window is not None:
             return [SendReport(self._window.report(self._who.host, state, actors))]
-        nothing = Report(
-            self._who.manager,
-            self._incarnation,
-            self._who.host,
-            state,
-            "",
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            actors,
-        )
+        who = self._who
+        none = dict.fromkeys(_COUNTS, 0)
+        nothing = Report(who.manager, self._incarnation, who.host, state, "", **none, actors=actors)
         return [SendReport(nothing)]
 
     # What is said
@@ -447,17 +434,3 @@ class ManagerState:
 
     def _say(self, level: Level, subject: str, text: str, now: float) -> list[Instruction]:
         return [Say(level, text)] if self._voice.should_say(subject, text, now) else []
-
-
-def _plays_like(run: Run, other: Run) -> bool:
-    """Whether actors of one may go on for the other: all but the learner's start is the same."""
-    return replace(run, epoch=other.epoch, learner=other.learner) == other
-
-
-def _title(run: Run) -> str:
-    return f"{run.agent.get('name', 'an agent')} on {run.env.get('id', 'an environment')}"
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
