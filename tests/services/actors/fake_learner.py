@@ -198,9 +198,7 @@ class FakeLearner:
         columns = self.run.schema.views(message.payload, message.rows)
         self.run.schema.check_values(columns)
         self.batches.append(message)
-        self.ledger.settle_inserted(
-            message.manager, message.incarnation, message.seq, message.rows
-        )
+        self.ledger.settle_inserted(message.manager, message.incarnation, message.seq, message.rows)
 
     def _acknowledge(self) -> None:
         for manager, report in self.reports.items():
