@@ -55,6 +55,9 @@ from vedette_services.errors import DONE, FAILED, REFUSED, RefusedError
 
 REPORT_EVERY_S = 0.5
 DRAIN_S = 10.0
+ANNOUNCE_WAIT_S = 30.0
+"""A learner that is there but announces no run for so long may have done so in vain."""
+
 MODEL_WAIT_S = 10.0
 """Without any model for so long after a run was announced, its subscription is made anew."""
 
@@ -118,6 +121,7 @@ class ManagerState:
         self._early_model: CompleteModel | None = None  # came before its run was announced
         self._model_asked_at = now
         self._connected = False
+        self._unannounced_since: float | None = None
         self._resend = False  # at the next ack: it says what need not be sent again
         self._report_at = now
         self._leaving: str = ""  # why, once it is decided
@@ -221,13 +225,13 @@ class ManagerState:
         return [*done, *self._report(now)]
 
     def _on_ack(self, ack: Ack, now: float) -> list[Instruction]:
-        run = self._run
-        ours = run is not None and (ack.run_id, ack.learner) == (run.run_id, run.learner)
-        if not ours and ack.run_id:
-            # Of a learner whose run we have not been told: if it is not, silence makes us ask anew.
-            return []
         done = self._heard(now)
-        if not ours or self._window is None or ack.incarnation != self._incarnation:
+        if self._run is None or self._window is None or ack.run_id != self._run.run_id:
+            # Its run was not announced to us: it is starting, or we missed that.
+            self._unannounced_since = self._unannounced_since or now
+            return done
+        self._unannounced_since = None
+        if ack.incarnation != self._incarnation:
             return done
         try:
             self._window.on_ack(ack, now)
@@ -337,10 +341,7 @@ class ManagerState:
         """Several times a second, after everything that has come was handled."""
         done: list[Instruction] = []
         self._roster.on_tick(now)
-        delay_s = self._beat.overdue(now)
-        if delay_s is not None:
-            self._connected = False
-            done += [*self._say_silence(now), RemakeSockets(delay_s)]
+        done += self._remake(now)
         for seat in self._roster.hung(now, self._step_timeout_s):
             done += [Say("warning", f"actor {seat.index} {seat.why_killed}"), KillActor(seat.index)]
         done += self._ask_for_model(now)
@@ -351,6 +352,19 @@ class ManagerState:
         if now >= self._report_at + REPORT_EVERY_S:
             done += self._report(now)
         return [*done, *self._drained(now)]
+
+    def _remake(self, now: float) -> list[Instruction]:
+        """New sockets, if the silence is too long or the learner does not say what it plays."""
+        since = self._unannounced_since
+        if since is not None and now - since > ANNOUNCE_WAIT_S:
+            self._unannounced_since = None
+            self._connected = False
+            return [RemakeSockets(0.0)]
+        delay_s = self._beat.overdue(now)
+        if delay_s is None:
+            return []
+        self._connected = False
+        return [*self._say_silence(now), RemakeSockets(delay_s)]
 
     def _say_silence(self, now: float) -> list[Instruction]:
         where = f"the learner at {self._who.learner}"

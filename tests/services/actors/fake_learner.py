@@ -8,14 +8,14 @@ import socket
 import time
 from collections.abc import Callable
 
-import gymnasium as gym
 import numpy as np
 import zmq
 
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_up, encode
+from vedette_protocol.credit import Credit
 from vedette_protocol.ledger import Ledger
-from vedette_protocol.messages import Ack, Batch, Message, Report, Run, Stop
+from vedette_protocol.messages import Batch, Message, Report, Run, Stop
 from vedette_protocol.model import chunks, pack_model
 from vedette_protocol.schema import Columns, Schema
 from vedette_rl.agents.registry import agent_type
@@ -48,12 +48,17 @@ def spaces_of(env: dict[str, object]) -> Spaces:
 
 
 def a_run(
-    env: dict[str, object] | None = None, *, epoch: int = 1, run_id: str = "run", **actors: object
+    env: dict[str, object] | None = None,
+    *,
+    epoch: int = 1,
+    run_id: str = "run",
+    spaces_from: dict[str, object] | None = None,
+    **actors: object,
 ) -> Run:
     """A run of DQN, on CartPole if nothing else is said, with the model of its agent."""
     env = env or {"id": "CartPole-v1"}
     agent = {"name": "dqn", "hidden_sizes": [8]}
-    spaces = spaces_of(env)
+    spaces = spaces_of(spaces_from or env)
     model = first_model(agent, spaces)
     return Run(
         run_id=run_id,
@@ -78,6 +83,15 @@ def first_model(agent: dict[str, object], spaces: Spaces) -> Columns:
     return {name: np.asarray(array) for name, array in built.model_info().arrays.items()}
 
 
+def a_model(run: Run) -> Columns:
+    """Small numbers in the run's model's arrays."""
+    rng = np.random.default_rng(0)
+    return {
+        column.name: rng.normal(0, 0.1, column.shape).astype(column.numpy_dtype)
+        for column in run.model.columns
+    }
+
+
 class FakeLearner:
     """Binds, admits managers, takes their batches, acknowledges.
 
@@ -96,9 +110,8 @@ class FakeLearner:
         self, address: Address, run: Run, *, ledger: Ledger | None = None, credit: int = 64
     ) -> None:
         self.run, self.credit = run, credit
-        self.ledger = ledger or Ledger()
+        self.ledger = ledger or Ledger(run.run_id)
         self.batches: list[Batch] = []
-        self.duplicates = 0
         self.reports: dict[str, Report] = {}
         self.states: list[str] = []
         self.version = 0
@@ -107,9 +120,7 @@ class FakeLearner:
         self._control = sockets.control_xpub(self._context, address)
         self._models = sockets.models_xpub(self._context, address)
         self._ack_at = 0.0
-        self._body = pack_model(
-            0, first_model(dict(run.agent), spaces_of(dict(run.env))), run.model
-        )
+        self._body = pack_model(0, a_model(run), run.model)
 
     # What a test looks at
 
@@ -192,8 +203,7 @@ class FakeLearner:
             return
         if message.run_id != self.run.run_id:
             return
-        if not self.ledger.is_new(message.manager, message.incarnation, message.seq):
-            self.duplicates += 1
+        if self.ledger.receive(message, now) != "new":
             return
         columns = self.run.schema.views(message.payload, message.rows)
         self.run.schema.check_values(columns)
@@ -203,34 +213,15 @@ class FakeLearner:
         )
 
     def _acknowledge(self) -> None:
+        credit = Credit(self.credit, 1 << 24) if self.credit else Credit(0, 0, "the test says so")
         for manager, report in self.reports.items():
-            settled = self.ledger.settled(manager, report.incarnation)
-            ack = Ack(
-                run_id=self.run.run_id,
+            ack = self.ledger.ack(
+                manager,
+                report.incarnation,
                 epoch=self.run.epoch,
                 learner=self.run.learner,
-                manager=manager,
-                incarnation=report.incarnation,
-                contiguous=settled.contiguous,
-                extras=settled.extras,
-                rejected_batches=0,
-                rejected_rows=0,
-                credit_batches=self.credit,
-                credit_bytes=1 << 24 if self.credit else 0,
+                credit=credit,
                 version=self.version,
                 first_actor=0,
-                reason="" if self.credit else "the test says so",
             )
             self._send(self._control, topics.manager_topic(manager), ack)
-
-
-class Count(gym.Env[np.ndarray, int]):
-    """Numbers its steps, so that what arrives proves itself: obs = (its own number, step)."""
-
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, sleep_s: float = 0.0, die_at: int = 0, hang_at: int = 0) -> None:
-        self._number = secrets.randbits(20)
-        self._step = 0
-        self._sleep_s, self._die_at, self._hang_at = sleep_s, die_at, hang_at
