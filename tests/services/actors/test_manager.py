@@ -141,9 +141,7 @@ def test_the_run_says_how_many_actors_where_the_command_did_not(
     learner.close()
 
 
-def test_a_stopped_manager_hands_in_even_unfinished_batches(
-    address: Address, start: Start
-) -> None:
+def test_a_stopped_manager_hands_in_even_unfinished_batches(address: Address, start: Start) -> None:
     manager = start(2, "actors_test_envs")
     run = a_run({**COUNT, "kwargs": {"sleep_s": 0.002}}, n_buffer=1000)
     learner = FakeLearner(address, run)
@@ -197,9 +195,7 @@ def test_a_learner_that_is_killed_and_comes_back_gets_every_sample_once(
     for epoch in (2, 3):
         learner.close()
         time.sleep(0.3 if epoch == 2 else 4.0)  # shorter and longer than the silence it bears
-        successor = FakeLearner(
-            address, a_run(dict(run.env), epoch=epoch), ledger=learner.ledger
-        )
+        successor = FakeLearner(address, a_run(dict(run.env), epoch=epoch), ledger=learner.ledger)
         learner, rows = successor, successor.rows()
         learner.until(lambda: learner.rows() > 500, 60)
         inserted = inserted + learner.batches
@@ -244,9 +240,7 @@ def test_a_learner_that_only_pauses_is_waited_for(address: Address, start: Start
     learner.close()
 
 
-def test_a_manager_without_a_learner_ends_at_once_when_told(
-    address: Address, start: Start
-) -> None:
+def test_a_manager_without_a_learner_ends_at_once_when_told(address: Address, start: Start) -> None:
     manager = start(1)
     deadline = time.monotonic() + 20
     while "for the learner at" not in manager.log and time.monotonic() < deadline:
@@ -255,9 +249,7 @@ def test_a_manager_without_a_learner_ends_at_once_when_told(
     assert manager.wait(5) == 0
 
 
-def test_a_manager_whose_learner_is_gone_says_what_it_loses(
-    address: Address, start: Start
-) -> None:
+def test_a_manager_whose_learner_is_gone_says_what_it_loses(address: Address, start: Start) -> None:
     manager = start(1)
     learner = FakeLearner(address, a_run())
     learner.until(lambda: learner.rows() > 100, 60)
@@ -320,9 +312,7 @@ def test_code_that_was_not_allowed_is_not_imported(address: Address, start: Star
     learner.close()
 
 
-def test_another_run_at_the_same_address_is_joined_afresh(
-    address: Address, start: Start
-) -> None:
+def test_another_run_at_the_same_address_is_joined_afresh(address: Address, start: Start) -> None:
     manager = start(1, "actors_test_envs")
     learner = FakeLearner(address, a_run(dict(COUNT)))
     learner.until(lambda: learner.rows() > 200, 60)
