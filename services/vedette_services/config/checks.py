@@ -14,7 +14,7 @@ from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import RlError
 from vedette_rl.replay.budget import check_budget, replay_need
-from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.limiter import limiter_of
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError
 
@@ -77,8 +77,10 @@ def check_settings(config: RunConfig) -> None:
             "set an eval_interval or another stop condition",
         )
     try:
-        Limiter.of(config.replay, warmup)
-    except (RlError, ValueError) as e:
+        limiter_of(
+            config.replay, min_size=warmup, batch_size=batch, insert_rows=config.actors.n_buffer
+        )
+    except RlError as e:
         raise ConfigError(str(e)) from e
 
 
