@@ -34,7 +34,9 @@ class Manager:
 
     def start(self, incarnation: int) -> None:
         self.incarnation = incarnation
-        self.held: dict[bytes, int] = {}  # payload to rows: offered by this incarnation, not dropped
+        self.held: dict[
+            bytes, int
+        ] = {}  # payload to rows: offered by this incarnation, not dropped
         self.window = Window(
             self.name,
             incarnation,
