@@ -134,7 +134,10 @@ class ManagerState:
         """Whether a batch of this size may be taken from an actor now; else it waits there."""
         window = self._window
         assert window is not None, "an actor plays a run"
-        return window.on_full == "drop_oldest" or window.has_room(payload_bytes)
+        if window.on_full == "drop_oldest":
+            return True
+        # No hoard while the learner gives no credit: what waits here only grows older.
+        return window.unsent < len(self._roster.seats) and window.has_room(payload_bytes)
 
     # The learner's voice
 

@@ -76,7 +76,7 @@ def check_settings(config: RunConfig) -> None:
         )
     try:
         run_limiter(config)
-    except (RlError, ValueError) as e:
+    except RlError as e:
         raise ConfigError(str(e)) from e
 
 
