@@ -309,10 +309,14 @@ class ManagerState:
         self._roster.on_stats(index, stats, now)
 
     def on_actor_exited(
-        self, index: int, code: int, traceback: str, now: float
+        self, index: int, code: int, cause: str, traceback: str, now: float
     ) -> list[Instruction]:
-        """An actor's process is gone, and every batch it finished was taken."""
-        why = self._roster.vacate(index, code, traceback, now)
+        """An actor's process is gone, and every batch it finished was taken.
+
+        Args:
+            cause: the exception that ended it, in one line; "" where it left no word.
+        """
+        why = self._roster.vacate(index, code, cause, now)
         done: list[Instruction] = []
         if why and code == REFUSED:
             return [Exit(REFUSED, why)]

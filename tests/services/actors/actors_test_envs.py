@@ -24,9 +24,7 @@ class Count(gym.Env[np.ndarray, int]):
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(
-        self, sleep_s: float = 0.0, once: str = "", at: int = 0, how: str = "die"
-    ) -> None:
+    def __init__(self, sleep_s: float = 0.0, once: str = "", at: int = 0, how: str = "die") -> None:
         self._number = float(secrets.randbits(20))
         self._step = 0
         self._sleep_s, self._once, self._at, self._how = sleep_s, once, at, how

@@ -208,9 +208,7 @@ class FakeLearner:
         columns = self.run.schema.views(message.payload, message.rows)
         self.run.schema.check_values(columns)
         self.batches.append(message)
-        self.ledger.settle_inserted(
-            message.manager, message.incarnation, message.seq, message.rows
-        )
+        self.ledger.settle_inserted(message.manager, message.incarnation, message.seq, message.rows)
 
     def _acknowledge(self) -> None:
         credit = Credit(self.credit, 1 << 24) if self.credit else Credit(0, 0, "the test says so")
