@@ -1,5 +1,7 @@
 """What can go wrong in what learns. Each error writes its own sentence."""
 
+from pathlib import Path
+
 
 class RlError(Exception):
     """Everything that `vedette_rl` raises on its own account."""
@@ -48,6 +50,22 @@ class UnknownAgentError(RlError):
             f"unknown agent {name!r}; known: {', '.join(known)}, or module:Name of your own"
         )
         self.name = name
+
+
+class RecordingError(RlError):
+    """A record cannot be written."""
+
+    def __init__(self, path: Path, cause: OSError) -> None:
+        super().__init__(f"cannot record to {path}: {cause.strerror or cause}")
+        self.path = path
+
+
+class CheckpointError(RlError):
+    """A state cannot be written, or what stands there cannot be read."""
+
+    def __init__(self, path: Path, what: str, why: str) -> None:
+        super().__init__(f"cannot {what} checkpoint {path}: {why}")
+        self.path = path
 
 
 class EmptyReplayError(RlError):

@@ -105,8 +105,8 @@ class Exploration:
             drawn: NDArray[np.int64] = np.argmax(q_EA / self._config.temperature + noise_EA, axis=1)
             return drawn
         rows, actions = q_EA.shape
-        action: NDArray[np.int64] = np.asarray(np.argmax(q_EA, axis=1))
+        action: NDArray[np.int64] = np.argmax(q_EA, axis=1)
         explores = self._rng.random(rows) < self.epsilon(version)
         if explores.any():
-            action[explores] = self._rng.integers(actions, size=rows)[explores]
+            action[explores] = self._rng.integers(actions, size=(rows,))[explores]
         return action

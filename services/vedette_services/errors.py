@@ -86,9 +86,9 @@ class RefusedError(ServicesError):
 class PortInUseError(ServicesError):
     """A port to bind is taken, or cannot be bound here."""
 
-    def __init__(self, address: object, error: Exception) -> None:
+    def __init__(self, address: object, why: str) -> None:
         super().__init__(
-            f"cannot bind {address} and the two ports above it: {getattr(error, 'strerror', None) or error}; "
+            f"cannot bind {address} and the two ports above it: {why}; "
             "end the program that has it or choose another --bind HOST:PORT"
         )
         self.address = address

@@ -59,16 +59,22 @@ class ObservationLayout:
         for leaf in self.leaves:
             np.copyto(columns[leaf.name], _follow(batched_obs, leaf), casting="same_kind")
 
-    def write_from_batch(self, columns: Columns, row: int, batched_obs: Any) -> None:
-        """Copy one row of a vector environment's observation into the same row."""
-        for leaf in self.leaves:
-            columns[leaf.name][row] = _follow(batched_obs, leaf)[row]
-
     def encode(self, obs: Any) -> Columns:
         """One observation as columns of one row."""
         columns = self.empty(1)
         self.write(columns, 0, obs)
         return columns
+
+
+def row_of_batch(batched_obs: Any, row: int) -> Any:
+    """One environment's observation out of a vector environment's."""
+    match batched_obs:
+        case dict():
+            return {key: row_of_batch(inner, row) for key, inner in batched_obs.items()}
+        case tuple():
+            return tuple(row_of_batch(inner, row) for inner in batched_obs)
+        case _:
+            return batched_obs[row]
 
 
 def _follow(obs: Any, leaf: Leaf) -> Any:

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import importlib
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
+from vedette_rl.envs.registry import AllowImport, find_spec, import_named, what_to_install
 from vedette_rl.envs.spaces import Spaces, agent_spaces
-from vedette_rl.errors import ImportRefusedError, UnknownEnvironmentError
+from vedette_rl.envs.vector_form import SingleOfVector, make_vector
+from vedette_rl.errors import UnknownEnvironmentError
 
 Env = gym.Env[Any, Any]
-AllowImport = Callable[[str], bool]
-"""Whether a module of this dotted name may be imported for the one who wrote the configuration."""
-
-_REGISTERED_BY = {"ALE": "ale_py"}
-_OUR_EXTRAS = {"ALE": "atari", "Box2D": "box2d", "box2d": "box2d", "mujoco": "mujoco"}
-_OUR_EXTRAS |= {"MuJoCo": "mujoco", "ale_py": "atari", "ale-py": "atari", "cv2": "atari"}
-_OUR_EXTRAS |= {"opencv": "atari"}
 
 
 def make_env(
@@ -47,6 +38,8 @@ def make_env(
             what to install.
         ImportRefusedError: `allow_import` said no.
     """
+    if config.vectorization == "vector_entry_point":  # it may show other observations
+        return SingleOfVector(make_vector(config, 1, allow_import, render_mode=render_mode))
     spec = find_spec(config, allow_import)
     kwargs: dict[str, Any] = dict(config.kwargs)
     if render_mode is not None:
@@ -62,7 +55,7 @@ def make_env(
             **kwargs,
         )
     except (gym.error.DependencyNotInstalled, ImportError) as e:
-        raise UnknownEnvironmentError(config.id, _what_to_install(e)) from e
+        raise UnknownEnvironmentError(config.id, what_to_install(e)) from e
     except TypeError as e:
         if "argument" not in str(e) or "environment creator" not in str(e):
             raise
@@ -92,75 +85,18 @@ def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spac
     return spaces
 
 
-def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> EnvSpec:
-    """What is registered under a configuration's name, after the imports it asks for.
-
-    Raises:
-        UnknownEnvironmentError: nothing is.
-        ImportRefusedError: `allow_import` said no.
-    """
-    if config.module is not None:
-        _import(config.module, config, allow_import)
-    namespace = config.name.rpartition("/")[0]
-    if namespace in _REGISTERED_BY and config.name not in gym.registry:
-        try:
-            importlib.import_module(_REGISTERED_BY[namespace])
-        except ModuleNotFoundError as e:
-            raise UnknownEnvironmentError(config.id, _what_to_install(e)) from e
-    spec = gym.registry.get(config.name)
-    if spec is None:
-        raise UnknownEnvironmentError(config.id, _nearest(config.name))
-    return spec
-
-
-def _import(module: str, config: EnvConfig, allow_import: AllowImport | None) -> Any:
-    if allow_import is not None and not allow_import(module):
-        raise ImportRefusedError(module, config.id)
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as e:
-        missing = e.name or ""
-        if module == missing or module.startswith(missing + "."):
-            why = f"there is no module {missing!r} on Python's path"
-        else:
-            why = f"module {module!r} needs {missing!r}, which is not installed"
-        raise UnknownEnvironmentError(config.id, why) from e
-
-
 def _wrap(
     env: Env, wrapper: WrapperConfig, config: EnvConfig, allow_import: AllowImport | None
 ) -> Env:
     module_name, _, attribute = wrapper.name.partition(":")
     ours = module_name == "gymnasium.wrappers"  # what Gymnasium ships may always be named
-    module = _import(module_name, config, None if ours else allow_import)
+    module = import_named(module_name, config, None if ours else allow_import)
     wrapper_type = getattr(module, attribute, None)
     if not (isinstance(wrapper_type, type) and issubclass(wrapper_type, gym.Wrapper)):
         raise UnknownEnvironmentError(config.id, f"{wrapper.name!r} is no gymnasium.Wrapper")
     try:
         return wrapper_type(env, **wrapper.kwargs)
     except gym.error.DependencyNotInstalled as e:
-        raise UnknownEnvironmentError(config.id, _what_to_install(e)) from e
+        raise UnknownEnvironmentError(config.id, what_to_install(e)) from e
     except TypeError as e:
         raise UnknownEnvironmentError(config.id, f"wrapper {wrapper.name!r}: {e}") from e
-
-
-def _what_to_install(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    for word, extra in _OUR_EXTRAS.items():
-        if word in text:
-            return f"{word} is not installed: pip install 'vedette[{extra}]'"
-    return text
-
-
-def _nearest(name: str) -> str:
-    known = sorted(gym.registry)
-    by_lower = {env_id.lower(): env_id for env_id in known}
-    nearest = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
-    if nearest:
-        return (
-            f"no such environment is registered; nearest: {', '.join(by_lower[n] for n in nearest)}"
-        )
-    return (
-        "no such environment is registered; one of your own is named module:Name-v0, "
-        "which imports the module that registers it"
-    )

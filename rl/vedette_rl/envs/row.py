@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Protocol
 
-import gymnasium as gym
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.episodes import RewardForm
 from vedette_rl.envs.loop_row import LoopRow
-from vedette_rl.envs.make import AllowImport, find_spec, make_env
+from vedette_rl.envs.make import make_env
+from vedette_rl.envs.registry import AllowImport
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.envs.vector_form import make_vector, vector_of
 from vedette_rl.envs.vector_row import VectorRow
-from vedette_rl.errors import RlError, UnknownEnvironmentError
 
 AUTO_VECTOR_COUNT = 32
 """From how many environments on ``auto`` takes the vector form: CartPole's costs about as much as
@@ -82,56 +81,12 @@ def make_row(
         raise ValueError(f"a row has at least one environment, not {count}")
     rewards = RewardForm(config.reward_scale, config.reward_clip)
     if config.vectorization == "vector_entry_point":
-        return VectorRow(_make_vector(config, count, allow_import), seed=seed, rewards=rewards)
+        return VectorRow(make_vector(config, count, allow_import), seed=seed, rewards=rewards)
     envs = [make_env(config, allow_import=allow_import)]
     if config.vectorization == "auto" and count >= AUTO_VECTOR_COUNT:
-        vector = _vector_of(envs[0], config, count, allow_import)
+        vector = vector_of(envs[0], config, count, allow_import)
         if vector is not None:
             envs[0].close()
             return VectorRow(vector, seed=seed, rewards=rewards)
     envs.extend(make_env(config, allow_import=allow_import) for _ in range(count - 1))
     return LoopRow(envs, seed=seed, rewards=rewards)
-
-
-def _vector_of(
-    env: gym.Env[Any, Any], config: EnvConfig, count: int, allow_import: AllowImport | None
-) -> gym.vector.VectorEnv[Any, Any, Any] | None:
-    """The vector form of `env`; None where it has none or another one is played there."""
-    spec = find_spec(config, allow_import)
-    if spec.vector_entry_point is None or spec.additional_wrappers or config.wrappers:
-        return None
-    try:
-        vector = _make_vector(config, count, allow_import)
-    except RlError:
-        return None
-    same = (
-        vector.single_observation_space == env.observation_space
-        and vector.single_action_space == env.action_space
-        and "autoreset_mode" in (vector.metadata or {})
-    )
-    if not same:
-        vector.close()
-        return None
-    return vector
-
-
-def _make_vector(
-    config: EnvConfig, count: int, allow_import: AllowImport | None
-) -> gym.vector.VectorEnv[Any, Any, Any]:
-    if config.wrappers:
-        raise UnknownEnvironmentError(
-            config.id, "its vector form takes no env.wrappers; set env.vectorization to 'loop'"
-        )
-    spec = copy.copy(find_spec(config, allow_import))
-    if spec.vector_entry_point is None:
-        raise UnknownEnvironmentError(
-            config.id, "it has no vector form; set env.vectorization to 'loop'"
-        )
-    if config.max_episode_steps is not None:
-        spec.max_episode_steps = config.max_episode_steps
-    kwargs: dict[str, Any] = dict(config.kwargs)
-    try:
-        return gym.make_vec(spec, count, vectorization_mode="vector_entry_point", **kwargs)
-    except (gym.error.Error, ImportError, TypeError) as e:
-        text = " ".join(str(e).split())
-        raise UnknownEnvironmentError(config.id, f"its vector form cannot be made: {text}") from e

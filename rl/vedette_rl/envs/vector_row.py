@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
@@ -22,11 +21,9 @@ from numpy.typing import NDArray
 from vedette_rl.core import Columns, Step
 from vedette_rl.envs.actions import ActionForm
 from vedette_rl.envs.episodes import EpisodeTally, RewardForm
-from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.layout import ObservationLayout, row_of_batch
 from vedette_rl.envs.spaces import agent_spaces
-from vedette_rl.errors import UnknownEnvironmentError
-
-VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+from vedette_rl.envs.vector_form import VectorEnv, autoreset_mode, final_observations
 
 
 class VectorRow:
@@ -45,7 +42,7 @@ class VectorRow:
     def __init__(self, envs: VectorEnv, *, seed: int, rewards: RewardForm | None = None):
         self.spaces = agent_spaces(envs.single_observation_space, envs.single_action_space)
         self._envs = envs
-        self._mode = _autoreset_mode(envs)
+        self._mode = autoreset_mode(envs)
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
         self._layout = ObservationLayout(envs.single_observation_space)
         self._actions = ActionForm(envs.single_action_space, envs.num_envs)
@@ -117,16 +114,9 @@ class VectorRow:
         return beginning
 
     def _write_final(self, next_obs: Columns, done: NDArray[Any], infos: dict[str, Any]) -> None:
-        final = infos.get("final_obs", infos.get("final_observation"))
-        if final is None:
-            raise UnknownEnvironmentError(
-                _name(self._envs), "it resets in the same step and does not give `final_obs`"
-            )
+        final = final_observations(self._envs, infos)
         for i in np.flatnonzero(done):
-            if isinstance(final, np.ndarray):  # of objects, or itself a batch
-                self._layout.write(next_obs, int(i), final[i])
-            else:
-                self._layout.write_from_batch(next_obs, int(i), final)
+            self._layout.write(next_obs, int(i), row_of_batch(final, int(i)))
 
     def finished(self) -> list[tuple[float, int]]:
         """(return, length) of the episodes that ended since the last call."""
@@ -135,18 +125,3 @@ class VectorRow:
     def close(self) -> None:
         """Close the environments."""
         self._envs.close()
-
-
-def _autoreset_mode(envs: VectorEnv) -> AutoresetMode:
-    mode = (envs.metadata or {}).get("autoreset_mode")
-    try:
-        return AutoresetMode(mode)
-    except ValueError as e:
-        raise UnknownEnvironmentError(
-            _name(envs),
-            f"its vector form says autoreset mode {mode!r}; set env.vectorization to 'loop'",
-        ) from e
-
-
-def _name(envs: VectorEnv) -> str:
-    return envs.spec.id if envs.spec is not None else type(envs).__name__

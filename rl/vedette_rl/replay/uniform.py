@@ -126,10 +126,10 @@ def redraw_stale(
     columns: Columns,
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Draw again, uniformly, what the writer may have overwritten while it was copied.
+    """Draw again what the writer may have overwritten while it was copied.
 
     That is every row that is no longer live now: after the copy, not before it. `numbers` and
-    `columns` are changed in place.
+    `columns` are changed in place. New draws are uniform, unless that fails a few times.
 
     Returns:
         which of the sample were drawn again: mostly none.
@@ -137,17 +137,26 @@ def redraw_stale(
     Raises:
         ReplayOverrunError: the same happened to every new draw.
     """
-    redrawn = np.empty(0, np.int64)
+    stale = _overwritten(rows, numbers)
+    redrawn = stale
     for attempt in range(REDRAWS_MAX):
-        inserted = rows.inserted
-        oldest = max(0, inserted - rows.capacity)
-        if int(numbers.min(initial=inserted)) >= oldest:
+        if not len(stale):
             return redrawn
-        stale = np.flatnonzero(numbers < oldest)
-        redrawn = np.union1d(redrawn, stale)
+        inserted = rows.inserted
+        size = min(inserted, rows.capacity)
         if attempt >= REDRAWS_UNIFORM:
-            # The writer outruns us: keep to the newer rows, which it needs longer to reach.
-            oldest = inserted - max(1, (inserted - oldest) // 2)
-        numbers[stale] = draw(rng, oldest, inserted, len(stale))
+            # The writer outruns us: keep to newer and newer rows, which it needs longer to reach.
+            size = max(1, size >> (attempt - REDRAWS_UNIFORM + 1))
+        numbers[stale] = draw(rng, inserted - size, inserted, len(stale))
         buffers.replace(columns, stale, numbers[stale])
+        # Only what was copied just now is in doubt: the others were whole when they were.
+        stale = stale[_overwritten(rows, numbers[stale])]
     raise ReplayOverrunError(rows.capacity, REDRAWS_MAX)
+
+
+def _overwritten(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which of `numbers` may have been overwritten by now."""
+    oldest = rows.inserted - rows.capacity
+    if int(numbers.min(initial=oldest)) >= oldest:
+        return np.empty(0, np.int64)
+    return np.flatnonzero(numbers < oldest)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from typing import Annotated
 
 import typer
 
 from vedette_services.cli.options import Insecure
+from vedette_services.errors import SettingError
 
 
 def actors(
@@ -25,7 +28,7 @@ def actors(
             envvar="VEDETTE_COUNT",
             min=1,
             max=4096,
-            help="Actor processes on this host. [what the run's actors.count says]",
+            help="Actor processes on this host. [one a core]",
             show_default=False,
         ),
     ] = None,
@@ -57,11 +60,23 @@ def actors(
     from vedette_services.addresses import Address
 
     address = Address.parse(learner)
+    if manager_id is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", manager_id):
+        raise SettingError("--id", f"{manager_id!r} has other than 1 to 64 of A-Z a-z 0-9 . _ -")
     from vedette_services.actors.manager import run_manager
 
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     raise typer.Exit(
         run_manager(
-            address, count=count, manager_id=manager_id, allow_import=tuple(allow_import or ())
+            address,
+            count=count or cores(),
+            manager_id=manager_id,
+            allow_import=tuple(allow_import or ()),
         )
     )
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -53,6 +53,7 @@ def play(run: FinishedRun, episodes: int | None, seed: int | None) -> Evaluation
     import numpy as np
 
     from vedette_rl.agents.registry import agent_type
+    from vedette_rl.envs.make import probe
     from vedette_rl.evaluation.greedy import GreedyEvaluator
 
     config, best = run.config, run.best().model
@@ -63,7 +64,7 @@ def play(run: FinishedRun, episodes: int | None, seed: int | None) -> Evaluation
     )
     try:
         policy = agent_type(config.agent.name).build_policy(
-            config.agent, evaluator.spaces, positions=np.zeros(1), seed=config.seed
+            config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
         )
         policy.sync_model(best)
         return evaluator.evaluate(policy, best.version)

@@ -13,7 +13,7 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import RlError
-from vedette_rl.replay.budget import check_budget
+from vedette_rl.replay.budget import check_budget, replay_need
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError
@@ -44,10 +44,7 @@ def check_config(config: RunConfig, out: Path) -> Spaces:
     row = transition_dtype(spaces)
     _check_batch(config, row)
     stored = np.dtype([*row.descr, *_GATEWAY_COLUMNS])
-    try:
-        check_budget(config.replay, stored, _replay_directory(config, out))
-    except RlError as e:
-        raise ConfigError(str(e)) from e
+    _check_budget(config, stored, out)
     return spaces
 
 
@@ -129,5 +126,11 @@ def _check_batch(config: RunConfig, row: np.dtype[np.void]) -> None:
         )
 
 
-def _replay_directory(config: RunConfig, out: Path) -> Path:
-    return Path(config.replay.directory) if config.replay.directory else out / "replay"
+def _check_budget(config: RunConfig, stored: np.dtype[np.void], out: Path) -> None:
+    replay = config.replay
+    need = replay_need(stored, replay.capacity, prioritized=replay.prioritized)
+    directory = Path(replay.directory) if replay.directory else out / "replay"
+    try:
+        check_budget(need, directory, must_fit_memory=replay.directory is None)
+    except RlError as e:
+        raise SettingError("replay.capacity", str(e)) from e

@@ -13,7 +13,7 @@ class ActorsConfig(BaseModel):
     """How every manager plays.
 
     Args:
-        count: actor processes of a manager that is not told a number of its own.
+        count: actor processes that `vedette run` starts; `vedette actors` has its own ``--count``.
         envs_per_actor: environments an actor plays with one batched forward.
         n_buffer: transitions in a batch (upstream's name).
         window_batches: batches a manager may have sent without an acknowledgement.

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import CheckpointError, read_state, write_state
+from vedette_rl.checkpoint import read_state, write_state
 from vedette_rl.core import Evaluation
+from vedette_rl.envs.make import probe
+from vedette_rl.errors import CheckpointError
 from vedette_rl.evaluation.greedy import GreedyEvaluator
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Learning
 from vedette_services.learner.spec import LearnerSpec
@@ -36,7 +38,7 @@ class EvaluatorProcess:
             config.env, config.evaluation.episodes, config.evaluation.seed
         )
         self._policy = agent_type(config.agent.name).build_policy(
-            config.agent, self._evaluator.spaces, positions=np.zeros(1), seed=config.seed
+            config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
         )
         self._models = ModelMapReader(spec.run.model_map)
         self._learning = BoardReader(spec.run.learning_map, Learning)
@@ -52,8 +54,8 @@ class EvaluatorProcess:
         """The best model of an earlier start of this run."""
         try:
             _, meta = read_state(self._spec.run.best)
-        except (CheckpointError, FileNotFoundError):
-            return None, -1
+        except CheckpointError:
+            return None, -1  # there is none yet, or it is torn: the next evaluation writes one
         return float(meta["return_mean"]), int(meta["version"])
 
     def run(self, stop: StopSignals) -> None:

@@ -23,14 +23,13 @@ from vedette_protocol.schema import Schema
 from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import column_bounds, transition_dtype
 from vedette_rl.errors import OneWriterError
-from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.ring import RingWriter
 from vedette_services import sockets
 from vedette_services.errors import PortInUseError
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.gateway_state import GatewayState, Position
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
-from vedette_services.learner.opening import replay_directory
+from vedette_services.learner.opening import replay_directory, run_limiter
 from vedette_services.learner.rate import Rate
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.status import assemble
@@ -64,7 +63,7 @@ class Gateway:
             schema,
             stamp=self._ring.stamp,
             now=time.monotonic(),
-            limiter=Limiter.of(config.replay, config.learner.warmup_period),
+            limiter=run_limiter(spec),
             rows_per_batch=config.actors.n_buffer,
         )
         self._publisher = ModelPublisher()
@@ -89,7 +88,7 @@ class Gateway:
                 return make(self._context, self._spec.address)
             except zmq.ZMQError as error:
                 if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
-                    raise PortInUseError(self._spec.address, error) from error
+                    raise PortInUseError(self._spec.address, error.strerror) from error
                 time.sleep(0.1)
 
     # The loop
@@ -205,7 +204,7 @@ class Gateway:
             samples=asdict(state.ledger.books()),
             managers=state.fleet.status(now),
             replay_size=min(ring.inserted, ring.capacity),
-            replay_bytes=self._ring_bytes,
+            replay_bytes=ring.manifest.physical_rows * ring.manifest.row_dtype.itemsize,
             samples_per_sec=self._rate.at(ring.inserted, now),
             limiter_reason=state.limiter_reason,
             lag=state.lag.figures(),

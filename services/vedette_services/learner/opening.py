@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from vedette_rl.core import ReplayBuffer
+from vedette_rl.replay.limiter import Limiter, limiter_of
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.learner.spec import LearnerSpec
@@ -19,6 +20,17 @@ def replay_directory(spec: LearnerSpec) -> Path:
     """Where a run's replay lies: in its own directory unless it is told another."""
     chosen = spec.config.replay.directory
     return Path(chosen) / spec.run_id if chosen else spec.run.replay
+
+
+def run_limiter(spec: LearnerSpec) -> Limiter:
+    """The run's limiter: gateway and trainer ask it the same questions, each about its own side."""
+    config = spec.config
+    return limiter_of(
+        config.replay,
+        min_size=config.learner.warmup_period,
+        batch_size=config.agent.batch_size,
+        insert_rows=config.actors.n_buffer,
+    )
 
 
 def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:

@@ -6,8 +6,9 @@ import logging
 import threading
 from typing import Any
 
-from vedette_rl.checkpoint import CheckpointError, Checkpoints
+from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import State
+from vedette_rl.errors import CheckpointError
 
 log = logging.getLogger("vedette.trainer")
 

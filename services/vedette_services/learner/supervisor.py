@@ -221,5 +221,5 @@ def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
                     break
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
-                    raise PortInUseError(address, error) from error
+                    raise PortInUseError(address, error.strerror or str(error)) from error
                 time.sleep(0.1)

@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -17,11 +16,10 @@ from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent
 from vedette_rl.envs.make import probe
 from vedette_rl.loading import make_loader
-from vedette_rl.recording.tensorboard import TensorBoardRecorder
-from vedette_rl.replay.limiter import Limiter
+from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.curves import Curves
-from vedette_services.learner.opening import open_replay
+from vedette_services.learner.opening import open_replay, run_limiter
 from vedette_services.learner.saver import Saver
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.stopping import Progress, exit_reason
@@ -54,7 +52,7 @@ class Trainer:
         self._models = ModelMapWriter(
             spec.run.model_map, Schema.from_arrays(self.agent.model_info().arrays)
         )
-        self._recorder = TensorBoardRecorder(spec.run.tensorboard)
+        self._recorder = TensorboardRecorder(spec.run.tensorboard)
         self._curves = Curves(self._recorder)
         self._saver = Saver(self._checkpoints)
         self._board: BoardWriter[Learning] = BoardWriter(spec.run.learning_map)
@@ -64,15 +62,15 @@ class Trainer:
 
     def _resume(self) -> None:
         """Go on from the last checkpoint, if there is one."""
-        found = self._checkpoints.latest()
+        found = self._checkpoints.load_latest()
         if found is None:
             return
-        state, meta = found
-        self.agent.set_state(state["agent"])
-        if "replay" in state and hasattr(self.replay, "set_state"):
-            self.replay.set_state(state["replay"])
+        for warning in found.skipped:
+            log.warning("%s", warning)
+        self.agent.set_state(found.state["agent"])
+        self.replay.set_state(found.state["replay"])
         self.learning = Learning(
-            epoch=self._epoch, opt_steps=self.agent.opt_steps, sampled=int(meta["sampled"])
+            epoch=self._epoch, opt_steps=self.agent.opt_steps, sampled=int(found.meta["sampled"])
         )
         log.info("resuming run %s at optimization step %d", self._spec.run_id, self.agent.opt_steps)
 
@@ -84,7 +82,7 @@ class Trainer:
             self.agent,
             self.replay,
             self.loader,
-            Limiter.of(config.replay, config.learner.warmup_period),
+            run_limiter(self._spec),
             config.learner,
             self,
             learning=self.learning,
@@ -103,9 +101,7 @@ class Trainer:
         self._models.write(self._epoch, agent.model_info())
 
     def save(self, agent: Agent, learning: Learning) -> None:
-        state: dict[str, Any] = {"agent": agent.get_state()}
-        if hasattr(self.replay, "get_state"):
-            state["replay"] = self.replay.get_state()
+        state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
         meta = {"run_id": self._spec.run_id, "epoch": self._epoch, "sampled": learning.sampled}
         self._saver.save(agent.opt_steps, state, meta)
 

@@ -51,7 +51,7 @@ def rollout_return(status: Status) -> float | None:
     said = value(status, "rollout", "return_mean")
     if said is not None:
         return said
-    means = [value(actor, "return_mean") for m in managers(status) for actor in actors(m)]
+    means = [value(actor, "return_mean") for m in present(status) for actor in actors(m)]
     known = [mean for mean in means if mean is not None]
     return sum(known) / len(known) if known else None
 
@@ -60,6 +60,11 @@ def managers(status: Status) -> Sequence[Status]:
     """The managers of a status."""
     found = status.get("managers")
     return [m for m in found if isinstance(m, Mapping)] if isinstance(found, list) else []
+
+
+def present(status: Status) -> Sequence[Status]:
+    """The managers that have not gone."""
+    return [m for m in managers(status) if m.get("state") != "gone"]
 
 
 def actors(manager: Status) -> Sequence[Status]:
@@ -104,7 +109,7 @@ def line(status: Status, stop: Mapping[str, Any]) -> str:
         rate(value(status, "rates", "samples_per_sec")).replace("/s", " samples/s"),
         rate(value(status, "rates", "opt_steps_per_sec")).replace("/s", " opts/s"),
         f"lag {text(value(status, 'lag', 'mean'))}",
-        f"managers {len(managers(status))}",
+        f"managers {len(present(status))}",
     ]
     waits = waiting(status)
     return " | ".join(parts) + (f" | waits: {waits}" if waits else "")
@@ -172,7 +177,7 @@ def _steps(status: Status) -> str:
         f"({rate(value(status, rates, 'opt_steps_per_sec'))}), "
         f"{text(value(status, 'env_steps'))} environment "
         f"({rate(value(status, rates, 'samples_per_sec'))}), "
-        f"{text(per_opt, 1)} samples per optimization step"
+        f"{text(per_opt, 1)} samples per optimization"
     )
 
 
@@ -218,9 +223,11 @@ def _manager(manager: Status) -> str:
     alive = sum(1 for actor in own if actor.get("alive"))
     restarts = sum(int(value(actor, "restarts") or 0) for actor in own)
     again = f", {restarts} restarts" if restarts else ""
-    seen = value(manager, "last_seen_s")
+    window, seen = value(manager, "window", "batches"), value(manager, "last_seen_s")
+    state = manager.get("state", "running")
+    what = "" if state == "running" else f" ({state})"
     return (
-        f"{manager.get('id', '-')} on {manager.get('host') or '-'}: {alive} of {len(own)} actors"
-        f"{again}, window {text(value(manager, 'window', 'batches'))} batches, "
+        f"{manager.get('id', '-')} on {manager.get('host') or '-'}{what}: "
+        f"{alive} of {len(own)} actors{again}, window {text(window)} batches, "
         f"seen {text(seen, 1)} s ago"
     )

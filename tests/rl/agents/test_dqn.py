@@ -98,9 +98,7 @@ def test_steps_equal_those_of_a_plain_formulation(
         result = agent.opt(batch, weights, record=True)
         torch.testing.assert_close(result.td_errors, torch.stack(td_errors), rtol=1e-4, atol=1e-5)
         assert result.record["loss"] == pytest.approx(total.item(), rel=1e-4)
-    for parameter, array in zip(
-        online.parameters(), agent.model_info().arrays.values(), strict=True
-    ):
+    for trained, array in zip(online.parameters(), agent.model_info().arrays.values(), strict=True):
         np.testing.assert_allclose(parameter.detach().numpy(), array, rtol=1e-3, atol=1e-5)
 
 

@@ -182,3 +182,14 @@ def test_environments_load_no_torch() -> None:
     code = "import sys, vedette_rl.envs, vedette_rl.steps; print('torch' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"
+
+
+def test_one_of_the_vector_form_plays_as_a_plain_environment() -> None:
+    config = EnvConfig(id="CartPole-v1", vectorization="vector_entry_point", max_episode_steps=5)
+    assert probe(config).observation.shape == (4,)
+    env = make_env(config)
+    for _ in range(2):
+        env.reset(seed=3)
+        ends = [env.step(0)[2:4] for _ in range(5)]
+        assert ends == [(False, False)] * 4 + [(False, True)]
+    env.close()

@@ -119,11 +119,11 @@ def test_rows_overwritten_during_the_copy_are_drawn_again() -> None:
     insert(ring, 100)
     replay = UniformReplay(ring, np.random.default_rng(0))
     for _ in range(50):
-        ring.burst, ring.times = 37, 4
+        ring.burst, ring.times = 37, 4  # before the copy, the check after it, and the next of each
         sample = replay.sample(64)
-        assert sample.indices.min() >= ring.inserted - 100 - 37 * 4
+        assert ring.times == 0
+        assert sample.indices.min() >= ring.inserted - 100 - 2 * 37
         assert_rows(sample.columns, sample.indices)
-        ring.times = 0
 
 
 def test_a_writer_that_always_outruns_the_reader_is_an_error_not_a_hang() -> None:
@@ -137,8 +137,8 @@ def test_a_writer_that_always_outruns_the_reader_is_an_error_not_a_hang() -> Non
 def test_a_writer_at_full_speed_never_tears_a_sample(
     tmp_path: Path, start_inserting: StartInserting
 ) -> None:
-    RingWriter.open(tmp_path, DTYPE, 500, run_id="counting", guard=400).close()
-    child = start_inserting(tmp_path, 500, 400)
+    RingWriter.open(tmp_path, DTYPE, 100, run_id="counting", guard=30).close()
+    child = start_inserting(tmp_path, 100, 30)
     assert child.stdout is not None
     assert child.stdout.readline() == "0\n"
     ring = RingReader(tmp_path)
@@ -148,9 +148,9 @@ def test_a_writer_at_full_speed_never_tears_a_sample(
         time.sleep(0.001)
     samples = 0
     while time.monotonic() < until:
-        sample = replay.sample(64)
+        sample = replay.sample(256)
         assert_rows(sample.columns, sample.indices)
         samples += 1
     assert child.poll() is None
     assert samples > 100
-    assert ring.inserted > 20 * 500  # the ring went round many times meanwhile
+    assert ring.inserted > 100 * 100  # the ring went round many times meanwhile

@@ -62,6 +62,7 @@ def vedette(
         (["actors"], "--learner"),
         (["actors", "--learner", "not an address"], "'not an address'"),
         (["actors", "--learner", "host", "--count", "0"], "--count"),
+        (["actors", "--learner", "host", "--id", "a b"], "--id: 'a b'"),
         (["status", "--learner", "a:b:c"], "address 'a:b:c'"),
         (["frobnicate"], "frobnicate"),
     ],

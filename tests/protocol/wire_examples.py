@@ -1,0 +1,144 @@
+"""One message of every kind, and the schema they speak of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vedette_protocol.messages import (
+    Ack,
+    ActorReport,
+    Batch,
+    Message,
+    ModelChunk,
+    Refusal,
+    Report,
+    Run,
+    Status,
+    Stop,
+)
+from vedette_protocol.model import chunks, pack_model
+from vedette_protocol.schema import Column, Columns, Schema
+
+SCHEMA = Schema(
+    (
+        Column("obs", "f4", (4,)),
+        Column("action", "i8", (), 0, 1),
+        Column("reward", "f4"),
+        Column("next_obs", "f4", (4,)),
+        Column("terminated", "?"),
+        Column("truncated", "?"),
+        Column("n_steps", "u1"),
+    )
+)
+MODEL = Schema((Column("0.weight", "f4", (2, 4)), Column("0.bias", "f4", (2,))))
+
+
+def example_columns(rows: int) -> Columns:
+    """Columns of `SCHEMA` whose values are told apart."""
+    numbers = np.arange(rows)
+    return {
+        "obs": np.linspace(-1, 1, rows * 4, dtype=np.float32).reshape(rows, 4),
+        "action": numbers % 2,
+        "reward": numbers.astype(np.float32) / 2,
+        "next_obs": np.linspace(0, 2, rows * 4, dtype=np.float32).reshape(rows, 4),
+        "terminated": numbers % 3 == 2,
+        "truncated": np.zeros(rows, np.bool_),
+        "n_steps": np.ones(rows, np.uint8),
+    }
+
+
+def example_batch(rows: int = 3, **changes: object) -> Batch:
+    """A batch of `SCHEMA`."""
+    batch = Batch(
+        run_id="20250102-cartpole",
+        manager="host-a",
+        incarnation=0x0123456789ABCDEF,
+        seq=41,
+        actor=3,
+        epoch=2,
+        version=1500,
+        schema=SCHEMA.hash,
+        rows=rows,
+        payload=bytes(SCHEMA.pack(example_columns(rows), rows)),
+        base=40,
+    )
+    return batch._replace(**changes)
+
+
+def example_chunk() -> ModelChunk:
+    """The only chunk of a small model."""
+    weight = np.arange(8, dtype=np.float32).reshape(2, 4)
+    body = pack_model(1500, {"0.weight": weight, "0.bias": np.zeros(2, np.float32)}, MODEL)
+    (chunk,) = chunks("20250102-cartpole", 2, MODEL.hash, body)
+    return chunk
+
+
+REPORT = Report(
+    manager="host-a",
+    incarnation=0x0123456789ABCDEF,
+    host="a.example",
+    state="running",
+    run_id="20250102-cartpole",
+    produced=4200,
+    dropped=100,
+    window_batches=2,
+    window_rows=200,
+    window_bytes=9424,
+    sequenced=41,
+    base=40,
+    actors=(
+        ActorReport(0, True, 0, 2100, 20, 1500, 105.5, 105.0),
+        ActorReport(1, False, 2, 2100, 0, 1400, None, None, "the environment raised ValueError"),
+    ),
+)
+
+EXAMPLES: dict[str, Message] = {
+    "batch": example_batch(),
+    "report": REPORT,
+    "run": Run(
+        run_id="20250102-cartpole",
+        epoch=2,
+        learner=0xFEDCBA9876543210,
+        schema=SCHEMA,
+        model=MODEL,
+        env={"id": "CartPole-v1", "kwargs": {}, "max_episode_steps": None},
+        agent={"name": "dqn", "discount": 0.99, "hidden_sizes": [64, 64], "dueling": True},
+        actors={"envs_per_actor": 8, "n_buffer": 100},
+        seed=7,
+    ),
+    "ack": Ack(
+        run_id="20250102-cartpole",
+        epoch=2,
+        learner=0xFEDCBA9876543210,
+        manager="host-a",
+        incarnation=0x0123456789ABCDEF,
+        contiguous=40,
+        extras=0b1010,
+        rejected_batches=1,
+        rejected_rows=100,
+        credit_batches=64,
+        credit_bytes=1 << 20,
+        version=1510,
+        first_actor=16,
+    ),
+    "ack-without-credit": Ack(
+        run_id="",
+        epoch=0,
+        learner=1,
+        manager="host-a",
+        incarnation=0x0123456789ABCDEF,
+        contiguous=0,
+        extras=0,
+        rejected_batches=0,
+        rejected_rows=0,
+        credit_batches=0,
+        credit_bytes=0,
+        version=0,
+        first_actor=0,
+        reason="the learner is warming up",
+    ),
+    "stop": Stop("20250102-cartpole", 2, "max_opts", final=True),
+    "refusal": Refusal("host-a", 0x0123456789ABCDEF, "version", "speak version 1"),
+    "status": Status(b'{"run_id":"20250102-cartpole"}'),
+    "model": example_chunk(),
+}
