@@ -216,6 +216,12 @@ def one_torch_thread() -> None:
         torch.set_num_threads(1)
 
 
+def cause_of(error: Exception) -> str:
+    """An exception and its notes in one line."""
+    lines = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+    return " ".join(" ".join(lines).split())
+
+
 def _write(board: NewestWriter, stats: ActorStats) -> None:
     board.write(stats.to_bytes())
 
@@ -229,7 +235,7 @@ def main() -> None:
     try:
         build_actor(spec).run()
     except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is reported
-        Path(spec.traceback_file).write_text(traceback.format_exc())
+        Path(spec.traceback_file).write_text(f"{cause_of(error)}\n{traceback.format_exc()}")
         sys.exit(REFUSED if isinstance(error, SpecMismatchError) else FAILED)
 
 

@@ -94,12 +94,14 @@ class ActorProcess:
         except subprocess.TimeoutExpired:
             return  # stuck in the kernel; it dies when it leaves it, and nobody waits for it
 
-    def traceback(self) -> str:
-        """What ended it, as Python tells it; "" where it left no word."""
+    def last_words(self) -> tuple[str, str]:
+        """What ended it in one line, and its traceback; "" where it left no word."""
         try:
-            return self._traceback_file.read_text(errors="replace")[-_TRACEBACK_CHARS:]
+            text = self._traceback_file.read_text(errors="replace")
         except FileNotFoundError:
-            return ""
+            return "", ""
+        cause, _, traceback = text.partition("\n")
+        return cause, traceback[-_TRACEBACK_CHARS:]
 
     def close(self) -> None:
         """Let go of what was shared with it."""

@@ -206,9 +206,9 @@ class Manager:
 
     def _bury(self, actor: ActorProcess, code: int, now: float) -> None:
         del self._actors[actor.index]
-        traceback = actor.traceback()
+        cause, traceback = actor.last_words()
         actor.close()
-        self._obey(self._state.on_actor_exited(actor.index, code, traceback, now))
+        self._obey(self._state.on_actor_exited(actor.index, code, cause, traceback, now))
 
     # Instructions
 

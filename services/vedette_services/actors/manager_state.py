@@ -55,6 +55,7 @@ from vedette_services.errors import DONE, FAILED, REFUSED, RefusedError
 
 REPORT_EVERY_S = 0.5
 DRAIN_S = 10.0
+LONG_WITHOUT_CREDIT_S = 10.0
 ANNOUNCE_WAIT_S = 30.0
 """A learner that is there but announces no run for so long may have done so in vain."""
 
@@ -124,6 +125,7 @@ class ManagerState:
         self._unannounced_since: float | None = None
         self._resend = False  # at the next ack: it says what need not be sent again
         self._report_at = now
+        self._without_credit_since = now
         self._leaving: str = ""  # why, once it is decided
         self._leave_by = 0.0
         self._done = False
@@ -248,11 +250,13 @@ class ManagerState:
         return [*done, *self._start_due(now), *self._pump(now), *self._drained(now)]
 
     def _say_credit(self, ack: Ack, now: float) -> list[Instruction]:
-        if ack.reason and not ack.credit_batches:
-            text = f"the learner takes no samples now: {ack.reason}"
-            return self._say("info", "credit", text, now)
-        self._voice.over("credit")
-        return []
+        if ack.credit_batches:
+            self._without_credit_since = now
+            return []
+        if now - self._without_credit_since < LONG_WITHOUT_CREDIT_S:
+            return []  # the limiter's pauses are short and many
+        text = f"the learner takes no samples now: {ack.reason}"
+        return self._say("info", "credit", text, now)
 
     def _on_stop(self, stop: Stop, now: float) -> list[Instruction]:
         heard = self._heard(now)
@@ -312,10 +316,14 @@ class ManagerState:
         self._roster.on_stats(index, stats, now)
 
     def on_actor_exited(
-        self, index: int, code: int, traceback: str, now: float
+        self, index: int, code: int, cause: str, traceback: str, now: float
     ) -> list[Instruction]:
-        """An actor's process is gone, and every batch it finished was taken."""
-        why = self._roster.vacate(index, code, traceback, now)
+        """An actor's process is gone, and every batch it finished was taken.
+
+        Args:
+            cause: the exception that ended it, in one line; "" where it left no word.
+        """
+        why = self._roster.vacate(index, code, cause, now)
         done: list[Instruction] = []
         if why and code == REFUSED:
             return [Exit(REFUSED, why)]

@@ -112,8 +112,11 @@ class Roster:
                 hung.append(seat)
         return hung
 
-    def vacate(self, index: int, code: int, traceback: str, now: float) -> str:
+    def vacate(self, index: int, code: int, cause: str, now: float) -> str:
         """The process in the seat is gone.
+
+        Args:
+            cause: the exception that ended it, in one line; "" where it left no word.
 
         Returns:
             Why it died, or "" if it was asked to go.
@@ -131,12 +134,12 @@ class Roster:
         seat.state = "empty"
         if asked:
             seat.start_at = now
-            return "" if code == 0 or seat.why_killed else _cause(code, traceback)
+            return "" if code == 0 or seat.why_killed else cause or _how_it_ended(code)
         if now - seat.started_at > HEALTHY_S:
             seat.backoff_s = BACKOFF_FIRST_S
         if played == 0:
             self._deaths_at_start += 1
-        seat.error = seat.why_killed or _cause(code, traceback)
+        seat.error = seat.why_killed or cause or _how_it_ended(code)
         seat.start_at = now + seat.backoff_s
         seat.backoff_s = min(BACKOFF_LAST_S, 2 * seat.backoff_s)
         return seat.error
@@ -171,11 +174,7 @@ class Roster:
         return tuple(seat.report() for seat in self.seats)
 
 
-def _cause(code: int, traceback: str) -> str:
-    """One line: the exception's own, or how the process ended."""
-    lines = [line for line in traceback.strip().splitlines() if line.strip()]
-    if lines:
-        return lines[-1].strip()
+def _how_it_ended(code: int) -> str:
     if code < 0:
         try:
             return f"killed by {signal.Signals(-code).name}"
