@@ -262,6 +262,11 @@ class ManagerState:
 
     # Sockets
 
+    def on_opened(self) -> None:
+        """The sockets are new. Their connection may be made before anybody watches for it, so that
+        sending is tried from now on."""
+        self._connected = self._resend = True
+
     def on_connected(self, now: float) -> list[Instruction]:
         """The samples' connection is made: what went before it may be lost."""
         self._connected = self._resend = True

@@ -312,6 +312,16 @@ def test_a_report_goes_up_twice_a_second_while_connected() -> None:
     assert of(SendReport, rig.tick(12.0)) == []
 
 
+def test_new_sockets_carry_samples_though_nobody_saw_their_connection_being_made() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    assert of(RemakeSockets, rig.tick(4.0))
+    assert sent([*rig.ack(), *rig.tick(4.5)]) == []  # none is open
+    rig.state.on_opened()
+    assert sent(rig.ack()) == [0]
+    assert of(SendReport, rig.tick(5.5))
+
+
 # Models
 
 
