@@ -42,6 +42,14 @@ class ImportRefusedError(RlError):
         self.module = module
 
 
+class EnvironmentFaultError(RlError):
+    """An environment breaks a rule that transitions depend on."""
+
+    def __init__(self, env: str, fault: str) -> None:
+        super().__init__(f"environment {env}: {fault}")
+        self.env, self.fault = env, fault
+
+
 class UnknownAgentError(RlError):
     """No agent of this name is known."""
 

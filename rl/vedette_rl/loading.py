@@ -90,7 +90,7 @@ class CudaLoader:
 
     def __init__(self, replay: ReplayBuffer, batch_size: int, device: torch.device) -> None:
         self._replay, self._batch_size, self._device = replay, batch_size, device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
         self._pinned: list[dict[str, torch.Tensor]] = [{}, {}]
         self._turn = 0
         self._ahead: _Slot | None = None
@@ -125,7 +125,7 @@ class CudaLoader:
                 if sample.weights is None
                 else torch.from_numpy(sample.weights).to(self._device, non_blocking=True)
             )
-            copied = torch.cuda.Event()
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]  # untyped in torch
             copied.record(self._stream)
         indices = sample.indices.copy()  # the replay writes its own over them at the next draw
         return _Slot(pinned, device, copied, Sample(sample.columns, indices), weights)

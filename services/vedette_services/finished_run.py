@@ -9,6 +9,7 @@ from typing import Any
 from vedette_rl.core import ModelInfo
 from vedette_services.config import RunConfig, read_config
 from vedette_services.errors import NotARunError
+from vedette_services.run_replay import replay_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class FinishedRun:
     @property
     def replay(self) -> Path:
         """Where its replay's columns are."""
-        return Path(self.config.replay.directory or self.directory / "replay")
+        return replay_directory(self.config, self.directory)
 
     def best(self) -> BestModel:
         """The best model.

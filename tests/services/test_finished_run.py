@@ -8,6 +8,7 @@ import pytest
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import write_state
 from vedette_rl.envs.make import probe
+from vedette_rl.replay.ring import RingWriter
 from vedette_services.cli.app import main
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import NotARunError
@@ -67,3 +68,28 @@ def test_a_run_without_an_evaluation_says_so(tmp_path: Path) -> None:
 def test_the_replay_is_where_the_configuration_says(tmp_path: Path) -> None:
     write_config(CONFIG, tmp_path / "config.toml")
     assert FinishedRun.open(tmp_path).replay == tmp_path / "replay"
+
+
+def test_the_replay_is_exported_a_column_an_array(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_config(CONFIG, tmp_path / "config.toml")
+    dtype = np.dtype([("obs/a", "f4", (2,)), ("action", "i8"), ("version", "i8")])
+    ring = RingWriter.open(tmp_path / "replay", dtype, 10, run_id="r")
+    for first in range(0, 12, 4):
+        actions = np.arange(first, first + 4)
+        obs = np.stack([actions, -actions], 1).astype("f4")
+        ring.append({"obs/a": obs, "action": actions, "version": 7}, 4)
+        ring.commit(b"")
+    ring.close()
+    out = tmp_path / "replay.npz"
+    with pytest.raises(SystemExit) as left:
+        main(["export", str(tmp_path), "--what", "replay", "--format", "npz", "--out", str(out)])
+    assert not left.value.code, capsys.readouterr().err
+    with np.load(out) as columns:
+        assert set(columns) == {"obs/a", "action", "version"}
+        assert columns["action"].tolist() == list(range(2, 12))
+        assert columns["obs/a"][0].tolist() == [2.0, -2.0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.toml", "replay", "replay.npz"
+    ]  # fmt: skip

@@ -23,6 +23,9 @@ N_MAX = 255  # the column `n_steps` is uint8
 class NStep:
     """A `StepProcessor` over a row of E environments.
 
+    A row that is not `valid` is taken for a reset after an episode's end, as Gymnasium has it: it
+    begins nothing, and nothing is unfinished there.
+
     Args:
         n: steps of a transition, 1 to 255.
         discount: of each step's reward.
@@ -33,38 +36,40 @@ class NStep:
     def __init__(self, n: int, discount: float, envs: int, dtype: np.dtype[Any]) -> None:
         if not 1 <= n <= N_MAX:
             raise ValueError(f"n-step transitions are of 1 to {N_MAX} steps, not {n}")
-        self._n, self._discount, self._dtype = n, discount, dtype
-        self._rows = np.arange(envs)
-        # Unfinished transitions: place k of environment e holds what was seen and done at its
-        # beginning, what it returned so far, and its age in steps (0: the place is free).
+        self._n, self._dtype = n, dtype
+        # Place k holds what every environment saw and did at one step: of the last n steps one
+        # each, in a ring. `_alive` marks those whose transition is unfinished.
         self._begun: Columns = {
             name: column.reshape(n, envs, *column.shape[1:])
             for name, column in columns_of(_begin_dtype(dtype), n * envs).items()
         }
         self._returns = np.zeros((n, envs), np.float64)
-        self._gains = np.zeros((n, envs), np.float64)  # discount ** age where unfinished, else 0
-        self._ages = np.zeros((n, envs), np.int64)
-        self._place = np.zeros(envs, np.int64)
+        self._alive = np.zeros((n, envs), np.bool_)
+        self._place = 0
+        places = np.arange(n)
+        self._ages = (places[:, None] - places) % n + 1  # [now, then]: steps from then to now
+        self._gains = (discount ** (self._ages - 1.0))[:, :, None]
         self._last: Step | None = None
 
     def process(self, step: Step) -> Columns:
         """The transitions that this step completes, oldest first for each environment."""
         if self._n == 1:
-            return self._one_step(step)
-        valid = step.valid
-        rows = self._rows if valid.all() else np.flatnonzero(valid)
-        self._begin(step, rows)
-        reward = np.where(valid, step.reward, 0.0)
-        self._returns += self._gains * reward
-        unfinished = (self._ages > 0) & valid
-        self._ages[unfinished] += 1
-        self._gains[unfinished] *= self._discount
-        self._ages[self._place[rows], rows] = 1
-        self._gains[self._place[rows], rows] = self._discount
-        self._place[rows] = (self._place[rows] + 1) % self._n
+            return _one_step(step, self._dtype)
+        place = self._place
+        for name, column in step.obs.items():
+            self._begun[name][place] = column
+        self._begun["action"][place] = step.action
+        self._returns[place] = 0.0
+        self._returns += self._gains[place] * step.reward
+        self._alive[place] = step.valid
         self._last = step
-        done = (step.terminated | step.truncated) & valid
-        return self._take((self._ages == self._n) | ((self._ages > 0) & done), step, done)
+        self._place = oldest = (place + 1) % self._n
+        done = step.terminated | step.truncated
+        if done.any():
+            which = self._alive & done
+            which[oldest] |= self._alive[oldest]
+            return self._take(which, step, place)
+        return self._take_oldest(oldest, step)
 
     def flush(self) -> Columns:
         """What is unfinished, up to the successor seen last: neither terminated nor truncated, so
@@ -73,46 +78,49 @@ class NStep:
         if self._last is None:
             return columns_of(self._dtype, 0)
         step, self._last = self._last, None
-        return self._take(self._ages > 0, step, np.zeros(len(self._rows), np.bool_))
+        return self._take(self._alive.copy(), step, (self._place - 1) % self._n)
 
-    def _begin(self, step: Step, rows: NDArray[Any]) -> None:
-        place = self._place[rows]
-        for name, column in step.obs.items():
-            self._begun[name][place, rows] = column[rows]
-        self._begun["action"][place, rows] = step.action[rows]
-        self._returns[place, rows] = step.reward[rows]
+    def _take(self, which: NDArray[Any], step: Step, now: int) -> Columns:
+        """The transitions marked in `which` ``(n, E)``, up to the step at place `now`."""
+        then, rows = np.nonzero(which)
+        order = np.lexsort((-self._ages[now, then], rows))
+        then, rows = then[order], rows[order]
+        begun = {name: column[then, rows] for name, column in self._begun.items()}
+        self._alive &= ~which
+        ages = self._ages[now, then].astype(np.uint8)
+        return _transitions(begun, self._returns[then, rows], step, rows, ages)
 
-    def _take(self, which: NDArray[Any], step: Step, done: NDArray[Any]) -> Columns:
-        place, rows = np.nonzero(which)
-        ages = self._ages[place, rows]
-        if (ages < self._n).any():  # only then may an environment have several
-            order = np.lexsort((-ages, rows))
-            place, rows, ages = place[order], rows[order], ages[order]
-        transitions: Columns = {
-            name: column[place, rows] for name, column in self._begun.items() if name != "action"
-        }
-        transitions["action"] = self._begun["action"][place, rows]
-        transitions["reward"] = self._returns[place, rows].astype(np.float32)
-        for name, column in step.next_obs.items():
-            transitions[f"next_{name}"] = column[rows]
-        transitions["terminated"] = (step.terminated & done)[rows]
-        transitions["truncated"] = (step.truncated & done)[rows]
-        transitions["n_steps"] = ages.astype(np.uint8)
-        self._ages[place, rows] = 0
-        self._gains[place, rows] = 0.0
-        return transitions
+    def _take_oldest(self, oldest: int, step: Step) -> Columns:
+        """Where no episode ends, only those of n steps are complete."""
+        alive = self._alive[oldest]
+        rows = slice(None) if alive.all() else np.flatnonzero(alive)
+        begun = {name: column[oldest][rows].copy() for name, column in self._begun.items()}
+        returns = self._returns[oldest][rows]
+        alive[:] = False
+        ages = np.full(len(returns), self._n, np.uint8)
+        return _transitions(begun, returns, step, rows, ages)
 
-    def _one_step(self, step: Step) -> Columns:
-        rows = slice(None) if step.valid.all() else step.valid
-        transitions: Columns = {name: column[rows].copy() for name, column in step.obs.items()}
-        transitions["action"] = step.action[rows].astype(self._dtype["action"].base)
-        transitions["reward"] = step.reward[rows].copy()
-        for name, column in step.next_obs.items():
-            transitions[f"next_{name}"] = column[rows].copy()
-        transitions["terminated"] = step.terminated[rows].copy()
-        transitions["truncated"] = step.truncated[rows].copy()
-        transitions["n_steps"] = np.ones(len(transitions["reward"]), np.uint8)
-        return transitions
+
+def _transitions(
+    begun: Columns, returns: NDArray[Any], step: Step, rows: Any, ages: NDArray[Any]
+) -> Columns:
+    """Columns in their order, owned by the caller. `rows` are the environments of each, or all."""
+    action = begun.pop("action")
+    transitions: Columns = {**begun, "action": action, "reward": returns.astype(np.float32)}
+    for name, column in step.next_obs.items():
+        transitions["next_" + name] = column[rows].copy()
+    transitions["terminated"] = step.terminated[rows].copy()
+    transitions["truncated"] = step.truncated[rows].copy()
+    transitions["n_steps"] = ages
+    return transitions
+
+
+def _one_step(step: Step, dtype: np.dtype[Any]) -> Columns:
+    rows = slice(None) if step.valid.all() else step.valid
+    begun: Columns = {name: column[rows].copy() for name, column in step.obs.items()}
+    begun["action"] = step.action[rows].astype(dtype["action"].base)
+    reward = step.reward[rows]
+    return _transitions(begun, reward, step, rows, np.ones(len(reward), np.uint8))
 
 
 def _begin_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -13,7 +13,7 @@ from vedette_services.actors.stats import ActorStats
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.processes import python_module, spawn
 
-SLOTS = 4
+SLOTS = 2  # one is filled while the other is taken; more would only hold older samples
 _TRACEBACK_CHARS = 20_000
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Actors share the processors among them: no library starts a pool in each."""

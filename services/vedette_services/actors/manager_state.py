@@ -55,6 +55,7 @@ from vedette_services.errors import DONE, FAILED, REFUSED, RefusedError
 
 REPORT_EVERY_S = 0.5
 DRAIN_S = 10.0
+LONG_WITHOUT_CREDIT_S = 10.0
 ANNOUNCE_WAIT_S = 30.0
 """A learner that is there but announces no run for so long may have done so in vain."""
 
@@ -128,6 +129,7 @@ class ManagerState:
         self._progress_at = now
         self._resend = False  # at the next ack: it says what need not be sent again
         self._report_at = now
+        self._without_credit_since = now
         self._leaving: str = ""  # why, once it is decided
         self._leave_by = 0.0
         self._done = False
@@ -138,7 +140,10 @@ class ManagerState:
         """Whether a batch of this size may be taken from an actor now; else it waits there."""
         window = self._window
         assert window is not None, "an actor plays a run"
-        return window.on_full == "drop_oldest" or window.has_room(payload_bytes)
+        if window.on_full == "drop_oldest":
+            return True
+        # No hoard while the learner gives no credit: what waits here only grows older.
+        return window.unsent < len(self._roster.seats) and window.has_room(payload_bytes)
 
     # The learner's voice
 
@@ -251,11 +256,13 @@ class ManagerState:
         return [*done, *self._start_due(now), *self._pump(now), *self._drained(now)]
 
     def _say_credit(self, ack: Ack, now: float) -> list[Instruction]:
-        if ack.reason and not ack.credit_batches:
-            text = f"the learner takes no samples now: {ack.reason}"
-            return self._say("info", "credit", text, now)
-        self._voice.over("credit")
-        return []
+        if ack.credit_batches:
+            self._without_credit_since = now
+            return []
+        if now - self._without_credit_since < LONG_WITHOUT_CREDIT_S:
+            return []  # the limiter's pauses are short and many
+        text = f"the learner takes no samples now: {ack.reason}"
+        return self._say("info", "credit", text, now)
 
     def _on_stop(self, stop: Stop, now: float) -> list[Instruction]:
         heard = self._heard(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,19 +45,23 @@ def export_replay(run: FinishedRun, out: Path) -> int:
 
     Raises:
         NotARunError: the run has no replay.
+        OneWriterError: its learner still runs.
     """
-    import numpy as np
+    from numpy.lib.format import write_array
 
-    from vedette_rl.replay.export import live_columns
+    from vedette_rl.replay.export import LiveRows
 
     if not run.replay.is_dir():
         raise NotARunError(run.directory, "replay/")
-    columns = live_columns(run.replay)
     aside = out.with_name(f"{out.name}.{os.getpid()}.new")
     try:
-        with aside.open("wb") as f:
-            np.savez(f, allow_pickle=False, **columns)
+        # A column at a time: numpy.savez asks for all of them in memory at once.
+        with LiveRows(run.replay) as rows, zipfile.ZipFile(aside, "w") as file:
+            for name in rows.names:
+                with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    write_array(member, rows.column(name), allow_pickle=False)
+            count = len(rows)
         aside.replace(out)
     finally:
         aside.unlink(missing_ok=True)
-    return len(next(iter(columns.values()), ()))
+    return count

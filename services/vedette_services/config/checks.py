@@ -14,11 +14,9 @@ from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import RlError
 from vedette_rl.replay.budget import check_budget, replay_need
-from vedette_rl.replay.limiter import Limiter
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError
-
-_GATEWAY_COLUMNS = [("version", "<i8"), ("manager", "<i4"), ("actor", "<i4")]
+from vedette_services.run_replay import replay_directory, ring_dtype, run_limiter
 
 
 def check_config(config: RunConfig, out: Path) -> Spaces:
@@ -43,7 +41,7 @@ def check_config(config: RunConfig, out: Path) -> Spaces:
         raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
     row = transition_dtype(spaces)
     _check_batch(config, row)
-    stored = np.dtype([*row.descr, *_GATEWAY_COLUMNS])
+    stored = ring_dtype(row)
     _check_budget(config, stored, out)
     return spaces
 
@@ -77,8 +75,8 @@ def check_settings(config: RunConfig) -> None:
             "set an eval_interval or another stop condition",
         )
     try:
-        Limiter.of(config.replay, warmup)
-    except (RlError, ValueError) as e:
+        run_limiter(config)
+    except RlError as e:
         raise ConfigError(str(e)) from e
 
 
@@ -129,7 +127,7 @@ def _check_batch(config: RunConfig, row: np.dtype[np.void]) -> None:
 def _check_budget(config: RunConfig, stored: np.dtype[np.void], out: Path) -> None:
     replay = config.replay
     need = replay_need(stored, replay.capacity, prioritized=replay.prioritized)
-    directory = Path(replay.directory) if replay.directory else out / "replay"
+    directory = replay_directory(config, out)
     try:
         check_budget(need, directory, must_fit_memory=replay.directory is None)
     except RlError as e:

@@ -119,7 +119,7 @@ class BoardReader(Generic[B]):
 
     def __init__(self, path: Path, kind: type[B]) -> None:
         self._map = NewestReader(path)
-        self._kind = kind
+        self._kind: type[B] = kind
         self._seq = 0
         self._board: B = kind()
 

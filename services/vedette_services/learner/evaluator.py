@@ -20,7 +20,7 @@ from vedette_rl.evaluation.greedy import GreedyEvaluator
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Learning
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.model_map import MappedModel, ModelMapReader
-from vedette_services.processes import StopSignals, die_with_parent, pause
+from vedette_services.processes import die_with_parent
 
 log = logging.getLogger("vedette.evaluator")
 
@@ -58,10 +58,10 @@ class EvaluatorProcess:
             return None, -1  # there is none yet, or it is torn: the next evaluation writes one
         return float(meta["return_mean"]), int(meta["version"])
 
-    def run(self, stop: StopSignals) -> None:
+    def run(self) -> None:
         """Evaluate until the trainer is done, then its last model."""
         model: MappedModel | None = None
-        while not stop and self._interval:
+        while self._interval:
             learning = self._learning.read()
             done = learning.phase == "done"
             if self._models.fresh:
@@ -71,7 +71,7 @@ class EvaluatorProcess:
             elif done:
                 break
             else:
-                pause(stop, _POLL_S)
+                time.sleep(_POLL_S)  # the maps have no event to wait for
         self._evaluator.close()
 
     def _is_last(self, model: MappedModel, done: bool) -> bool:
@@ -131,7 +131,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     os.nice(_NICE)
-    EvaluatorProcess(LearnerSpec.read(Path(sys.argv[1]))).run(StopSignals((signal.SIGTERM,)))
+    EvaluatorProcess(LearnerSpec.read(Path(sys.argv[1]))).run()
 
 
 if __name__ == "__main__":

@@ -29,12 +29,12 @@ from vedette_services.errors import PortInUseError
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.gateway_state import GatewayState, Position
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
-from vedette_services.learner.opening import replay_directory, run_limiter
 from vedette_services.learner.rate import Rate
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.status import assemble
 from vedette_services.model_map import MappedModel, ModelMapReader
 from vedette_services.processes import StopSignals, die_with_parent
+from vedette_services.run_replay import replay_directory, ring_dtype, run_limiter
 
 log = logging.getLogger("vedette.gateway")
 
@@ -63,7 +63,7 @@ class Gateway:
             schema,
             stamp=self._ring.stamp,
             now=time.monotonic(),
-            limiter=run_limiter(spec),
+            limiter=run_limiter(config),
             rows_per_batch=config.actors.n_buffer,
         )
         self._publisher = ModelPublisher()
@@ -244,22 +244,15 @@ def _open_ring(spec: LearnerSpec, row: np.dtype[np.void]) -> RingWriter:
     while True:
         try:
             return RingWriter.open(
-                replay_directory(spec), row, spec.config.replay.capacity, run_id=spec.run_id
+                replay_directory(spec.config, spec.run.root),
+                row,
+                spec.config.replay.capacity,
+                run_id=spec.run_id,
             )
         except OneWriterError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-
-
-def ring_dtype(row: np.dtype[np.void]) -> np.dtype[np.void]:
-    """A transition's row as the replay holds it: who made it, and with which version."""
-    return np.dtype([*_fields(row), ("version", "<i8"), ("manager", "<i4"), ("actor", "<i4")])
-
-
-def _fields(row: np.dtype[np.void]) -> list[tuple[str, np.dtype[np.generic], tuple[int, ...]]]:
-    assert row.fields is not None, "a row dtype is structured"
-    return [(name, field[0].base, field[0].shape) for name, field in row.fields.items()]
 
 
 def _receive(socket: zmq.Socket[bytes]) -> bytes | None:

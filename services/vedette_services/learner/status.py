@@ -62,9 +62,9 @@ def waits(learning: Learning, ingest: Ingest, warmup: int) -> str:
     if learning.phase == "starting":
         return "the learner is starting"
     if learning.phase == "waiting":
-        return f"learner waits: {learning.waits}, {present} managers connected"
+        return f"{learning.waits}, {present} managers connected"
     if ingest.limiter_reason:
-        return f"actors wait: {ingest.limiter_reason}"
+        return ingest.limiter_reason
     return ""
 
 

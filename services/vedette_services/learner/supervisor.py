@@ -93,6 +93,8 @@ class Supervisor:
 
     def _watch(self, stop: StopSignals) -> bool:
         """Look after the children; False when the run is over or is to end."""
+        if self._learning.read().phase == "done":
+            return False
         for name, child in list(self._children.items()):
             code = child.process.poll()
             if code is None:
@@ -129,7 +131,7 @@ class Supervisor:
             gateway.terminate()
         evaluator = self._children["evaluator"].process
         if self._learning.read().exit_reason in ("interrupted", "target_return"):
-            evaluator.terminate()
+            evaluator.kill()  # nobody waits for what it plays; what it has written is whole
         wait_all([gateway], _GATEWAY_END_S)
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)

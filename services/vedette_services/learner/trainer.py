@@ -19,13 +19,14 @@ from vedette_rl.loading import make_loader
 from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.curves import Curves
-from vedette_services.learner.opening import open_replay, run_limiter
+from vedette_services.learner.opening import open_replay
 from vedette_services.learner.saver import Saver
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.stopping import Progress, exit_reason
 from vedette_services.learner.training_loop import TrainingLoop
 from vedette_services.model_map import ModelMapWriter
 from vedette_services.processes import StopSignals, die_with_parent
+from vedette_services.run_replay import run_limiter
 
 log = logging.getLogger("vedette.trainer")
 
@@ -82,7 +83,7 @@ class Trainer:
             self.agent,
             self.replay,
             self.loader,
-            run_limiter(self._spec),
+            run_limiter(config),
             config.learner,
             self,
             learning=self.learning,

@@ -99,7 +99,7 @@ def test_steps_equal_those_of_a_plain_formulation(
         torch.testing.assert_close(result.td_errors, torch.stack(td_errors), rtol=1e-4, atol=1e-5)
         assert result.record["loss"] == pytest.approx(total.item(), rel=1e-4)
     for trained, array in zip(online.parameters(), agent.model_info().arrays.values(), strict=True):
-        np.testing.assert_allclose(parameter.detach().numpy(), array, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(trained.detach().numpy(), array, rtol=1e-3, atol=1e-5)
 
 
 def test_truncation_bootstraps_and_termination_does_not(
