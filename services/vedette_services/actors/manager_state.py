@@ -59,6 +59,9 @@ LONG_WITHOUT_CREDIT_S = 10.0
 ANNOUNCE_WAIT_S = 30.0
 """A learner that is there but announces no run for so long may have done so in vain."""
 
+STUCK_S = 30.0
+"""Without a settled batch for so long, though there is credit, the samples' socket is dead."""
+
 MODEL_WAIT_S = 10.0
 """Without any model for so long after a run was announced, its subscription is made anew."""
 
@@ -123,6 +126,7 @@ class ManagerState:
         self._model_asked_at = now
         self._connected = False
         self._unannounced_since: float | None = None
+        self._progress_at = now
         self._resend = False  # at the next ack: it says what need not be sent again
         self._report_at = now
         self._without_credit_since = now
@@ -239,9 +243,11 @@ class ManagerState:
         if ack.incarnation != self._incarnation:
             return done
         try:
-            self._window.on_ack(ack, now)
+            freed = self._window.on_ack(ack, now)
         except AckError as error:
             return [*done, *self._say("error", "ack", str(error), now)]
+        if freed or not self._window.batches or not ack.credit_batches:
+            self._progress_at = now
         self._first_actor = ack.first_actor
         if self._resend:
             self._resend = False
@@ -268,6 +274,11 @@ class ManagerState:
         return [*heard, *self._say("info", "stop", text, now)]
 
     # Sockets
+
+    def on_opened(self) -> None:
+        """The sockets are new. Their connection may be made before anybody watches for it, so that
+        sending is tried from now on."""
+        self._connected = self._resend = True
 
     def on_connected(self, now: float) -> list[Instruction]:
         """The samples' connection is made: what went before it may be lost."""
@@ -367,8 +378,9 @@ class ManagerState:
     def _remake(self, now: float) -> list[Instruction]:
         """New sockets, if the silence is too long or the learner does not say what it plays."""
         since = self._unannounced_since
-        if since is not None and now - since > ANNOUNCE_WAIT_S:
-            self._unannounced_since = None
+        unannounced = since is not None and now - since > ANNOUNCE_WAIT_S
+        if unannounced or self._stuck(now):
+            self._unannounced_since, self._progress_at = None, now
             self._connected = False
             return [RemakeSockets(0.0)]
         delay_s = self._beat.overdue(now)
@@ -376,6 +388,11 @@ class ManagerState:
             return []
         self._connected = False
         return [*self._say_silence(now), RemakeSockets(delay_s)]
+
+    def _stuck(self, now: float) -> bool:
+        """Whether the learner answers and gives credit, and yet none of our samples arrives."""
+        held = self._window is not None and self._window.batches > 0
+        return held and not self._beat.silent and now - self._progress_at > STUCK_S
 
     def _say_silence(self, now: float) -> list[Instruction]:
         where = f"the learner at {self._who.learner}"

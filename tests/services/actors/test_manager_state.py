@@ -28,7 +28,12 @@ from vedette_services.actors.instructions import (
     StopActors,
     StoreModel,
 )
-from vedette_services.actors.manager_state import ANNOUNCE_WAIT_S, Identity, ManagerState
+from vedette_services.actors.manager_state import (
+    ANNOUNCE_WAIT_S,
+    STUCK_S,
+    Identity,
+    ManagerState,
+)
 from vedette_services.actors.stats import ActorStats
 
 SCHEMA = Schema((Column("reward", "f4"),))
@@ -310,6 +315,34 @@ def test_a_report_goes_up_twice_a_second_while_connected() -> None:
     assert 15 <= reports <= 22
     rig.state.on_disconnected()
     assert of(SendReport, rig.tick(12.0)) == []
+
+
+def test_new_sockets_carry_samples_though_nobody_saw_their_connection_being_made() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    assert of(RemakeSockets, rig.tick(4.0))
+    assert sent([*rig.ack(), *rig.tick(4.5)]) == []  # none is open
+    rig.state.on_opened()
+    assert sent(rig.ack()) == [0]
+    assert of(SendReport, rig.tick(5.5))
+
+
+def test_sockets_that_carry_acks_but_no_samples_are_made_anew() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    remade: list[RemakeSockets] = []
+    for second in range(1, int(STUCK_S) + 5):
+        remade += of(RemakeSockets, rig.tick(float(second)))
+        rig.ack()
+    assert len(remade) == 1
+
+
+def test_without_credit_nothing_is_stuck() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    for second in range(1, 2 * int(STUCK_S)):
+        assert of(RemakeSockets, rig.tick(float(second))) == []
+        rig.ack(credit=0)
 
 
 # Models
