@@ -7,7 +7,6 @@ import torch
 from vedette_rl.core.learning import State
 from vedette_rl.networks.parameter_vector import ParameterVector
 
-
 _NEGLIGIBLE = 1e-30
 """Moments below this move nothing: the denominator is at least eps."""
 
