@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 STAMP_MAX_BYTES = 4 << 20
+COMMIT_SLOTS = 3
 
 _RECORD = struct.Struct("<Q?7x16s")  # rows inserted, all on the disk, which start of the machine
-_COMMIT_MAX_BYTES = _RECORD.size + STAMP_MAX_BYTES
+COMMIT_MAX_BYTES = _RECORD.size + STAMP_MAX_BYTES
 _CURSOR_DTYPE = np.dtype("<u8")
 
 
@@ -95,7 +96,7 @@ class RingWriter(RowAppender):
                 _make(directory, asked)
             manifest = ring_files.read_manifest(directory)
             _compare(directory, asked, manifest, guard)
-            commits = NewestWriter(directory / "commits", _COMMIT_MAX_BYTES)
+            commits = NewestWriter(directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS)
             held.callback(commits.close)
             if not accept_unsynced:
                 _check_synced(directory, commits.value())
@@ -195,7 +196,7 @@ def _make(directory: Path, manifest: Manifest) -> None:
             ring_files.make_array(made[-1], manifest.uid, np.dtype(spec.dtype), (rows, *spec.shape))
         made.append(directory / "cursor.bin")
         ring_files.make_array(made[-1], manifest.uid, _CURSOR_DTYPE, (1,))
-        NewestWriter(directory / "commits", _COMMIT_MAX_BYTES).close()
+        NewestWriter(directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS).close()
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)

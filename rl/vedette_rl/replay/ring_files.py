@@ -214,20 +214,22 @@ def array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
 
 
 def make_array(path: Path, uid: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Make an array's file, filled with zeros.
+    """Make an array's file, filled with zeros: written aside and renamed.
 
     Raises:
         ReplayBudgetError: the disk has no room for it.
     """
     need = array_bytes(dtype, shape)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    aside = path.with_name(f"{path.name}.new")
+    file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         # Reserved now: a disk that fills up later would end the process at some store to the map.
         os.posix_fallocate(file, 0, need)
         os.pwrite(file, _identity(uid, path.name, dtype, shape), 0)
         os.fsync(file)
+        aside.rename(path)
     except (OSError, OverflowError) as e:
-        path.unlink()
+        aside.unlink(missing_ok=True)
         if isinstance(e, OSError) and e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         free = bytes_text(shutil.disk_usage(path.parent).free)
@@ -273,7 +275,9 @@ def lock(directory: Path, *, shared: bool) -> int:
     Raises:
         OneWriterError: somebody else has it.
     """
-    file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    # A reader may be of a directory that it cannot write.
+    flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
+    file = os.open(directory / "lock", flags | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError as e:

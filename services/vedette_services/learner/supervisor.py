@@ -125,13 +125,13 @@ class Supervisor:
         if stop:
             log.info("stopping: writing a checkpoint and telling the actors")
             trainer.terminate()
+        evaluator = self._children["evaluator"].process
+        if stop or self._learning.read().exit_reason == "target_return":
+            evaluator.kill()  # nobody waits for what it plays; what it has written is whole
         if wait_all([trainer], _TRAINER_END_S):
             log.warning("the trainer did not end within %.0f s", _TRAINER_END_S)
         if self._learning.read().phase != "done":  # it died: the gateway must hear of the end
             gateway.terminate()
-        evaluator = self._children["evaluator"].process
-        if self._learning.read().exit_reason in ("interrupted", "target_return"):
-            evaluator.kill()  # nobody waits for what it plays; what it has written is whole
         wait_all([gateway], _GATEWAY_END_S)
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
