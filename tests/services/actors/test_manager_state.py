@@ -28,12 +28,8 @@ from vedette_services.actors.instructions import (
     StopActors,
     StoreModel,
 )
-from vedette_services.actors.manager_state import (
-    ANNOUNCE_WAIT_S,
-    STUCK_S,
-    Identity,
-    ManagerState,
-)
+from vedette_services.actors.link import ANNOUNCE_WAIT_S, STUCK_S
+from vedette_services.actors.manager_state import Identity, ManagerState
 from vedette_services.actors.stats import ActorStats
 
 SCHEMA = Schema((Column("reward", "f4"),))
@@ -274,10 +270,14 @@ def test_an_ack_of_what_was_never_sent_frees_nothing() -> None:
     assert last_report(rig.tick(1.0)).window_batches == 1
 
 
-def test_why_there_is_no_credit_is_said_once() -> None:
+def test_why_there_is_no_credit_is_said_once_and_only_if_it_lasts() -> None:
     rig = Rig().joined()
-    assert "warm-up" in said(rig.ack(credit=0, reason="warm-up"))
-    assert said(rig.ack(credit=0, reason="warm-up")) == ""
+    told = []
+    for second in range(30):
+        rig.tick(float(second))
+        told.append(said(rig.ack(credit=0, reason="warm-up")))
+    assert not any(told[:10])
+    assert len([text for text in told if "warm-up" in text]) == 1
 
 
 # Silence
