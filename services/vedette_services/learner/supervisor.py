@@ -145,7 +145,7 @@ class Supervisor:
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
         status = self.status()
-        write_json(self._spec.run.summary_file, status)
+        self._write_summary(status)
         if self._on_status:
             self._on_status(status)
         for line in report(status):
@@ -169,10 +169,13 @@ class Supervisor:
             self._on_status(status)
         if due:
             self._summary_due = now + _SUMMARY_EVERY_S
-            try:
-                write_json(self._spec.run.summary_file, status)
-            except OSError as error:
-                log.warning("summary.json not written: %s", error.strerror or error)
+            self._write_summary(status)
+
+    def _write_summary(self, status: dict[str, Any]) -> None:
+        try:
+            write_json(self._spec.run.summary_file, status)
+        except OSError as error:  # a full disk: what matters more is still running
+            log.warning("summary.json not written: %s", error.strerror or error)
 
 
 def run_learner(
