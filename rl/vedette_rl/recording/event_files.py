@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorboard.compat.proto.event_pb2 as events  # type: ignore[import-untyped]  # ships no types
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # ships no types
 
 _LENGTH_BYTES = 12  # u64, and a checksum of it
 _CHECKSUM_BYTES = 4
