@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import shutil
 import socket
 import subprocess
 import time
@@ -23,6 +22,7 @@ from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
 from vedette_services.learner.status import assemble
 from vedette_services.processes import StopSignals, end, pause, python_module, spawn, wait_all
+from vedette_services.resuming import erase
 from vedette_services.run_directory import RunDirectory, write_json
 
 log = logging.getLogger("vedette.learner")
@@ -190,7 +190,8 @@ def run_learner(
 
     Args:
         config: what to run; saved as `config.toml`.
-        out: the run directory; one with a run in it goes on, unless `fresh`.
+        out: the run directory; one with a run in it goes on.
+        fresh: erase such a run instead.
         address: where to bind.
         on_status: called with the status a few times a second.
 
@@ -208,9 +209,7 @@ def run_learner(
     run.lock()
     check_ports(address)
     if fresh:
-        for place in (run.checkpoints, run.best, run.replay, run.tensorboard, run.live):
-            shutil.rmtree(place, ignore_errors=True)
-        (run.root / "run.json").unlink(missing_ok=True)
+        erase(run)
         run.make()
     write_config(config, run.config_file)
     spec = LearnerSpec(run, run.ensure_id(), config, address)
