@@ -1,4 +1,4 @@
-"""The tests here share `policies`."""
+"""The tests here share `exported_policies`."""
 
 import sys
 from pathlib import Path

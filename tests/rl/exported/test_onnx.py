@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from policies import CASES, observations, original, policy_file
+from exported_policies import CASES, observations, original, policy_file
 
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.errors import ExportError

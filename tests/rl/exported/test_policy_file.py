@@ -10,7 +10,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from policies import CASES, IMAGE, PARTS, VECTOR, observations, original, policy_file
+from exported_policies import CASES, IMAGE, PARTS, VECTOR, observations, original, policy_file
 from safetensors.numpy import load_file
 
 from vedette_rl.errors import PolicyFileError
