@@ -7,6 +7,12 @@ import torch
 from vedette_rl.core.learning import State
 from vedette_rl.networks.parameter_vector import ParameterVector
 
+_NEGLIGIBLE = 1e-30
+"""Moments below this move nothing: the denominator is at least eps."""
+
+_SWEEP_INTERVAL = 100
+"""Steps: from `_NEGLIGIBLE` a first moment falls to 3e-35 meanwhile, which is still normal."""
+
 
 class VectorAdam:
     """Adam with the gradient's norm clipped first.
@@ -36,6 +42,7 @@ class VectorAdam:
         self._learning_rate = learning_rate
         self._eps = eps
         self._max_grad_norm = max_grad_norm
+        self._steps = 0
         self._step = torch.zeros((), device=vector.data.device)
         self._exp_avg = torch.zeros_like(vector.data)
         self._exp_avg_sq = torch.zeros_like(vector.data)
@@ -51,6 +58,7 @@ class VectorAdam:
         clip = None
         if self._max_grad_norm:
             clip = (torch.dot(grad, grad).sqrt_() / self._max_grad_norm).clamp_(min=1.0)
+        self._steps += 1
         self._step += 1
         # torch.optim.Adam(fused=True) ends in this call too, 0.2 ms of bookkeeping later: a fifth
         # of a small network's optimization step. A test holds the two equal.
@@ -70,6 +78,14 @@ class VectorAdam:
             maximize=False,
             grad_scale=clip,
         )
+        if self._steps % _SWEEP_INTERVAL == 0:
+            self._forget_the_negligible()
+
+    def _forget_the_negligible(self) -> None:
+        # The moments of a dead unit decay until they are denormal, and a CPU adds those twenty
+        # times slower than other numbers: 1.3 ms a step in place of 0.06 on 68,000 parameters.
+        for moment in (self._exp_avg, self._exp_avg_sq):
+            torch.hardshrink(moment, _NEGLIGIBLE, out=moment)
 
     def grad_norm(self) -> float:
         """The gradient's norm: before `step` as it was, after it as it was clipped."""
@@ -78,13 +94,14 @@ class VectorAdam:
     def get_state(self) -> State:
         """The moments by parameter name, and the step counter. Copies on the CPU."""
         return {
-            "step": int(self._step),
+            "step": self._steps,
             "exp_avg": self._vector.get(self._exp_avg),
             "exp_avg_sq": self._vector.get(self._exp_avg_sq),
         }
 
     def set_state(self, state: State) -> None:
         """Continue from these moments."""
-        self._step.fill_(state["step"])
+        self._steps = state["step"]
+        self._step.fill_(self._steps)
         self._vector.set(self._exp_avg, state["exp_avg"])
         self._vector.set(self._exp_avg_sq, state["exp_avg_sq"])

@@ -65,7 +65,7 @@ class NatureEncoder(nn.Module):
                 x = x.permute(0, 3, 1, 2)
             case "channels_first":
                 pass
-        x = x.float() / 255.0
+        x = x.float().mul_(1 / 255)
         x = functional.relu(self.conv1(x), inplace=True)
         x = functional.relu(self.conv2(x), inplace=True)
         x = functional.relu(self.conv3(x), inplace=True)

@@ -12,6 +12,7 @@ inserted all the same, so the band's upper edge is soft.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from vedette_rl.errors import LimiterDeadlockError
@@ -61,6 +62,14 @@ class Limiter:
             f"actors wait: {surplus - most:,.0f} samples are still to be drawn, for "
             f"{self.samples_per_insert:g} per sample inserted"
         )
+
+    def insertable(self, inserted: int, sampled: int) -> int | None:
+        """Samples that may be inserted before inserting waits; None: as many as there are."""
+        if not self.samples_per_insert:
+            return None
+        most = self.samples_per_insert * self.min_size + self.error_buffer
+        room = (most - self.surplus(inserted, sampled)) / self.samples_per_insert
+        return max(0, self.min_size - inserted, math.ceil(room))
 
     def may_sample(self, inserted: int, sampled: int) -> str:
         """Why drawing a batch waits, as a sentence; empty where it need not."""

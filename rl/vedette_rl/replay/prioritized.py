@@ -120,9 +120,9 @@ class PrioritizedReplay:
         highest = float(priorities.max())
         if not np.isfinite(highest):
             raise ValueError("a TD error is not finite: the agent has diverged")
-        self._head[_MAX_PRIORITY] = max(float(self._head[_MAX_PRIORITY]), highest)
         capacity = self.rows.capacity
-        oldest = int(self._head[_SEEN]) - capacity
+        oldest = self._see_new_rows() - capacity
+        self._head[_MAX_PRIORITY] = max(float(self._head[_MAX_PRIORITY]), highest)
         if int(indices.min()) < oldest:
             live = indices >= oldest
             indices, priorities = indices[live], priorities[live]

@@ -52,7 +52,8 @@ _MESSAGES_A_TURN = 256
 _LAST_WORDS_MS = 1000  # for the report that says we are gone
 _KILL_WAIT_S = 2.0
 _KEY_REFUSED = 400  # what the other side's authenticator answers; other codes may pass
-_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_AUTH_FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _AUTH_FAILED
 
 
 class Links:
@@ -101,7 +102,7 @@ class Manager:
         self._address, self._manager = address, manager
         self._state, self._directory = state, directory
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._links: Links | None = Links(self._context, address, manager)
+        self._links: Links | None = None
         self._open_at = 0.0  # when sockets that were closed are made again
         self._actors: dict[int, ActorProcess] = {}
         self._model_map: tuple[Path, ModelMapWriter] | None = None
@@ -129,6 +130,7 @@ class Manager:
             self._obey(self._state.leave("told to stop", now))
         if self._links is None and now >= self._open_at:
             self._links = Links(self._context, self._address, self._manager)
+            self._state.on_opened()
         self._listen(now)
         self._look_at_actors(ready, now)
         self._obey(self._state.on_tick(now))
@@ -162,7 +164,7 @@ class Manager:
                 self._obey(self._state.on_connected(now))
             elif event["event"] == zmq.EVENT_DISCONNECTED:
                 self._state.on_disconnected()
-            elif event["value"] == _KEY_REFUSED:
+            elif event["event"] == _AUTH_FAILED and event["value"] == _KEY_REFUSED:
                 self._obey(self._state.on_refused_key())
 
     def _hear_control(self, links: Links, now: float) -> None:

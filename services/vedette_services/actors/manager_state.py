@@ -27,15 +27,13 @@ from vedette_protocol.messages import (
 from vedette_protocol.messages import (
     ManagerState as ReportedState,
 )
-from vedette_protocol.model import CompleteModel, unpack_model
+from vedette_protocol.model import CompleteModel
 from vedette_protocol.window import Window
-from vedette_services.actors.beat import Beat
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
     Instruction,
     KillActor,
-    Level,
     PrepareRun,
     RemakeModels,
     RemakeSockets,
@@ -46,6 +44,8 @@ from vedette_services.actors.instructions import (
     StopActors,
     StoreModel,
 )
+from vedette_services.actors.link import Link
+from vedette_services.actors.model_gate import ModelGate
 from vedette_services.actors.roster import Roster
 from vedette_services.actors.run_terms import accept_run, plays_like, title_of
 from vedette_services.actors.stats import ActorStats
@@ -55,13 +55,6 @@ from vedette_services.errors import DONE, FAILED, REFUSED, RefusedError
 
 REPORT_EVERY_S = 0.5
 DRAIN_S = 10.0
-LONG_WITHOUT_CREDIT_S = 10.0
-ANNOUNCE_WAIT_S = 30.0
-"""A learner that is there but announces no run for so long may have done so in vain."""
-
-MODEL_WAIT_S = 10.0
-"""Without any model for so long after a run was announced, its subscription is made anew."""
-
 
 _COUNTS = (
     "produced",
@@ -110,22 +103,16 @@ class ManagerState:
         self._allow_import = allow_import
         self._new_incarnation = incarnation
         self._incarnation = incarnation()
-        self._beat = Beat(jitter, now)
+        self._link = Link(jitter, now)
+        self._models = ModelGate(now)
         self._count = count
         self._roster = Roster(count or 0)
-        self._voice = Voice()
+        self._voice = Voice(identity.learner, now)
         self._run: Run | None = None
         self._step_timeout_s = 0.0  # of the run
         self._window: Window | None = None  # of the run
         self._first_actor: int | None = None
-        self._model: tuple[int, int] | None = None  # epoch, version of the newest stored
-        self._early_model: CompleteModel | None = None  # came before its run was announced
-        self._model_asked_at = now
-        self._connected = False
-        self._unannounced_since: float | None = None
-        self._resend = False  # at the next ack: it says what need not be sent again
         self._report_at = now
-        self._without_credit_since = now
         self._leaving: str = ""  # why, once it is decided
         self._leave_by = 0.0
         self._done = False
@@ -159,10 +146,9 @@ class ManagerState:
         return done
 
     def _heard(self, now: float) -> list[Instruction]:
-        if not self._beat.heard(now):
+        if not self._link.beat.heard(now):
             return []
-        self._voice.over("silence")
-        return [Say("info", f"in touch with the learner at {self._who.learner}")]
+        return [*self._voice.in_touch()]
 
     def _on_run(self, run: Run, now: float) -> list[Instruction]:
         heard = self._heard(now)
@@ -173,10 +159,10 @@ class ManagerState:
             return [*heard, *self._join(run, now)]
         if run.epoch < old.epoch:
             text = f"a learner announces epoch {run.epoch} of a run that is at {old.epoch}: ignored"
-            return [*heard, *self._say("warning", "epoch", text, now)]
+            return [*heard, *self._voice.say("warning", "epoch", text, now)]
         if (run.epoch, run.learner) == (old.epoch, old.learner):
             return heard
-        self._resend = True
+        self._link.resend = True
         if plays_like(run, old):
             self._run = run
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
@@ -218,45 +204,34 @@ class ManagerState:
 
     def _play(self, run: Run, config: ActorsConfig, now: float) -> list[Instruction]:
         """Actors on this run as it is now: those of another one go first."""
-        self._run, self._first_actor, self._model = run, None, None
+        self._run, self._first_actor = run, None
         self._step_timeout_s = config.step_timeout_s
-        self._resend = True
-        self._model_asked_at = now
+        self._link.resend = True
         done: list[Instruction] = [PrepareRun(run)]
         done += [KillActor(seat.index) for seat in self._roster.replace(now)]
-        early, self._early_model = self._early_model, None
-        if early is not None:
-            done += self.on_model(early, now)
+        done += self._store(lambda: self._models.open(run, now), now)
         return [*done, *self._report(now)]
 
     def _on_ack(self, ack: Ack, now: float) -> list[Instruction]:
         done = self._heard(now)
-        if self._run is None or self._window is None or ack.run_id != self._run.run_id:
-            # Its run was not announced to us: it is starting, or we missed that.
-            self._unannounced_since = self._unannounced_since or now
-            return done
-        self._unannounced_since = None
-        if ack.incarnation != self._incarnation:
+        window, run = self._window, self._run
+        # Of a run that was not announced to us: its learner is starting, or we missed that.
+        announced = run is not None and ack.run_id == run.run_id
+        self._link.acknowledged(now, announced=announced)
+        if window is None or not announced or ack.incarnation != self._incarnation:
             return done
         try:
-            self._window.on_ack(ack, now)
+            freed = window.on_ack(ack, now)
         except AckError as error:
-            return [*done, *self._say("error", "ack", str(error), now)]
+            return [*done, *self._voice.say("error", "ack", str(error), now)]
+        if freed or not window.batches or not ack.credit_batches:
+            self._link.progressed(now)
         self._first_actor = ack.first_actor
-        if self._resend:
-            self._resend = False
-            self._window.resend_all()
-        done += self._say_credit(ack, now)
+        if self._link.resend:
+            self._link.resend = False
+            window.resend_all()
+        done += self._voice.credit(ack, now)
         return [*done, *self._start_due(now), *self._pump(now), *self._drained(now)]
-
-    def _say_credit(self, ack: Ack, now: float) -> list[Instruction]:
-        if ack.credit_batches:
-            self._without_credit_since = now
-            return []
-        if now - self._without_credit_since < LONG_WITHOUT_CREDIT_S:
-            return []  # the limiter's pauses are short and many
-        text = f"the learner takes no samples now: {ack.reason}"
-        return self._say("info", "credit", text, now)
 
     def _on_stop(self, stop: Stop, now: float) -> list[Instruction]:
         heard = self._heard(now)
@@ -265,18 +240,23 @@ class ManagerState:
         if stop.final:
             return [*heard, *self.leave(f"the run is over ({stop.reason})", now)]
         text = f"the learner was stopped ({stop.reason}); waiting for it to come back"
-        return [*heard, *self._say("info", "stop", text, now)]
+        return [*heard, *self._voice.say("info", "stop", text, now)]
 
     # Sockets
 
+    def on_opened(self) -> None:
+        """The sockets are new. Their connection may be made before anybody watches for it, so that
+        sending is tried from now on."""
+        self._link.fresh()
+
     def on_connected(self, now: float) -> list[Instruction]:
         """The samples' connection is made: what went before it may be lost."""
-        self._connected = self._resend = True
+        self._link.fresh()
         return self._report(now)
 
     def on_disconnected(self) -> None:
         """The samples' connection is gone."""
-        self._connected = False
+        self._link.down()
 
     def on_refused_key(self) -> list[Instruction]:
         """The learner's side does not accept our key, or we do not speak its security."""
@@ -286,21 +266,14 @@ class ManagerState:
 
     def on_model(self, model: CompleteModel, now: float) -> list[Instruction]:
         """A model is complete."""
-        run = self._run
-        if run is None or model.run_id != run.run_id:
-            self._early_model = model
-            return []
-        if self._model is not None and (model.epoch, model.version) <= self._model:
-            return []
+        return self._store(lambda: self._models.offer(model), now)
+
+    def _store(self, admit: Callable[[], CompleteModel | None], now: float) -> list[Instruction]:
         try:
-            if model.spec != run.model.hash:
-                raise ModelError(f"model {model.version} is of spec {model.spec}, not the run's")
-            unpack_model(model.body, run.model)
+            model = admit()
         except ModelError as error:
-            return self._say("error", "model", f"not acted on: {error}", now)
-        self._model = (model.epoch, model.version)
-        self._voice.over("model")
-        return [StoreModel(model.epoch, model.version, model.body)]
+            return [*self._voice.say("error", "spec", f"not acted on: {error}", now)]
+        return [] if model is None else [StoreModel(model.epoch, model.version, model.body)]
 
     # Actors
 
@@ -328,10 +301,7 @@ class ManagerState:
         if why and code == REFUSED:
             return [Exit(REFUSED, why)]
         if why:
-            told = f"actor {index} died: {why}"
-            if traceback and self._voice.should_say(f"traceback {index}", why, now):
-                told += "\n" + traceback.rstrip()
-            done.append(Say("warning", told))
+            done += self._voice.death(index, why, traceback, now)
         if self._roster.hopeless and not self._leaving:
             return [*done, Exit(FAILED, f"no actor can play here:\n{traceback or why}".rstrip())]
         return [*done, *self._start_due(now), *self._report(now), *self._drained(now)]
@@ -357,7 +327,7 @@ class ManagerState:
             done += [Say("warning", f"actor {seat.index} {seat.why_killed}"), KillActor(seat.index)]
         done += self._ask_for_model(now)
         done += self._start_due(now)
-        if self._window is not None and self._connected:
+        if self._window is not None and self._link.up:
             self._window.resend_stalled(now)
         done += self._pump(now)
         if now >= self._report_at + REPORT_EVERY_S:
@@ -365,35 +335,17 @@ class ManagerState:
         return [*done, *self._drained(now)]
 
     def _remake(self, now: float) -> list[Instruction]:
-        """New sockets, if the silence is too long or the learner does not say what it plays."""
-        since = self._unannounced_since
-        if since is not None and now - since > ANNOUNCE_WAIT_S:
-            self._unannounced_since = None
-            self._connected = False
-            return [RemakeSockets(0.0)]
-        delay_s = self._beat.overdue(now)
+        holds = self._window is not None and self._window.batches > 0
+        delay_s = self._link.remake(now, holds=holds)
         if delay_s is None:
             return []
-        self._connected = False
-        return [*self._say_silence(now), RemakeSockets(delay_s)]
-
-    def _say_silence(self, now: float) -> list[Instruction]:
-        where = f"the learner at {self._who.learner}"
-        if not self._beat.ever_heard:
-            return self._say("info", "silence", f"waiting for {where}", now)
-        text = f"no word from {where}: connecting anew until it answers"
-        return self._say("warning", "silence", text, now)
+        return [*self._voice.remaking(self._link.beat, now), RemakeSockets(delay_s)]
 
     def _ask_for_model(self, now: float) -> list[Instruction]:
-        if self._run is None or self._model is not None or self._beat.silent:
+        if self._link.beat.silent or not self._models.should_ask(now):
             return []
-        if now < self._model_asked_at + MODEL_WAIT_S:
-            return []
-        self._model_asked_at = now
-        return [
-            *self._say("info", "model", "actors wait for the learner's first model", now),
-            RemakeModels(),
-        ]
+        text = "actors wait for the learner's first model"
+        return [*self._voice.say("info", "model", text, now), RemakeModels()]
 
     # Leaving
 
@@ -431,14 +383,14 @@ class ManagerState:
 
     def _pump(self, now: float) -> list[Instruction]:
         """Send what the learner gave credit for."""
-        if self._window is None or not self._connected or self._resend:
+        if self._window is None or not self._link.carries:
             return []
         batches = self._window.take(now)
         return [SendBatches(batches)] if batches else []
 
     def _report(self, now: float) -> list[Instruction]:
         self._report_at = now
-        if not self._connected:
+        if not self._link.up:
             return []
         state: ReportedState = "gone" if self._done else "draining" if self._leaving else "running"
         actors = self._roster.reports()
@@ -455,7 +407,4 @@ class ManagerState:
         """Something came on the control channel that is no message."""
         if isinstance(error, VersionError):
             return [Exit(REFUSED, f"the learner at {self._who.learner}: {error}")]
-        return self._say("warning", "garbage", f"refused a control message: {error}", now)
-
-    def _say(self, level: Level, subject: str, text: str, now: float) -> list[Instruction]:
-        return [Say(level, text)] if self._voice.should_say(subject, text, now) else []
+        return [*self._voice.say("warning", "garbage", f"refused a control message: {error}", now)]

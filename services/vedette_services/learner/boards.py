@@ -111,7 +111,12 @@ class BoardWriter(Generic[B]):
         self._map = NewestWriter(path, _BOARD_BYTES)
 
     def write(self, board: B) -> None:
+        """Make this the newest."""
         self._map.write(json.dumps(dataclasses.asdict(board)).encode())
+
+    def close(self) -> None:
+        """Let somebody else be the writer; what was written stays."""
+        self._map.close()
 
 
 class BoardReader(Generic[B]):

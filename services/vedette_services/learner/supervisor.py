@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vedette_rl.checkpoint import Checkpoints
 from vedette_services.addresses import Address
 from vedette_services.config.loading import write_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ChildFailedError, PortInUseError, ending
-from vedette_services.learner.boards import BoardReader, Evaluations, Ingest, Learning
+from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
 from vedette_services.learner.status import assemble
@@ -68,7 +69,7 @@ class Supervisor:
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; the exit status."""
         try:
-            for name in ("gateway", "trainer", "evaluator"):
+            for name in ("trainer", "gateway", "evaluator"):
                 self._start(name)
             while self._watch(stop):
                 self._tell()
@@ -84,12 +85,20 @@ class Supervisor:
         arguments = [str(self._spec.run.root)]
         if name == "trainer":
             # every start of the trainer is an epoch: its models are newer than all before
-            identity = self._spec.run.begin_epoch()
-            arguments.append(str(identity.epoch))
+            epoch = self._spec.run.begin_epoch().epoch
+            self._announce(epoch)
+            arguments.append(str(epoch))
         child = self._children.get(name)
         process = spawn(python_module(f"vedette_services.learner.{name}", *arguments))
         restarts = child.restarts if child else []
         self._children[name] = _Child(name, arguments, process, time.monotonic(), restarts)
+
+    def _announce(self, epoch: int) -> None:
+        """Where the trainer will go on, for whoever asks before it has got there."""
+        latest = Checkpoints(self._spec.run.checkpoints, keep=1).latest()
+        board: BoardWriter[Learning] = BoardWriter(self._spec.run.learning_map)
+        board.write(Learning(epoch=epoch, opt_steps=int(latest.name) if latest else 0))
+        board.close()
 
     def _watch(self, stop: StopSignals) -> bool:
         """Look after the children; False when the run is over or is to end."""
@@ -125,13 +134,13 @@ class Supervisor:
         if stop:
             log.info("stopping: writing a checkpoint and telling the actors")
             trainer.terminate()
+        evaluator = self._children["evaluator"].process
+        if stop or self._learning.read().exit_reason == "target_return":
+            evaluator.kill()  # nobody waits for what it plays; what it has written is whole
         if wait_all([trainer], _TRAINER_END_S):
             log.warning("the trainer did not end within %.0f s", _TRAINER_END_S)
         if self._learning.read().phase != "done":  # it died: the gateway must hear of the end
             gateway.terminate()
-        evaluator = self._children["evaluator"].process
-        if self._learning.read().exit_reason in ("interrupted", "target_return"):
-            evaluator.kill()  # nobody waits for what it plays; what it has written is whole
         wait_all([gateway], _GATEWAY_END_S)
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)

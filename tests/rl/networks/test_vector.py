@@ -58,3 +58,19 @@ def test_a_network_that_does_not_learn_has_no_gradients() -> None:
     network = Mlp((3, 2))
     ParameterVector(network, learns=False)
     assert not network(torch.ones(1, 3)).requires_grad
+
+
+def test_the_moments_of_a_dead_unit_never_become_denormal() -> None:
+    network = Mlp((3, 2))
+    vector = ParameterVector(network, learns=True)
+    adam = VectorAdam(vector, learning_rate=0.1)
+    torch.autograd.backward(network(torch.ones(1, 3)).sum())
+    smallest = torch.finfo(torch.float32).tiny
+    for _ in range(1500):
+        adam.step()
+        adam.zero_grad()
+        state = adam.get_state()
+        for moments in (state["exp_avg"], state["exp_avg_sq"]):
+            for moment in moments.values():
+                assert ((moment == 0) | (moment.abs() >= smallest)).all()
+    assert not any(moment.any() for moment in adam.get_state()["exp_avg"].values())

@@ -215,14 +215,13 @@ def _until_rows(learner: FakeLearner, rows: int) -> None:
 
 def test_without_credit_actors_wait_and_lose_nothing(address: Address, start: Start) -> None:
     manager = start(1, "actors_test_envs")
-    learner = FakeLearner(address, a_run(dict(COUNT), window_batches=8), credit=0)
-    learner.until(lambda: bool(learner.reports) and learner.report().window_batches == 8, 60)
+    learner = FakeLearner(address, a_run(dict(COUNT)), credit=0)
+    learner.until(lambda: bool(learner.reports) and learner.report().window_batches > 0, 60)
     learner.serve(1.0)
     steps = _steps(learner)
     learner.serve(1.0)
     assert _steps(learner) == steps
     assert learner.rows() == 0
-    assert "the test says so" in manager.log
     learner.credit = 4
     learner.until(lambda: learner.rows() > 2000)
     manager.process.send_signal(signal.SIGTERM)

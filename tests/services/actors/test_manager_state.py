@@ -28,7 +28,8 @@ from vedette_services.actors.instructions import (
     StopActors,
     StoreModel,
 )
-from vedette_services.actors.manager_state import ANNOUNCE_WAIT_S, Identity, ManagerState
+from vedette_services.actors.link import ANNOUNCE_WAIT_S, STUCK_S
+from vedette_services.actors.manager_state import Identity, ManagerState
 from vedette_services.actors.stats import ActorStats
 
 SCHEMA = Schema((Column("reward", "f4"),))
@@ -269,10 +270,14 @@ def test_an_ack_of_what_was_never_sent_frees_nothing() -> None:
     assert last_report(rig.tick(1.0)).window_batches == 1
 
 
-def test_why_there_is_no_credit_is_said_once() -> None:
+def test_why_there_is_no_credit_is_said_once_and_only_if_it_lasts() -> None:
     rig = Rig().joined()
-    assert "warm-up" in said(rig.ack(credit=0, reason="warm-up"))
-    assert said(rig.ack(credit=0, reason="warm-up")) == ""
+    told = []
+    for second in range(30):
+        rig.tick(float(second))
+        told.append(said(rig.ack(credit=0, reason="warm-up")))
+    assert not any(told[:10])
+    assert len([text for text in told if "warm-up" in text]) == 1
 
 
 # Silence
@@ -310,6 +315,34 @@ def test_a_report_goes_up_twice_a_second_while_connected() -> None:
     assert 15 <= reports <= 22
     rig.state.on_disconnected()
     assert of(SendReport, rig.tick(12.0)) == []
+
+
+def test_new_sockets_carry_samples_though_nobody_saw_their_connection_being_made() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    assert of(RemakeSockets, rig.tick(4.0))
+    assert sent([*rig.ack(), *rig.tick(4.5)]) == []  # none is open
+    rig.state.on_opened()
+    assert sent(rig.ack()) == [0]
+    assert of(SendReport, rig.tick(5.5))
+
+
+def test_sockets_that_carry_acks_but_no_samples_are_made_anew() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    remade: list[RemakeSockets] = []
+    for second in range(1, int(STUCK_S) + 5):
+        remade += of(RemakeSockets, rig.tick(float(second)))
+        rig.ack()
+    assert len(remade) == 1
+
+
+def test_without_credit_nothing_is_stuck() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    for second in range(1, 2 * int(STUCK_S)):
+        assert of(RemakeSockets, rig.tick(float(second))) == []
+        rig.ack(credit=0)
 
 
 # Models

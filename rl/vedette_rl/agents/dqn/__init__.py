@@ -1,1 +1,1 @@
-"""DQN."""
+"""DQN, deep Q-learning (Mnih et al. 2015)."""

@@ -1,1 +1,1 @@
-"""IQN."""
+"""IQN, implicit quantile networks (Dabney et al. 2018)."""

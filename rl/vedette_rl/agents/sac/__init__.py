@@ -1,1 +1,1 @@
-"""SAC."""
+"""SAC, soft actor-critic (Haarnoja et al. 2018)."""

@@ -18,10 +18,12 @@ def squashed_sample(
         to the mean and the standard deviation.
     """
     u_BD = mean_BD + log_std_BD.exp() * noise_BD
-    log_gaussian_BD = -0.5 * noise_BD.square() - log_std_BD - 0.5 * math.log(2 * math.pi)
-    # log(1 - tanh(u)^2), in a form that is still exact where tanh(u) rounds to 1
-    log_slope_BD = 2.0 * (math.log(2.0) - u_BD - functional.softplus(-2.0 * u_BD))
-    return u_BD.tanh(), (log_gaussian_BD - log_slope_BD).sum(dim=1)
+    # log N(u) - log(1 - tanh(u)^2). The latter is 2 (log 2 - u - softplus(-2 u)), which is still
+    # exact where tanh(u) rounds to 1; what is constant in both is added after the sum.
+    softplus_BD = functional.softplus(-2.0 * u_BD)
+    log_pi = (2.0 * (u_BD + softplus_BD) - 0.5 * noise_BD.square() - log_std_BD).sum(dim=1)
+    constant = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)
+    return u_BD.tanh(), log_pi - mean_BD.shape[1] * constant
 
 
 def soft_target(
