@@ -25,7 +25,7 @@ from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.ring import RingReader
-from vedette_rl.replay.rows import Rows, live_places
+from vedette_rl.replay.rows import Rows, live_places, places_of
 from vedette_rl.replay.sum_tree import SumTree, padded
 from vedette_rl.replay.uniform import SampleBuffers, redraw_stale
 
@@ -91,17 +91,17 @@ class PrioritizedReplay:
         seen = self._see_new_rows()
         if not seen:
             raise EmptyReplayError
-        shares = self._rng.random(batch_size)
-        shares += np.arange(batch_size)
-        shares *= self._tree.total / batch_size
-        places = self._tree.find(shares)
+        fractions = self._rng.random(batch_size)
+        fractions += np.arange(batch_size)
+        fractions /= batch_size
+        places = self._tree.find(fractions)
         numbers = self._numbers(places, seen)
         columns = self._buffers.gather(numbers, out)
         redrawn = redraw_stale(self.rows, self._buffers, numbers, columns, self._rng)
         if len(redrawn):
             # Drawn uniformly, and weighted as the new rows that they mostly are.
             self._see_new_rows()
-            places = numbers % self.rows.capacity
+            places = places_of(numbers, self.rows.capacity)
         weights = self._weights(self._tree.leaves[places])
         self._draws += 1
         return Sample(columns, numbers, weights)
@@ -126,7 +126,7 @@ class PrioritizedReplay:
         if int(indices.min()) < oldest:
             live = indices >= oldest
             indices, priorities = indices[live], priorities[live]
-        self._tree.set(indices % capacity, priorities**self.config.alpha)
+        self._tree.set(places_of(indices, capacity), priorities**self.config.alpha)
 
     def stats(self) -> dict[str, float]:
         """What the schedule and the priorities are now."""
@@ -163,7 +163,7 @@ class PrioritizedReplay:
         """The rows at these places: the newest ones seen that lie there."""
         lap = seen - seen % self.rows.capacity
         numbers = places + lap
-        numbers[numbers >= seen] -= self.rows.capacity
+        numbers -= (numbers >= seen) * self.rows.capacity
         return numbers
 
     def _weights(self, masses: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -82,20 +82,22 @@ class SumTree:
             begin, end = begin // WIDTH, -(-end // WIDTH)
             np.add.reduce(lower.reshape(-1, WIDTH)[begin:end], 1, out=upper[begin:end])
 
-    def find(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The places that shares ``(B,)`` of [0, total) fall on; never one of mass 0.
+    def find(self, fractions: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The places that fractions ``(B,)`` of the sum fall on, from [0, 1); none of mass 0.
 
-        Shares are counted along the places: a place owns as much of [0, total) as its mass.
+        A place owns as much of [0, 1), in the order of the places, as its mass is of the sum.
         """
         ends = np.cumsum(self.levels[-1])
         # Sums of the same masses in another order differ in the last digits: stay inside.
-        rest = np.minimum(shares, ends[-1] * BELOW_1)
-        places: NDArray[np.int64] = ends.searchsorted(rest, side="right")
-        rest -= ends[places]
-        rest += self.levels[-1][places]
+        rest = np.minimum(fractions, BELOW_1)
+        rest *= ends[-1]
+        nodes: NDArray[np.int64] = ends.searchsorted(rest, side="right")
+        if len(self.levels) > 1:
+            rest -= ends.take(nodes)
+            rest += self.levels[-1].take(nodes)
         for level in self.levels[-2::-1]:
-            places, rest = _descend(level.reshape(-1, WIDTH), places, rest)
-        return places
+            nodes, rest = _descend(level.reshape(-1, WIDTH), nodes, rest)
+        return nodes
 
 
 def _descend(
@@ -110,7 +112,8 @@ def _descend(
     np.minimum(rest, ends_BW[:, -1] * BELOW_1, out=rest)
     np.maximum(rest, 0.0, out=rest)
     child_B = (ends_BW > rest[:, None]).argmax(1)
-    chosen = child_B + np.arange(0, masses_BW.size, WIDTH)
+    chosen = np.arange(0, masses_BW.size, WIDTH)
+    chosen += child_B
     rest -= ends_BW.ravel().take(chosen)
     rest += masses_BW.ravel().take(chosen)
     child_B += parents * WIDTH

@@ -12,7 +12,7 @@ from vedette_rl.core.columns import Columns, columns_of
 from vedette_rl.core.learning import State
 from vedette_rl.core.replay_buffer import Sample
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
-from vedette_rl.replay.rows import Rows, gather
+from vedette_rl.replay.rows import Rows, gather, places_of
 
 REDRAWS_MAX = 64
 REDRAWS_UNIFORM = 4
@@ -104,10 +104,7 @@ class SampleBuffers:
         if len(numbers) != len(self._places):
             self._places = np.empty(len(numbers), np.int64)
             self._columns = columns_of(self._dtype, len(numbers))
-        # the remainder: numpy divides by one number without dividing, and has no such remainder
-        np.floor_divide(numbers, self._physical_rows, out=self._places)
-        self._places *= -self._physical_rows
-        self._places += numbers
+        places_of(numbers, self._physical_rows, self._places)
         columns = self._columns if out is None else out
         gather(self._rows.columns, self._places, columns)
         return columns
