@@ -100,6 +100,11 @@ class Window:
         return self.produced - self.dropped - self.settled
 
     @property
+    def unsent(self) -> int:
+        """Batches held that were never sent."""
+        return len(self._fresh)
+
+    @property
     def outstanding(self) -> int:
         """Batches sent and not settled."""
         return self._outstanding_batches

@@ -1,5 +1,7 @@
 """What can go wrong in what learns. Each error writes its own sentence."""
 
+from pathlib import Path
+
 
 class RlError(Exception):
     """Everything that `vedette_rl` raises on its own account."""
@@ -21,6 +23,33 @@ class UnknownEnvironmentError(RlError):
         self.env_id = env_id
 
 
+class SpaceLayoutError(RlError):
+    """A space cannot be laid out in columns."""
+
+    def __init__(self, part: str, space: object, why: str) -> None:
+        super().__init__(f"{part} space {space}: {why}")
+        self.part, self.space = part, space
+
+
+class ImportRefusedError(RlError):
+    """A configuration names a module that this host does not import for others."""
+
+    def __init__(self, module: str, wanted_by: str) -> None:
+        super().__init__(
+            f"{wanted_by!r} imports {module!r}, which is not allowed here: "
+            f"add --allow-import {module.partition('.')[0]}"
+        )
+        self.module = module
+
+
+class EnvironmentFaultError(RlError):
+    """An environment breaks a rule that transitions depend on."""
+
+    def __init__(self, env: str, fault: str) -> None:
+        super().__init__(f"environment {env}: {fault}")
+        self.env, self.fault = env, fault
+
+
 class UnknownAgentError(RlError):
     """No agent of this name is known."""
 
@@ -29,6 +58,22 @@ class UnknownAgentError(RlError):
             f"unknown agent {name!r}; known: {', '.join(known)}, or module:Name of your own"
         )
         self.name = name
+
+
+class RecordingError(RlError):
+    """A record cannot be written."""
+
+    def __init__(self, path: Path, cause: OSError) -> None:
+        super().__init__(f"cannot record to {path}: {cause.strerror or cause}")
+        self.path = path
+
+
+class CheckpointError(RlError):
+    """A state cannot be written, or what stands there cannot be read."""
+
+    def __init__(self, path: Path, what: str, why: str) -> None:
+        super().__init__(f"cannot {what} checkpoint {path}: {why}")
+        self.path = path
 
 
 class EmptyReplayError(RlError):
@@ -40,6 +85,41 @@ class EmptyReplayError(RlError):
 
 class ReplayFormatError(RlError):
     """A replay on disk is torn, foreign, or of another format than asked for."""
+
+
+class ReplayBudgetError(RlError):
+    """A replay needs more memory or disk than there is."""
+
+    def __init__(self, what: str, need: str, have: str, mend: str) -> None:
+        super().__init__(f"the replay needs {need} of {what}, but {have} is free: {mend}")
+        self.what = what
+
+
+class ReplayOverrunError(RlError):
+    """Rows are overwritten faster than they can be read."""
+
+    def __init__(self, capacity: int, tries: int) -> None:
+        super().__init__(
+            f"the replay's {capacity} rows were overwritten during each of {tries} attempts to "
+            "read a sample: raise replay.capacity"
+        )
+        self.capacity = capacity
+
+
+class LimiterDeadlockError(RlError):
+    """A limiter's settings would stop inserting and sampling at once."""
+
+
+class NewestFormatError(RlError):
+    """A map of the newest value is torn, foreign, or too small for what is asked of it."""
+
+
+class OneWriterError(RlError):
+    """Another process holds what only one may."""
+
+    def __init__(self, path: object) -> None:
+        super().__init__(f"{path} is in use by another process: stop it first")
+        self.path = path
 
 
 class ModelMismatchError(RlError):

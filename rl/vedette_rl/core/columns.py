@@ -1,7 +1,7 @@
 """Columns: how transitions, observations and batches are held everywhere.
 
 A column is one array whose first axis is the row: ``(rows, *shape)``. A row is described by a numpy
-structured dtype, so that the wire, the ring and an export agree without knowing what a transition is.
+structured dtype, so that wire, ring and export agree without knowing what a transition is.
 
 An observation's columns are named ``obs`` (one array) or ``obs/KEY`` (dictionaries and tuples,
 nested ones as ``obs/KEY/KEY``); its successor's ``next_obs`` likewise.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the contracts are read by processes that never load torch
     import torch
 
 State = dict[str, Any]
-"""What lives, as a dict of dicts: leaves are tensors, arrays, numbers, strings, booleans or None."""
+"""What lives, as a dict of dicts: leaves are tensors, arrays, numbers, strings, bools or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class SyncModel(Protocol):
     """Something whose acting part can be sent to actors."""
 
     def model_info(self) -> ModelInfo:
-        """A copy of what actors need, with its version. Every call has the same names and shapes."""
+        """A copy of what actors need, with its version. The names and shapes never change."""
         ...
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
+from vedette_rl.core.learning import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,14 @@ class ReplayBuffer(Protocol):
         Raises:
             EmptyReplayError: nothing has been inserted yet.
         """
+        ...
+
+    def get_state(self) -> State:
+        """What a resumed run needs besides the rows: what draws, and how far schedules are."""
+        ...
+
+    def set_state(self, state: State) -> None:
+        """Draw on from `state`."""
         ...
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:

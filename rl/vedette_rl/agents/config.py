@@ -1,0 +1,51 @@
+"""What every agent's configuration has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
+NonNegativeFloat = Annotated[float, Field(ge=0.0)]
+HiddenSizes = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+
+
+class AgentConfig(BaseModel):
+    """An agent's hyperparameters. Each agent's own class adds those of its paper.
+
+    Args:
+        name: the registry's name of the agent, or ``module:Name``.
+        batch_size: samples an optimization step draws (32: Mnih et al. 2015, table 1).
+        discount: gamma, per environment step (0.99: Mnih et al. 2015, table 1).
+        n_step: steps a transition spans before it bootstraps (1: one-step TD; 3 in Ape-X and
+            Rainbow). The step processor sums the rewards; the agent discounts by the transition's
+            own ``n_steps``.
+        learning_rate: Adam's step size.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str
+    batch_size: PositiveInt = 32
+    discount: Fraction = 0.99
+    n_step: Annotated[int, Field(ge=1, le=255)] = 1
+    learning_rate: PositiveFloat = 1e-4
+
+
+class NetworkConfig(AgentConfig):
+    """The network that stands between an observation and an agent's head.
+
+    Args:
+        network: ``cnn`` takes one uint8 image through the convolutions of Mnih et al. 2015,
+            ``mlp`` takes every part of the observation flattened, ``auto`` is ``cnn`` for an image
+            that is large enough for it and ``mlp`` for everything else.
+        hidden_sizes: fully connected ReLU layers behind a flattened observation.
+        cnn_hidden_sizes: fully connected ReLU layers behind the convolutions (512: Mnih et al.
+            2015, methods).
+    """
+
+    network: Literal["auto", "mlp", "cnn"] = "auto"
+    hidden_sizes: HiddenSizes = (256, 256)
+    cnn_hidden_sizes: HiddenSizes = (512,)

@@ -1,0 +1,1 @@
+"""DQN, deep Q-learning (Mnih et al. 2015)."""

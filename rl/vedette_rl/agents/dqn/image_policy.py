@@ -1,0 +1,44 @@
+"""The half of DQN that acts, on images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.agents.dqn.network import QNetwork
+from vedette_rl.core.columns import Columns
+from vedette_rl.core.learning import ModelInfo
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.exploration import Exploration
+from vedette_rl.networks.image_acting import ActingNetwork
+from vedette_rl.networks.observation import choose_input
+
+
+class DqnImagePolicy:
+    """A `Policy` as `DqnPolicy` is, with the network in torch."""
+
+    def __init__(
+        self, config: DqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+    ) -> None:
+        self._actions = DiscreteActions.of(config.name, spaces.action)
+        seen = choose_input(config.name, config.network, spaces.observation)
+        self._q = ActingNetwork(QNetwork(config, seen, self._actions.n))
+        self._exploration = Exploration(config.exploration, positions, seed)
+        self._version = 0
+
+    def sync_model(self, model: ModelInfo) -> None:
+        """Act on this model from now on."""
+        self._q.sync_model(model)
+        self._version = model.version
+
+    def act(self, obs: Columns, *, explore: bool) -> NDArray[np.int64]:
+        """Actions ``(E,)``."""
+        q_EA = self._q(obs)
+        if explore:
+            return self._exploration.choose(q_EA, self._version) + self._actions.start
+        greedy: NDArray[np.int64] = np.argmax(q_EA, axis=1)
+        return greedy + self._actions.start

@@ -1,0 +1,85 @@
+"""The half of DQN that acts, on flat observations. No torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.core.columns import Columns
+from vedette_rl.core.learning import ModelInfo
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.exploration import Exploration
+from vedette_rl.networks.model_arrays import Shapes, check_arrays
+from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
+from vedette_rl.networks.observation import features, flat_parts, flatten
+
+
+class DqnPolicy:
+    """A `Policy`: epsilon-greedy or softmax on Q while it explores, greedy otherwise."""
+
+    def __init__(
+        self, config: DqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+    ) -> None:
+        self._actions = DiscreteActions.of(config.name, spaces.action)
+        self._parts = flat_parts(config.name, spaces.observation)
+        self._exploration = Exploration(config.exploration, positions, seed)
+        self._shapes = q_shapes(config, features(self._parts), self._actions.n)
+        self._q: NumpyQ | None = None
+        self._version = 0
+
+    def sync_model(self, model: ModelInfo) -> None:
+        """Act on this model from now on.
+
+        Raises:
+            ModelMismatchError: it is the model of another network; the old one stays.
+        """
+        check_arrays(self._shapes, model.arrays)
+        self._q, self._version = NumpyQ(model), model.version
+
+    def act(self, obs: Columns, *, explore: bool) -> NDArray[np.int64]:
+        """Actions ``(E,)``."""
+        if self._q is None:
+            check_arrays(self._shapes, {})  # raises: it has no model to act on
+            raise AssertionError("a network has arrays")
+        q_EA = self._q(flatten(self._parts, obs))
+        if explore:
+            return self._exploration.choose(q_EA, self._version) + self._actions.start
+        greedy: NDArray[np.int64] = np.argmax(q_EA, axis=1)
+        return greedy + self._actions.start
+
+
+def q_shapes(config: DqnConfig, width: int, actions: int) -> Shapes:
+    """The arrays of a `QNetwork` on a flat observation of this width."""
+    sizes = (width, *config.hidden_sizes)
+    if not config.dueling:
+        return mlp_shapes("q", (*sizes, actions))
+    return (
+        mlp_shapes("torso", sizes[:-1])
+        | mlp_shapes("value", (*sizes[-2:], 1))
+        | mlp_shapes("advantage", (*sizes[-2:], actions))
+    )
+
+
+class NumpyQ:
+    """`QNetwork` in numpy, on a flat observation."""
+
+    def __init__(self, model: ModelInfo) -> None:
+        self._q = NumpyMlp(model.arrays, "q")
+        self._dueling = "value.0.weight" in model.arrays
+        self._torso = NumpyMlp(model.arrays, "torso", relu_last=True)
+        self._value = NumpyMlp(model.arrays, "value")
+        self._advantage = NumpyMlp(model.arrays, "advantage")
+
+    def __call__(self, x_EF: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Action values ``(E, A)``."""
+        if not self._dueling:
+            return self._q(x_EF)
+        x_EF = self._torso(x_EF)
+        advantage_EA = self._advantage(x_EF)
+        advantage_EA -= advantage_EA.mean(axis=1, keepdims=True)
+        advantage_EA += self._value(x_EF)
+        return advantage_EA

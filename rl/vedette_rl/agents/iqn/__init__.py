@@ -1,0 +1,1 @@
+"""IQN, implicit quantile networks (Dabney et al. 2018)."""

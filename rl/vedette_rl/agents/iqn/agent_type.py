@@ -1,0 +1,49 @@
+"""How IQN is built. No torch until an agent is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.iqn.config import IqnConfig
+from vedette_rl.core.acting import Policy
+from vedette_rl.core.learning import Agent
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.observation import Image, choose_input
+from vedette_rl.networks.threads import act_on_one_thread
+
+
+class IqnType:
+    """IQN in the registry."""
+
+    name = "iqn"
+    config = IqnConfig
+
+    def check(self, config: IqnConfig, spaces: Spaces) -> None:
+        """Refuse spaces that IQN cannot take."""
+        DiscreteActions.of(self.name, spaces.action)
+        choose_input(self.name, config.network, spaces.observation)
+
+    def build_agent(self, config: IqnConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
+        """The agent, on a torch device."""
+        from vedette_rl.agents.iqn.agent import IqnAgent
+
+        self.check(config, spaces)
+        return IqnAgent(config, spaces, device=device, seed=seed)
+
+    def build_policy(
+        self, config: IqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+    ) -> Policy:
+        """The policy: in numpy on flat observations, in torch on images."""
+        self.check(config, spaces)
+        if isinstance(choose_input(self.name, config.network, spaces.observation), Image):
+            act_on_one_thread()
+            from vedette_rl.agents.iqn.image_policy import IqnImagePolicy
+
+            return IqnImagePolicy(config, spaces, positions=positions, seed=seed)
+        from vedette_rl.agents.iqn.policy import IqnPolicy
+
+        return IqnPolicy(config, spaces, positions=positions, seed=seed)

@@ -1,0 +1,47 @@
+"""The half of IQN that acts, on images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.iqn.config import IqnConfig
+from vedette_rl.agents.iqn.network import QuantileNetwork
+from vedette_rl.agents.iqn.policy import ActingFractions
+from vedette_rl.core.columns import Columns
+from vedette_rl.core.learning import ModelInfo
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.exploration import Exploration
+from vedette_rl.networks.image_acting import ActingNetwork
+from vedette_rl.networks.observation import choose_input
+
+
+class IqnImagePolicy:
+    """A `Policy` as `IqnPolicy` is, with the network in torch."""
+
+    def __init__(
+        self, config: IqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+    ) -> None:
+        self._actions = DiscreteActions.of(config.name, spaces.action)
+        seen = choose_input(config.name, config.network, spaces.observation)
+        self._z = ActingNetwork(QuantileNetwork(config, seen, self._actions.n))
+        self._exploration = Exploration(config.exploration, positions, seed)
+        self._fractions = ActingFractions(config, seed)
+        self._version = 0
+
+    def sync_model(self, model: ModelInfo) -> None:
+        """Act on this model from now on."""
+        self._z.sync_model(model)
+        self._version = model.version
+
+    def act(self, obs: Columns, *, explore: bool) -> NDArray[np.int64]:
+        """Actions ``(E,)``."""
+        taus_1K = self._fractions(explore=explore)[np.newaxis]
+        q_EA: NDArray[np.float32] = self._z(obs, taus_1K).mean(axis=1)
+        if explore:
+            return self._exploration.choose(q_EA, self._version) + self._actions.start
+        greedy: NDArray[np.int64] = np.argmax(q_EA, axis=1)
+        return greedy + self._actions.start

@@ -1,0 +1,1 @@
+"""SAC, soft actor-critic (Haarnoja et al. 2018)."""

@@ -1,0 +1,49 @@
+"""How SAC is built. No torch until an agent is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.agents.actions import BoxActions
+from vedette_rl.agents.sac.config import SacConfig
+from vedette_rl.core.acting import Policy
+from vedette_rl.core.learning import Agent
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.observation import Image, choose_input
+from vedette_rl.networks.threads import act_on_one_thread
+
+
+class SacType:
+    """SAC in the registry."""
+
+    name = "sac"
+    config = SacConfig
+
+    def check(self, config: SacConfig, spaces: Spaces) -> None:
+        """Refuse spaces that SAC cannot take."""
+        BoxActions.of(self.name, spaces.action)
+        choose_input(self.name, config.network, spaces.observation)
+
+    def build_agent(self, config: SacConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
+        """The agent, on a torch device."""
+        from vedette_rl.agents.sac.agent import SacAgent
+
+        self.check(config, spaces)
+        return SacAgent(config, spaces, device=device, seed=seed)
+
+    def build_policy(
+        self, config: SacConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+    ) -> Policy:
+        """The policy: in numpy on flat observations, in torch on images."""
+        self.check(config, spaces)
+        if isinstance(choose_input(self.name, config.network, spaces.observation), Image):
+            act_on_one_thread()
+            from vedette_rl.agents.sac.image_policy import SacImagePolicy
+
+            return SacImagePolicy(config, spaces, positions=positions, seed=seed)
+        from vedette_rl.agents.sac.policy import SacPolicy
+
+        return SacPolicy(config, spaces, positions=positions, seed=seed)

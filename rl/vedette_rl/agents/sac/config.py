@@ -1,0 +1,61 @@
+"""SAC's hyperparameters."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveFloat, PositiveInt, model_validator
+
+from vedette_rl.agents.config import NetworkConfig, NonNegativeFloat, PositiveFraction
+
+
+class SacConfig(NetworkConfig):
+    """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905; table 1 unless said otherwise).
+
+    Args:
+        batch_size: 256.
+        learning_rate: of Adam, for the policy and the critics (3e-4).
+        alpha_learning_rate: of Adam, for log alpha (3e-4).
+        adam_eps: Adam's epsilon (1e-8: Adam's own).
+        hidden_sizes: of the policy and of each critic (256, 256).
+        n_critics: Q-functions, of which the smallest counts (2: section 6).
+        loss: of the critics; ``mse`` is equation 5, ``huber`` is border's SmoothL1.
+        alpha: the temperature: ``auto`` tunes it (section 5), a number fixes it.
+        initial_alpha: where ``auto`` begins (1).
+        target_entropy: the entropy that ``auto`` aims at, of actions scaled to [-1, 1]: ``auto`` is
+            minus the number of action dimensions.
+        reward_scale: multiplies rewards (1; 5 in arXiv:1801.01290, whose alpha was fixed at 1).
+        tau: how far an update moves the target critics (5e-3).
+        target_update_interval: optimization steps between two of these updates (1).
+        log_std_min: lower bound of the policy's log standard deviation (-20: the authors' code).
+        log_std_max: upper bound of it (2: the authors' code).
+        max_grad_norm: clip the norm of each gradient to this; 0 is off (the paper's).
+        uniform_warmup: act uniformly at random on an untrained model (version 0), as the authors'
+            code does for its first steps.
+    """
+
+    name: Literal["sac"] = "sac"
+    batch_size: PositiveInt = 256
+    learning_rate: PositiveFloat = 3e-4
+    alpha_learning_rate: PositiveFloat = 3e-4
+    adam_eps: PositiveFloat = 1e-8
+    n_critics: PositiveInt = 2
+    loss: Literal["mse", "huber"] = "mse"
+    alpha: Literal["auto"] | NonNegativeFloat = "auto"
+    initial_alpha: PositiveFloat = 1.0
+    target_entropy: Literal["auto"] | float = "auto"
+    reward_scale: PositiveFloat = 1.0
+    tau: PositiveFraction = 0.005
+    target_update_interval: PositiveInt = 1
+    log_std_min: float = -20.0
+    log_std_max: float = 2.0
+    max_grad_norm: NonNegativeFloat = 0.0
+    uniform_warmup: bool = True
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> SacConfig:
+        if self.log_std_min >= self.log_std_max:
+            raise ValueError(
+                f"log_std_min {self.log_std_min} must be below log_std_max {self.log_std_max}"
+            )
+        return self

@@ -1,0 +1,114 @@
+"""Which environment is played, and how."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PositiveInt,
+    field_validator,
+)
+
+Kwargs = dict[str, JsonValue]
+_OWN_KEYS = {
+    "id": "env.id",
+    "max_episode_steps": "env.max_episode_steps",
+    "disable_env_checker": "nothing: the checker runs once, when a run starts",
+    "vectorization_mode": "env.vectorization",
+    "num_envs": "actors.envs_per_actor",
+}
+
+
+class WrapperConfig(BaseModel):
+    """A wrapper around each environment.
+
+    Args:
+        name: ``module:Name`` of a `gymnasium.Wrapper`, e.g.
+            ``gymnasium.wrappers:FrameStackObservation``.
+        kwargs: its arguments after the environment.
+        training_only: leave it out of evaluations (clipped rewards, a life as an episode).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    kwargs: Kwargs = {}
+    training_only: bool = False
+
+    @field_validator("name")
+    @classmethod
+    def _names_module_and_class(cls, name: str) -> str:
+        module, _, attribute = name.partition(":")
+        if not (module.replace(".", "").isidentifier() and attribute.isidentifier()):
+            raise ValueError(f"{name!r} is not of the form module:Name")
+        return name
+
+
+def _wrapper(value: Any) -> Any:  # whatever stood in the file; pydantic checks what comes out
+    return {"name": value} if isinstance(value, str) else value
+
+
+class EnvConfig(BaseModel):
+    """An environment by its Gymnasium name.
+
+    Args:
+        id: as Gymnasium names it: ``CartPole-v1``, or ``my_pkg.envs:MyEnv-v0`` which imports
+            `my_pkg.envs` first.
+        kwargs: arguments of its constructor.
+        max_episode_steps: truncate episodes here instead of where it is registered to.
+        wrappers: outermost last; ``module:Name`` or a table with `name` and `kwargs`.
+        vectorization: ``loop`` steps one environment after the other and wastes no step;
+            ``vector_entry_point`` asks Gymnasium for the environment's own vector form;
+            ``auto`` takes that form where it plays the same spaces, is not wrapped and is the
+            faster one.
+        reward_scale: rewards in transitions are multiplied by it.
+        reward_clip: then clipped to ±this; 0 is off. Episode returns stay true.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    kwargs: Kwargs = {}
+    max_episode_steps: PositiveInt | None = None
+    wrappers: tuple[Annotated[WrapperConfig, BeforeValidator(_wrapper)], ...] = ()
+    vectorization: Literal["loop", "vector_entry_point", "auto"] = "auto"
+    reward_scale: float = Field(1.0, allow_inf_nan=False)
+    reward_clip: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+
+    @field_validator("id")
+    @classmethod
+    def _is_a_name(cls, env_id: str) -> str:
+        module, colon, name = env_id.rpartition(":")
+        if not name or (colon and not module.replace(".", "").isidentifier()):
+            raise ValueError(f"{env_id!r} is not of the form Name-v0 or module:Name-v0")
+        return env_id
+
+    @field_validator("kwargs")
+    @classmethod
+    def _leaves_our_keys_alone(cls, kwargs: Kwargs) -> Kwargs:
+        for key in kwargs:
+            if key in _OWN_KEYS:
+                raise ValueError(f"{key!r} is not the constructor's; use {_OWN_KEYS[key]}")
+        return kwargs
+
+    @property
+    def module(self) -> str | None:
+        """What the name imports; None where it imports nothing."""
+        return self.id.rpartition(":")[0] or None
+
+    @property
+    def name(self) -> str:
+        """The id without its module: what Gymnasium's registry knows it by."""
+        return self.id.rpartition(":")[2]
+
+    def for_evaluation(self) -> EnvConfig:
+        """The same environment without what only training wants."""
+        wrappers = tuple(wrapper for wrapper in self.wrappers if not wrapper.training_only)
+        return self.model_copy(
+            update={"wrappers": wrappers, "reward_scale": 1.0, "reward_clip": 0.0}
+        )

@@ -1,0 +1,83 @@
+"""Observations to columns: where each array of an observation is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from vedette_rl.core.columns import Columns
+from vedette_rl.envs.spaces import Leaf, observation_leaves
+from vedette_rl.errors import SpaceLayoutError
+
+_SMALL_BYTES = 4096
+"""Observations up to here are gathered by one assignment, which copies them twice; above it is
+cheaper to write each into its row."""
+
+
+class ObservationLayout:
+    """Writes observations of one space into columns ``obs...``."""
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self.leaves = observation_leaves(space)
+        first = self.leaves[0]
+        size = first.dtype.itemsize * math.prod(first.shape)
+        self._small = first.path == () and size <= _SMALL_BYTES
+
+    def empty(self, rows: int) -> Columns:
+        """Uninitialised columns for `rows` observations."""
+        return {leaf.name: np.empty((rows, *leaf.shape), leaf.dtype) for leaf in self.leaves}
+
+    def write(self, columns: Columns, row: int, obs: Any) -> None:
+        """Copy one observation into a row.
+
+        Raises:
+            SpaceLayoutError: an array has another shape than its space says.
+        """
+        for leaf in self.leaves:
+            value = _follow(obs, leaf)
+            if np.shape(value) != leaf.shape:  # numpy would repeat it along the missing axes
+                why = f"an observation's {leaf.name!r} has shape {np.shape(value)}"
+                raise SpaceLayoutError("observation", leaf.space, why)
+            columns[leaf.name][row] = value
+
+    def write_rows(self, columns: Columns, observations: Sequence[Any]) -> None:
+        """Copy one observation into each row."""
+        if self._small:
+            columns["obs"][:] = observations
+            return
+        for leaf in self.leaves:
+            column = columns[leaf.name]
+            for row, obs in enumerate(observations):
+                column[row] = _follow(obs, leaf)
+
+    def write_all(self, columns: Columns, batched_obs: Any) -> None:
+        """Copy the observation of a vector environment into all rows."""
+        for leaf in self.leaves:
+            np.copyto(columns[leaf.name], _follow(batched_obs, leaf), casting="same_kind")
+
+    def encode(self, obs: Any) -> Columns:
+        """One observation as columns of one row."""
+        columns = self.empty(1)
+        self.write(columns, 0, obs)
+        return columns
+
+
+def row_of_batch(batched_obs: Any, row: int) -> Any:
+    """One environment's observation out of a vector environment's."""
+    match batched_obs:
+        case dict():
+            return {key: row_of_batch(inner, row) for key, inner in batched_obs.items()}
+        case tuple():
+            return tuple(row_of_batch(inner, row) for inner in batched_obs)
+        case _:
+            return batched_obs[row]
+
+
+def _follow(obs: Any, leaf: Leaf) -> Any:
+    for key in leaf.path:
+        obs = obs[key]
+    return obs

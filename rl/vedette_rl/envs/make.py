@@ -1,0 +1,102 @@
+"""Environments by name."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+
+from vedette_rl.envs.config import EnvConfig, WrapperConfig
+from vedette_rl.envs.registry import AllowImport, find_spec, import_named, what_to_install
+from vedette_rl.envs.spaces import Spaces, agent_spaces
+from vedette_rl.envs.vector_form import SingleOfVector, make_vector
+from vedette_rl.errors import UnknownEnvironmentError
+
+Env = gym.Env[Any, Any]
+
+
+def make_env(
+    config: EnvConfig,
+    *,
+    allow_import: AllowImport | None = None,
+    render_mode: str | None = None,
+    check: bool = False,
+) -> Env:
+    """One environment, wrapped as configured.
+
+    Args:
+        config: which one.
+        allow_import: asked before a module named in `config` is imported; None allows all (the
+            operator typed it).
+        render_mode: as Gymnasium has it, e.g. ``rgb_array``; None renders nothing.
+        check: keep Gymnasium's checks of call order and types, which cost more than a small
+            environment's step.
+
+    Raises:
+        UnknownEnvironmentError: nothing of that name can be made here, with the nearest names or
+            what to install.
+        ImportRefusedError: `allow_import` said no.
+    """
+    if config.vectorization == "vector_entry_point":  # it may show other observations
+        return SingleOfVector(make_vector(config, 1, allow_import, render_mode=render_mode))
+    spec = find_spec(config, allow_import)
+    kwargs: dict[str, Any] = dict(config.kwargs)
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+    if not check:
+        spec = copy.copy(spec)
+        spec.order_enforce = False
+    try:
+        env: Env = gym.make(
+            spec,
+            max_episode_steps=config.max_episode_steps,
+            disable_env_checker=None if check else True,
+            **kwargs,
+        )
+    except (gym.error.DependencyNotInstalled, ImportError) as e:
+        raise UnknownEnvironmentError(config.id, what_to_install(e)) from e
+    except TypeError as e:
+        if "argument" not in str(e) or "environment creator" not in str(e):
+            raise
+        raise UnknownEnvironmentError(config.id, f"env.kwargs do not fit: {e}") from e
+    for wrapper in config.wrappers:
+        env = _wrap(env, wrapper, config, allow_import)
+    return env
+
+
+def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
+    """The spaces of an environment, seen by making one, resetting it and stepping it once under
+    Gymnasium's checks (which warn).
+
+    Raises:
+        UnknownEnvironmentError: it cannot be made here.
+        ImportRefusedError: `allow_import` said no.
+        SpaceLayoutError: transitions of its spaces have no columns.
+    """
+    env = make_env(config, allow_import=allow_import, check=True)
+    try:
+        spaces = agent_spaces(env.observation_space, env.action_space)
+        env.action_space.seed(0)
+        env.reset(seed=0)
+        env.step(env.action_space.sample())
+    finally:
+        env.close()
+    return spaces
+
+
+def _wrap(
+    env: Env, wrapper: WrapperConfig, config: EnvConfig, allow_import: AllowImport | None
+) -> Env:
+    module_name, _, attribute = wrapper.name.partition(":")
+    ours = module_name == "gymnasium.wrappers"  # what Gymnasium ships may always be named
+    module = import_named(module_name, config, None if ours else allow_import)
+    wrapper_type = getattr(module, attribute, None)
+    if not (isinstance(wrapper_type, type) and issubclass(wrapper_type, gym.Wrapper)):
+        raise UnknownEnvironmentError(config.id, f"{wrapper.name!r} is no gymnasium.Wrapper")
+    try:
+        return wrapper_type(env, **wrapper.kwargs)
+    except gym.error.DependencyNotInstalled as e:
+        raise UnknownEnvironmentError(config.id, what_to_install(e)) from e
+    except TypeError as e:
+        raise UnknownEnvironmentError(config.id, f"wrapper {wrapper.name!r}: {e}") from e

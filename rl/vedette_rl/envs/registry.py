@@ -1,0 +1,92 @@
+"""What is registered under a name, after the imports that the name asks for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.errors import ImportRefusedError, UnknownEnvironmentError
+
+AllowImport = Callable[[str], bool]
+"""Whether a module of this dotted name may be imported for the one who wrote the configuration."""
+
+_REGISTERED_BY = {"ALE": "ale_py"}
+_OUR_EXTRAS = {
+    "Box2D": "box2d",
+    "box2d": "box2d",
+    "MuJoCo": "mujoco",
+    "mujoco": "mujoco",
+    "ale_py": "atari",
+    "opencv": "atari",
+    "cv2": "atari",
+}
+
+
+def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> EnvSpec:
+    """What is registered under a configuration's name, after the imports it asks for.
+
+    Raises:
+        UnknownEnvironmentError: nothing is.
+        ImportRefusedError: `allow_import` said no.
+    """
+    if config.module is not None:
+        import_named(config.module, config, allow_import)
+    namespace = config.name.rpartition("/")[0]
+    if namespace in _REGISTERED_BY and config.name not in gym.registry:
+        try:
+            importlib.import_module(_REGISTERED_BY[namespace])
+        except ModuleNotFoundError as e:
+            raise UnknownEnvironmentError(config.id, what_to_install(e)) from e
+    spec = gym.registry.get(config.name)
+    if spec is None:
+        raise UnknownEnvironmentError(config.id, _nearest(config.name))
+    return spec
+
+
+def import_named(module: str, config: EnvConfig, allow_import: AllowImport | None) -> Any:
+    """Import a module that a configuration names.
+
+    Raises:
+        ImportRefusedError: `allow_import` said no.
+        UnknownEnvironmentError: it is not here, or needs what is not.
+    """
+    if allow_import is not None and not allow_import(module):
+        raise ImportRefusedError(module, config.id)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as e:
+        missing = e.name or ""
+        if module == missing or module.startswith(missing + "."):
+            why = f"there is no module {missing!r} on Python's path"
+        else:
+            why = f"module {module!r} needs {missing!r}, which is not installed"
+        raise UnknownEnvironmentError(config.id, why) from e
+
+
+def what_to_install(error: Exception) -> str:
+    """One line that says what an import error misses: our extra where one brings it."""
+    text = " ".join(str(error).split())
+    for word, extra in _OUR_EXTRAS.items():
+        if word in text:
+            return f"{word} is not installed: pip install 'vedette[{extra}]'"
+    return text
+
+
+def _nearest(name: str) -> str:
+    known = sorted(gym.registry)
+    by_lower = {env_id.lower(): env_id for env_id in known}
+    nearest = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
+    if nearest:
+        return (
+            f"no such environment is registered; nearest: {', '.join(by_lower[n] for n in nearest)}"
+        )
+    return (
+        "no such environment is registered; one of your own is named module:Name-v0, "
+        "which imports the module that registers it"
+    )

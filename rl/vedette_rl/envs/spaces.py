@@ -1,0 +1,165 @@
+"""Spaces as columns: which columns an environment's transitions have.
+
+An observation may be any nesting of dictionaries and tuples of arrays; an action is one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces as gs
+
+from vedette_rl.core.columns import row_dtype
+from vedette_rl.errors import SpaceLayoutError
+
+Field = tuple[str, np.dtype[Any], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What an agent sees of an environment.
+
+    Discrete actions count from 0 here whatever the environment's `start` is: the row of
+    environments adds it (see `agent_spaces`).
+    """
+
+    observation: gym.Space[Any]
+    action: gym.Space[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One array of an observation.
+
+    Args:
+        name: its column, ``obs`` or ``obs/KEY/...``.
+        path: the keys and places that lead to it in an observation; empty for a plain array.
+        dtype: as stored: float64 becomes float32, the rest stays.
+        shape: of one observation.
+    """
+
+    name: str
+    path: tuple[Any, ...]
+    space: gym.Space[Any]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def observation_leaves(space: gym.Space[Any]) -> tuple[Leaf, ...]:
+    """The arrays of an observation, in the order of their columns.
+
+    Raises:
+        SpaceLayoutError: a part has no fixed shape, or two parts would be one column.
+    """
+    leaves = tuple(_leaves(space, "obs", ()))
+    names = [leaf.name for leaf in leaves]
+    for name in names:
+        if names.count(name) > 1:
+            raise SpaceLayoutError("observation", space, f"two of its parts are called {name!r}")
+    if not leaves:
+        raise SpaceLayoutError("observation", space, "it holds no array")
+    return leaves
+
+
+def _leaves(space: gym.Space[Any], name: str, path: tuple[Any, ...]) -> Iterator[Leaf]:
+    if isinstance(space, gs.Dict):
+        for key, inner in space.spaces.items():
+            yield from _leaves(inner, f"{name}/{key}", (*path, key))
+    elif isinstance(space, gs.Tuple):
+        for place, inner in enumerate(space.spaces):
+            yield from _leaves(inner, f"{name}/{place}", (*path, place))
+    elif isinstance(space, (gs.Box, gs.Discrete, gs.MultiDiscrete, gs.MultiBinary)):
+        yield Leaf(name, path, space, *_array("observation", space))
+    else:
+        raise SpaceLayoutError("observation", space, "an array of a fixed shape is needed")
+
+
+def _array(part: str, space: gym.Space[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    if space.dtype is None or space.shape is None:
+        raise SpaceLayoutError(part, space, "an array of a fixed shape is needed")
+    dtype = np.dtype(space.dtype)
+    if dtype.kind == "f" and dtype.itemsize > 4:
+        dtype = np.dtype(np.float32)
+    if dtype.kind not in "fiub":
+        raise SpaceLayoutError(part, space, f"{dtype} is not a number")
+    return dtype, tuple(space.shape)
+
+
+def action_field(space: gym.Space[Any]) -> Field:
+    """Column of an action: int64 for discrete ones, float32 for a Box of floats.
+
+    Raises:
+        SpaceLayoutError: it is not one array.
+    """
+    if not isinstance(space, (gs.Box, gs.Discrete, gs.MultiDiscrete, gs.MultiBinary)):
+        raise SpaceLayoutError("action", space, "one array of a fixed shape is needed")
+    dtype, shape = _array("action", space)
+    if isinstance(space, (gs.Discrete, gs.MultiDiscrete)):
+        dtype = np.dtype(np.int64)
+    elif dtype.kind == "f":
+        dtype = np.dtype(np.float32)
+    return "action", dtype, shape
+
+
+def transition_dtype(spaces: Spaces) -> np.dtype[Any]:
+    """A transition as a row: ``obs..., action, reward, next_obs..., terminated, truncated,
+    n_steps``."""
+    leaves = observation_leaves(spaces.observation)
+    flag = np.dtype(np.bool_)
+    fields: list[Field] = [(leaf.name, leaf.dtype, leaf.shape) for leaf in leaves]
+    fields.append(action_field(spaces.action))
+    fields.append(("reward", np.dtype(np.float32), ()))
+    fields.extend((f"next_{leaf.name}", leaf.dtype, leaf.shape) for leaf in leaves)
+    fields.append(("terminated", flag, ()))
+    fields.append(("truncated", flag, ()))
+    fields.append(("n_steps", np.dtype(np.uint8), ()))
+    return row_dtype(fields)
+
+
+def action_bounds(spaces: Spaces) -> dict[str, tuple[int, int]]:
+    """Inclusive bounds of the action column where it is discrete; empty for a Box."""
+    bounds = _bounds(spaces.action)
+    return {} if bounds is None else {"action": bounds}
+
+
+def column_bounds(spaces: Spaces) -> dict[str, tuple[int, int]]:
+    """Inclusive bounds of every discrete column, observations and `n_steps` too: what may index a
+    table is checked where it comes in."""
+    bounds = action_bounds(spaces)
+    for leaf in observation_leaves(spaces.observation):
+        inner = _bounds(leaf.space)
+        if inner is not None:
+            bounds[leaf.name] = bounds[f"next_{leaf.name}"] = inner
+    bounds["n_steps"] = (1, 255)
+    return bounds
+
+
+def _bounds(space: gym.Space[Any]) -> tuple[int, int] | None:
+    match space:
+        case gs.Discrete():
+            return int(space.start), int(space.start + space.n - 1)
+        case gs.MultiDiscrete():
+            return int(space.start.min()), int((space.start + space.nvec - 1).max())
+        case gs.MultiBinary():
+            return 0, 1
+        case _:
+            return None
+
+
+def agent_spaces(observation: gym.Space[Any], action: gym.Space[Any]) -> Spaces:
+    """An environment's spaces as agents see them: discrete actions count from 0.
+
+    Raises:
+        SpaceLayoutError: transitions of these spaces have no columns.
+    """
+    if isinstance(action, gs.Discrete):
+        action = gs.Discrete(int(action.n))
+    elif isinstance(action, gs.MultiDiscrete):
+        action = gs.MultiDiscrete(action.nvec)
+    spaces = Spaces(observation, action)
+    transition_dtype(spaces)
+    return spaces

@@ -1,0 +1,112 @@
+"""How actors that choose among finitely many actions explore. No torch.
+
+Shapes: E environments of a row, A actions.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
+
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class ExplorationConfig(BaseModel):
+    """How much actors explore. Evaluation never does.
+
+    Args:
+        kind: ``ladder``: each environment keeps an epsilon of its own, from
+            ``epsilon_base`` down to ``epsilon_base ** (1 + epsilon_alpha)`` (Ape-X, Horgan et al.
+            2018, section 4). ``linear``: one epsilon for all, which falls from ``epsilon_start`` to
+            ``epsilon_final`` over the first ``epsilon_steps`` versions of the model, so that all
+            actors share one clock. ``constant``: ``epsilon_final`` always. ``softmax``: actions
+            drawn with probability proportional to exp(q / ``temperature``).
+        epsilon_base: the ladder's first rung (0.4: Ape-X).
+        epsilon_alpha: how steep the ladder is (7: Ape-X).
+        epsilon_start: where the linear schedule begins (1: Mnih et al. 2015, table 1).
+        epsilon_final: where it ends (0.1 in Mnih et al. 2015; 0.01 in Rainbow; 0.02 in border).
+        epsilon_steps: optimization steps until it ends.
+        temperature: the unit of q in ``softmax`` (1: border).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    kind: Literal["ladder", "linear", "constant", "softmax"] = "ladder"
+    epsilon_base: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
+    epsilon_alpha: Annotated[float, Field(ge=0.0)] = 7.0
+    epsilon_start: Probability = 1.0
+    epsilon_final: Probability = 0.02
+    epsilon_steps: NonNegativeInt = 10_000
+    temperature: PositiveFloat = 1.0
+
+
+def ladder_position(index: int) -> float:
+    """Where the environment of this number (from 0, over all actors) stands on the ladder.
+
+    A van der Corput sequence: 1/2, 1/4, 3/4, 1/8, ... However many have joined, they cover (0, 1)
+    evenly, nobody moves when another comes or goes, and one alone stands in the middle.
+    """
+    number, position, digit = index + 1, 0.0, 0.5
+    while number:
+        position += digit * (number & 1)
+        number >>= 1
+        digit /= 2
+    return position
+
+
+def ladder_positions(first: int, count: int) -> NDArray[np.float64]:
+    """The positions ``(count,)`` of environments `first`, `first` + 1, ..."""
+    return np.array([ladder_position(first + i) for i in range(count)])
+
+
+class Exploration:
+    """Chooses actions for a row of environments from their action values.
+
+    Args:
+        config: how much to explore.
+        positions: ``(E,)`` in [0, 1], where each environment stands on the ladder.
+        seed: of the random numbers.
+    """
+
+    def __init__(
+        self, config: ExplorationConfig, positions: NDArray[np.floating[Any]], seed: int
+    ) -> None:
+        self._config = config
+        self._rng = np.random.default_rng(seed)
+        rungs = 1.0 + config.epsilon_alpha * np.asarray(positions, np.float64)
+        self._ladder = np.power(config.epsilon_base, rungs)
+        self._ones = np.ones(len(positions))
+
+    def epsilon(self, version: int) -> NDArray[np.float64]:
+        """The share of random actions ``(E,)`` on a model of this version; 0 for softmax."""
+        config = self._config
+        match config.kind:
+            case "ladder":
+                return self._ladder
+            case "linear":
+                done = min(1.0, version / config.epsilon_steps) if config.epsilon_steps else 1.0
+                epsilon = config.epsilon_start + done * (
+                    config.epsilon_final - config.epsilon_start
+                )
+                return epsilon * self._ones
+            case "constant":
+                return config.epsilon_final * self._ones
+            case "softmax":
+                return 0.0 * self._ones
+
+    def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
+        """Actions ``(E,)`` in [0, A)."""
+        if self._config.kind == "softmax":
+            # argmax(x + Gumbel noise) draws from softmax(x), and needs no sum over exp(x)
+            noise_EA = self._rng.gumbel(size=q_EA.shape)
+            drawn: NDArray[np.int64] = np.argmax(q_EA / self._config.temperature + noise_EA, axis=1)
+            return drawn
+        rows, actions = q_EA.shape
+        action: NDArray[np.int64] = np.argmax(q_EA, axis=1)
+        explores = self._rng.random(rows) < self.epsilon(version)
+        if explores.any():
+            action[explores] = self._rng.integers(actions, size=(rows,))[explores]
+        return action

@@ -1,0 +1,131 @@
+"""From the replay's arrays to tensors on the agent's device.
+
+On a CPU the tensors share the arrays' memory and nothing is copied. On a GPU the next batch is
+gathered into pinned memory and copied on a stream of its own while the agent works on this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vedette_rl.core import ReplayBuffer, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A batch on the device.
+
+    Args:
+        batch: a column each ``(B, *shape)``, overwritten by the next load.
+        weights: importance-sampling weights ``(B,)`` or None.
+        indices: the rows' numbers ``(B,)``, for `ReplayBuffer.update_priority`.
+        versions: the model version behind each row ``(B,)``; None where the replay has no such
+            column.
+    """
+
+    batch: Mapping[str, torch.Tensor]
+    weights: torch.Tensor | None
+    indices: NDArray[Any]
+    versions: NDArray[Any] | None
+
+
+class Loader(Protocol):
+    """Draws batches and brings them to the device."""
+
+    def load(self) -> Loaded:
+        """The next batch."""
+        ...
+
+
+def make_loader(replay: ReplayBuffer, batch_size: int, device: torch.device) -> Loader:
+    """The loader that suits the device."""
+    if device.type == "cuda":
+        return CudaLoader(replay, batch_size, device)
+    return SharedLoader(replay, batch_size, device)
+
+
+class SharedLoader:
+    """Tensors over the replay's own arrays: for a CPU; other devices copy synchronously."""
+
+    def __init__(self, replay: ReplayBuffer, batch_size: int, device: torch.device) -> None:
+        self._replay, self._batch_size, self._device = replay, batch_size, device
+        self._arrays: Mapping[str, NDArray[Any]] | None = None
+        self._batch: dict[str, torch.Tensor] = {}
+
+    def load(self) -> Loaded:
+        sample = self._replay.sample(self._batch_size)
+        if self._device.type != "cpu" or self._arrays is not sample.columns:
+            self._arrays = sample.columns
+            self._batch = {
+                name: torch.from_numpy(column).to(self._device)
+                for name, column in sample.columns.items()
+            }
+        return Loaded(
+            self._batch,
+            None if sample.weights is None else torch.from_numpy(sample.weights).to(self._device),
+            sample.indices,
+            sample.columns.get("version"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A batch in pinned memory, its copy on the device, and the event that ends the copy."""
+
+    pinned: dict[str, torch.Tensor]
+    device: dict[str, torch.Tensor]
+    copied: torch.cuda.Event
+    sample: Sample
+    weights: torch.Tensor | None
+
+
+class CudaLoader:
+    """One batch ahead: gathered into pinned memory and copied without blocking."""
+
+    def __init__(self, replay: ReplayBuffer, batch_size: int, device: torch.device) -> None:
+        self._replay, self._batch_size, self._device = replay, batch_size, device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
+        self._pinned: list[dict[str, torch.Tensor]] = [{}, {}]
+        self._turn = 0
+        self._ahead: _Slot | None = None
+
+    def load(self) -> Loaded:
+        slot = self._ahead or self._fetch()
+        torch.cuda.current_stream(self._device).wait_event(slot.copied)
+        self._ahead = self._fetch()
+        versions = slot.pinned.get("version")
+        return Loaded(
+            slot.device,
+            slot.weights,
+            slot.sample.indices,
+            None if versions is None else versions.numpy(),
+        )
+
+    def _fetch(self) -> _Slot:
+        """Draw a batch into the other pinned buffer and start its copy."""
+        self._turn ^= 1
+        pinned = self._pinned[self._turn]
+        sample = self._replay.sample(self._batch_size)
+        for name, column in sample.columns.items():
+            if name not in pinned:
+                pinned[name] = torch.from_numpy(np.empty_like(column)).pin_memory()
+            np.copyto(pinned[name].numpy(), column)
+        with torch.cuda.stream(self._stream):
+            device = {
+                name: tensor.to(self._device, non_blocking=True) for name, tensor in pinned.items()
+            }
+            weights = (
+                None
+                if sample.weights is None
+                else torch.from_numpy(sample.weights).to(self._device, non_blocking=True)
+            )
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]  # untyped in torch
+            copied.record(self._stream)
+        indices = sample.indices.copy()  # the replay writes its own over them at the next draw
+        return _Slot(pinned, device, copied, Sample(sample.columns, indices), weights)

@@ -1,0 +1,96 @@
+"""All parameters of a network as one vector.
+
+Clipping, Adam, the target's update and the copy for the actors are then one operation each, however
+many layers there are: a step of a small network is mostly the cost of starting operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from vedette_rl.errors import ModelMismatchError
+
+_ALIGNMENT = 16
+"""Floats: every parameter begins on a cache line, as if it had been allocated by itself."""
+
+
+class ParameterVector:
+    """Moves a network's parameters into one vector, of which they are views from now on.
+
+    Args:
+        network: all its parameters are float32 and on one device.
+        learns: whether they have gradients, which are then views of `grad`.
+
+    Attributes:
+        data: the vector; what lies between two parameters is 0.
+        grad: its gradient, of the same layout. Backward passes add to it.
+    """
+
+    def __init__(self, network: nn.Module, *, learns: bool) -> None:
+        parameters = dict(network.named_parameters())
+        self._places: dict[str, tuple[int, torch.Size]] = {}
+        end = 0
+        for name, parameter in parameters.items():
+            self._places[name] = (end, parameter.shape)
+            end += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT
+        device = next(iter(parameters.values())).device
+        self.data = torch.zeros(end, device=device)
+        self.grad = torch.zeros(end if learns else 0, device=device)
+        grads = self.views(self.grad) if learns else {}
+        for name, view in self.views(self.data).items():
+            parameter = parameters[name]
+            view.copy_(parameter.detach())
+            parameter.data = view
+            parameter.requires_grad_(learns)
+            parameter.grad = grads.get(name)
+        self.parameters = list(parameters.values())
+
+    def views(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The parts of a vector of this layout, by parameter name."""
+        return {
+            name: vector[start : start + shape.numel()].view(shape)
+            for name, (start, shape) in self._places.items()
+        }
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """A copy of the parameters in numpy, by name."""
+        # .cpu() returns the live tensor itself where it is on the CPU already
+        copy = self.data.detach().to("cpu", copy=True).numpy()
+        return {
+            name: copy[start : start + shape.numel()].reshape(shape)
+            for name, (start, shape) in self._places.items()
+        }
+
+    def get(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        """A copy on the CPU of a vector of this layout, by parameter name."""
+        return {
+            name: view.contiguous()
+            for name, view in self.views(vector.to("cpu", copy=True)).items()
+        }
+
+    def set(self, vector: torch.Tensor, named: Mapping[str, torch.Tensor]) -> None:
+        """Write a vector of this layout in place.
+
+        Raises:
+            ModelMismatchError: names the first tensor that is missing or of another shape.
+        """
+        for name, view in self.views(vector).items():
+            if name not in named:
+                raise ModelMismatchError(name, f"shape {tuple(view.shape)}", "nothing")
+            if named[name].shape != view.shape:
+                raise ModelMismatchError(
+                    name, f"shape {tuple(view.shape)}", f"shape {tuple(named[name].shape)}"
+                )
+            view.copy_(named[name])
+
+    def follow(self, online: ParameterVector, tau: float) -> None:
+        """Move this network's parameters towards another's: 1 copies, less is a soft update."""
+        if tau == 1.0:
+            self.data.copy_(online.data)
+        else:
+            self.data.lerp_(online.data, tau)

@@ -1,0 +1,15 @@
+"""How many threads acting takes."""
+
+import sys
+
+
+def act_on_one_thread() -> None:
+    """Load torch with one thread, in a process that has not loaded it yet.
+
+    Many actors share a machine: two threads each on busy cores act ten times slower than one. A
+    process that already uses torch (a learner that also acts) keeps the threads it chose.
+    """
+    if "torch" not in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)

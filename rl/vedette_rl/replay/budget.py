@@ -1,0 +1,171 @@
+"""What a replay needs, held against what there is, before anything starts."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vedette_rl.errors import ReplayBudgetError
+from vedette_rl.newest import file_bytes
+from vedette_rl.replay.bytes_text import bytes_text
+from vedette_rl.replay.ring import COMMIT_MAX_BYTES, COMMIT_SLOTS
+from vedette_rl.replay.ring_files import PAGE_BYTES
+from vedette_rl.replay.rows import default_guard
+from vedette_rl.replay.sum_tree import tree_bytes
+
+ROOT = Path("/")
+MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes of a replay.
+
+    Args:
+        rows_bytes: the columns, the guard's rows too.
+        priorities_bytes: the priorities' file and tree; 0 where replay is uniform.
+        capacity: rows that can be drawn.
+    """
+
+    rows_bytes: int
+    priorities_bytes: int
+    capacity: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.rows_bytes + self.priorities_bytes
+
+    def __str__(self) -> str:
+        return f"replay: {self.capacity:,} samples need {bytes_text(self.total_bytes)}"
+
+
+def replay_need(
+    row_dtype: np.dtype[Any], capacity: int, *, prioritized: bool, guard: int | None = None
+) -> Need:
+    """What a replay of this capacity takes, on disk and, to be drawn from at speed, in memory."""
+    assert row_dtype.fields is not None, "a row dtype is structured"
+    row_bytes = sum(field.itemsize for field, *_ in row_dtype.fields.values())
+    guard = default_guard(capacity, row_dtype.itemsize) if guard is None else guard
+    pages = PAGE_BYTES * (len(row_dtype.fields) + 2)
+    rows_bytes = row_bytes * (capacity + guard) + pages + file_bytes(COMMIT_MAX_BYTES, COMMIT_SLOTS)
+    return Need(rows_bytes, tree_bytes(capacity) if prioritized else 0, capacity)
+
+
+def check_budget(
+    need: Need, directory: Path, *, must_fit_memory: bool = True, root: Path = ROOT
+) -> str:
+    """Hold a need against the memory and the disk that are free.
+
+    Args:
+        need: what the replay takes.
+        directory: where its files will lie, or lie already: what they take is not asked again.
+        must_fit_memory: False where the operator chose a disk for its size: drawing then reads
+            the disk.
+        root: where ``/proc`` and ``/sys`` are.
+
+    Returns:
+        one line for the log: the need and what is free.
+
+    Raises:
+        ReplayBudgetError: there is too little of one; it names the need, what is free and the mend.
+    """
+    taken = sum(path.stat().st_blocks * 512 for path in directory.glob("*") if path.is_file())
+    free_disk = shutil.disk_usage(_nearest_existing(directory)).free
+    in_memory = file_system(directory, root) in MEMORY_FILE_SYSTEMS
+    if need.total_bytes > free_disk + taken:
+        raise ReplayBudgetError(
+            f"disk in {directory}",
+            bytes_text(need.total_bytes),
+            bytes_text(free_disk + taken),
+            "lower replay.capacity, or name a larger disk as replay.directory",
+        )
+    free_memory = available_memory(root) + (taken if in_memory else 0)
+    if need.total_bytes > free_memory and (must_fit_memory or in_memory):
+        raise ReplayBudgetError(
+            "memory",
+            bytes_text(need.total_bytes),
+            bytes_text(free_memory),
+            "lower replay.capacity, or name a directory on a disk as replay.directory",
+        )
+    return (
+        f"{need}; free: {bytes_text(free_memory)} of memory, {bytes_text(free_disk)} in {directory}"
+    )
+
+
+def available_memory(root: Path = ROOT) -> int:
+    """Bytes that this process may still take: the machine's, and every control group's limit."""
+    return min([_machine_memory(root), *_cgroup_memory(root)])
+
+
+def file_system(path: Path, root: Path = ROOT) -> str:
+    """The type of file system that `path` is or would be on (``ext4``, ``tmpfs``); may be empty."""
+    path = _nearest_existing(path).resolve()
+    best, kind = -1, ""
+    for line in _lines(root / "proc/self/mountinfo"):
+        before, _, after = line.partition(" - ")
+        point = Path(before.split(" ")[4].encode().decode("unicode_escape"))
+        if path.is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), after.split(" ")[0]
+    return kind
+
+
+def _nearest_existing(path: Path) -> Path:
+    return next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+
+
+def _machine_memory(root: Path) -> int:
+    for line in _lines(root / "proc/meminfo"):
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return 1 << 62  # a system that does not say
+
+
+def _cgroup_memory(root: Path) -> list[int]:
+    """What is left under the limit of every control group this process is in, v1 and v2."""
+    left = []
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            base = root / "sys/fs/cgroup/memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        # A container often sees its own group as the root, whatever the path says.
+        group = base / path.lstrip("/")
+        while True:
+            free = _group_memory(group, *names)
+            if free is not None:
+                left.append(free)
+            if group == base:
+                break
+            group = group.parent
+    return left
+
+
+def _group_memory(group: Path, limit_name: str, usage_name: str) -> int | None:
+    limit, usage = _number(group / limit_name), _number(group / usage_name)
+    if limit is None or usage is None:
+        return None
+    counts = dict(line.split(" ", 1) for line in _lines(group / "memory.stat"))
+    # Cached files count as used, and make room when it is needed.
+    files = sum(int(counts.get(name, 0)) for name in ("inactive_file", "active_file"))
+    return max(0, limit - max(0, usage - files))
+
+
+def _number(path: Path) -> int | None:
+    lines = _lines(path)
+    return int(lines[0]) if lines and lines[0].isdecimal() else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,45 @@
+"""What a replay is asked to be."""
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class ReplayConfig(BaseModel):
+    """The replay's part of a run's configuration.
+
+    Args:
+        capacity: rows that can be drawn; the oldest make room for the newest.
+        directory: where the columns lie; None: ``replay/`` in the run's directory. A tmpfs is
+            quick and forgets at a reboot, a disk is large.
+        prioritized: draw by |TD error| (Schaul et al. 2016, proportional) instead of uniformly.
+        alpha: how much the priority counts: 0 is uniform (their 0.6, proportional variant).
+        beta_0: exponent of the importance weights at the start (their 0.4).
+        beta_final: the same from `beta_steps` on (their 1.0).
+        beta_steps: samples drawn, as batches, over which beta rises linearly.
+        priority_epsilon: added to |TD error|, so that no row is forgotten.
+        samples_per_insert: samples drawn for each sample inserted; 0 switches the limiter off.
+        error_buffer: how far drawing may run from that ratio, in samples drawn; None: wide
+            enough for what one batch on either side needs.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    capacity: int = Field(100_000, ge=1)
+    directory: str | None = None
+    prioritized: bool = False
+    alpha: float = Field(0.6, ge=0.0, le=1.0)
+    beta_0: float = Field(0.4, ge=0.0, le=1.0)
+    beta_final: float = Field(1.0, ge=0.0, le=1.0)
+    beta_steps: int = Field(500_000, ge=1)
+    priority_epsilon: float = Field(1e-6, gt=0.0, le=1.0)
+    samples_per_insert: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    error_buffer: float | None = Field(None, gt=0.0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _beta_rises(self) -> Self:
+        if self.beta_final < self.beta_0:
+            raise ValueError(
+                f"beta_final is {self.beta_final:g}, below beta_0 {self.beta_0:g}: raise it"
+            )
+        return self

@@ -1,0 +1,118 @@
+"""The limiter: keeps samples drawn per sample inserted inside a band, by making one side wait.
+
+With ``surplus = samples_per_insert * inserted - sampled``, the samples that may still be drawn for
+what was inserted, and ``center = samples_per_insert * min_size``, the surplus when drawing begins:
+
+* inserting waits while ``surplus > center + error_buffer`` (the learner is behind);
+* drawing waits while ``surplus - batch_size < center - error_buffer`` (the actors are).
+
+It is Acme's SampleToInsertRatio, but for one thing: what is under way when inserting is to wait is
+inserted all the same, so the band's upper edge is soft.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vedette_rl.errors import LimiterDeadlockError
+from vedette_rl.replay.config import ReplayConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Limiter:
+    """Says who must wait. It keeps no count of its own.
+
+    Args:
+        samples_per_insert: samples drawn for each sample inserted; 0: nobody waits, but for
+            `min_size`.
+        min_size: samples inserted before the first may be drawn (the warm-up).
+        error_buffer: half the band, in samples drawn.
+        batch_size: samples drawn at once.
+
+    Raises:
+        LimiterDeadlockError: both sides would wait for each other.
+    """
+
+    samples_per_insert: float
+    min_size: int
+    error_buffer: float
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        if self.samples_per_insert and 2 * self.error_buffer < self.batch_size:
+            raise LimiterDeadlockError(
+                f"replay.error_buffer is {self.error_buffer:g}, and batches of {self.batch_size} "
+                f"would never be drawn: raise it to {self.batch_size / 2:g} or more"
+            )
+
+    def surplus(self, inserted: int, sampled: int) -> float:
+        """Samples that may still be drawn for what was inserted; below 0 in debt."""
+        return self.samples_per_insert * inserted - sampled
+
+    def may_insert(self, inserted: int, sampled: int) -> str:
+        """Why inserting waits, as a sentence; empty where it need not."""
+        if not self.samples_per_insert or inserted < self.min_size:
+            return ""
+        most = self.samples_per_insert * self.min_size + self.error_buffer
+        surplus = self.surplus(inserted, sampled)
+        if surplus <= most:
+            return ""
+        return (
+            f"actors wait: {surplus - most:,.0f} samples are still to be drawn, for "
+            f"{self.samples_per_insert:g} per sample inserted"
+        )
+
+    def insertable(self, inserted: int, sampled: int) -> int | None:
+        """Samples that may be inserted before inserting waits; None: as many as there are."""
+        if not self.samples_per_insert:
+            return None
+        most = self.samples_per_insert * self.min_size + self.error_buffer
+        room = (most - self.surplus(inserted, sampled)) / self.samples_per_insert
+        return max(0, self.min_size - inserted, math.ceil(room))
+
+    def may_sample(self, inserted: int, sampled: int) -> str:
+        """Why drawing a batch waits, as a sentence; empty where it need not."""
+        if inserted < max(1, self.min_size):
+            return f"learner waits: {inserted:,} of {max(1, self.min_size):,} warm-up samples"
+        if not self.samples_per_insert:
+            return ""
+        least = self.samples_per_insert * self.min_size - self.error_buffer + self.batch_size
+        surplus = self.surplus(inserted, sampled)
+        if surplus >= least:
+            return ""
+        missing = (least - surplus) / self.samples_per_insert
+        return (
+            f"learner waits: {missing:,.0f} samples are still to be inserted, for "
+            f"{self.samples_per_insert:g} drawn per sample inserted"
+        )
+
+    def stats(self, inserted: int, sampled: int) -> dict[str, float]:
+        """What was drawn per sample inserted since drawing began, and how far from it we are."""
+        since = inserted - self.min_size
+        center = self.samples_per_insert * self.min_size
+        return {
+            "samples_per_insert": sampled / since if since > 0 else 0.0,
+            "surplus": self.surplus(inserted, sampled) - center,
+        }
+
+
+def limiter_of(
+    config: ReplayConfig, *, min_size: int, batch_size: int, insert_rows: int
+) -> Limiter:
+    """The limiter that a configuration asks for.
+
+    Args:
+        config: the replay's.
+        min_size: the warm-up, in samples.
+        batch_size: samples drawn at once.
+        insert_rows: samples inserted at once (``n_buffer``).
+
+    Raises:
+        LimiterDeadlockError: both sides would wait for each other.
+    """
+    error_buffer = config.error_buffer
+    if error_buffer is None:
+        rate = config.samples_per_insert
+        error_buffer = max(0.1 * rate * min_size, 2 * batch_size, 2 * rate * insert_rows)
+    return Limiter(config.samples_per_insert, min_size, error_buffer, batch_size)

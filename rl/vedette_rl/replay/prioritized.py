@@ -1,0 +1,206 @@
+"""Prioritized replay, proportional variant (Schaul et al. 2016, https://arxiv.org/abs/1511.05952).
+
+A row of priority ``p_i = |td_error_i| + priority_epsilon`` is drawn with probability
+``P(i) = p_i**alpha / sum_k p_k**alpha`` (their equation 1), one row from each of `batch_size` equal
+shares of the sum (stratified, their appendix B.2.1). Its importance weight is
+``(N P(i))**-beta / max_j w_j`` with the largest weight of the batch (section 3.4), beta rising
+linearly. A row not drawn yet has the largest priority ever seen, so that it is soon.
+
+The trainer that draws owns the priorities. They lie in a file beside the ring's columns, row ``i``
+at place ``i % capacity``, and so survive it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.core.columns import Columns
+from vedette_rl.core.learning import State
+from vedette_rl.core.replay_buffer import Sample
+from vedette_rl.errors import EmptyReplayError
+from vedette_rl.replay import ring_files
+from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.ring import RingReader
+from vedette_rl.replay.rows import Rows, live_places, places_of
+from vedette_rl.replay.sum_tree import SumTree, padded
+from vedette_rl.replay.uniform import SampleBuffers, redraw_stale
+
+_SEEN, _MAX_PRIORITY, _ALPHA = range(3)
+_HEAD = 8  # numbers before the masses
+
+
+class PrioritizedReplay:
+    """Draws rows by their last |TD error|, while a writer goes on inserting.
+
+    Args:
+        rows: a `RingReader` or a `MemoryRing`.
+        rng: what draws.
+        config: alpha, the schedule of beta, priority_epsilon.
+        memory: where the priorities lie, from `open_priorities`; None: in memory only.
+        names: the columns that samples have; None: all.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        rng: np.random.Generator,
+        config: ReplayConfig,
+        *,
+        memory: NDArray[np.float64] | None = None,
+        names: Iterable[str] | None = None,
+    ) -> None:
+        self.rows, self.config, self._rng = rows, config, rng
+        self._buffers = SampleBuffers(rows, names)
+        memory = np.zeros(_HEAD + padded(rows.capacity)) if memory is None else memory
+        self._head, masses = memory[:_HEAD], memory[_HEAD:]
+        _adopt(self._head, masses, config.alpha, rows.inserted)
+        self._tree = SumTree(masses)
+        self._draws = 0
+
+    def __len__(self) -> int:
+        return min(self.rows.inserted, self.rows.capacity)
+
+    @property
+    def inserted(self) -> int:
+        """Rows inserted since the run began, overwritten ones too."""
+        return self.rows.inserted
+
+    @property
+    def beta(self) -> float:
+        """The exponent of the next sample's importance weights."""
+        config = self.config
+        done = min(1.0, self._draws / config.beta_steps)
+        return config.beta_0 + (config.beta_final - config.beta_0) * done
+
+    def sample(self, batch_size: int, out: Columns | None = None) -> Sample:
+        """Draw `batch_size` rows with replacement, and their weights.
+
+        Args:
+            batch_size: how many.
+            out: where to: columns ``(batch_size, *shape)`` of the caller's (pinned memory, say).
+                None: the buffer's own, overwritten by the next call.
+
+        Raises:
+            EmptyReplayError: nothing has been inserted yet.
+            ReplayOverrunError: rows are overwritten faster than they are copied.
+        """
+        seen = self._see_new_rows()
+        if not seen:
+            raise EmptyReplayError
+        fractions = self._rng.random(batch_size)
+        fractions += np.arange(batch_size)
+        fractions /= batch_size
+        places = self._tree.find(fractions)
+        numbers = self._numbers(places, seen)
+        columns = self._buffers.gather(numbers, out)
+        redrawn = redraw_stale(self.rows, self._buffers, numbers, columns, self._rng)
+        if len(redrawn):
+            # Drawn uniformly, and weighted as the new rows that they mostly are.
+            self._see_new_rows()
+            places = places_of(numbers, self.rows.capacity)
+        weights = self._weights(self._tree.leaves[places])
+        self._draws += 1
+        return Sample(columns, numbers, weights)
+
+    def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
+        """Tell the |TD errors| ``(B,)`` of rows drawn before; overwritten ones are passed by.
+
+        Raises:
+            ValueError: an error is not finite: one would spoil every later draw.
+        """
+        priorities = np.abs(np.asarray(td_errors, np.float64))
+        priorities += self.config.priority_epsilon
+        indices = np.asarray(indices)
+        if not len(indices):
+            return
+        highest = float(priorities.max())
+        if not np.isfinite(highest):
+            raise ValueError("a TD error is not finite: the agent has diverged")
+        capacity = self.rows.capacity
+        oldest = self._see_new_rows() - capacity
+        self._head[_MAX_PRIORITY] = max(float(self._head[_MAX_PRIORITY]), highest)
+        if int(indices.min()) < oldest:
+            live = indices >= oldest
+            indices, priorities = indices[live], priorities[live]
+        self._tree.set(places_of(indices, capacity), priorities**self.config.alpha)
+
+    def stats(self) -> dict[str, float]:
+        """What the schedule and the priorities are now."""
+        return {"beta": self.beta, "max_priority": float(self._head[_MAX_PRIORITY])}
+
+    def get_state(self) -> State:
+        """What draws, and the schedule; the priorities are in their own file."""
+        return {
+            "rng": self._rng.bit_generator.state,
+            "draws": self._draws,
+            "max_priority": float(self._head[_MAX_PRIORITY]),
+        }
+
+    def set_state(self, state: State) -> None:
+        """Draw on from `state`."""
+        self._rng.bit_generator.state = state["rng"]
+        self._draws = int(state["draws"])
+        highest = max(float(self._head[_MAX_PRIORITY]), float(state["max_priority"]))
+        self._head[_MAX_PRIORITY] = highest
+
+    def _see_new_rows(self) -> int:
+        """Give rows inserted since the last look the largest priority; returns `inserted`."""
+        seen, inserted = int(self._head[_SEEN]), self.rows.inserted
+        if inserted > seen:
+            capacity = self.rows.capacity
+            mass = float(self._head[_MAX_PRIORITY]) ** self.config.alpha
+            for piece in live_places(inserted, min(capacity, inserted - seen), capacity):
+                self._tree.fill(piece.start, piece.stop, mass)
+            # Last: a kill before it has the same rows seen again.
+            self._head[_SEEN] = inserted
+        return inserted
+
+    def _numbers(self, places: NDArray[np.int64], seen: int) -> NDArray[np.int64]:
+        """The rows at these places: the newest ones seen that lie there."""
+        lap = seen - seen % self.rows.capacity
+        numbers = places + lap
+        numbers -= (numbers >= seen) * self.rows.capacity
+        return numbers
+
+    def _weights(self, masses: NDArray[np.float64]) -> NDArray[np.float32]:
+        """``(N P)**-beta`` over its largest: N and the sum of masses cancel out."""
+        weights: NDArray[np.float64] = masses / masses.min()
+        weights **= -self.beta
+        return weights.astype(np.float32)
+
+
+def open_priorities(ring: RingReader) -> NDArray[np.float64]:
+    """The priorities of a replay on disk: its own where it has them, else new ones.
+
+    Raises:
+        ReplayFormatError: the file is torn, or another replay's.
+        ReplayBudgetError: the disk has no room.
+    """
+    path, uid = ring.directory / "priorities.bin", ring.manifest.uid
+    dtype, shape = np.dtype("<f8"), (_HEAD + padded(ring.capacity),)
+    if not path.exists():
+        ring_files.make_array(path, uid, dtype, shape)
+    array, _ = ring_files.map_array(path, uid, dtype, shape, writable=True)
+    return array
+
+
+def _adopt(
+    head: NDArray[np.float64], masses: NDArray[np.float64], alpha: float, inserted: int
+) -> None:
+    """Take over priorities as they are found, of an older trainer or all zero."""
+    if head[_SEEN] > inserted:  # of rows that the ring does not have: begin anew
+        head[_SEEN] = 0
+        masses[:] = 0
+    if not head[_SEEN]:
+        head[_MAX_PRIORITY], head[_ALPHA] = 1.0, alpha
+    elif head[_ALPHA] != alpha:
+        # Masses are p**alpha; where the old alpha was 0 they say nothing about p.
+        seen, head[_SEEN] = float(head[_SEEN]), 0  # a kill in between: all rows count as new
+        taken = masses > 0
+        masses[taken] **= alpha / head[_ALPHA] if head[_ALPHA] else 0.0
+        head[_ALPHA] = alpha
+        head[_SEEN] = seen

@@ -1,0 +1,269 @@
+"""The ring on disk: memory-mapped columns that one process writes and others read.
+
+::
+
+    ring = RingWriter.open(directory, row_dtype, capacity, run_id=run_id)
+    ledger = Ledger.from_bytes(ring.stamp)          # what was committed last, with its rows
+    while batches:
+        if ring.room < rows: ring.commit(ledger.to_bytes())
+        ring.append(columns, rows)                  # beyond the cursor: nobody sees it
+    ring.commit(ledger.to_bytes())                  # rows and stamp, both or neither
+
+    ring = RingReader(directory)                    # in another process
+    ring.columns["reward"][places]                  # live rows: see `vedette_rl.replay.rows`
+
+Data is written first, then the commit (a value of `vedette_rl.newest`, which is there whole or not
+at all), then the cursor that readers look at. So ``kill -9`` at any instruction leaves the rows and
+the stamp of the last commit. A power cut is another matter: pages reach the disk in any order, so a
+replay that was not closed and is found by a machine that has started since is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from vedette_rl.core.columns import Columns
+from vedette_rl.errors import ReplayFormatError
+from vedette_rl.newest import Fence, NewestWriter, last_value
+from vedette_rl.replay import ring_files
+from vedette_rl.replay.ring_files import ColumnSpec, Manifest
+from vedette_rl.replay.rows import RowAppender, default_guard
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+STAMP_MAX_BYTES = 4 << 20
+COMMIT_SLOTS = 3
+
+_RECORD = struct.Struct("<Q?7x16s")  # rows inserted, all on the disk, which start of the machine
+COMMIT_MAX_BYTES = _RECORD.size + STAMP_MAX_BYTES
+_CURSOR_DTYPE = np.dtype("<u8")
+
+
+class RingWriter(RowAppender):
+    """The writing end. Made by `RingWriter.open`."""
+
+    def __init__(self, directory: Path, manifest: Manifest, commits: NewestWriter) -> None:
+        mapped = ring_files.map_columns(directory, manifest, writable=True)
+        inserted, self.stamp = _unpacked(commits.value(), directory)
+        super().__init__(mapped.columns, manifest.capacity, inserted)
+        self.manifest = manifest
+        self._mapped, self._commits, self._held = mapped, commits, ExitStack()
+        self._cursor = _map_cursor(directory, manifest, writable=True)
+        self._cursor[0] = inserted
+        self._boot, self._fence = boot_id(), Fence()
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | os.PathLike[str],
+        row_dtype: np.dtype[Any],
+        capacity: int,
+        *,
+        run_id: str,
+        guard: int | None = None,
+        accept_unsynced: bool = False,
+    ) -> Self:
+        """Open a run's replay, or make an empty one. Its space on disk is taken now.
+
+        Args:
+            directory: its own; made if it is not there.
+            row_dtype: the columns, as a structured dtype.
+            capacity: rows that can be drawn.
+            run_id: whose rows these are.
+            guard: rows that may be appended before a commit; None: the replay's own, or
+                `default_guard` for a new one.
+            accept_unsynced: take a replay that a power cut may have torn.
+
+        Raises:
+            ReplayFormatError: torn, foreign, or of another run, capacity or columns.
+            ReplayBudgetError: the disk has no room.
+            OneWriterError: another process has it open.
+        """
+        directory = Path(directory)
+        asked = ring_files.new_manifest(
+            row_dtype, capacity, guard or default_guard(capacity, row_dtype.itemsize), run_id
+        )
+        with ExitStack() as held:
+            held.callback(os.close, _prepare(directory))
+            if not (directory / "ring.json").exists():
+                _make(directory, asked)
+            manifest = ring_files.read_manifest(directory)
+            _compare(directory, asked, manifest, guard)
+            commits = NewestWriter(directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS)
+            held.callback(commits.close)
+            if not accept_unsynced:
+                _check_synced(directory, commits.value())
+            writer = cls(directory, manifest, commits)
+            writer._held = held.pop_all()
+            return writer
+
+    def commit(self, stamp: Buffer = b"") -> None:
+        """Make the rows appended, and the stamp, visible: both, or after a kill neither.
+
+        Raises:
+            ValueError: the stamp is larger than `STAMP_MAX_BYTES`; nothing is committed.
+        """
+        self._commit(stamp, synced=False)
+
+    def close(self) -> None:
+        """Wait until the disk has what was committed, and let go. What is pending is forgotten."""
+        self._pending = 0
+        self._mapped.flush()
+        self._commit(self.stamp, synced=True)
+        self._commits.sync()
+        self._held.close()
+
+    def _commit(self, stamp: Buffer, *, synced: bool) -> None:
+        inserted = self._inserted + self._pending
+        self._fence()
+        self._commits.write(_RECORD.pack(inserted, synced, self._boot), stamp)
+        self._cursor[0] = inserted
+        self._fence()
+        self.stamp = bytes(stamp)
+        self._committed()
+
+
+class RingReader:
+    """The reading end: `Rows` of a replay that another process writes.
+
+    Raises:
+        ReplayFormatError: there is no replay, or a torn one.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        self.manifest = ring_files.read_manifest(self.directory)
+        self.capacity = self.manifest.capacity
+        self.columns: Columns = ring_files.map_columns(
+            self.directory, self.manifest, writable=False
+        ).columns
+        self._cursor = _map_cursor(self.directory, self.manifest, writable=False)
+        self._fence = Fence()
+
+    @property
+    def inserted(self) -> int:
+        """Rows inserted since the run began."""
+        self._fence()
+        inserted: int = self._cursor[0]
+        self._fence()
+        return inserted
+
+
+def read_commit(directory: Path) -> tuple[int, bytes]:
+    """Rows inserted and the stamp of the last commit, where no writer runs."""
+    newest = last_value(directory / "commits")
+    return _unpacked(newest[1] if newest else None, directory)
+
+
+def boot_id() -> bytes:
+    """Which start of the machine this is: 16 bytes, all zero where the system does not say."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        return bytes.fromhex(text.strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+def _prepare(directory: Path) -> int:
+    """The directory, made and locked; the lock's descriptor."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        ring_files.check_directory(directory)
+        return ring_files.lock(directory, shared=False)
+    except OSError as e:
+        raise ReplayFormatError(f"no replay can be in {directory}: {e.strerror}") from e
+
+
+def _make(directory: Path, manifest: Manifest) -> None:
+    """Make the files. A kill in between leaves no ``ring.json``: the next writer starts over."""
+    if (directory / "commits").exists() and last_value(directory / "commits"):
+        raise ReplayFormatError(
+            f"the replay in {directory} has lost its ring.json: delete {directory} to begin an "
+            "empty one"
+        )
+    rows = manifest.physical_rows
+    made: list[Path] = []
+    try:
+        for index, spec in enumerate(manifest.columns):
+            made.append(ring_files.column_path(directory, index, spec.name))
+            ring_files.make_array(made[-1], manifest.uid, np.dtype(spec.dtype), (rows, *spec.shape))
+        made.append(directory / "cursor.bin")
+        ring_files.make_array(made[-1], manifest.uid, _CURSOR_DTYPE, (1,))
+        NewestWriter(directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS).close()
+    except BaseException:
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise
+    ring_files.write_manifest(directory, manifest)
+
+
+def _compare(directory: Path, asked: Manifest, found: Manifest, guard: int | None) -> None:
+    """Refuse what is not what was asked for, naming the first difference."""
+    mend = f"delete {directory} to begin an empty replay"
+    if found.run_id != asked.run_id:
+        raise ReplayFormatError(
+            f"the replay in {directory} is of run {found.run_id!r}, not {asked.run_id!r}: "
+            f"name another directory, or {mend}"
+        )
+    if found.capacity != asked.capacity:
+        raise ReplayFormatError(
+            f"the replay in {directory} has a capacity of {found.capacity}, not {asked.capacity}: "
+            f"set replay.capacity={found.capacity}, or {mend}"
+        )
+    if guard is not None and found.guard < guard:
+        raise ReplayFormatError(
+            f"the replay in {directory} takes {found.guard} rows before a commit, and {guard} are "
+            f"asked: {mend}"
+        )
+    difference = _columns_difference(found.columns, asked.columns)
+    if difference:
+        raise ReplayFormatError(f"the replay in {directory} has {difference}: {mend}")
+
+
+def _columns_difference(found: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, ...]) -> str:
+    found_by_name = {column.name: column for column in found}
+    for column in asked:
+        if column.name not in found_by_name:
+            return f"no column {column.name!r}"
+        if found_by_name[column.name] != column:
+            return f"column {column.name!r} of {found_by_name[column.name]}, not {column}"
+    names = {column.name for column in asked}
+    for column in found:
+        if column.name not in names:
+            return f"a column {column.name!r} that is not asked for"
+    return "" if found == asked else "its columns in another order"
+
+
+def _check_synced(directory: Path, record: bytes | None) -> None:
+    if record is None:
+        return
+    _, synced, boot = _RECORD.unpack_from(record)
+    now = boot_id()
+    if not synced and boot != now and any(now):
+        raise ReplayFormatError(
+            f"the replay in {directory} was not closed before the machine stopped, so its rows may "
+            f"be torn: delete {directory} to begin an empty one"
+        )
+
+
+def _unpacked(record: bytes | None, directory: Path) -> tuple[int, bytes]:
+    if record is None:
+        return 0, b""
+    if len(record) < _RECORD.size:
+        raise ReplayFormatError(f"{directory / 'commits'} is no replay's: name another directory")
+    inserted: int = _RECORD.unpack_from(record)[0]
+    return inserted, record[_RECORD.size :]
+
+
+def _map_cursor(directory: Path, manifest: Manifest, *, writable: bool) -> memoryview:
+    _, file_map = ring_files.map_array(
+        directory / "cursor.bin", manifest.uid, _CURSOR_DTYPE, (1,), writable=writable
+    )
+    return memoryview(file_map)[ring_files.PAGE_BYTES :].cast("Q")

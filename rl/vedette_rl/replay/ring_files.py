@@ -1,0 +1,291 @@
+"""The files of a replay on disk: their names, what is in them, and how they are told apart.
+
+::
+
+    DIR/ring.json           what the rows are; written last, so that it is there or nothing is
+    DIR/000-obs.bin ...     a column each: a page that says whose it is, then the rows
+    DIR/cursor.bin          rows inserted, for readers
+    DIR/commits             rows inserted and the stamp, as one value (`vedette_rl.newest`)
+    DIR/priorities.bin      the trainer's, where replay is prioritized
+    DIR/lock                held by the writer
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import math
+import mmap
+import os
+import re
+import secrets
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.core.columns import Columns, row_dtype
+from vedette_rl.errors import OneWriterError, ReplayBudgetError, ReplayFormatError
+from vedette_rl.replay.bytes_text import bytes_text
+
+FORMAT = "vedette replay"
+FORMAT_VERSION = 1
+PAGE_BYTES = 4096
+MANIFEST_MAX_BYTES = 1 << 20
+
+_MAGIC = b"vdtrepl1"
+_OURS = re.compile(r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|lock|.*\.new")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpec:
+    """One column as the manifest names it: `dtype` in numpy's letters (``<f4``)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{np.dtype(self.dtype).name} {self.shape}"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What ``ring.json`` says.
+
+    Args:
+        uid: 32 hex digits drawn when the replay was made; every file carries them.
+        run_id: the run that the rows are of.
+        capacity: rows that can be drawn.
+        guard: rows that may be appended before a commit; stored beside the capacity.
+        columns: in order.
+    """
+
+    uid: str
+    run_id: str
+    capacity: int
+    guard: int
+    columns: tuple[ColumnSpec, ...]
+
+    @property
+    def physical_rows(self) -> int:
+        return self.capacity + self.guard
+
+    @property
+    def row_dtype(self) -> np.dtype[Any]:
+        return row_dtype([(c.name, np.dtype(c.dtype), c.shape) for c in self.columns])
+
+
+def column_specs(dtype: np.dtype[Any]) -> tuple[ColumnSpec, ...]:
+    """The columns of a row dtype."""
+    if dtype.fields is None:
+        raise ValueError(f"{dtype} describes no row: a structured dtype is needed")
+    return tuple(
+        ColumnSpec(name, field.base.str, field.shape) for name, (field, *_) in dtype.fields.items()
+    )
+
+
+def new_manifest(dtype: np.dtype[Any], capacity: int, guard: int, run_id: str) -> Manifest:
+    """A manifest for a replay that does not exist yet."""
+    return Manifest(secrets.token_hex(16), run_id, capacity, guard, column_specs(dtype))
+
+
+def column_path(directory: Path, index: int, name: str) -> Path:
+    """Where a column lies. Names of columns come from environments: only their letters are used."""
+    return directory / f"{index:03d}-{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:40]}.bin"
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse a directory that holds something else than a replay, or a part of one.
+
+    Raises:
+        ReplayFormatError: naming what was found and the mend.
+    """
+    if (directory / "ring.json").exists():
+        return
+    for entry in directory.iterdir():
+        if not _OURS.fullmatch(entry.name):
+            raise ReplayFormatError(
+                f"{directory} holds {entry.name!r}, which is no part of a replay: "
+                "name an empty directory as replay.directory"
+            )
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write ``ring.json`` aside and rename it: the replay exists from then on."""
+    aside = directory / "ring.json.new"
+    content = {"format": FORMAT, "version": FORMAT_VERSION, **asdict(manifest)}
+    with aside.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(directory / "ring.json")
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read ``ring.json``.
+
+    Raises:
+        ReplayFormatError: it is not there, not a replay's, or of another format version.
+    """
+    path = directory / "ring.json"
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(MANIFEST_MAX_BYTES))
+    except FileNotFoundError as e:
+        raise ReplayFormatError(f"{directory} holds no replay: there is no ring.json") from e
+    except (OSError, ValueError) as e:
+        raise ReplayFormatError(f"{path} cannot be read: {e}") from e
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise ReplayFormatError(f"{path} is no replay's: name another directory")
+    version = content.pop("version", None)
+    if version != FORMAT_VERSION:
+        raise ReplayFormatError(
+            f"{path} has format version {version}, and this program reads {FORMAT_VERSION}: "
+            f"delete {directory} to begin an empty replay"
+        )
+    try:
+        return _manifest(content)
+    except (KeyError, TypeError, ValueError) as e:
+        raise ReplayFormatError(
+            f"{path} is damaged ({e}): delete {directory} to begin an empty replay"
+        ) from e
+
+
+def _manifest(content: dict[str, Any]) -> Manifest:
+    columns = []
+    for column in content.pop("columns"):
+        spec = ColumnSpec(column["name"], column["dtype"], tuple(column["shape"]))
+        if np.dtype(spec.dtype).kind not in "biuf" or type(spec.name) is not str:
+            raise ValueError(f"column {spec.name!r} of {spec.dtype}")
+        if not all(type(size) is int and size >= 0 for size in spec.shape):
+            raise ValueError(f"column {spec.name!r} of shape {spec.shape}")
+        columns.append(spec)
+    manifest = Manifest(columns=tuple(columns), **content)
+    if not (type(manifest.capacity) is type(manifest.guard) is int):
+        raise ValueError("capacity and guard are no numbers")
+    if manifest.capacity < 1 or manifest.guard < 1 or not columns:
+        raise ValueError(f"capacity {manifest.capacity}, guard {manifest.guard}")
+    bytes.fromhex(manifest.uid)
+    return manifest
+
+
+def map_columns(directory: Path, manifest: Manifest, *, writable: bool) -> MappedColumns:
+    """Map every column's file.
+
+    Raises:
+        ReplayFormatError: a file is missing, cut short, or another replay's.
+    """
+    mapped = MappedColumns({}, [])
+    for index, spec in enumerate(manifest.columns):
+        array, file_map = map_array(
+            column_path(directory, index, spec.name),
+            manifest.uid,
+            np.dtype(spec.dtype),
+            (manifest.physical_rows, *spec.shape),
+            writable=writable,
+        )
+        mapped.columns[spec.name] = array
+        mapped.maps.append(file_map)
+    return mapped
+
+
+@dataclass(frozen=True, slots=True)
+class MappedColumns:
+    """Columns and the maps under them."""
+
+    columns: Columns
+    maps: list[mmap.mmap]
+
+    def flush(self) -> None:
+        """Wait until the disk has them."""
+        for file_map in self.maps:
+            file_map.flush()
+
+
+def array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """Bytes of an array's file."""
+    return PAGE_BYTES + dtype.itemsize * math.prod(shape)
+
+
+def make_array(path: Path, uid: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Make an array's file, filled with zeros: written aside and renamed.
+
+    Raises:
+        ReplayBudgetError: the disk has no room for it.
+    """
+    need = array_bytes(dtype, shape)
+    aside = path.with_name(f"{path.name}.new")
+    file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        # Reserved now: a disk that fills up later would end the process at some store to the map.
+        os.posix_fallocate(file, 0, need)
+        os.pwrite(file, _identity(uid, path.name, dtype, shape), 0)
+        os.fsync(file)
+        aside.rename(path)
+    except (OSError, OverflowError) as e:
+        aside.unlink(missing_ok=True)
+        if isinstance(e, OSError) and e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        free = bytes_text(shutil.disk_usage(path.parent).free)
+        raise ReplayBudgetError(
+            f"disk in {path.parent}", bytes_text(need), free, "lower replay.capacity"
+        ) from e
+    finally:
+        os.close(file)
+
+
+def map_array(
+    path: Path, uid: str, dtype: np.dtype[Any], shape: tuple[int, ...], *, writable: bool
+) -> tuple[NDArray[Any], mmap.mmap]:
+    """Map an array's file; the array is a view of the map.
+
+    Raises:
+        ReplayFormatError: the file is missing, cut short, or another replay's.
+    """
+    mend = f"delete {path.parent} to begin an empty replay"
+    try:
+        file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    except FileNotFoundError as e:
+        raise ReplayFormatError(f"the replay's file {path} is missing: {mend}") from e
+    try:
+        size, need = os.fstat(file).st_size, array_bytes(dtype, shape)
+        if size != need:
+            raise ReplayFormatError(
+                f"the replay's file {path} is torn: {size} bytes, where {need} belong: {mend}"
+            )
+        identity = _identity(uid, path.name, dtype, shape)
+        if os.pread(file, len(identity), 0) != identity:
+            raise ReplayFormatError(f"the file {path} is no part of this replay: {mend}")
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        file_map = mmap.mmap(file, size, access=access)
+    finally:
+        os.close(file)
+    return np.frombuffer(file_map, dtype, offset=PAGE_BYTES).reshape(shape), file_map
+
+
+def lock(directory: Path, *, shared: bool) -> int:
+    """Take the directory's lock; closing the descriptor returned lets it go.
+
+    Raises:
+        OneWriterError: somebody else has it.
+    """
+    # A reader may be of a directory that it cannot write.
+    flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
+    file = os.open(directory / "lock", flags | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+        os.close(file)
+        raise OneWriterError(directory) from e
+    return file
+
+
+def _identity(uid: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    what = f"{name} {dtype.str} {shape}".encode()
+    return _MAGIC + bytes.fromhex(uid) + hashlib.blake2b(what, digest_size=16).digest()

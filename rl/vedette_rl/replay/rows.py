@@ -1,0 +1,188 @@
+"""Rows in a ring of columns: where they lie, and how they are written.
+
+Rows are numbered from the beginning of the run. Row ``i`` lies at place ``i % physical_rows``, and
+``physical_rows = capacity + guard``. The live rows, those that may be drawn, are the last
+`capacity` of the rows inserted. At most `guard` rows are appended between two commits, so they
+overwrite none that is live. A reader that looks at `inserted` again after it has copied rows knows
+which of them the writer may have begun to overwrite: those that are no longer live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.core.columns import Columns, columns_of
+
+GUARD_ROWS_MIN = 4096
+GUARD_ROWS_MAX = 65536
+GUARD_BYTES = 64 << 20
+
+
+class Rows(Protocol):
+    """What is drawn from: the columns as they lie, and how far they are filled."""
+
+    @property
+    def columns(self) -> Columns:
+        """Each ``(physical_rows, *shape)``, in places: row ``i`` at ``i % physical_rows``."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Rows that are live once that many have been inserted."""
+        ...
+
+    @property
+    def inserted(self) -> int:
+        """Rows inserted since the run began; never less than at the call before."""
+        ...
+
+
+def default_guard(capacity: int, row_bytes: int) -> int:
+    """Rows of guard where nobody says: an eighth of the capacity, between bounds."""
+    return max(GUARD_ROWS_MIN, min(GUARD_ROWS_MAX, capacity // 8, GUARD_BYTES // max(1, row_bytes)))
+
+
+class RowAppender:
+    """Writes rows beyond those inserted, and counts them.
+
+    Args:
+        columns: each ``(capacity + guard, *shape)``, written in place.
+        capacity: rows that stay live.
+        inserted: rows inserted so far.
+    """
+
+    def __init__(self, columns: Columns, capacity: int, inserted: int = 0) -> None:
+        self.columns, self.capacity = columns, capacity
+        self._physical_rows = len(next(iter(columns.values())))
+        self._shaped_rows = -1
+        self._shaped(0)
+        self._inserted, self._pending = inserted, 0
+
+    @property
+    def inserted(self) -> int:
+        """Rows inserted, that is committed, since the run began."""
+        return self._inserted
+
+    @property
+    def pending(self) -> int:
+        """Rows appended and not yet committed."""
+        return self._pending
+
+    @property
+    def room(self) -> int:
+        """Rows that may still be appended before a commit."""
+        return self._physical_rows - self.capacity - self._pending
+
+    def append(self, columns: Mapping[str, Any], rows: int) -> None:
+        """Write rows behind those appended before. Nobody sees them until the commit.
+
+        Args:
+            columns: every column: an array ``(rows, *shape)`` of its dtype, or one number for all.
+            rows: how many.
+
+        Raises:
+            ValueError: more rows than `room`, or columns of other names, dtypes or shapes; then
+                none is appended.
+        """
+        if rows > self.room:
+            raise ValueError(f"{rows} rows are appended where {self.room} fit before a commit")
+        if len(columns) != len(self.columns):
+            self._refuse(columns)
+        begin = (self._inserted + self._pending) % self._physical_rows
+        before_wrap = min(rows, self._physical_rows - begin)
+        at = slice(begin, begin + before_wrap)
+        for name, to, dtype, shape in self._shaped(rows):
+            column = columns.get(name)
+            if isinstance(column, np.ndarray):
+                if column.shape != shape or column.dtype != dtype:
+                    raise ValueError(
+                        f"column {name!r} is {column.dtype} {column.shape}, not {dtype} {shape}"
+                    )
+            elif column is None:
+                self._refuse(columns)
+            if before_wrap == rows:
+                to[at] = column
+            else:
+                column = np.broadcast_to(column, shape)
+                to[at] = column[:before_wrap]
+                to[: rows - before_wrap] = column[before_wrap:]
+        self._pending += rows
+
+    def _shaped(self, rows: int) -> list[tuple[str, NDArray[Any], np.dtype[Any], tuple[int, ...]]]:
+        """Every column: its name, where it goes, and what an array of `rows` rows must be."""
+        if rows != self._shaped_rows:  # batches mostly have one size
+            self._shaped_rows = rows
+            self._targets = [
+                (name, to, to.dtype, (rows, *to.shape[1:])) for name, to in self.columns.items()
+            ]
+        return self._targets
+
+    def _refuse(self, columns: Mapping[str, Any]) -> NoReturn:
+        raise ValueError(
+            f"columns {sorted(columns)} are appended where {sorted(self.columns)} belong"
+        )
+
+    def _committed(self) -> None:
+        self._inserted, self._pending = self._inserted + self._pending, 0
+
+
+class MemoryRing(RowAppender):
+    """The ring on one process's own memory: its writing and its reading end in one.
+
+    One thread may append and commit while another draws.
+
+    Args:
+        row_dtype: the columns, as a structured dtype.
+        capacity: rows that can be drawn.
+        guard: rows that may be appended before a commit; None: `default_guard`.
+    """
+
+    def __init__(
+        self, row_dtype: np.dtype[Any], capacity: int, *, guard: int | None = None
+    ) -> None:
+        if capacity < 1:
+            raise ValueError(f"a capacity of {capacity} rows: at least 1")
+        guard = default_guard(capacity, row_dtype.itemsize) if guard is None else guard
+        columns = columns_of(row_dtype, capacity + guard)
+        for column in columns.values():
+            column.fill(0)  # the pages are taken now, not at some insert in the middle of a run
+        super().__init__(columns, capacity)
+        self.stamp = b""
+
+    def commit(self, stamp: bytes = b"") -> None:
+        """Make the rows appended, and the stamp, visible."""
+        self.stamp = bytes(stamp)
+        self._committed()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def live_places(inserted: int, capacity: int, physical_rows: int) -> list[slice]:
+    """Where the live rows lie, oldest first: one piece, or two where they wrap around."""
+    oldest = (inserted - min(inserted, capacity)) % physical_rows
+    newest = oldest + min(inserted, capacity)
+    if newest <= physical_rows:
+        return [slice(oldest, newest)]
+    return [slice(oldest, physical_rows), slice(0, newest - physical_rows)]
+
+
+def places_of(
+    numbers: NDArray[np.int64], count: int, out: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """``numbers % count``: numpy divides by one number quickly, but takes no such remainder."""
+    places = np.floor_divide(numbers, count, out=out)
+    places *= -count
+    places += numbers
+    return places
+
+
+def gather(columns: Mapping[str, NDArray[Any]], places: NDArray[np.int64], out: Columns) -> None:
+    """Copy the rows at `places` into `out`, every column that is in `out`."""
+    for name, to in out.items():
+        # clip: numpy would otherwise gather into a buffer of its own first, to check the places
+        columns[name].take(places, 0, to, "clip")

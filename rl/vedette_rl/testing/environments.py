@@ -1,0 +1,222 @@
+"""Whether an environment's transitions will be right.
+
+Most wrong replay buffers come from the end of an episode: the first observation of the next one
+stored as its last, a reset stored as a step, a time limit reported as termination. What can be seen
+of that from outside is checked here::
+
+    report = check_environment(EnvConfig(id="my_pkg.envs:MyEnv-v0"))
+    print(report)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from vedette_rl.core import Columns
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.layout import ObservationLayout, row_of_batch
+from vedette_rl.envs.make import make_env
+from vedette_rl.envs.registry import AllowImport, find_spec
+from vedette_rl.envs.spaces import agent_spaces
+from vedette_rl.envs.vector_form import autoreset_mode, final_observations, make_vector
+from vedette_rl.errors import EnvironmentFaultError
+
+_VECTOR_COUNT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentReport:
+    """What was seen of an environment that broke no rule.
+
+    Args:
+        steps: played, with random actions.
+        episodes: that ended.
+        longest: steps of the longest of them.
+        autoreset: mode of its vector form; None where that was not played.
+        warnings: what may be wrong and cannot be known from outside.
+    """
+
+    steps: int
+    episodes: int
+    longest: int
+    autoreset: str | None
+    warnings: tuple[str, ...]
+
+
+def check_environment(
+    config: EnvConfig, *, steps: int = 2000, seed: int = 0, allow_import: AllowImport | None = None
+) -> EnvironmentReport:
+    """Play an environment with random actions, and its vector form where it has one.
+
+    Raises:
+        EnvironmentFaultError: it breaks a rule that transitions depend on.
+        UnknownEnvironmentError: it cannot be made here.
+        SpaceLayoutError: transitions of its spaces have no columns.
+    """
+    spec = find_spec(config, allow_import)
+    env, twin = (make_env(config, allow_import=allow_import) for _ in range(2))
+    try:
+        agent_spaces(env.observation_space, env.action_space)
+        played = _Played(env, config.id, steps, seed)
+        if not spec.nondeterministic:
+            played.compare(_Played(twin, config.id, min(steps, 300), seed))
+    finally:
+        env.close()
+        twin.close()
+    limit = config.max_episode_steps or spec.max_episode_steps
+    warnings = tuple(played.doubts(limit))
+    mode = None
+    if spec.vector_entry_point is not None and not config.wrappers:
+        mode = _check_vector(config, steps, seed, allow_import)
+    return EnvironmentReport(
+        steps, len(played.lengths), max(played.lengths, default=0), mode, warnings
+    )
+
+
+class _Played:
+    """Some steps of one environment, each looked at."""
+
+    def __init__(self, env: gym.Env[Any, Any], name: str, steps: int, seed: int) -> None:
+        self._env, self._name = env, name
+        self._layout = ObservationLayout(env.observation_space)
+        self.lengths: list[int] = []
+        self.ends: list[tuple[bool, bool]] = []
+        self.seen: list[tuple[Columns, float, bool, bool]] = []
+        env.action_space.seed(seed)
+        length = 0
+        obs, _ = env.reset(seed=seed)
+        first = self._look(obs, "reset")
+        self.seen.append((first, 0.0, False, False))
+        for _ in range(steps):
+            action = env.action_space.sample()
+            obs, reward, terminated, truncated, _ = env.step(action)
+            length += 1
+            columns = self._look(obs, "step")
+            self._look_at_end(reward, terminated, truncated)
+            self.seen.append((columns, float(reward), bool(terminated), bool(truncated)))
+            if terminated or truncated:
+                self.lengths.append(length)
+                self.ends.append((bool(terminated), bool(truncated)))
+                length = 0
+                obs, _ = env.reset()
+                self._look(obs, "reset")
+
+    def _look(self, obs: Any, came_from: str) -> Columns:
+        if not self._env.observation_space.contains(obs):
+            self._fault(f"{came_from}() gave an observation that is not of its space: {obs!r}")
+        columns = self._layout.encode(obs)
+        for name, column in columns.items():
+            if column.dtype.kind == "f" and not np.isfinite(column).all():
+                self._fault(f"{came_from}() gave {name!r} that is not finite as {column.dtype}")
+        return columns
+
+    def _look_at_end(self, reward: Any, terminated: Any, truncated: Any) -> None:
+        if np.shape(reward) != () or not np.isfinite(float(reward)):
+            self._fault(f"step() gave the reward {reward!r}: one finite number is needed")
+        for word, flag in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(flag, (bool, np.bool_)):
+                self._fault(f"step() gave {word} as a {type(flag).__name__}, not a bool")
+
+    def compare(self, twin: _Played) -> None:
+        """Say if the same seed and actions led elsewhere."""
+        for step, (one, other) in enumerate(zip(self.seen, twin.seen, strict=False)):
+            same = all(np.array_equal(one[0][name], other[0][name]) for name in one[0])
+            if not same or one[1:] != other[1:]:
+                self._fault(
+                    f"the same seed and actions led elsewhere at step {step}: take randomness "
+                    "from self.np_random, or register it with nondeterministic=True"
+                )
+
+    def doubts(self, limit: int | None) -> Iterator[str]:
+        """What may be wrong.
+
+        Raises:
+            EnvironmentFaultError: the registered limit is not kept, or kept as termination.
+        """
+        for length, (terminated, truncated) in zip(self.lengths, self.ends, strict=True):
+            if limit is not None and length > limit:
+                self._fault(f"an episode of {length} steps, beyond its limit of {limit}")
+            if limit is not None and length == limit and terminated and not truncated:
+                self._fault(f"its limit of {limit} steps is reported as terminated")
+        if not self.lengths:
+            yield "no episode ended: what happens there was not seen"
+        same_length = len(self.lengths) >= 3 and len(set(self.lengths)) == 1
+        if same_length and self.lengths[0] > 1 and set(self.ends) == {(True, False)}:
+            yield (
+                f"all {len(self.lengths)} episodes were terminated after {self.lengths[0]} steps: "
+                "a time limit is truncation, beyond which the value still counts"
+            )
+
+    def _fault(self, fault: str) -> None:
+        raise EnvironmentFaultError(self._name, fault)
+
+
+def _check_vector(
+    config: EnvConfig, steps: int, seed: int, allow_import: AllowImport | None
+) -> str:
+    envs = make_vector(config, _VECTOR_COUNT, allow_import)
+    try:
+        mode = autoreset_mode(envs)
+        envs.action_space.seed(seed)
+        envs.reset(seed=seed)
+        ended = np.zeros(_VECTOR_COUNT, np.bool_)
+        for _ in range(steps // _VECTOR_COUNT):
+            batch, reward, terminated, truncated, infos = envs.step(envs.action_space.sample())
+            for word, column in (("rewards", reward), ("terminations", terminated)):
+                if np.shape(column) != (_VECTOR_COUNT,):
+                    _vector_fault(config, f"gave {word} of shape {np.shape(column)}")
+            done = np.asarray(terminated | truncated)
+            if mode is AutoresetMode.NEXT_STEP:
+                _check_reset_rows(config, ended, reward, done)
+            elif done.any():
+                batch = _after_end(config, envs, mode, done, batch, infos)
+            _check_rows(config, envs, batch)
+            ended = done
+    finally:
+        envs.close()
+    return mode.value
+
+
+def _check_reset_rows(config: EnvConfig, ended: Any, reward: Any, done: Any) -> None:
+    if np.any(np.asarray(reward)[ended] != 0):
+        _vector_fault(config, "NEXT_STEP, and the step that resets has a reward")
+    if np.any(done[ended]):
+        _vector_fault(config, "NEXT_STEP, and the step that resets ends an episode")
+
+
+def _after_end(
+    config: EnvConfig, envs: Any, mode: AutoresetMode, done: Any, batch: Any, infos: Any
+) -> Any:
+    if mode is AutoresetMode.SAME_STEP:
+        final = final_observations(envs, infos)
+        for i in np.flatnonzero(done):
+            obs = row_of_batch(final, int(i))
+            if not envs.single_observation_space.contains(obs):
+                _vector_fault(config, f"final_obs of environment {i} is not of its space: {obs!r}")
+        return batch
+    layout = ObservationLayout(envs.single_observation_space)
+    before, after = layout.empty(len(done)), layout.empty(len(done))
+    layout.write_all(before, batch)
+    batch, _ = envs.reset(options={"reset_mask": done.copy()})
+    layout.write_all(after, batch)
+    for name, column in before.items():
+        if not np.array_equal(column[~done], after[name][~done]):
+            _vector_fault(config, "DISABLED, and a reset by mask changes those it leaves out")
+    return batch
+
+
+def _check_rows(config: EnvConfig, envs: Any, batch: Any) -> None:
+    for i in range(_VECTOR_COUNT):
+        obs = row_of_batch(batch, i)
+        if not envs.single_observation_space.contains(obs):
+            _vector_fault(config, f"gave environment {i} an observation not of its space: {obs!r}")
+
+
+def _vector_fault(config: EnvConfig, fault: str) -> None:
+    raise EnvironmentFaultError(config.id, f"its vector form: {fault}")

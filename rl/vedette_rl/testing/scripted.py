@@ -1,0 +1,95 @@
+"""An environment whose transitions prove themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+End = Literal["terminated", "truncated", "both"]
+Kind = Literal["box", "dict", "tuple", "discrete"]
+Obs = Any
+
+
+class ScriptedEnv(gym.Env[Obs, Any]):
+    """Plays episodes of given lengths and ends, over and over; the last repeats.
+
+    What is seen is (own number, episode, step within it), so a transition is right when its two
+    observations are of one episode and one step apart. The reward of a step is
+    ``1 + step + 100 * episode``.
+
+    Args:
+        number: its own number, seen in every observation.
+        episodes: length and end of each episode.
+        kind: how that is shown: ``box`` (float64), ``dict`` (nested: ``{"where": {"episode"},
+            "step", "number"}``), ``tuple`` ((number, episode), image uint8), or ``discrete``
+            (the step alone).
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium declares it so
+
+    def __init__(
+        self,
+        number: int = 0,
+        episodes: Sequence[tuple[int, End]] = ((3, "terminated"), (4, "truncated"), (1, "both")),
+        kind: Kind = "box",
+    ) -> None:
+        self.number, self.episodes, self.kind = number, tuple(episodes), kind
+        self.episode, self.t = -1, 0
+        self.actions: list[Any] = []
+        self.seeds: list[int | None] = []
+        self.action_space = gym.spaces.Discrete(3, start=2)
+        self.observation_space = _observation_space(kind)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        self.episode, self.t = self.episode + 1, 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
+        length, end = self.episodes[min(self.episode, len(self.episodes) - 1)]
+        if self.t >= length:
+            raise RuntimeError("stepped beyond the end of an episode")
+        self.actions.append(action)
+        reward = 1.0 + self.t + 100.0 * self.episode
+        self.t += 1
+        over = self.t >= length
+        terminated, truncated = over and end != "truncated", over and end != "terminated"
+        return self._obs(), reward, terminated, truncated, {}
+
+    def _obs(self) -> Obs:
+        plain = np.array([self.number, self.episode, self.t], np.float64)
+        match self.kind:
+            case "box":
+                return plain
+            case "dict":
+                where = {"episode": plain[1:2]}
+                return {"number": plain[0:1], "step": self.t, "where": where}
+            case "tuple":
+                image = np.full((2, 2), self.t, np.uint8)
+                return (plain[:2], image)
+            case "discrete":
+                return self.t
+
+
+def _observation_space(kind: Kind) -> gym.Space[Any]:
+    def line(size: int) -> gym.Space[NDArray[Any]]:
+        return gym.spaces.Box(-1.0, 1e6, (size,), np.float64)
+
+    match kind:
+        case "box":
+            return line(3)
+        case "dict":
+            where = gym.spaces.Dict({"episode": line(1)})
+            step = gym.spaces.Discrete(1000)
+            return gym.spaces.Dict({"number": line(1), "step": step, "where": where})
+        case "tuple":
+            return gym.spaces.Tuple((line(2), gym.spaces.Box(0, 255, (2, 2), np.uint8)))
+        case "discrete":
+            return gym.spaces.Discrete(1000)

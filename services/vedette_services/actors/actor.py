@@ -1,0 +1,243 @@
+"""The actor: a process that plays a row of environments and hands over what it saw.
+
+Started by a manager as ``python -m vedette_services.actors.actor SPECFILE``. It ends when it is
+told to (handing over even an unfinished batch), when its manager is gone, or by an exception,
+whose traceback it leaves in a file. Signals meant for the whole group are the manager's business.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from vedette_protocol.schema import Schema, spec_difference
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.core import Columns, Policy, StepProcessor
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.row import EnvRow, make_row
+from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
+from vedette_rl.errors import ModelMismatchError
+from vedette_rl.exploration import ladder_positions
+from vedette_rl.newest import NewestWriter
+from vedette_rl.steps.n_step import NStep
+from vedette_services.actors.actor_spec import ActorSpec
+from vedette_services.actors.batching import Batching
+from vedette_services.actors.errors import SpecMismatchError
+from vedette_services.actors.handover import HandoverWriter
+from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, EpisodeTally
+from vedette_services.config.parts import ActorsConfig
+from vedette_services.model_map import ModelMapReader
+from vedette_services.processes import die_with_parent
+
+FAILED, REFUSED = 1, 3
+ORDERS_EVERY_S = 0.02
+STATS_EVERY_S = 0.2
+PATIENCE_S = 0.1
+"""A shorter wait for room is not worth telling."""
+
+WAIT_S = 1.0
+"""No wait is longer before it is told again that it goes on."""
+
+
+class Actor:
+    """The loop of `vedette_rl.core.acting`, with a manager at its other end."""
+
+    def __init__(
+        self,
+        *,
+        row: EnvRow,
+        policy: Policy,
+        processor: StepProcessor,
+        n_step: int,
+        n_buffer: int,
+        handover: HandoverWriter,
+        models: ModelMapReader,
+        tell: Callable[[ActorStats], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._row, self._policy, self._processor = row, policy, processor
+        self._handover, self._models = handover, models
+        self._batching = Batching(handover, n_buffer, self._wait_for_slot)
+        self._tell, self._clock = tell, clock
+        self._tally = EpisodeTally()
+        self._env_steps = 0
+        self._acting_on = (0, -1)  # epoch, version
+        # An n-step transition began n - 1 steps ago, perhaps on an older model.
+        self._acted_on: deque[tuple[int, int]] = deque(maxlen=n_step)
+        self._orders_at = self._stats_at = 0.0
+
+    def run(self) -> None:
+        """Play until told to stop, then hand over everything that is finished or not."""
+        if self._wait_for_model():
+            self._publish_stats("playing")
+            obs = self._row.reset()
+            while not self._handover.stopped:
+                obs = self._step(obs)
+                self._tend()
+            self._push(self._processor.flush())
+            self._batching.flush()
+        self._publish_stats("ended")
+
+    def _step(self, obs: Columns) -> Columns:
+        if self._models.fresh:
+            self._sync_model()
+        action = self._policy.act(obs, explore=True)
+        step = self._row.step(action)
+        self._env_steps += int(step.valid.sum())
+        self._acted_on.append(self._acting_on)
+        self._push(self._processor.process(step))
+        return step.init_obs
+
+    def _push(self, transitions: Columns) -> None:
+        if len(transitions["reward"]):
+            self._batching.push(transitions, min(self._acted_on))
+
+    def _sync_model(self) -> bool:
+        model = self._models.read()
+        if model is None:
+            return False
+        try:
+            self._policy.sync_model(model.info())
+        except ModelMismatchError as error:
+            raise SpecMismatchError("policy", str(error)) from error
+        self._acting_on = model.epoch, model.version
+        return True
+
+    def _tend(self) -> None:
+        """What is looked at by time and not at every step."""
+        now = self._clock()
+        if now - self._orders_at >= ORDERS_EVERY_S:
+            self._orders_at = now
+            self._handover.look(0.0)
+        if now - self._stats_at >= STATS_EVERY_S:
+            self._publish_stats("playing")
+
+    def _wait_for_model(self) -> bool:
+        """True once there is a model to act on; False if it was told to stop before."""
+        while not self._handover.stopped:
+            if self._models.fresh and self._sync_model():
+                return True
+            self._publish_stats("waiting for a model")
+            self._handover.look(WAIT_S)
+        return False
+
+    def _wait_for_slot(self) -> bool:
+        """True once a slot is free; False if the manager is gone."""
+        self._handover.look(0.0)
+        patience = PATIENCE_S
+        while not self._handover.has_slot and not self._handover.gone:
+            self._handover.look(patience)
+            if not self._handover.has_slot:
+                self._publish_stats("waiting for room")
+                patience = WAIT_S
+        if patience == WAIT_S:
+            self._publish_stats("playing")
+        return not self._handover.gone
+
+    def _publish_stats(self, state: ActorState) -> None:
+        self._tally.add(self._row.finished())
+        self._stats_at = self._clock()
+        self._tell(
+            ActorStats(
+                state=state,
+                env_steps=self._env_steps,
+                episodes=self._tally.episodes,
+                return_mean=self._tally.return_mean,
+                length_mean=self._tally.length_mean,
+                version=self._acting_on[1],
+            )
+        )
+
+
+def build_actor(spec: ActorSpec) -> Actor:
+    """An actor, ready to run, with its environments.
+
+    Raises:
+        SpecMismatchError: what this host builds is not what the run says.
+        UnknownEnvironmentError, UnknownAgentError, UnsupportedSpaceError: as they say.
+    """
+    schema = Schema.from_wire(spec.schema)
+    actors = ActorsConfig.model_validate(spec.actors)
+    handover = HandoverWriter(spec.memory_fd, spec.socket_fd, schema, actors.n_buffer, spec.slots)
+    board = NewestWriter(spec.stats_map, STATS_MAX_BYTES)
+    board.write(ActorStats().to_bytes())
+    env_seed, exploration_seed = spec.seeds()
+    envs = actors.envs_per_actor
+    row = make_row(EnvConfig.model_validate(spec.env), envs, env_seed)
+    check_schema(row.spaces, schema)
+    kind = agent_type(spec.agent["name"])
+    agent = kind.config.model_validate(spec.agent)
+    policy = kind.build_policy(
+        agent,
+        row.spaces,
+        positions=ladder_positions(spec.number * envs, envs),
+        seed=exploration_seed,
+    )
+    one_torch_thread()
+    return Actor(
+        row=row,
+        policy=policy,
+        processor=NStep(agent.n_step, agent.discount, envs, transition_dtype(row.spaces)),
+        n_step=agent.n_step,
+        n_buffer=actors.n_buffer,
+        handover=handover,
+        models=ModelMapReader(Path(spec.model_map)),
+        tell=lambda stats: _write(board, stats),
+    )
+
+
+def check_schema(spaces: Spaces, schema: Schema) -> None:
+    """The environment as it is here must give the rows that the run describes.
+
+    Raises:
+        SpecMismatchError: names the first column that differs.
+    """
+    bounds = {column.name: (column.low, column.high) for column in schema.columns}
+    same = {
+        name: (low, high)
+        for name, (low, high) in column_bounds(spaces).items()
+        if bounds.get(name) != (None, None)  # where the run names none, none are compared
+    }
+    here = Schema.from_dtype(transition_dtype(spaces), same)
+    if difference := spec_difference(schema, here):
+        raise SpecMismatchError("environment", difference)
+
+
+def one_torch_thread() -> None:
+    """Actors share the processors among them: a policy that uses torch gets one thread."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)
+
+
+def cause_of(error: Exception) -> str:
+    """An exception and its notes in one line."""
+    lines = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+    return " ".join(" ".join(lines).split())
+
+
+def _write(board: NewestWriter, stats: ActorStats) -> None:
+    board.write(stats.to_bytes())
+
+
+def main() -> None:
+    """The process: its one argument is the file of its `ActorSpec`."""
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    spec = ActorSpec.from_json(Path(sys.argv[1]).read_bytes())
+    try:
+        build_actor(spec).run()
+    except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is reported
+        Path(spec.traceback_file).write_text(f"{cause_of(error)}\n{traceback.format_exc()}")
+        sys.exit(REFUSED if isinstance(error, SpecMismatchError) else FAILED)
+
+
+if __name__ == "__main__":
+    main()

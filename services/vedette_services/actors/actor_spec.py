@@ -1,0 +1,56 @@
+"""What an actor process is told at its start: one JSON file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class ActorSpec:
+    """An actor, whole: from this alone the process builds what it needs.
+
+    Args:
+        index: the actor's number on this host, from 0.
+        number: its number among all actors of the run: places it on the exploration ladder.
+        restarts: how often it was started before.
+        epoch: the learner's epoch when it was started: a resumed run plays other episodes.
+        env, agent, actors: the run's configurations, as they travel.
+        schema: the row's wire schema, as it travels.
+        slots: slots of the handover.
+        memory_fd, socket_fd: its ends of the handover.
+        model_map, stats_map: paths of the newest-value maps; the manager writes the first.
+        traceback_file: takes the traceback of what ended it.
+    """
+
+    index: int
+    number: int
+    restarts: int
+    seed: int
+    epoch: int
+    env: dict[str, Any]
+    agent: dict[str, Any]
+    actors: dict[str, Any]
+    schema: Any  # what Schema.to_wire gives
+    slots: int
+    memory_fd: int
+    socket_fd: int
+    model_map: str
+    stats_map: str
+    traceback_file: str
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> ActorSpec:
+        return cls(**json.loads(data))
+
+    def seeds(self) -> tuple[int, int]:
+        """Seeds of the environments and of exploration; others at every restart."""
+        root = np.random.SeedSequence((self.seed, self.number, self.epoch, self.restarts))
+        env, exploration = root.spawn(2)
+        return int(env.generate_state(1)[0]), int(exploration.generate_state(1)[0])

@@ -1,0 +1,249 @@
+"""Batches from an actor to its manager: slots in shared memory, and a byte for each.
+
+One producer, one consumer, K slots used in turn. The actor writes its columns straight into a
+slot's views and sends one byte over a socket pair: from then on the batch is the manager's. The
+manager copies the payload out and sends a byte back: the slot is free. The kernel's socket is
+what orders memory and what counts, so a reader never looks at a slot whose writer may still be in
+it, on any processor, and a `kill -9` of the actor costs the slot it was writing and no other: the
+bytes it sent are still there.
+
+The memory has no name in any file system, so nothing is left behind however we die.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import socket
+import struct
+import tempfile
+from dataclasses import dataclass
+
+import numpy as np
+
+from vedette_protocol.schema import Schema
+from vedette_rl.core import Columns
+from vedette_services.actors.errors import HandoverError
+
+_HEADER = struct.Struct("<QQQ")  # rows, epoch, version
+_ALIGNMENT = 64  # a slot begins on a cache line
+_PAYLOAD_AT = _ALIGNMENT  # in a slot
+_PUBLISHED = b"+"  # actor to manager: one more slot is written
+_TAKEN = b"-"  # manager to actor: one more slot is free
+_STOP = b"s"  # manager to actor: finish, hand over what you have, end
+_MODEL = b"m"  # manager to actor: there is a first model now
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedBatch:
+    """What an actor handed over: `rows` transitions, owned by whoever took it."""
+
+    rows: int
+    epoch: int
+    version: int
+    payload: bytes
+
+
+def slot_bytes(schema: Schema, n_buffer: int) -> int:
+    """The size of a slot that holds a batch of `n_buffer` rows."""
+    size = _PAYLOAD_AT + schema.payload_bytes(n_buffer)
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+class HandoverReader:
+    """The manager's end. It owns the memory and both ends of the socket until `started`."""
+
+    def __init__(self, schema: Schema, n_buffer: int, slots: int) -> None:
+        self._schema = schema
+        self._n_buffer = n_buffer
+        self._slots = slots
+        self._slot_bytes = slot_bytes(schema, n_buffer)
+        self._memory_fd = anonymous_file("vedette-handover")
+        os.ftruncate(self._memory_fd, slots * self._slot_bytes)
+        self._memory = mmap.mmap(self._memory_fd, slots * self._slot_bytes)
+        self._socket, self._actors_end = socket.socketpair()
+        self._socket.setblocking(False)
+        self._published = 0
+        self._taken = 0
+        self._announced = False
+        self.ended = False  # the actor's end is closed: no more will be published
+
+    @property
+    def pass_fds(self) -> tuple[int, int]:
+        """The actor's descriptors: memory, socket."""
+        return self._memory_fd, self._actors_end.fileno()
+
+    def started(self) -> None:
+        """The actor has been spawned: let go of its descriptors, so that its death is seen."""
+        self._actors_end.close()
+        os.close(self._memory_fd)
+        self._memory_fd = -1
+
+    def fileno(self) -> int:
+        """Readable when a batch was published or the actor is gone."""
+        return self._socket.fileno()
+
+    @property
+    def ready(self) -> int:
+        """Batches that wait to be taken."""
+        return self._published - self._taken
+
+    def look(self) -> None:
+        """Learn what the actor published; never waits."""
+        while not self.ended:
+            try:
+                received = self._socket.recv(64)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:  # it died with bytes of ours unread
+                received = b""
+            if not received:
+                self.ended = True
+            self._published += len(received)
+
+    def take(self) -> FinishedBatch:
+        """Copy the oldest batch out and free its slot.
+
+        Raises:
+            HandoverError: the slot holds nonsense; the actor must not be trusted further.
+        """
+        assert self.ready > 0, "look() says what is ready"
+        if self.ready > self._slots:
+            raise HandoverError(f"{self.ready} batches in {self._slots} slots")
+        at = self._taken % self._slots * self._slot_bytes
+        rows, epoch, version = _HEADER.unpack_from(self._memory, at)
+        if not 0 < rows <= self._n_buffer:
+            raise HandoverError(f"a batch of {rows} rows, expected 1 to {self._n_buffer}")
+        begin = at + _PAYLOAD_AT
+        payload = self._memory[begin : begin + self._schema.payload_bytes(rows)]
+        self._taken += 1
+        self._tell(_TAKEN)
+        return FinishedBatch(rows, epoch, version, payload)
+
+    def order_stop(self) -> None:
+        """Ask the actor to hand over what it has and end."""
+        self._tell(_STOP)
+
+    def announce_model(self) -> None:
+        """Wake an actor that waits for its first model; later ones it finds by looking."""
+        if not self._announced:
+            self._announced = True
+            self._tell(_MODEL)
+
+    def discard(self) -> None:
+        """Believe nothing of this actor any more."""
+        self._taken = self._published
+        self.ended = True
+
+    def _tell(self, order: bytes) -> None:
+        # Never more than K + 2 bytes are unread, so the socket has room.
+        try:
+            self._socket.send(order)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # a dead actor needs no orders; look() sees its end after its last batch
+
+    def close(self) -> None:
+        """Let go of the memory and the socket. An actor that still runs ends by itself."""
+        self._socket.close()
+        if self._memory_fd >= 0:
+            self.started()
+        self._memory.close()
+
+
+class HandoverWriter:
+    """The actor's end.
+
+    ::
+
+        handover.wait_for_slot()               # False: the manager is gone
+        columns = handover.columns             # views to write into
+        handover.publish(rows, epoch, version)
+        handover.look(0.0); handover.stopped
+    """
+
+    def __init__(
+        self, memory_fd: int, socket_fd: int, schema: Schema, n_buffer: int, slots: int
+    ) -> None:
+        self._schema = schema
+        self._n_buffer = n_buffer
+        self._slots = slots
+        self._slot_bytes = slot_bytes(schema, n_buffer)
+        self._memory = mmap.mmap(memory_fd, slots * self._slot_bytes)
+        os.close(memory_fd)
+        self._socket = socket.socket(fileno=socket_fd)
+        self._socket.setblocking(False)
+        self._full_views = [self._views(slot, n_buffer) for slot in range(slots)]
+        self._published = 0
+        self._freed = 0
+        self.stopped = False  # finish: an order, or the manager is gone
+        self.gone = False  # the manager is gone
+        self.model_announced = False
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether a slot is free to be written."""
+        return self._published - self._freed < self._slots
+
+    @property
+    def columns(self) -> Columns:
+        """The free slot's columns, ``(n_buffer, *shape)`` views to write into."""
+        assert self.has_slot, "wait_for_slot() first"
+        return self._full_views[self._published % self._slots]
+
+    def publish(self, rows: int, epoch: int, version: int) -> None:
+        """Hand the slot's first `rows` rows over. They are the manager's from now on."""
+        slot = self._published % self._slots
+        if rows < self._n_buffer:
+            self._lay_out_again(slot, rows)
+        _HEADER.pack_into(self._memory, slot * self._slot_bytes, rows, epoch, version)
+        self._published += 1
+        try:
+            self._socket.send(_PUBLISHED)
+        except (BrokenPipeError, ConnectionResetError):
+            self.stopped = self.gone = True
+
+    def look(self, wait_s: float) -> None:
+        """Learn the manager's orders, waiting at most `wait_s` for one."""
+        if wait_s > 0:
+            select.select([self._socket], [], [], wait_s)
+        try:
+            orders = self._socket.recv(256)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            orders = b""
+        if not orders:
+            self.stopped = self.gone = True
+        self._freed += orders.count(_TAKEN)
+        self.stopped = self.stopped or _STOP in orders
+        self.model_announced = self.model_announced or _MODEL in orders
+
+    def close(self) -> None:
+        """Let go: the manager sees the end of this actor."""
+        self._socket.close()
+
+    def _views(self, slot: int, rows: int) -> Columns:
+        begin = slot * self._slot_bytes + _PAYLOAD_AT
+        end = begin + self._schema.payload_bytes(rows)
+        # The schema alone knows where columns lie; its views may only be read: take their places.
+        base = np.frombuffer(self._memory, np.uint8).ctypes.data
+        views = self._schema.views(memoryview(self._memory)[begin:end], rows)
+        return {
+            name: np.ndarray(view.shape, view.dtype, self._memory, view.ctypes.data - base)
+            for name, view in views.items()
+        }
+
+    def _lay_out_again(self, slot: int, rows: int) -> None:
+        """Where a column begins depends on the rows of the batch: move a partial one together."""
+        written = {name: column[:rows].copy() for name, column in self._full_views[slot].items()}
+        for name, column in self._views(slot, rows).items():
+            column[...] = written[name]
+
+
+def anonymous_file(name: str) -> int:
+    """A descriptor of a file without a name, in memory where the system can."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name, os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,106 @@
+"""What the manager's state tells its shell to do: a closed union."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from vedette_protocol.messages import Batch, Report, Run
+
+Level: TypeAlias = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class SendReport:
+    """Send this to the learner, or drop it: the next one says it all again."""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class SendBatches:
+    """Send these to the learner; those that cannot be sent now go to `ManagerState.on_unsent`."""
+
+    batches: Sequence[Batch]
+
+
+@dataclass(frozen=True, slots=True)
+class RemakeSockets:
+    """Close every socket now and open them again in `delay_s`."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RemakeModels:
+    """Close the models' socket and open it again: its subscription asks for the newest model."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareRun:
+    """A run begins here: make an empty map for its models."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class StoreModel:
+    """Put this model where the actors look for it."""
+
+    epoch: int
+    version: int
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class StartActor:
+    """Start actor `index` on the run prepared last."""
+
+    index: int
+    number: int
+    restarts: int
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class StopActors:
+    """Ask every actor to hand over what it has and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillActor:
+    """Kill actor `index` now; what it had finished still counts."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A line for the log."""
+
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The daemon is done: end every actor, send what is queued, leave with `code`."""
+
+    code: int
+    reason: str
+
+
+Instruction: TypeAlias = (
+    SendReport
+    | SendBatches
+    | RemakeSockets
+    | RemakeModels
+    | PrepareRun
+    | StoreModel
+    | StartActor
+    | StopActors
+    | KillActor
+    | Say
+    | Exit
+)

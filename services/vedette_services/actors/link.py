@@ -1,0 +1,72 @@
+"""The manager's connection to the learner: whether it carries, and when to make it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vedette_services.actors.beat import Beat
+
+ANNOUNCE_WAIT_S = 30.0
+"""A learner that is there but announces no run for so long may have done so in vain."""
+
+STUCK_S = 30.0
+"""Without a settled batch for so long, though there is credit, the samples' socket is dead."""
+
+
+class Link:
+    """What is known of the sockets from what they bring.
+
+    Args:
+        jitter: a random number in [0, 1).
+        now: seconds, monotonic.
+    """
+
+    def __init__(self, jitter: Callable[[], float], now: float) -> None:
+        self.beat = Beat(jitter, now)
+        self.up = False
+        """Whether sending makes sense, as far as is known."""
+        self.resend = False
+        """Whether what was sent may be lost; the next ack says what need not be sent again."""
+        self._unannounced_since: float | None = None
+        self._progress_at = now
+
+    @property
+    def carries(self) -> bool:
+        """Whether batches may be sent."""
+        return self.up and not self.resend
+
+    def fresh(self) -> None:
+        """The sockets or their connection are new."""
+        self.up = self.resend = True
+
+    def down(self) -> None:
+        """The connection or the sockets are gone."""
+        self.up = False
+
+    def acknowledged(self, now: float, *, announced: bool) -> None:
+        """An ack came, of the run that was announced to us or of another."""
+        if announced:
+            self._unannounced_since = None
+        elif self._unannounced_since is None:
+            self._unannounced_since = now
+
+    def progressed(self, now: float) -> None:
+        """A batch was settled, or there is a reason why none is."""
+        self._progress_at = now
+
+    def remake(self, now: float, *, holds: bool) -> float | None:
+        """Seconds to wait before new sockets; None while the old ones will do.
+
+        Args:
+            holds: whether the window holds anything.
+        """
+        since = self._unannounced_since
+        unannounced = since is not None and now - since > ANNOUNCE_WAIT_S
+        stuck = holds and not self.beat.silent and now - self._progress_at > STUCK_S
+        delay_s = self.beat.overdue(now)
+        if unannounced or stuck:
+            self._unannounced_since, self._progress_at = None, now
+            delay_s = delay_s or 0.0
+        if delay_s is not None:
+            self.down()
+        return delay_s

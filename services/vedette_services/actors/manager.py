@@ -1,0 +1,327 @@
+"""The actor manager daemon: sockets, processes and a clock around a `ManagerState`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import secrets
+import socket
+import time
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.errors import ProtocolError
+from vedette_protocol.messages import Batch, Report
+from vedette_services import sockets
+from vedette_services.actors.actor_process import ActorProcess
+from vedette_services.actors.errors import HandoverError
+from vedette_services.actors.instructions import (
+    Exit,
+    Instruction,
+    KillActor,
+    PrepareRun,
+    RemakeModels,
+    RemakeSockets,
+    Say,
+    SendBatches,
+    SendReport,
+    StartActor,
+    StopActors,
+    StoreModel,
+)
+from vedette_services.actors.manager_state import Identity, ManagerState
+from vedette_services.actors.model_listener import ModelListener
+from vedette_services.actors.private_directory import PrivateDirectory
+from vedette_services.addresses import Address
+from vedette_services.errors import FAILED
+from vedette_services.model_map import ModelMapWriter
+from vedette_services.processes import StopSignals
+
+log = logging.getLogger("vedette.actors")
+
+_POLL_MS = 50
+_STATS_EVERY_S = 0.2
+_MESSAGES_A_TURN = 256
+_LAST_WORDS_MS = 1000  # for the report that says we are gone
+_KILL_WAIT_S = 2.0
+_KEY_REFUSED = 400  # what the other side's authenticator answers; other codes may pass
+_AUTH_FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _AUTH_FAILED
+
+
+class Links:
+    """The manager's sockets: samples up, control and models down. Made anew as a whole."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], address: Address, manager: str
+    ) -> None:
+        self._context, self._address, self._manager = context, address, manager
+        self.samples = sockets.samples_push(context, address)
+        self.monitor = self.samples.get_monitor_socket(_EVENTS)
+        subscriptions = sockets.manager_subscriptions(manager)
+        self.control = sockets.control_sub(context, address, *subscriptions)
+        self.models = ModelListener(context, address, manager)
+
+    def send(self, message: Batch | Report) -> bool:
+        """Send without waiting; False where that cannot be now."""
+        try:
+            self.samples.send_multipart(encode(message), zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        return True
+
+    def remake_models(self) -> None:
+        self.models.close()
+        self.models = ModelListener(self._context, self._address, self._manager)
+
+    def close(self, linger_ms: int = 0) -> None:
+        self.models.close()
+        self.control.close(linger=0)
+        self.samples.disable_monitor()
+        self.samples.close(linger=linger_ms)
+
+
+class Manager:
+    """Does what its state says.
+
+    Args:
+        address: the learner's.
+        directory: for the maps shared with actors.
+    """
+
+    def __init__(
+        self, address: Address, manager: str, state: ManagerState, directory: Path
+    ) -> None:
+        self._address, self._manager = address, manager
+        self._state, self._directory = state, directory
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._links: Links | None = None
+        self._open_at = 0.0  # when sockets that were closed are made again
+        self._actors: dict[int, ActorProcess] = {}
+        self._model_map: tuple[Path, ModelMapWriter] | None = None
+        self._runs = 0
+        self._stats_at = 0.0
+        self._exit: Exit | None = None
+
+    def run(self, signals: StopSignals) -> int:
+        """Serve until the state says that it is over; returns the exit status."""
+        try:
+            while self._exit is None:
+                self._turn(signals)
+        finally:
+            self._end()
+        if self._exit.code:
+            log.error("%s", self._exit.reason)
+        return self._exit.code
+
+    # One round
+
+    def _turn(self, signals: StopSignals) -> None:
+        ready = self._wait(signals)
+        now = time.monotonic()
+        if signals:
+            self._obey(self._state.leave("told to stop", now))
+        if self._links is None and now >= self._open_at:
+            self._links = Links(self._context, self._address, self._manager)
+            self._state.on_opened()
+        self._listen(now)
+        self._look_at_actors(ready, now)
+        self._obey(self._state.on_tick(now))
+
+    def _wait(self, signals: StopSignals) -> set[Any]:
+        poller = zmq.Poller()
+        if not signals:
+            poller.register(signals.fileno(), zmq.POLLIN)
+        for actor in self._actors.values():
+            if not actor.handover.ended:
+                poller.register(actor.handover.fileno(), zmq.POLLIN)
+        if self._links is not None:
+            poller.register(self._links.control, zmq.POLLIN)
+            poller.register(self._links.monitor, zmq.POLLIN)
+            poller.register(self._links.models.fileno(), zmq.POLLIN)
+        return {socket for socket, _ in poller.poll(_POLL_MS)}
+
+    def _listen(self, now: float) -> None:
+        """Everything that has come in; instructions may close the sockets on the way."""
+        if self._links is not None:
+            self._hear_connection(self._links, now)
+        if self._links is not None:
+            self._hear_control(self._links, now)
+        if self._links is not None and (model := self._links.models.take()) is not None:
+            self._obey(self._state.on_model(model, now))
+
+    def _hear_connection(self, links: Links, now: float) -> None:
+        while links.monitor.poll(0):
+            event = recv_monitor_message(links.monitor)
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._obey(self._state.on_connected(now))
+            elif event["event"] == zmq.EVENT_DISCONNECTED:
+                self._state.on_disconnected()
+            elif event["event"] == _AUTH_FAILED and event["value"] == _KEY_REFUSED:
+                self._obey(self._state.on_refused_key())
+
+    def _hear_control(self, links: Links, now: float) -> None:
+        for _ in range(_MESSAGES_A_TURN):
+            try:
+                frames = links.control.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                message = decode_control(frames[1:])
+            except ProtocolError as error:
+                self._obey(self._state.on_garbage(error, now))
+            else:
+                self._obey(self._state.on_control(message, now))
+
+    # Actors
+
+    def _look_at_actors(self, ready: set[Any], now: float) -> None:
+        look_at_stats = now >= self._stats_at
+        if look_at_stats:
+            self._stats_at = now + _STATS_EVERY_S
+        for actor in list(self._actors.values()):
+            code = actor.exit_code()
+            if code is not None or actor.handover.fileno() in ready:
+                actor.handover.look()
+            self._take_batches(actor, now)
+            stats = actor.stats() if look_at_stats or code is not None else None
+            if stats is not None:
+                self._state.on_stats(actor.index, stats, now)
+            if code is not None and actor.handover.ready == 0:
+                self._bury(actor, code, now)
+
+    def _take_batches(self, actor: ActorProcess, now: float) -> None:
+        try:
+            while actor.handover.ready and self._state.takes(actor.batch_bytes):
+                self._obey(self._state.on_batch(actor.index, actor.run, actor.take(), now))
+        except HandoverError as error:
+            log.error("actor %d is killed: %s", actor.index, error)
+            actor.handover.discard()
+            actor.kill()
+
+    def _bury(self, actor: ActorProcess, code: int, now: float) -> None:
+        del self._actors[actor.index]
+        cause, traceback = actor.last_words()
+        actor.close()
+        self._obey(self._state.on_actor_exited(actor.index, code, cause, traceback, now))
+
+    # Instructions
+
+    def _obey(self, instructions: Iterable[Instruction]) -> None:
+        for instruction in instructions:
+            self._do(instruction)
+
+    def _do(self, instruction: Instruction) -> None:
+        match instruction:
+            case SendReport(report):
+                if self._links is not None:
+                    self._links.send(report)
+            case SendBatches(batches):
+                self._send(batches)
+            case Say(level, text):
+                log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
+            case PrepareRun(run):
+                self._runs += 1
+                path = self._directory / f"model-{self._runs}.map"
+                self._model_map = path, ModelMapWriter(path, run.model)
+            case StoreModel(epoch, version, body):
+                self._store_model(epoch, version, body)
+            case StartActor(index):
+                assert self._model_map is not None, "a run is prepared before its actors start"
+                self._actors[index] = ActorProcess(instruction, self._directory, self._model_map[0])
+            case StopActors():
+                for actor in self._actors.values():
+                    actor.handover.order_stop()
+            case KillActor(index):
+                if index in self._actors:
+                    self._actors[index].kill()
+            case RemakeSockets(delay_s):
+                self._close_links()
+                self._open_at = time.monotonic() + delay_s
+            case RemakeModels():
+                if self._links is not None:
+                    self._links.remake_models()
+            case Exit():
+                self._exit = self._exit or instruction
+
+    def _send(self, batches: Sequence[Batch]) -> None:
+        for sent, batch in enumerate(batches):
+            if self._links is None or not self._links.send(batch):
+                self._state.on_unsent(batches[sent:])
+                return
+
+    def _store_model(self, epoch: int, version: int, body: bytes | bytearray) -> None:
+        assert self._model_map is not None, "a run is prepared before its models are stored"
+        self._model_map[1].write_body(epoch, body)
+        for actor in self._actors.values():
+            actor.handover.announce_model()
+
+    # The end
+
+    def _close_links(self, linger_ms: int = 0) -> None:
+        if self._links is not None:
+            self._links.close(linger_ms)
+            self._links = None
+
+    def _end(self) -> None:
+        for actor in self._actors.values():
+            actor.kill()
+        for actor in self._actors.values():
+            actor.wait(_KILL_WAIT_S)
+            actor.close()
+        self._close_links(_LAST_WORDS_MS)
+        self._context.term()
+
+
+def run_manager(
+    address: Address | str,
+    *,
+    count: int | None = None,
+    manager_id: str | None = None,
+    allow_import: Collection[str] = (),
+) -> int:
+    """Run actors for the learner at `address` until the run is over or a signal comes.
+
+    Args:
+        count: actors to run here; None: as many as the run's ``actors.count``.
+        manager_id: 1 to 64 of ``A-Z a-z 0-9 . _ -``; made from the host's name where None.
+        allow_import: top packages that the learner's run may import here.
+
+    Returns:
+        The exit status: 0 done or stopped, 1 no actor can play here, 3 refused.
+    """
+    where = Address.parse(address) if isinstance(address, str) else address
+    host = socket.gethostname()
+    manager = manager_id or default_manager_id(host)
+    directory = PrivateDirectory()
+
+    def leave_at_once() -> None:
+        directory.remove()
+        os._exit(FAILED)  # the actors die with us
+
+    signals = StopSignals(leave=leave_at_once)
+    state = ManagerState(
+        Identity(manager, host, str(where)),
+        count=count,
+        allow_import=frozenset(allow_import),
+        incarnation=lambda: secrets.randbits(64),
+        jitter=random.random,
+        now=time.monotonic(),
+    )
+    try:
+        log.info("manager %s, for the learner at %s", manager, where)
+        return Manager(where, manager, state, directory.path).run(signals)
+    finally:
+        directory.remove()
+
+
+def default_manager_id(host: str) -> str:
+    """An id for a manager that was given none: its host, and something of its own."""
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '-', host)[:40] or 'host'}-{secrets.token_hex(2)}"

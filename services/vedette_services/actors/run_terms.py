@@ -1,0 +1,54 @@
+"""Whether this host can take part in a run, and what the run is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from pydantic import ValidationError
+
+from vedette_protocol.limits import PAYLOAD_MAX_BYTES
+from vedette_protocol.messages import Run
+from vedette_rl.envs.config import EnvConfig
+from vedette_services.actors.errors import RunNotUnderstoodError
+from vedette_services.actors.imports import check_imports
+from vedette_services.config.parts import ActorsConfig
+
+
+def accept_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
+    """The run's settings of actors, if this host can and may play it.
+
+    Raises:
+        ImportRefusedError: it imports what the operator has not allowed.
+        RunNotUnderstoodError: its settings are not those of this version, or its batches do not
+            travel.
+    """
+    try:
+        config = ActorsConfig.model_validate(dict(run.actors))
+        env = EnvConfig.model_validate(dict(run.env))
+    except ValidationError as error:
+        raise RunNotUnderstoodError(_first_problem(error)) from error
+    check_imports(env, run.agent, allow_import)
+    batch_bytes = run.schema.payload_bytes(config.n_buffer)
+    largest = min(PAYLOAD_MAX_BYTES, config.window_bytes)
+    if batch_bytes > largest:
+        raise RunNotUnderstoodError(
+            f"a batch of actors.n_buffer = {config.n_buffer} has {batch_bytes} bytes, and at most "
+            f"{largest} travel or fit into a window"
+        )
+    return config
+
+
+def plays_like(run: Run, other: Run) -> bool:
+    """Whether actors of one may go on for the other: all but the learner's start is the same."""
+    return replace(run, epoch=other.epoch, learner=other.learner) == other
+
+
+def title_of(run: Run) -> str:
+    """The run in a few words, for the log."""
+    return f"{run.agent.get('name', 'an agent')} on {run.env.get('id', 'an environment')}"
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"

@@ -1,0 +1,72 @@
+"""What an actor tells its manager about itself, a few times a second."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+
+ActorState = Literal["starting", "waiting for a model", "waiting for room", "playing", "ended"]
+
+STATS_MAX_BYTES = 4096
+_EPISODES_KEPT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ActorStats:
+    """One actor process, since it started.
+
+    Args:
+        env_steps: transitions seen, over all its environments.
+        return_mean: of the last 100 episodes, undiscounted; None before the first ended.
+        length_mean: likewise, in steps.
+        version: of the model it acts on; -1 before the first.
+        error: what is wrong though it goes on; "" if nothing.
+    """
+
+    state: ActorState = "starting"
+    env_steps: int = 0
+    episodes: int = 0
+    return_mean: float | None = None
+    length_mean: float | None = None
+    version: int = -1
+    error: str = ""
+
+    @property
+    def waits_for_us(self) -> bool:
+        """Whether it stands still for a reason that is not its own."""
+        return self.state != "playing"
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ActorStats:
+        return cls(**json.loads(data))
+
+
+class EpisodeTally:
+    """Returns and lengths of the last 100 episodes, and how many ended in all."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+        self._returns: deque[float] = deque(maxlen=_EPISODES_KEPT)
+        self._lengths: deque[int] = deque(maxlen=_EPISODES_KEPT)
+
+    def add(self, finished: Iterable[tuple[float, int]]) -> None:
+        for episode_return, length in finished:
+            self.episodes += 1
+            self._returns.append(episode_return)
+            self._lengths.append(length)
+
+    @property
+    def return_mean(self) -> float | None:
+        return float(np.mean(self._returns)) if self._returns else None
+
+    @property
+    def length_mean(self) -> float | None:
+        return float(np.mean(self._lengths)) if self._lengths else None

@@ -1,0 +1,133 @@
+"""Where a learner listens: one host and three ports in a row."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass
+
+from vedette_services.errors import AddressError, SecurityError
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 5555
+LAST_PORT = 65533  # control is one above, models two
+
+_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A learner's address: `port` takes samples, the two above it carry control and models.
+
+    Args:
+        host: a name or an IP address; IPv6 without brackets.
+        port: 1 to 65533.
+    """
+
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read ``HOST``, ``HOST:PORT`` or ``[IPV6]:PORT``.
+
+        Raises:
+            AddressError: the text is none of these.
+        """
+        host, port = _split(text)
+        if host == "*":
+            host = "0.0.0.0"
+        if not (_is_ip(host) or (_NAME.fullmatch(host) and not host.replace(".", "").isdigit())):
+            raise AddressError(text, f"{host!r} is no host name or IP address")
+        if not (port.isascii() and port.isdigit()):
+            raise AddressError(text, f"port {port!r} is no number")
+        number = int(port[:9])
+        if not 1 <= number <= LAST_PORT:
+            raise AddressError(text, f"port {port} is not within 1 to {LAST_PORT}")
+        return cls(host, number)
+
+    @property
+    def samples(self) -> str:
+        """The endpoint of samples, as libzmq writes it."""
+        return self._endpoint(0)
+
+    @property
+    def control(self) -> str:
+        """The endpoint of control: runs, acks, stops, status."""
+        return self._endpoint(1)
+
+    @property
+    def models(self) -> str:
+        """The endpoint of models."""
+        return self._endpoint(2)
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """IPv6 where the host is such an address, else IPv4."""
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it; a name must have been resolved before."""
+        return _is_ip(self.host) and ipaddress.ip_address(self.host).is_loopback
+
+    def resolved(self) -> Address:
+        """The same address with the host as a number: libzmq binds no names.
+
+        Raises:
+            AddressError: the name is not known here.
+        """
+        if _is_ip(self.host):
+            return self
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except OSError as e:
+            raise AddressError(str(self), f"host {self.host!r} is not known here") from e
+        found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+        return Address(str(found[0][4][0]), self.port)
+
+    def to_bind(self, *, insecure: bool) -> Address:
+        """This address for a learner to listen at.
+
+        Raises:
+            SecurityError: the network could reach it, and nobody said that it may.
+        """
+        address = self.resolved()
+        if not address.loopback and not insecure:
+            raise SecurityError(
+                f"--bind {self}: anyone who reaches this address could send samples; say "
+                "--insecure if you trust the whole network, or bind 127.0.0.1 and tunnel to it"
+            )
+        return address
+
+    def _endpoint(self, above: int) -> str:
+        return f"tcp://{_bracketed(self.host)}:{self.port + above}"
+
+    def __str__(self) -> str:
+        return f"{_bracketed(self.host)}:{self.port}"
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Host and port of ``HOST``, ``HOST:PORT``, ``[IPV6]`` or ``[IPV6]:PORT``."""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or not _is_ip(host) or (rest and not rest.startswith(":")):
+            raise AddressError(text, "the brackets hold no IPv6 address")
+        return host, rest[1:] if rest else str(DEFAULT_PORT)
+    host, colon, port = text.partition(":")
+    if ":" in port:
+        raise AddressError(text, "an IPv6 address stands in brackets")
+    return host, port if colon else str(DEFAULT_PORT)
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

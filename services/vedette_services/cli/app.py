@@ -1,0 +1,112 @@
+"""The commands together, and how their errors become exit statuses."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from vedette_rl.errors import (
+    RlError,
+    UnknownAgentError,
+    UnknownEnvironmentError,
+    UnsupportedSpaceError,
+)
+from vedette_services.cli.actors import actors
+from vedette_services.cli.evaluate import evaluate
+from vedette_services.cli.export import export
+from vedette_services.cli.learner import learner
+from vedette_services.cli.run import run
+from vedette_services.cli.status import status
+from vedette_services.errors import FAILED, USAGE, ServicesError
+from vedette_services.processes import PARENT_VARIABLE, die_with_parent
+
+TRACEBACK = "VEDETTE_TRACEBACK"
+"""The variable that asks for Python's traceback beside an error's line."""
+
+_USAGE = (UnknownAgentError, UnknownEnvironmentError, UnsupportedSpaceError)
+
+app = typer.Typer(
+    name="vedette",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command("run")(run)
+app.command("learner")(learner)
+app.command("actors")(actors)
+app.command("eval")(evaluate)
+app.command("status")(status)
+app.command("export")(export)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"vedette {version('vedette')}")
+        except PackageNotFoundError:
+            typer.echo("vedette, not installed")
+        raise typer.Exit
+
+
+@app.callback()
+def _vedette(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say it and leave."),
+    ] = False,
+) -> None:
+    """Asynchronous reinforcement learning: actors anywhere, one learner, no sample lost.
+
+    \b
+    vedette run                              train DQN on CartPole-v1 on this machine
+    vedette learner --env CartPole-v1        the same by hand: the learner,
+    vedette actors --learner 127.0.0.1       and actors, here or on other machines
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and leave with its exit status. An error is one line on stderr."""
+    _settle_in()
+    try:
+        app(args=list(arguments) if arguments is not None else None)
+    except Exception as e:  # noqa: BLE001 - the border: every error becomes a line and a status
+        if os.environ.get(TRACEBACK):
+            traceback.print_exc()
+        print(f"vedette: {sentence(e)}", file=sys.stderr)
+        sys.exit(exit_status(e))
+
+
+def exit_status(error: Exception) -> int:
+    """2 for usage and configuration, 3 for a refusal, 1 for any other failure."""
+    if isinstance(error, ServicesError):
+        return error.exit_status
+    return USAGE if isinstance(error, _USAGE) else FAILED
+
+
+def sentence(error: Exception) -> str:
+    """An error in one line."""
+    said = " ".join(str(error).split())
+    if isinstance(error, ServicesError | RlError):
+        return said
+    hint = "" if os.environ.get(TRACEBACK) else f" ({TRACEBACK}=1 shows where)"
+    return f"{type(error).__name__}: {said}{hint}"
+
+
+def _settle_in() -> None:
+    if PARENT_VARIABLE in os.environ:
+        # A terminal's Ctrl-C goes to a whole process group. Who started us gets it and tells us
+        # once; twice would mean to leave without a checkpoint.
+        os.setpgid(0, 0)
+    die_with_parent()
+    here = os.getcwd()  # noqa: PTH109 - sys.path holds texts
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)  # `my_envs:Mine-v0` means the folder one stands in, too

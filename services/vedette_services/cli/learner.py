@@ -1,0 +1,63 @@
+"""``vedette learner``: the learner daemon."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+import typer
+
+from vedette_services.cli.options import (
+    Agent,
+    Arguments,
+    Env,
+    Fresh,
+    Insecure,
+    Out,
+    Settings,
+    loaded,
+)
+
+
+def learner(
+    arguments: Arguments = None,
+    env: Env = None,
+    agent: Agent = None,
+    out: Out = None,
+    settings: Settings = None,
+    bind: Annotated[
+        str,
+        typer.Option(
+            envvar="VEDETTE_BIND",
+            metavar="HOST:PORT",
+            help="Where samples arrive; control and models are the two ports above.",
+        ),
+    ] = "127.0.0.1:5555",
+    insecure: Insecure = False,
+    fresh: Fresh = False,
+) -> None:
+    """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
+
+    \b
+    vedette learner --env CartPole-v1 --out runs/cart
+    vedette learner --env LunarLander-v3 --bind 0.0.0.0:5555 --insecure
+    """
+    from vedette_services.addresses import Address
+    from vedette_services.config.checks import check_config
+    from vedette_services.learner.supervisor import run_learner
+    from vedette_services.live import LineView
+    from vedette_services.run_names import default_out
+
+    address = Address.parse(bind).to_bind(insecure=insecure)
+    found = loaded(arguments, env, agent, settings)
+    directory = out or default_out(found.config)
+    check_config(found.config, directory)
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    if found.chosen:
+        typer.echo(found.chosen)
+    what = f"{found.config.agent.name} on {found.config.env.id}"
+    typer.echo(f"learner at {address}: {what}, {directory}")
+    view = LineView(found.config.stop.model_dump())
+    raise typer.Exit(
+        run_learner(found.config, directory, address, fresh=fresh, on_status=view.show)
+    )

@@ -1,0 +1,95 @@
+"""Options that several commands share, and what they come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vedette_services.errors import UsageError
+
+if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
+    from vedette_services.config.loading import Loaded
+
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[CONFIG] [KEY=VALUE]...",
+        help="A TOML file, and settings, as with --set.",
+        show_default=False,
+    ),
+]
+Env = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        envvar="VEDETTE_ENV",
+        metavar="ID",
+        help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv-v0. [CartPole-v1]",
+        show_default=False,
+    ),
+]
+Agent = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        envvar="VEDETTE_AGENT",
+        metavar="NAME",
+        help="dqn, iqn, sac or my_pkg.agents:MyAgent. [what suits the environment]",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        envvar="VEDETTE_OUT",
+        metavar="DIR",
+        help="Run directory; one with a checkpoint resumes. [a new one in runs/]",
+        show_default=False,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set one key of the configuration, as often as needed.",
+        show_default=False,
+    ),
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Begin anew in a directory that holds a run: it is erased.")
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Neither encrypt nor authenticate; trust the network.")
+]
+
+
+def loaded(
+    arguments: list[str] | None, env: str | None, agent: str | None, settings: list[str] | None
+) -> Loaded:
+    """The configuration that a command line means.
+
+    Raises:
+        ConfigError: a key is wrong.
+        UsageError: two files, or a setting that is none.
+    """
+    from vedette_services.config import load_config
+
+    path, more = split_arguments(arguments or [])
+    return load_config(path, env=env, agent=agent, settings=[*(settings or []), *more])
+
+
+def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:
+    """The TOML file and the settings among bare arguments.
+
+    Raises:
+        UsageError: there are two files.
+    """
+    settings = [text for text in arguments if "=" in text and not Path(text).is_file()]
+    paths = [text for text in arguments if text not in settings]
+    if len(paths) > 1:
+        raise UsageError(f"{paths[1]!r}: one file is read, and that is {paths[0]!r}")
+    return (Path(paths[0]) if paths else None), settings

@@ -1,0 +1,40 @@
+"""``vedette run``: everything on this machine."""
+
+from __future__ import annotations
+
+import typer
+
+from vedette_services.cli.options import Agent, Arguments, Env, Fresh, Out, Settings, loaded
+
+
+def run(
+    arguments: Arguments = None,
+    env: Env = None,
+    agent: Agent = None,
+    out: Out = None,
+    settings: Settings = None,
+    fresh: Fresh = False,
+) -> None:
+    """Train on this machine. A learner and its actors are started and ended together.
+
+    \b
+    vedette run                                            DQN solves CartPole-v1
+    vedette run --env Pendulum-v1                          its tuned preset is SAC's
+    vedette run --env my_pkg:Mine-v0 --set seed=3 --out runs/mine
+    vedette run mine.toml agent.learning_rate=3e-4 stop.max_env_steps=1e6
+    """
+    from vedette_services.config.checks import check_config
+    from vedette_services.live import facts, view_for
+    from vedette_services.local_run import run_here, summary_of
+    from vedette_services.run_names import default_out
+
+    found = loaded(arguments, env, agent, settings)
+    config = found.config
+    directory = out or default_out(config)
+    check_config(config, directory)
+    if found.chosen:
+        typer.echo(found.chosen)
+    view = view_for(f"{config.agent.name} on {config.env.id}", config.stop.model_dump())
+    run_here(config, directory, fresh=fresh, view=view, signals=True)
+    for line in facts.summary_lines(summary_of(directory), str(directory)):
+        typer.echo(line)

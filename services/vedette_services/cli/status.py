@@ -1,0 +1,74 @@
+"""``vedette status``: how a learner's run is doing."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vedette_services.errors import NoAnswerError
+
+if TYPE_CHECKING:
+    from vedette_services.status import StatusAsker
+
+WATCH_EVERY_S = 1.0
+
+
+def status(
+    learner: Annotated[
+        str,
+        typer.Option(
+            envvar="VEDETTE_LEARNER",
+            metavar="HOST[:PORT]",
+            help="Where the learner takes samples.",
+        ),
+    ] = "127.0.0.1:5555",
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
+    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Wait no longer.")] = 5.0,
+) -> None:
+    """Say how a run is doing. Steps, returns, samples, lag, managers, who waits for what.
+
+    \b
+    vedette status
+    vedette status --learner gpu.example.org:5555 --watch
+    """
+    from vedette_services.addresses import Address
+    from vedette_services.live import facts
+    from vedette_services.status import StatusAsker
+
+    address = Address.parse(learner)
+    with StatusAsker(address) as asker:
+        if watch and not as_json:
+            _watch(asker)
+            return
+        while True:
+            found = asker.ask(timeout)
+            if found is None:
+                raise NoAnswerError(address, timeout)
+            if as_json:
+                typer.echo(json.dumps(found))
+            else:
+                typer.echo(facts.headline(found))
+                for label, said in facts.rows(found):
+                    typer.echo(f"  {label:<8} {said}")
+            if not watch:
+                return
+            time.sleep(WATCH_EVERY_S)
+
+
+def _watch(asker: StatusAsker) -> None:
+    from vedette_services.live import view_for
+
+    first = asker.ask() or {}
+    stop = first.get("stop")
+    title = f"{first.get('agent', 'a run')} on {first.get('env', 'an environment')}"
+    with view_for(title, stop if isinstance(stop, dict) else {}) as view:
+        try:
+            while True:
+                view.show(asker.ask())
+                time.sleep(WATCH_EVERY_S)
+        except KeyboardInterrupt:
+            return

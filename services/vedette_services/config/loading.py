@@ -1,0 +1,238 @@
+"""From what was typed to a configuration, and from a configuration to its file and back.
+
+Later layers win: defaults, the preset of (agent, environment), the TOML file, the environment's
+``VEDETTE_SET``, the command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.errors import UnknownAgentError
+from vedette_services.config.explain import explain, keys_of, unknown_key
+from vedette_services.config.presets import preset, preset_agent
+from vedette_services.config.run_config import RunConfig
+from vedette_services.config.settings import (
+    Table,
+    environment_settings,
+    merged,
+    put,
+    settings_table,
+)
+from vedette_services.errors import SettingError
+
+DEFAULT_ENV = "CartPole-v1"
+NONE = "none"
+"""How a file and a setting write Python's None; TOML has no word for it."""
+
+Part = TypeVar("Part", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration, and what was decided on the way to it.
+
+    Args:
+        config: it.
+        preset: name of the preset it began from; "" for none.
+        chosen: why the agent is the one it is, where nobody named one; "" otherwise.
+    """
+
+    config: RunConfig
+    preset: str
+    chosen: str
+
+
+def load_config(
+    path: Path | None = None,
+    *,
+    env: str | None = None,
+    agent: str | None = None,
+    settings: Iterable[str] = (),
+    table: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Lay all layers over one another.
+
+    Args:
+        path: a TOML file.
+        env: as ``--env``, short for `env.id`.
+        agent: as ``--agent``, short for `agent.name`.
+        settings: ``KEY=VALUE`` texts.
+        table: settings as a nested table, under `settings`.
+        environment: where `VEDETTE_SET` is looked up; this process's own where None.
+
+    Raises:
+        SettingError: a key is wrong.
+        UsageError: a setting is no ``KEY=VALUE``.
+    """
+    given: Table = read_toml(path) if path is not None else {}
+    variables = os.environ if environment is None else environment
+    given = merged(given, settings_table(environment_settings(variables)))
+    given = merged(given, table or {})
+    if env is not None:
+        put(given, ["env", "id"], env)
+    if agent is not None:
+        put(given, ["agent", "name"], agent)
+    given = merged(given, settings_table(settings))
+    return _with_preset(given)
+
+
+def read_config(path: Path) -> RunConfig:
+    """Read a saved configuration: whole, and touched by no preset and no variable.
+
+    Raises:
+        SettingError: it is not readable, or not ours.
+    """
+    return config_from_table(read_toml(path))
+
+
+def write_config(config: RunConfig, path: Path, comment: str = "") -> None:
+    """Write a configuration such that `read_config` gives it back; renamed to `path` when whole."""
+    text = "".join(f"# {line}\n" for line in comment.splitlines())
+    aside = path.with_name(path.name + ".new")
+    aside.write_text(text + tomli_w.dumps(config_table(config)), "utf-8")
+    aside.replace(path)
+
+
+def config_table(config: RunConfig) -> Table:
+    """A configuration as TOML can write it; None is left out where it is the default."""
+    table = _without_none(config.model_dump(mode="json"), config)
+    table["preset"] = NONE  # what the preset gave is in it
+    return table
+
+
+def read_toml(path: Path) -> Table:
+    """Parse a TOML file.
+
+    Raises:
+        SettingError: it does not exist, cannot be read or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError as e:
+        raise SettingError(str(path), "no such file") from e
+    except IsADirectoryError as e:
+        raise SettingError(str(path), "a folder, not a TOML file", "a run goes to --out") from e
+    except OSError as e:
+        raise SettingError(str(path), f"cannot be read: {e.strerror}") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise SettingError(str(path), f"not TOML: {e}") from e
+
+
+def config_from_table(table: Mapping[str, Any]) -> RunConfig:
+    """Validate a whole table, part by part, each with the class that it names.
+
+    Raises:
+        SettingError: the first key that is wrong.
+    """
+    given = dict(table)
+    agent_table = _table(given, "agent")
+    agent_name = agent_table.get("name")
+    if not isinstance(agent_name, str):
+        raise SettingError("agent.name", "must be a text", "name an agent, such as dqn")
+    try:
+        agent_class = agent_type(agent_name).config
+    except UnknownAgentError as e:
+        raise SettingError("agent.name", str(e)) from e
+    classes: dict[str, type[BaseModel]] = {}
+    for name, field in RunConfig.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            classes[name] = field.annotation
+    classes["agent"] = agent_class
+    keys = [key for key in keys_of(RunConfig) if not key.startswith("agent.")]
+    keys += keys_of(agent_class, "agent")
+    for name in given:
+        if name not in RunConfig.model_fields:
+            raise unknown_key(name, keys)
+    parts = {name: _part(cls, _table(given, name), name, keys) for name, cls in classes.items()}
+    plain = {name: value for name, value in given.items() if name not in classes}
+    try:
+        return RunConfig.model_validate({**plain, **parts}, strict=True)
+    except ValidationError as e:
+        raise explain(e, RunConfig, "", keys) from e
+
+
+def _with_preset(given: Table) -> Loaded:
+    """Put the preset, or the agent that suits the environment, under what was given."""
+    env_id = _table(given, "env").get("id", DEFAULT_ENV)
+    name = _table(given, "agent").get("name")
+    chosen = ""
+    if name is None:
+        name = preset_agent(str(env_id))
+        if name is None:
+            name, chosen = _suiting_agent(_table(given, "env"))
+    base: Table = {"env": {"id": env_id}, "agent": {"name": name}}
+    wanted = given.get("preset", "auto")
+    tuned = preset(str(name), str(env_id)) if wanted == "auto" else None
+    config = config_from_table(merged(merged(tuned or {}, base), given))
+    return Loaded(config, f"{name}-{env_id}" if tuned else "", chosen)
+
+
+def _suiting_agent(env: Table) -> tuple[str, str]:
+    """The agent for an environment that has no preset, by its actions, and why."""
+    import gymnasium
+
+    from vedette_services.config.checks import probe_spaces
+
+    action = probe_spaces(_part(EnvConfig, env, "env", keys_of(EnvConfig, "env"))).action
+    name = "sac" if isinstance(action, gymnasium.spaces.Box) else "dqn"
+    return name, f"agent {name}, because the actions of {env['id']} are {action}"
+
+
+def _table(given: Mapping[str, Any], name: str) -> Table:
+    value = given.get(name, {})
+    if not isinstance(value, dict):
+        raise SettingError(name, f"must be a table, not {value!r}", f"set {name}.KEY")
+    return value
+
+
+def _part(cls: type[Part], table: Table, name: str, keys: Iterable[str]) -> Part:
+    """One part, validated strictly: no text is a number, no number a truth."""
+    known = list(keys)
+    conformed = {key: _conformed(cls, key, value) for key, value in table.items()}
+    try:
+        # JSON's strictness takes a list for a tuple, Python's does not.
+        return cls.model_validate_json(json.dumps(conformed, default=str), strict=True)
+    except ValidationError as e:
+        raise explain(e, cls, name, known) from e
+    except UnknownAgentError as e:
+        raise SettingError(name, str(e)) from e
+
+
+def _conformed(cls: type[BaseModel], key: str, value: Any) -> Any:  # any value that TOML knows
+    """What TOML cannot say: ``none`` where None is allowed, and 1e6 where a count is meant."""
+    field = cls.model_fields.get(key)
+    if field is None:
+        return value
+    members = (field.annotation, *get_args(field.annotation))
+    if value == NONE and type(None) in members:
+        return None
+    if isinstance(value, float) and value.is_integer() and int in members and float not in members:
+        return int(value)
+    return value
+
+
+def _without_none(table: Table, model: BaseModel) -> Table:
+    """`table` of `model` without the None that are defaults; others are written out."""
+    written: Table = {}
+    for name, value in table.items():
+        inner = getattr(model, name, None)
+        if isinstance(inner, BaseModel) and isinstance(value, dict):
+            written[name] = _without_none(value, inner)
+        elif value is not None:
+            written[name] = value
+        elif type(model).model_fields[name].default is not None:
+            written[name] = NONE
+    return written

@@ -1,0 +1,100 @@
+"""The parts of a configuration that belong to what runs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MIB = 1 << 20
+
+
+class ActorsConfig(BaseModel):
+    """How every manager plays.
+
+    Args:
+        count: actor processes that `vedette run` starts; `vedette actors` has its own ``--count``.
+        envs_per_actor: environments an actor plays with one batched forward.
+        n_buffer: transitions in a batch (upstream's name).
+        window_batches: batches a manager may have sent without an acknowledgement.
+        window_bytes: the same in bytes of payload.
+        on_full: what a full window does: actors wait, or the oldest unsent batch is dropped and
+            counted.
+        step_timeout_s: an actor whose environments stand still for longer is restarted.
+        restart_min_s: wait before an actor is restarted; doubles up to `restart_max_s`.
+        restart_max_s: the longest such wait.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: int = Field(2, ge=1, le=4096)
+    envs_per_actor: int = Field(8, ge=1, le=65_536)
+    n_buffer: int = Field(100, ge=1, le=1_000_000)
+    window_batches: int = Field(1024, ge=1, le=1_000_000)
+    window_bytes: int = Field(64 * MIB, ge=1)
+    on_full: Literal["block", "drop_oldest"] = "block"
+    step_timeout_s: float = Field(60.0, gt=0.0, allow_inf_nan=False)
+    restart_min_s: float = Field(0.5, gt=0.0, allow_inf_nan=False)
+    restart_max_s: float = Field(30.0, gt=0.0, allow_inf_nan=False)
+
+
+class LearnerConfig(BaseModel):
+    """The learner loop, in upstream's names. Intervals are optimization steps; 0 means off.
+
+    Args:
+        warmup_period: samples in the replay before the first optimization step.
+        sync_interval: between model infos sent to actors.
+        eval_interval: between evaluations.
+        save_interval: between checkpoints; one is written at the end in any case.
+        record_agent_info_interval: between records of the agent's own scalars (losses).
+        record_compute_cost_interval: between records of `average_opt_time` and its like.
+        flush_record_interval: between flushes of the recorder.
+        keep_checkpoints: older ones are removed.
+        device: ``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+        torch_threads: threads of torch's own pool in the trainer; 0 leaves it to torch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    warmup_period: int = Field(1000, ge=1)
+    sync_interval: int = Field(50, ge=0)
+    eval_interval: int = Field(2000, ge=0)
+    save_interval: int = Field(10_000, ge=0)
+    record_agent_info_interval: int = Field(500, ge=0)
+    record_compute_cost_interval: int = Field(500, ge=0)
+    flush_record_interval: int = Field(500, ge=0)
+    keep_checkpoints: int = Field(3, ge=1)
+    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d{1,3})?)$")
+    torch_threads: int = Field(1, ge=0, le=1024)
+
+
+class EvaluationConfig(BaseModel):
+    """Greedy evaluations of the newest model.
+
+    Args:
+        episodes: of one evaluation.
+        seed: of its first episode; the others count on. The same at every evaluation.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    episodes: int = Field(20, ge=1, le=100_000)
+    seed: int = Field(10_000, ge=0, lt=2**31)
+
+
+class StopConfig(BaseModel):
+    """When a run is over: the first condition met ends it. 0, or none for the return, means off.
+
+    Args:
+        max_opts: optimization steps, over all epochs of the run.
+        max_env_steps: environment steps, over all epochs.
+        max_seconds: seconds of this epoch.
+        target_return: reached when a greedy evaluation's mean is at least this.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_opts: int = Field(0, ge=0)
+    max_env_steps: int = Field(0, ge=0)
+    max_seconds: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    target_return: float | None = Field(None, allow_inf_nan=False)

@@ -1,0 +1,88 @@
+"""``KEY=VALUE``: how one key of the configuration is set from a command line or a container."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from vedette_services.errors import SettingError, UsageError
+
+Table = dict[str, Any]
+"""What TOML gives: nested tables of numbers, texts, booleans and lists."""
+
+ENVIRONMENT = "VEDETTE_SET"
+"""The variable that holds settings for containers: ``learner.sync_interval=10 seed=3``."""
+
+_WORDS: Mapping[str, object] = {"True": True, "False": False, "None": "none", "null": "none"}
+
+
+def settings_table(settings: Iterable[str]) -> Table:
+    """One nested table of many settings; a later one of the same key wins.
+
+    Raises:
+        UsageError: a text is no ``KEY=VALUE``.
+        SettingError: a key goes through a value that is no table.
+    """
+    table: Table = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        path = key.strip().split(".")
+        if not equals or not all(path):
+            raise UsageError(f"--set {text}: write KEY=VALUE, such as learner.sync_interval=100")
+        put(table, path, parse_value(value.strip()))
+    return table
+
+
+def environment_settings(environment: Mapping[str, str]) -> list[str]:
+    """The settings in the environment's variable.
+
+    Raises:
+        UsageError: its quotes do not match.
+    """
+    try:
+        return shlex.split(environment.get(ENVIRONMENT, ""))
+    except ValueError as e:
+        raise UsageError(f"{ENVIRONMENT}: {str(e).lower()}") from e
+
+
+def parse_value(text: str) -> Any:  # any value that TOML knows
+    """A value as TOML writes it, or else the text itself, so that texts need no quotes."""
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = parsed["value"]
+    if len(parsed) > 1 or isinstance(value, datetime.date | datetime.time):
+        return text
+    return value
+
+
+def put(table: Table, path: list[str], value: object) -> None:
+    """Set the value at `path`, making the tables on the way.
+
+    Raises:
+        SettingError: something on the way is no table.
+    """
+    here = table
+    for depth, name in enumerate(path[:-1]):
+        here = here.setdefault(name, {})
+        if not isinstance(here, dict):
+            raise SettingError(".".join(path), f"{'.'.join(path[: depth + 1])} is no table")
+    here[path[-1]] = value
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
+    """`above` laid over `below`, table by table; neither is changed."""
+    table: Table = dict(below)
+    for name, value in above.items():
+        under = table.get(name)
+        if isinstance(under, Mapping) and isinstance(value, Mapping):
+            table[name] = merged(under, value)
+        else:
+            table[name] = value
+    return table

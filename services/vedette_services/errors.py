@@ -1,0 +1,135 @@
+"""What can go wrong in what runs. Each error writes its own sentence and knows its exit status.
+
+::
+
+    ServicesError                  1
+    ├── UsageError                 2   the command line or the configuration is wrong
+    │   ├── ConfigError                what was configured cannot be done
+    │   │   └── SettingError           a key of the configuration, with the mend
+    │   │       └── AddressError       a host and port
+    │   ├── SecurityError              something would be open that nobody asked to open
+    │   └── NotARunError               a folder that holds no run
+    ├── RefusedError               3   the other side said no (version, spec, key, id)
+    ├── PortInUseError             1
+    ├── RunInUseError              1   another learner runs in a run directory
+    ├── NoAnswerError              1   nobody answers at an address
+    ├── ChildFailedError           1   a process of a daemon died and would die again
+    └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
+"""Exit statuses: done or stopped on request, any other failure, usage or configuration, refused."""
+
+
+class ServicesError(Exception):
+    """Everything that `vedette_services` raises on its own account."""
+
+    exit_status = FAILED
+
+
+class UsageError(ServicesError):
+    """The command line or the configuration is wrong: nothing was started."""
+
+    exit_status = USAGE
+
+
+class ConfigError(UsageError):
+    """What was configured cannot be done here."""
+
+
+class SettingError(ConfigError):
+    """A key of the configuration is wrong.
+
+    Args:
+        key: its path, as `--set` takes it.
+        why: what is wrong with it.
+        mend: what to do about it; "" where `why` says it already.
+    """
+
+    def __init__(self, key: str, why: str, mend: str = "") -> None:
+        super().__init__(f"{key}: {why}" + (f"; {mend}" if mend else ""))
+        self.key, self.why, self.mend = key, why, mend
+
+
+class AddressError(SettingError):
+    """Text that is no address."""
+
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(
+            f"address {text!r}", why, "write HOST or HOST:PORT, such as 127.0.0.1:5555"
+        )
+        self.text = text
+
+
+class SecurityError(UsageError):
+    """Something would be open to the network that nobody asked to open."""
+
+
+class NotARunError(UsageError):
+    """A folder holds no run, or lacks the part of one that was asked for."""
+
+    def __init__(self, directory: Path, lacks: str) -> None:
+        super().__init__(f"{directory}: not a run, it has no {lacks}")
+        self.directory, self.lacks = directory, lacks
+
+
+class RefusedError(ServicesError):
+    """The other side refused this one, and trying again would not help."""
+
+    exit_status = REFUSED
+
+
+class PortInUseError(ServicesError):
+    """A port to bind is taken, or cannot be bound here."""
+
+    def __init__(self, address: object, why: str) -> None:
+        super().__init__(
+            f"cannot bind {address} and the two ports above it: {why}; "
+            "end the program that has it or choose another --bind HOST:PORT"
+        )
+        self.address = address
+
+
+class RunInUseError(ServicesError):
+    """Another learner runs in a run directory."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            f"{directory} is in use by another learner; end it or choose another --out"
+        )
+        self.directory = directory
+
+
+class NoAnswerError(ServicesError):
+    """Nobody answers at an address."""
+
+    def __init__(self, address: object, waited_s: float) -> None:
+        super().__init__(f"no learner answers at {address} (waited {waited_s:g} s)")
+        self.address, self.waited_s = address, waited_s
+
+
+class ChildFailedError(ServicesError):
+    """A process of a daemon died, and would die again."""
+
+    def __init__(self, name: str, status: int) -> None:
+        super().__init__(f"the {name} ended with {ending(status)}; its last words are in the log")
+        self.name, self.status = name, status
+
+
+class DaemonFailedError(ServicesError):
+    """A daemon that was started for a run ended badly."""
+
+    def __init__(self, name: str, status: int, log: Path, last_words: str) -> None:
+        words = f": {last_words}" if last_words else ""
+        super().__init__(f"the {name} ended with {ending(status)}{words} (its log: {log})")
+        self.name, self.log = name, log
+        self.exit_status = status if status in (USAGE, REFUSED) else FAILED
+
+
+def ending(status: int) -> str:
+    """How a process ended, from what `Popen.returncode` says."""
+    return f"exit status {status}" if status >= 0 else f"signal {-status}"

@@ -1,0 +1,65 @@
+"""A run's directory, read from the outside: what `eval` and `export` begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vedette_rl.core import ModelInfo
+from vedette_services.config import RunConfig, read_config
+from vedette_services.errors import NotARunError
+from vedette_services.run_replay import replay_directory
+
+
+@dataclass(frozen=True, slots=True)
+class BestModel:
+    """The best model of a run by evaluation.
+
+    Args:
+        model: what a policy syncs to.
+        meta: what was written beside it: the evaluation's figures, run id, epoch.
+    """
+
+    model: ModelInfo
+    meta: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run's directory and its configuration; the run may still be going on."""
+
+    directory: Path
+    config: RunConfig
+
+    @classmethod
+    def open(cls, directory: Path) -> FinishedRun:
+        """Read it.
+
+        Raises:
+            NotARunError: it is none.
+            ConfigError: its configuration cannot be read.
+        """
+        config = directory / "config.toml"
+        if not config.is_file():
+            raise NotARunError(directory, "config.toml")
+        return cls(directory, read_config(config))
+
+    @property
+    def replay(self) -> Path:
+        """Where its replay's columns are."""
+        return replay_directory(self.config, self.directory)
+
+    def best(self) -> BestModel:
+        """The best model.
+
+        Raises:
+            NotARunError: none was kept, because no evaluation has ended yet.
+        """
+        from vedette_rl.checkpoint import read_state
+
+        place = self.directory / "best"
+        if not place.is_dir():
+            raise NotARunError(self.directory, "best/: no evaluation of it has ended yet")
+        state, meta = read_state(place)
+        return BestModel(ModelInfo(int(meta["version"]), state["model"]), dict(meta))

@@ -1,0 +1,74 @@
+"""What the recorder gets to see of the fleet and the evaluations: curves against env steps."""
+
+from __future__ import annotations
+
+from vedette_rl.core import Recorder
+from vedette_services.learner.boards import Evaluations, Ingest, Learning
+
+_EVERY_S = 1.0
+
+
+class Curves:
+    """Writes the boards into a recorder, once a second and at every evaluation."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._next = 0.0
+        self._evaluated = -1
+
+    def look(self, now: float, learning: Learning, ingest: Ingest, seen: Evaluations) -> None:
+        """Look at the boards; does nothing most of the time."""
+        env_steps = ingest.samples.get("produced", 0)
+        if seen.version != self._evaluated and seen.count:
+            self._evaluated = seen.version
+            self._recorder.write(_evaluation(seen), env_steps)
+        if now >= self._next and env_steps:
+            self._next = now + _EVERY_S
+            self._recorder.write(fleet_record(learning, ingest), env_steps)
+
+
+def _evaluation(seen: Evaluations) -> dict[str, float]:
+    return {
+        "eval/mean_reward": seen.return_mean,
+        "eval/std_reward": seen.return_std,
+        "eval/mean_ep_length": seen.length_mean,
+        "eval/best_mean_reward": seen.best_return_mean,
+        "Episode return": seen.return_mean,
+    }
+
+
+def fleet_record(learning: Learning, ingest: Ingest) -> dict[str, float]:
+    """One moment of the fleet: upstream's words, the ecosystem's, and our groups."""
+    samples = ingest.samples
+    record = {
+        "samples_total": float(samples["inserted"]),
+        "samples_per_sec": ingest.samples_per_sec,
+        "opt_steps_per_sec": learning.opt_steps_per_sec,
+        "replay/size": float(ingest.replay_size),
+        "limiter/insert_waits": float(bool(ingest.limiter_reason)),
+        "limiter/sample_waits": float(learning.phase == "waiting"),
+        "limiter/samples_per_insert": learning.sampled / max(1, samples["inserted"]),
+        "lag/sample_mean": learning.lag_mean,
+        "lag/sample_p95": learning.lag_p95,
+        "lag/sample_max": learning.lag_max,
+        **{f"lag/{name}": value for name, value in ingest.lag.items()},
+        **{f"wire/{name}": float(value) for name, value in samples.items()},
+        "wire/managers": float(sum(m["state"] != "gone" for m in ingest.managers)),
+        "wire/garbage": float(ingest.garbage),
+        **_rollout(ingest),
+    }
+    if learning.opt_steps:
+        record["samples_per_opt_steps"] = samples["inserted"] / learning.opt_steps
+    return record
+
+
+def _rollout(ingest: Ingest) -> dict[str, float]:
+    """Mean return and length of the actors' last episodes; nothing before the first has ended."""
+    actors = [actor for manager in ingest.managers for actor in manager["actors"]]
+    played = [a for a in actors if a["return_mean"] is not None]
+    if not played:
+        return {}
+    return {
+        "rollout/ep_rew_mean": sum(a["return_mean"] for a in played) / len(played),
+        "rollout/ep_len_mean": sum(a["length_mean"] for a in played) / len(played),
+    }

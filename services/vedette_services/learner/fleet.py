@@ -1,0 +1,98 @@
+"""The managers as the learner sees them: their last report, when it came, who is gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vedette_protocol.messages import Report
+
+GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
+FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
+
+
+@dataclass(slots=True)
+class Member:
+    """One manager's last word."""
+
+    report: Report
+    seen: float
+    gone: bool = False
+
+
+class Fleet:
+    """Who has reported, by manager id."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, Member] = {}
+
+    def on_report(self, report: Report, now: float) -> bool:
+        """Take a report; True if the manager was unknown, gone, or is another incarnation."""
+        member = self._members.get(report.manager)
+        new = member is None or member.gone or member.report.incarnation != report.incarnation
+        self._members[report.manager] = Member(report, now, gone=report.state == "gone")
+        return new
+
+    def on_batch(self, manager: str, now: float) -> None:
+        """A batch is a sign of life too."""
+        if member := self._members.get(manager):
+            member.seen = now
+
+    def newly_gone(self, now: float) -> list[str]:
+        """Managers that have been silent for too long since the last call."""
+        found: list[str] = []
+        for member in self._members.values():
+            if not member.gone and now - member.seen > GONE_AFTER_S:
+                member.gone = True
+                found.append(member.report.manager)
+        for manager in [m for m, x in self._members.items() if now - x.seen > FORGET_AFTER_S]:
+            del self._members[manager]
+        return found
+
+    def knows(self, manager: str) -> bool:
+        """Whether a manager has reported and is not forgotten yet."""
+        return manager in self._members
+
+    def actors(self, manager: str) -> int:
+        """How many actors a manager runs, as it said last; 1 if it has not."""
+        member = self._members.get(manager)
+        return max(1, len(member.report.actors)) if member else 1
+
+    @property
+    def present(self) -> list[str]:
+        """Managers that are not gone."""
+        return [manager for manager, member in self._members.items() if not member.gone]
+
+    @property
+    def draining(self) -> list[str]:
+        """Managers that are leaving and hand in what they have."""
+        return [m for m in self.present if self._members[m].report.state == "draining"]
+
+    def status(self, now: float) -> list[dict[str, Any]]:
+        """`managers` of the status: the contract's fields."""
+        return [_status(member, now) for _, member in sorted(self._members.items())]
+
+
+def _status(member: Member, now: float) -> dict[str, Any]:
+    report = member.report
+    return {
+        "id": report.manager,
+        "host": report.host,
+        "state": "gone" if member.gone else report.state,
+        "actors": [
+            {
+                "id": actor.id,
+                "alive": actor.alive and not member.gone,
+                "restarts": actor.restarts,
+                "env_steps": actor.env_steps,
+                "episodes": actor.episodes,
+                "version": actor.version,
+                "return_mean": actor.return_mean,
+                "length_mean": actor.length_mean,
+                "error": actor.error,
+            }
+            for actor in report.actors
+        ],
+        "window": {"batches": report.window_batches, "bytes": report.window_bytes},
+        "last_seen_s": round(max(0.0, now - member.seen), 3),
+    }

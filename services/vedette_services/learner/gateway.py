@@ -1,0 +1,275 @@
+"""The gateway process: every socket, and the replay's writing end. It loads no torch.
+
+It keeps nothing that it could not reread: the ledger is in the ring's stamp, the model and the
+learning in the trainer's maps.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import signal
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import zmq
+
+from vedette_protocol.messages import Run
+from vedette_protocol.schema import Schema
+from vedette_rl.envs.make import probe
+from vedette_rl.envs.spaces import column_bounds, transition_dtype
+from vedette_rl.errors import OneWriterError
+from vedette_rl.replay.ring import RingWriter
+from vedette_services import sockets
+from vedette_services.errors import PortInUseError
+from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.learner.gateway_state import GatewayState, Position
+from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
+from vedette_services.learner.rate import Rate
+from vedette_services.learner.spec import LearnerSpec
+from vedette_services.learner.status import assemble
+from vedette_services.model_map import MappedModel, ModelMapReader
+from vedette_services.processes import StopSignals, die_with_parent
+from vedette_services.run_replay import replay_directory, ring_dtype, run_limiter
+
+log = logging.getLogger("vedette.gateway")
+
+_POLL_MS = 5  # how late a new model may be noticed when no message comes
+_DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
+_TICK_S = 0.2
+_BIND_WAIT_S = 5.0  # a learner killed a moment ago lets go of its ports within a second
+_END_WAIT_S = 5.0  # for managers to hand in what they have when the run is over
+_LAST_WORDS_S = 1.0  # for reports when the learner is only interrupted
+_NOTES_PER_TICK = 5
+
+
+class Gateway:
+    """Sockets, ring and clock around a `GatewayState`."""
+
+    def __init__(self, spec: LearnerSpec) -> None:
+        config = spec.config
+        self._spec = spec
+        spaces = probe(config.env)
+        row = transition_dtype(spaces)
+        schema = Schema.from_dtype(row, column_bounds(spaces))
+        self._ring = _open_ring(spec, ring_dtype(row))
+        self._state = GatewayState(
+            spec.run_id,
+            secrets.randbits(63),
+            schema,
+            stamp=self._ring.stamp,
+            now=time.monotonic(),
+            limiter=run_limiter(config),
+            rows_per_batch=config.actors.n_buffer,
+        )
+        self._publisher = ModelPublisher()
+        self._model_map = ModelMapReader(spec.run.model_map)
+        self._learning = BoardReader(spec.run.learning_map, Learning)
+        self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
+        self._board: BoardWriter[Ingest] = BoardWriter(spec.run.ingest_map)
+        self._rate = Rate()
+        self._next_tick = 0.0
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._samples = self._bind(sockets.samples_pull)
+        self._control = self._bind(sockets.control_xpub)
+        self._models = self._bind(sockets.models_xpub)
+        self._poller = zmq.Poller()
+        for socket in (self._samples, self._control, self._models):
+            self._poller.register(socket, zmq.POLLIN)
+
+    def _bind(self, make: sockets.Maker) -> zmq.Socket[bytes]:
+        deadline = time.monotonic() + _BIND_WAIT_S
+        while True:
+            try:
+                return make(self._context, self._spec.address)
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
+                    raise PortInUseError(self._spec.address, error.strerror) from error
+                time.sleep(0.1)
+
+    # The loop
+
+    def run(self, stop: StopSignals) -> None:
+        """Serve until the trainer is done, or the supervisor says stop."""
+        self._poller.register(stop.fileno(), zmq.POLLIN)
+        while not stop and self._learning.read().phase != "done":
+            self._turn(time.monotonic())
+        self._end(self._learning.read().exit_reason or "interrupted")
+
+    def _turn(self, now: float) -> None:
+        """One round over the sockets, the maps and the clock."""
+        ready = dict(self._poller.poll(0 if self._publisher.busy else _POLL_MS))
+        if self._samples in ready:
+            self._drain()
+        if self._state.dirty or self._ring.pending:
+            self._ring.commit(self._state.stamp())
+        self._listen(ready, now)
+        self._look_at_learning(now)
+        for frames in self._publisher.turn():
+            self._models.send_multipart(frames, copy=False)
+        for message in self._state.acks_due(now, self._ring.inserted):
+            self._control.send_multipart(message)
+        if now >= self._next_tick:
+            self._next_tick = now + _TICK_S
+            self._tick(now)
+
+    def _drain(self) -> None:
+        """Take what has come, into the ring; visible and acknowledged at the next commit."""
+        now = time.monotonic()
+        receive, state = self._samples.recv_multipart, self._state
+        try:
+            for _ in range(_DRAIN_MESSAGES):
+                frames = receive(zmq.NOBLOCK, copy=False)
+                insert = state.on_samples([frame.buffer for frame in frames], now)
+                if insert is None:
+                    continue
+                batch = insert.batch
+                if self._ring.room < batch.rows:
+                    self._ring.commit(state.stamp())
+                columns = {
+                    **insert.columns,
+                    "version": batch.version,
+                    "manager": insert.manager,
+                    "actor": batch.actor,
+                }
+                self._ring.append(columns, batch.rows)
+                state.inserted(insert, now)
+        except zmq.Again:
+            return
+
+    def _listen(self, ready: dict[object, int], now: float) -> None:
+        """Subscriptions: joiners get the run and the newest model, askers the status."""
+        if self._control in ready:
+            while (event := _receive(self._control)) is not None:
+                asked = event[1:3] == b"s/"
+                status = self._status_json() if asked else b""
+                for frames in self._state.on_subscription(event, status, now):
+                    self._control.send_multipart(frames)
+        if self._models in ready:
+            while (event := _receive(self._models)) is not None:
+                if event[:1] == b"\x01" and event[1:3] == b"m/":
+                    self._publisher.joined(event[1:])
+
+    def _look_at_learning(self, now: float) -> None:
+        """How far the trainer is; a newer model in its map, perhaps of another epoch."""
+        state, learning = self._state, self._learning.read()
+        state.position = Position(
+            state.position.epoch, max(state.position.version, learning.opt_steps), learning.sampled
+        )
+        if not self._model_map.fresh or (self._publisher.busy and state.position.epoch):
+            return  # versions are skipped while one is going out
+        model = self._model_map.read()
+        if model is None:
+            return
+        state.lag.published(model.version, now)
+        if model.epoch != state.position.epoch:
+            state.position = Position(model.epoch, model.version, learning.sampled)
+            for frames in state.begin(self._run_message(model)):
+                self._control.send_multipart(frames)
+        self._publisher.offer(
+            PackedModel(self._spec.run_id, model.epoch, model.schema.hash, model.body)
+        )
+
+    def _run_message(self, model: MappedModel) -> Run:
+        config = self._spec.config
+        return Run(
+            run_id=self._spec.run_id,
+            epoch=model.epoch,
+            learner=self._state.learner,
+            schema=self._state.schema,
+            model=model.schema,
+            env=config.env.model_dump(mode="json"),
+            agent=config.agent.model_dump(mode="json"),
+            actors=config.actors.model_dump(mode="json"),
+            seed=config.seed,
+        )
+
+    def _tick(self, now: float) -> None:
+        state = self._state
+        state.tick(now)
+        for note in state.notes[:_NOTES_PER_TICK]:
+            log.log(logging.getLevelNamesMapping()[note.level.upper()], note.text)
+        if len(state.notes) > _NOTES_PER_TICK:
+            log.warning("and %d more lines like these", len(state.notes) - _NOTES_PER_TICK)
+        state.notes.clear()
+        self._board.write(self._ingest(now))
+
+    def _ingest(self, now: float, *, ended: bool = False) -> Ingest:
+        ring, state = self._ring, self._state
+        return Ingest(
+            samples=asdict(state.ledger.books()),
+            managers=state.fleet.status(now),
+            replay_size=min(ring.inserted, ring.capacity),
+            replay_bytes=ring.manifest.physical_rows * ring.manifest.row_dtype.itemsize,
+            samples_per_sec=self._rate.at(ring.inserted, now),
+            limiter_reason=state.limiter_reason,
+            lag=state.lag.figures(),
+            garbage=state.garbage,
+            ended=ended,
+        )
+
+    def _status_json(self) -> bytes:
+        now = time.monotonic()
+        return json.dumps(
+            assemble(self._spec, self._learning.read(), self._ingest(now), self._evaluations.read())
+        ).encode()
+
+    # The end
+
+    def _end(self, reason: str) -> None:
+        """Tell everybody, take what still comes for a bounded time, leave the books in order."""
+        final = reason != "interrupted"
+        began = time.monotonic()
+        wait_s = _END_WAIT_S if final else _LAST_WORDS_S
+        told = 0.0
+        while (now := time.monotonic()) < began + wait_s and self._state.fleet.present:
+            if now >= told + 0.5:  # a stop message is repeated: a joiner may have missed it
+                told = now
+                for frames in self._state.stop(reason, final=final):
+                    self._control.send_multipart(frames)
+            self._turn(now)
+        self._ring.commit(self._state.stamp())
+        self._board.write(self._ingest(time.monotonic(), ended=True))
+        self._ring.close()
+        self._context.destroy(linger=200)
+
+
+def _open_ring(spec: LearnerSpec, row: np.dtype[np.void]) -> RingWriter:
+    """The replay's writing end, once a gateway that was killed a moment ago has let go of it."""
+    deadline = time.monotonic() + _BIND_WAIT_S
+    while True:
+        try:
+            return RingWriter.open(
+                replay_directory(spec.config, spec.run.root),
+                row,
+                spec.config.replay.capacity,
+                run_id=spec.run_id,
+            )
+        except OneWriterError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _receive(socket: zmq.Socket[bytes]) -> bytes | None:
+    try:
+        return socket.recv(zmq.NOBLOCK)
+    except zmq.Again:
+        return None
+
+
+def main() -> None:
+    """`python -m vedette_services.learner.gateway RUN`"""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])))
+    gateway.run(StopSignals((signal.SIGTERM,)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,278 @@
+"""The gateway's thinking: what came in, and what is to be done about it. No socket, no clock."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vedette_protocol import topics
+from vedette_protocol.codec import decode_up, encode
+from vedette_protocol.credit import Credit, share
+from vedette_protocol.errors import ProtocolError, SchemaError, Sender, VersionError
+from vedette_protocol.ledger import Ledger
+from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
+from vedette_protocol.schema import Schema
+from vedette_rl.core import Columns
+from vedette_rl.replay.limiter import Limiter
+from vedette_services.learner.fleet import Fleet
+from vedette_services.learner.ladder_slots import LadderSlots
+from vedette_services.learner.lag import LagMeter
+from vedette_services.learner.limits import FlightLimits
+
+ACK_CHANGED_S = 0.02  # an ack that says something new waits at most so long
+ACK_ANYWAY_S = 0.2  # acks are state and the heartbeat: repeated even when nothing is new
+_PREFIX = struct.Struct("<I")
+
+Frames = list[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A batch to be written into the ring, then confirmed by `GatewayState.inserted`."""
+
+    batch: Batch
+    columns: Columns
+    manager: int  # the number that stands for its id in the replay
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line for the log."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far learning has come, as the trainer last told."""
+
+    epoch: int = 0
+    version: int = 0
+    sampled: int = 0
+
+
+class GatewayState:
+    """Batches in, inserts and acks out; subscriptions in, runs out.
+
+    ::
+
+        state = GatewayState(run_id, learner, schema, stamp=ring.stamp, now=now, ...)
+        if insert := state.on_samples(frames, now): ring.append(...); state.inserted(insert, now)
+        if state.dirty: ring.commit(state.stamp())
+        send(state.acks_due(now, ring.inserted))
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        learner: int,
+        schema: Schema,
+        *,
+        stamp: bytes,
+        now: float,
+        limiter: Limiter,
+        rows_per_batch: int,
+        limits: FlightLimits | None = None,
+    ) -> None:
+        self.run_id, self.learner, self.schema = run_id, learner, schema
+        self.ledger, self.slots = _unstamp(run_id, stamp, now)
+        self.fleet = Fleet()
+        self.lag = LagMeter()
+        self.position = Position()
+        self.garbage = 0
+        self.limiter_reason = ""
+        self.notes: list[Note] = []
+        self.dirty = False  # the ledger holds something that the ring has not committed
+        self._limiter = limiter
+        self._rows_per_batch = rows_per_batch
+        self._limits = limits or FlightLimits()
+        self._changed: set[str] = set()
+        self._acked: dict[str, float] = {}
+        self._refusals: list[Refusal] = []
+        self._run: Run | None = None
+
+    # What comes up
+
+    def on_samples(self, frames: Sequence[Any], now: float) -> Insert | None:
+        """One message from the samples' socket; a batch that is new and sound is to be inserted."""
+        try:
+            message = decode_up(frames)
+            if isinstance(message, Report):
+                self._on_report(message, now)
+                return None
+            return self._on_batch(message, now)
+        except ProtocolError as error:
+            self._refuse(error, now)
+            return None
+
+    def _on_batch(self, batch: Batch, now: float) -> Insert | None:
+        if batch.run_id != self.run_id:
+            self.garbage += 1  # its manager drops that run's window when it hears of this one
+            return None
+        verdict = self.ledger.receive(batch, now)
+        self.fleet.on_batch(batch.manager, now)
+        if verdict != "new":
+            self._changed.add(batch.manager)
+            return None
+        try:
+            if batch.schema != self.schema.hash:
+                raise SchemaError(f"laid out by schema {batch.schema}, not {self.schema.hash}")
+            columns = self.schema.views(batch.payload, batch.rows)
+            self.schema.check_values(columns)
+        except SchemaError as error:
+            sender = Sender(batch.manager, batch.incarnation, batch.seq)
+            self._reject(sender, batch.rows, error, now)
+            return None
+        return Insert(batch, columns, self.ledger.number(batch.manager))
+
+    def inserted(self, insert: Insert, now: float) -> None:
+        """The batch stands in the ring, not yet committed."""
+        batch = insert.batch
+        self.ledger.settle_inserted(batch.manager, batch.incarnation, batch.seq, batch.rows)
+        self.lag.inserted(batch.version, self.position.version, batch.rows, now)
+        self._changed.add(batch.manager)
+        self.dirty = True
+
+    def _reject(self, sender: Sender, rows: int, error: ProtocolError, now: float) -> None:
+        assert sender.seq is not None, "only batches are rejected"
+        self.ledger.settle_rejected(sender.manager, sender.incarnation, sender.seq, rows, now)
+        self._changed.add(sender.manager)
+        self.dirty = True
+        self._note("warning", f"rejected batch {sender.seq} of {sender.manager}: {error}")
+
+    def _refuse(self, error: ProtocolError, now: float) -> None:
+        """A message that is none; a batch of a sender we know is settled, lest it come again."""
+        sender = error.sender
+        if sender is None or not self.fleet.knows(sender.manager):
+            self.garbage += 1
+            self._note("warning", f"refused a message from an unknown sender: {error}")
+        elif isinstance(error, VersionError):
+            refusal = Refusal(sender.manager, sender.incarnation, "version", str(error))
+            self._refusals.append(refusal)
+        elif sender.seq is None or not self.ledger.is_new(
+            sender.manager, sender.incarnation, sender.seq
+        ):
+            self.garbage += 1
+        else:
+            self._reject(sender, error.rows, error, now)
+
+    def _on_report(self, report: Report, now: float) -> None:
+        new = self.fleet.on_report(report, now)
+        self.ledger.on_report(report, now)
+        self.dirty = True
+        if report.state == "gone":
+            self.slots.release(report.manager)
+            self._note("info", f"manager {report.manager} has left")
+        elif new:
+            self._changed.add(report.manager)
+            actors = len(report.actors)
+            self._note(
+                "info", f"manager {report.manager} on {report.host} is here, {actors} actors"
+            )
+
+    # What goes down
+
+    def begin(self, run: Run) -> list[Frames]:
+        """The trainer has a model, or a new epoch: everybody is told what is being run."""
+        self._run = run
+        return [[topics.ALL, *encode(run)]]
+
+    def on_subscription(self, event: bytes, status: bytes, now: float) -> list[Frames]:
+        """Somebody subscribed on the control socket; answers go to its private topic alone.
+
+        Args:
+            event: what the XPUB socket said.
+            status: the status as JSON, for those who ask for it.
+        """
+        try:
+            subscription = topics.parse_subscription(event)
+        except ProtocolError as error:
+            self._refuse(error, now)
+            return []
+        if not subscription.subscribed:
+            return []
+        if subscription.audience == "status":
+            return [[subscription.topic, *encode(Status(status))]]
+        if subscription.audience == "manager" and self._run is not None:
+            self._acked.pop(subscription.name, None)  # an ack at the next turn, too
+            return [[subscription.topic, *encode(self._run)]]
+        return []
+
+    def acks_due(self, now: float, inserted: int) -> list[Frames]:
+        """The acks to send now. Call only after everything settled has been committed."""
+        messages: list[Frames] = [
+            [topics.manager_topic(refusal.manager), *encode(refusal)] for refusal in self._refusals
+        ]
+        self._refusals.clear()
+        living = self.ledger.living()
+        due = [(m, incarnation) for m, incarnation in living if self._is_due(m, now)]
+        if not due:
+            return messages
+        credits = self._credits({manager for manager, _ in living}, inserted)
+        for manager, incarnation in due:
+            self._acked[manager] = now
+            self._changed.discard(manager)
+            ack = self.ledger.ack(
+                manager,
+                incarnation,
+                epoch=self.position.epoch,
+                learner=self.learner,
+                credit=credits[manager],
+                version=self.position.version,
+                first_actor=self.slots.assign(manager, self.fleet.actors(manager)),
+            )
+            messages.append([topics.manager_topic(manager), *encode(ack)])
+        return messages
+
+    def _is_due(self, manager: str, now: float) -> bool:
+        wait = ACK_CHANGED_S if manager in self._changed else ACK_ANYWAY_S
+        return now - self._acked.get(manager, float("-inf")) >= wait
+
+    def _credits(self, managers: set[str], inserted: int) -> dict[str, Credit]:
+        """What each manager may have in flight, from the shared budget and the limiter."""
+        if self._run is None:
+            return share(1, 1, managers, paused="the learner is starting")
+        sampled = self.position.sampled
+        self.limiter_reason = self._limiter.may_insert(inserted, sampled)
+        batches = self._limits.batches
+        allowed = self._limiter.insertable(inserted, sampled)
+        if allowed is not None:
+            batches = max(1, min(batches, allowed // self._rows_per_batch))
+        credits = share(batches, self._limits.payload_bytes, managers, paused=self.limiter_reason)
+        # A manager that leaves may hand in what it has: its window bounds that.
+        leaving = share(self._limits.batches, self._limits.payload_bytes, self.fleet.draining)
+        return {**credits, **leaving}
+
+    def stop(self, reason: str, *, final: bool) -> list[Frames]:
+        """Tell everybody that the learner ends."""
+        return [[topics.ALL, *encode(Stop(self.run_id, self.position.epoch, reason, final))]]
+
+    # Time
+
+    def tick(self, now: float) -> None:
+        """A few times a second: notice who has gone silent."""
+        for manager in self.fleet.newly_gone(now):
+            self.ledger.mark_gone(manager)
+            self.slots.release(manager)
+            self.dirty = True
+            self._note("warning", f"manager {manager} has been silent; it counts as gone")
+
+    def stamp(self) -> bytes:
+        """The ledger and the actor numbers, to be committed with the rows they speak of."""
+        slots = self.slots.to_bytes()
+        self.dirty = False
+        return _PREFIX.pack(len(slots)) + slots + self.ledger.to_bytes()
+
+    def _note(self, level: str, text: str) -> None:
+        self.notes.append(Note(level, text))
+
+
+def _unstamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, LadderSlots]:
+    if not stamp:
+        return Ledger(run_id), LadderSlots()
+    (length,) = _PREFIX.unpack_from(stamp)
+    slots = LadderSlots.from_bytes(stamp[_PREFIX.size : _PREFIX.size + length])
+    return Ledger.from_bytes(stamp[_PREFIX.size + length :], now), slots

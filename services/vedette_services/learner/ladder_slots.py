@@ -1,0 +1,45 @@
+"""Numbers for actors of all hosts: each manager gets a run of them, freed ones are used again.
+
+An actor's place on the exploration ladder comes from its number, so numbers stay small and nobody's
+changes when another host joins or leaves.
+"""
+
+from __future__ import annotations
+
+import json
+
+
+class LadderSlots:
+    """First-fit allocation of actor numbers to managers."""
+
+    def __init__(self, taken: dict[str, tuple[int, int]] | None = None) -> None:
+        self._taken = dict(taken or {})  # manager -> (first, count)
+
+    def assign(self, manager: str, count: int) -> int:
+        """The first of `count` numbers for this manager, the same while it has them."""
+        first, have = self._taken.get(manager, (0, 0))
+        if have < count:
+            self._taken.pop(manager, None)
+            first = self._first_fit(count)
+            self._taken[manager] = (first, count)
+        return first
+
+    def release(self, manager: str) -> None:
+        """Free a manager's numbers; a manager without any is no error."""
+        self._taken.pop(manager, None)
+
+    def _first_fit(self, count: int) -> int:
+        first = 0
+        for taken, length in sorted(self._taken.values()):
+            if taken - first >= count:
+                break
+            first = taken + length
+        return first
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(self._taken, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> LadderSlots:
+        taken = json.loads(data) if data else {}
+        return cls({manager: (int(first), int(count)) for manager, (first, count) in taken.items()})

@@ -1,0 +1,52 @@
+"""Policy lag: how old the model was that made what has just been inserted."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+
+import numpy as np
+
+_BATCHES = 512  # the lag shown is that of the last so many batches
+_VERSIONS = 4096  # publishing times remembered
+
+
+class LagMeter:
+    """Lag in versions and in seconds, over the last batches."""
+
+    def __init__(self) -> None:
+        self._lags: deque[tuple[int, float, int]] = deque(maxlen=_BATCHES)
+        self._versions: deque[int] = deque(maxlen=_VERSIONS)
+        self._times: deque[float] = deque(maxlen=_VERSIONS)
+
+    def published(self, version: int, now: float) -> None:
+        """A model went out. A version below the last (a resumed run) forgets the later ones."""
+        while self._versions and self._versions[-1] >= version:
+            self._versions.pop()
+            self._times.pop()
+        self._versions.append(version)
+        self._times.append(now)
+
+    def inserted(self, version: int, version_now: int, rows: int, now: float) -> None:
+        """A batch made with `version` was inserted while the learner was at `version_now`."""
+        self._lags.append((max(0, version_now - version), now - self._time_of(version, now), rows))
+
+    def _time_of(self, version: int, now: float) -> float:
+        if not self._versions:
+            return now
+        place = bisect_right(self._versions, version) - 1
+        return self._times[max(0, place)]
+
+    def figures(self) -> dict[str, float]:
+        """`mean`, `p95`, `max` in versions and `seconds_mean`, over transitions; {} before any."""
+        if not self._lags:
+            return {}
+        lags, seconds, rows = np.array(self._lags, np.float64).T
+        order = np.argsort(lags)
+        share = np.cumsum(rows[order]) / rows.sum()
+        return {
+            "mean": float(np.average(lags, weights=rows)),
+            "p95": float(lags[order][min(np.searchsorted(share, 0.95), len(lags) - 1)]),
+            "max": float(lags.max()),
+            "seconds_mean": float(np.average(seconds, weights=rows)),
+        }

@@ -1,0 +1,77 @@
+"""Models on their way out: the newest one wins, and a big one never blocks the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vedette_protocol import topics
+from vedette_protocol.codec import encode
+from vedette_protocol.messages import Buffer
+from vedette_protocol.model import chunks
+
+Frames = list[Buffer]
+
+_CHUNKS_A_TURN = 8  # at most 8 MB are copied before the gateway looks at its other sockets
+
+
+@dataclass(frozen=True, slots=True)
+class PackedModel:
+    """A model as it travels: `body` as `vedette_protocol.model` packs it."""
+
+    run_id: str
+    epoch: int
+    spec: str
+    body: bytes
+
+
+class ModelPublisher:
+    """Sends models in chunks, a few at a turn, skipping versions while one is going out."""
+
+    def __init__(self) -> None:
+        self.newest: PackedModel | None = None
+        self._broadcast: PackedModel | None = None  # to start as soon as the last one is out
+        self._joiners: list[bytes] = []  # private topics that wait for the newest
+        self._going_out: Iterator[Frames] | None = None
+
+    def offer(self, model: PackedModel) -> None:
+        """A newer model for everybody."""
+        self.newest = self._broadcast = model
+
+    def joined(self, topic: bytes) -> None:
+        """Somebody subscribed to a private topic: the newest model goes there, and only there."""
+        if topic not in self._joiners:
+            self._joiners.append(topic)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to send now."""
+        waiting = self._broadcast is not None or bool(self._joiners)
+        return self._going_out is not None or (waiting and self.newest is not None)
+
+    def turn(self) -> list[Frames]:
+        """The next few messages, topic first; [] when nothing is going out."""
+        if self._going_out is None:
+            self._going_out = self._next()
+        messages: list[Frames] = []
+        while self._going_out is not None and len(messages) < _CHUNKS_A_TURN:
+            message = next(self._going_out, None)
+            if message is None:
+                self._going_out = self._next()
+                break
+            messages.append(message)
+        return messages
+
+    def _next(self) -> Iterator[Frames] | None:
+        if self.newest is None:
+            return None
+        if self._joiners:
+            return self._messages(self._joiners.pop(0), self.newest)
+        if self._broadcast is not None:
+            model, self._broadcast = self._broadcast, None
+            return self._messages(topics.ALL, model)
+        return None
+
+    def _messages(self, topic: bytes, model: PackedModel) -> Iterator[Frames]:
+        for chunk in chunks(model.run_id, model.epoch, model.spec, model.body):
+            yield [topic, *encode(chunk)]

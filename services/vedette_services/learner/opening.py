@@ -1,0 +1,32 @@
+"""The replay's reading end, as the configuration wants it drawn from."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from vedette_rl.core import ReplayBuffer
+from vedette_rl.replay.ring import RingReader
+from vedette_rl.replay.uniform import UniformReplay
+from vedette_services.learner.spec import LearnerSpec
+from vedette_services.run_replay import replay_directory
+
+_WAIT_S = 30.0  # for the gateway to have made it
+
+
+def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
+    """The replay to draw from, once the gateway has made it.
+
+    Args:
+        epoch: makes every start draw otherwise, where no checkpoint says how to go on.
+
+    Raises:
+        ReplayFormatError: there is none after half a minute, or it is torn.
+    """
+    directory = replay_directory(spec.config, spec.run.root)
+    deadline = time.monotonic() + _WAIT_S
+    while not (directory / "ring.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
+    rng = np.random.default_rng([spec.config.seed, epoch])
+    return UniformReplay(RingReader(directory), rng)

@@ -1,0 +1,105 @@
+"""The status of a run: the contract's fields, from the boards of the three processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vedette_services.learner.boards import Evaluations, Ingest, Learning
+from vedette_services.learner.spec import LearnerSpec
+
+_NO_SAMPLES = dict.fromkeys(
+    ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight"), 0
+)
+
+
+def assemble(
+    spec: LearnerSpec, learning: Learning, ingest: Ingest, evaluations: Evaluations
+) -> dict[str, Any]:
+    """`status --json`, `summary.json` and the live view are this dictionary."""
+    samples = {**_NO_SAMPLES, **ingest.samples}
+    config = spec.config
+    return {
+        "run_id": spec.run_id,
+        "env": config.env.id,
+        "agent": config.agent.name,
+        "epoch": learning.epoch,
+        "version": learning.opt_steps,
+        "opt_steps": learning.opt_steps,
+        "env_steps": samples["produced"],
+        "exit_reason": learning.exit_reason,
+        "phase": learning.phase,
+        "waits": waits(learning, ingest, config.learner.warmup_period),
+        "stop": config.stop.model_dump(mode="json"),
+        "samples": samples,
+        "rates": {
+            "samples_per_sec": ingest.samples_per_sec,
+            "opt_steps_per_sec": learning.opt_steps_per_sec,
+            "samples_per_opt_step": samples["inserted"] / max(1, learning.opt_steps),
+        },
+        "time": {
+            "optimizing_s": learning.opt_s,
+            "sampling_s": learning.sample_s,
+            "waiting_s": learning.wait_s,
+            "training_s": learning.training_s,
+        },
+        "replay": {
+            "size": ingest.replay_size,
+            "capacity": config.replay.capacity,
+            "bytes": ingest.replay_bytes,
+        },
+        "limiter": _limiter(learning, ingest, samples["inserted"]),
+        "lag": {name: ingest.lag.get(name, 0.0) for name in ("mean", "p95", "max", "seconds_mean")},
+        "eval": _evaluation(evaluations),
+        "garbage": ingest.garbage,
+        "record": learning.record,
+        "managers": ingest.managers,
+    }
+
+
+def waits(learning: Learning, ingest: Ingest, warmup: int) -> str:
+    """Who waits for what, in a sentence; "" when nobody does."""
+    present = sum(manager["state"] != "gone" for manager in ingest.managers)
+    if learning.phase == "starting":
+        return "the learner is starting"
+    if learning.phase == "waiting":
+        return f"{learning.waits}, {present} managers connected"
+    if ingest.limiter_reason:
+        return ingest.limiter_reason
+    return ""
+
+
+def _limiter(learning: Learning, ingest: Ingest, inserted: int) -> dict[str, Any]:
+    if learning.phase == "waiting":
+        state, reason = "sample_waits", learning.waits
+    elif ingest.limiter_reason:
+        state, reason = "insert_waits", ingest.limiter_reason
+    else:
+        state, reason = "open", ""
+    return {
+        "samples_per_insert": learning.sampled / max(1, inserted),
+        "state": state,
+        "reason": reason,
+    }
+
+
+def _evaluation(evaluations: Evaluations) -> dict[str, Any]:
+    best = evaluations.best_version >= 0
+    if not evaluations.count:
+        last: dict[str, Any] = {
+            "return_mean": None,
+            "return_std": None,
+            "episodes": 0,
+            "version": None,
+        }
+    else:
+        last = {
+            "return_mean": evaluations.return_mean,
+            "return_std": evaluations.return_std,
+            "episodes": evaluations.episodes,
+            "version": evaluations.version,
+        }
+    return {
+        **last,
+        "best_return_mean": evaluations.best_return_mean if best else None,
+        "best_version": evaluations.best_version if best else None,
+    }

@@ -1,0 +1,236 @@
+"""The learner daemon: starts its processes, watches them, ends them, and writes the summary."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vedette_rl.checkpoint import Checkpoints
+from vedette_services.addresses import Address
+from vedette_services.config.loading import write_config
+from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import ChildFailedError, PortInUseError, ending
+from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.learner.spec import LearnerSpec
+from vedette_services.learner.statistics import report
+from vedette_services.learner.status import assemble
+from vedette_services.processes import StopSignals, end, pause, python_module, spawn, wait_all
+from vedette_services.run_directory import RunDirectory, write_json
+
+log = logging.getLogger("vedette.learner")
+
+_LOOK_S = 0.2
+_SUMMARY_EVERY_S = 5.0
+_PORT_WAIT_S = 5.0
+_TRAINER_END_S = 90.0  # its last checkpoint may be large
+_GATEWAY_END_S = 15.0  # managers hand in what they have
+_EVALUATOR_END_S = 60.0  # the last model is played to the end
+_RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner gives up
+_RESTART_WINDOW_S = 300.0
+_STARTING_S = 20.0  # a process that dies so early would die again
+
+
+OnStatus = Callable[[dict[str, Any]], None]
+
+
+@dataclass(slots=True)
+class _Child:
+    """One of the three processes."""
+
+    name: str
+    arguments: list[str]
+    process: subprocess.Popen[bytes]
+    started: float
+    restarts: list[float] = field(default_factory=list)
+
+
+class Supervisor:
+    """Starts gateway, trainer and evaluator on one run, and holds them together."""
+
+    def __init__(self, spec: LearnerSpec, on_status: OnStatus | None) -> None:
+        self._spec, self._on_status = spec, on_status
+        run = spec.run
+        for path in (run.learning_map, run.ingest_map, run.evaluation_map, run.model_map):
+            path.unlink(missing_ok=True)  # of an earlier start: its last word was "done"
+        self._learning = BoardReader(run.learning_map, Learning)
+        self._ingest = BoardReader(run.ingest_map, Ingest)
+        self._evaluations = BoardReader(run.evaluation_map, Evaluations)
+        self._children: dict[str, _Child] = {}
+        self._summary_due = 0.0
+
+    def run(self, stop: StopSignals) -> int:
+        """Serve to the end of the run; the exit status."""
+        try:
+            for name in ("trainer", "gateway", "evaluator"):
+                self._start(name)
+            while self._watch(stop):
+                self._tell()
+                pause(stop, _LOOK_S)
+            self._end(stop)
+            return 0
+        finally:
+            end([child.process for child in self._children.values()], term_s=2.0)
+
+    # Children
+
+    def _start(self, name: str) -> None:
+        arguments = [str(self._spec.run.root)]
+        if name == "trainer":
+            # every start of the trainer is an epoch: its models are newer than all before
+            epoch = self._spec.run.begin_epoch().epoch
+            self._announce(epoch)
+            arguments.append(str(epoch))
+        child = self._children.get(name)
+        process = spawn(python_module(f"vedette_services.learner.{name}", *arguments))
+        restarts = child.restarts if child else []
+        self._children[name] = _Child(name, arguments, process, time.monotonic(), restarts)
+
+    def _announce(self, epoch: int) -> None:
+        """Where the trainer will go on, for whoever asks before it has got there."""
+        latest = Checkpoints(self._spec.run.checkpoints, keep=1).latest()
+        board: BoardWriter[Learning] = BoardWriter(self._spec.run.learning_map)
+        board.write(Learning(epoch=epoch, opt_steps=int(latest.name) if latest else 0))
+        board.close()
+
+    def _watch(self, stop: StopSignals) -> bool:
+        """Look after the children; False when the run is over or is to end."""
+        if self._learning.read().phase == "done":
+            return False
+        for name, child in list(self._children.items()):
+            code = child.process.poll()
+            if code is None:
+                continue
+            if name == "trainer" and code == 0:
+                return False
+            if name == "evaluator" and code == 0:
+                continue  # evaluation is switched off, or it has played the last model
+            self._revive(child, code)
+        return not stop
+
+    def _revive(self, child: _Child, code: int) -> None:
+        """A process died: start it again, unless that would only repeat."""
+        now = time.monotonic()
+        recent = [t for t in child.restarts if now - t < _RESTART_WINDOW_S]
+        crashed_early = now - child.started < _STARTING_S and code > 0
+        if crashed_early or len(recent) >= _RESTARTS:
+            raise ChildFailedError(child.name, code)
+        log.warning("the %s died (%s); starting it again", child.name, ending(code))
+        child.restarts[:] = [*recent, now]
+        self._start(child.name)
+
+    # The end
+
+    def _end(self, stop: StopSignals) -> None:
+        """Trainer first: its last checkpoint. Then the gateway: everybody is told, and drained."""
+        trainer, gateway = self._children["trainer"].process, self._children["gateway"].process
+        if stop:
+            log.info("stopping: writing a checkpoint and telling the actors")
+            trainer.terminate()
+        evaluator = self._children["evaluator"].process
+        if stop or self._learning.read().exit_reason == "target_return":
+            evaluator.kill()  # nobody waits for what it plays; what it has written is whole
+        if wait_all([trainer], _TRAINER_END_S):
+            log.warning("the trainer did not end within %.0f s", _TRAINER_END_S)
+        if self._learning.read().phase != "done":  # it died: the gateway must hear of the end
+            gateway.terminate()
+        wait_all([gateway], _GATEWAY_END_S)
+        if wait_all([evaluator], _EVALUATOR_END_S):
+            log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
+        status = self.status()
+        write_json(self._spec.run.summary_file, status)
+        if self._on_status:
+            self._on_status(status)
+        for line in report(status):
+            log.info(line)
+
+    # Telling
+
+    def status(self) -> dict[str, Any]:
+        """The status now, from the boards."""
+        return assemble(
+            self._spec, self._learning.read(), self._ingest.read(), self._evaluations.read()
+        )
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        due = now >= self._summary_due
+        if not due and self._on_status is None:
+            return
+        status = self.status()
+        if self._on_status is not None:
+            self._on_status(status)
+        if due:
+            self._summary_due = now + _SUMMARY_EVERY_S
+            try:
+                write_json(self._spec.run.summary_file, status)
+            except OSError as error:
+                log.warning("summary.json not written: %s", error.strerror or error)
+
+
+def run_learner(
+    config: RunConfig,
+    out: Path,
+    address: Address,
+    *,
+    fresh: bool = False,
+    on_status: OnStatus | None = None,
+) -> int:
+    """Run the learner daemon on a run directory until the run is over or a signal comes.
+
+    Args:
+        config: what to run; saved as `config.toml`.
+        out: the run directory; one with a run in it goes on, unless `fresh`.
+        address: where to bind.
+        on_status: called with the status a few times a second.
+
+    Returns:
+        The exit status: 0 done or stopped on request.
+
+    Raises:
+        RunInUseError: another learner runs here.
+        PortInUseError: the address is taken.
+        ChildFailedError: a process died and would die again.
+    """
+    stop = StopSignals()
+    run = RunDirectory(out)
+    run.make()
+    run.lock()
+    check_ports(address)
+    if fresh:
+        for place in (run.checkpoints, run.best, run.replay, run.tensorboard, run.live):
+            shutil.rmtree(place, ignore_errors=True)
+        (run.root / "run.json").unlink(missing_ok=True)
+        run.make()
+    write_config(config, run.config_file)
+    spec = LearnerSpec(run, run.ensure_id(), config, address)
+    spec.write()
+    return Supervisor(spec, on_status).run(stop)
+
+
+def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
+    """See that the three ports can be bound, before anything is started.
+
+    Raises:
+        PortInUseError: one of them is still taken after `wait_s`.
+    """
+    deadline = time.monotonic() + wait_s
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    for port in (address.port, address.port + 1, address.port + 2):
+        while True:
+            try:
+                with socket.socket(family) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind((address.host, port))
+                    break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
+                    raise PortInUseError(address, error.strerror or str(error)) from error
+                time.sleep(0.1)

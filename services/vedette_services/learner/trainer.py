@@ -1,0 +1,151 @@
+"""The trainer process: it owns the agent and reads the replay."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from vedette_protocol.schema import Schema
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.core import Agent
+from vedette_rl.envs.make import probe
+from vedette_rl.loading import make_loader
+from vedette_rl.recording.tensorboard import TensorboardRecorder
+from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.learner.curves import Curves
+from vedette_services.learner.opening import open_replay
+from vedette_services.learner.saver import Saver
+from vedette_services.learner.spec import LearnerSpec
+from vedette_services.learner.stopping import Progress, exit_reason
+from vedette_services.learner.training_loop import TrainingLoop
+from vedette_services.model_map import ModelMapWriter
+from vedette_services.processes import StopSignals, die_with_parent
+from vedette_services.run_replay import run_limiter
+
+log = logging.getLogger("vedette.trainer")
+
+_LAST_SAVE_S = 60.0
+
+
+class Trainer:
+    """The agent, its replay and its maps; the `Surroundings` of the training loop."""
+
+    def __init__(self, spec: LearnerSpec, epoch: int, stop: StopSignals) -> None:
+        config = spec.config
+        self._spec, self._epoch, self._stop = spec, epoch, stop
+        self._began = time.monotonic()
+        torch.set_num_threads(config.learner.torch_threads)
+        device = _device(config.learner.device)
+        self.agent: Agent = agent_type(config.agent.name).build_agent(
+            config.agent, probe(config.env), device=str(device), seed=config.seed
+        )
+        self._checkpoints = Checkpoints(spec.run.checkpoints, keep=config.learner.keep_checkpoints)
+        self.learning = Learning(epoch=epoch)
+        self.replay = open_replay(spec, epoch)
+        self._resume()
+        self.loader = make_loader(self.replay, config.agent.batch_size, device)
+        self._models = ModelMapWriter(
+            spec.run.model_map, Schema.from_arrays(self.agent.model_info().arrays)
+        )
+        self._recorder = TensorboardRecorder(spec.run.tensorboard)
+        self._curves = Curves(self._recorder)
+        self._saver = Saver(self._checkpoints)
+        self._board: BoardWriter[Learning] = BoardWriter(spec.run.learning_map)
+        self._ingest = BoardReader(spec.run.ingest_map, Ingest)
+        self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
+        self._evaluations_seen = self._evaluations.read().count
+
+    def _resume(self) -> None:
+        """Go on from the last checkpoint, if there is one."""
+        found = self._checkpoints.load_latest()
+        if found is None:
+            return
+        for warning in found.skipped:
+            log.warning("%s", warning)
+        self.agent.set_state(found.state["agent"])
+        self.replay.set_state(found.state["replay"])
+        self.learning = Learning(
+            epoch=self._epoch, opt_steps=self.agent.opt_steps, sampled=int(found.meta["sampled"])
+        )
+        log.info("resuming run %s at optimization step %d", self._spec.run_id, self.agent.opt_steps)
+
+    def run(self) -> None:
+        """Train to the end of the run."""
+        config = self._spec.config
+        self._board.write(self.learning)
+        loop = TrainingLoop(
+            self.agent,
+            self.replay,
+            self.loader,
+            run_limiter(config),
+            config.learner,
+            self,
+            learning=self.learning,
+            max_opts=config.stop.max_opts,
+            batch_size=config.agent.batch_size,
+        )
+        last = loop.run()
+        if not self._saver.close(_LAST_SAVE_S):
+            log.warning("the last checkpoint took over %.0f s and is not complete", _LAST_SAVE_S)
+        self._recorder.close()
+        self._board.write(last)
+
+    # Surroundings
+
+    def publish(self, agent: Agent) -> None:
+        self._models.write(self._epoch, agent.model_info())
+
+    def save(self, agent: Agent, learning: Learning) -> None:
+        state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
+        meta = {"run_id": self._spec.run_id, "epoch": self._epoch, "sampled": learning.sampled}
+        self._saver.save(agent.opt_steps, state, meta)
+
+    def record(self, record: dict[str, float], opt_steps: int) -> None:
+        self._recorder.store(record)
+
+    def flush(self, opt_steps: int) -> None:
+        self._recorder.flush(opt_steps)
+
+    def tick(self, learning: Learning) -> str:
+        now = time.monotonic()
+        ingest, evaluations = self._ingest.read(), self._evaluations.read()
+        self._board.write(learning)
+        if ingest.samples:
+            self._curves.look(now, learning, ingest, evaluations)
+        if self._stop:
+            return "interrupted"
+        evaluated = evaluations.count != self._evaluations_seen
+        return exit_reason(
+            self._spec.config.stop,
+            Progress(
+                learning.opt_steps,
+                ingest.samples.get("produced", 0),
+                now - self._began,
+                evaluations.return_mean if evaluated else None,
+            ),
+        )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def main() -> None:
+    """`python -m vedette_services.learner.trainer RUN EPOCH`"""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    stop = StopSignals(signals=(signal.SIGTERM,))
+    Trainer(LearnerSpec.read(Path(sys.argv[1])), int(sys.argv[2]), stop).run()
+
+
+if __name__ == "__main__":
+    main()

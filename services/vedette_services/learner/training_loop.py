@@ -1,0 +1,206 @@
+"""The learner's loop of the upstream crate: sample, optimize, and the intervals around it.
+
+All intervals count optimization steps; 0 switches one off. Nothing here waits for network, disk,
+evaluation or serialization: what is published, saved and recorded is handed to somebody else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from vedette_rl.core import Agent, OptResult, ReplayBuffer
+from vedette_rl.loading import Loaded, Loader
+from vedette_rl.replay.limiter import Limiter
+from vedette_services.config.parts import LearnerConfig
+from vedette_services.learner.boards import Learning
+
+_TICK_S = 0.02  # boards are read and written this often: 50 times a second
+_WAIT_S = 0.005  # while waiting, the maps are read again after so long
+
+
+class Surroundings(Protocol):
+    """What the loop calls: publishing, saving and recording, and the word to stop."""
+
+    def publish(self, agent: Agent) -> None:
+        """Send the model out: to actors and to the evaluator."""
+        ...
+
+    def save(self, agent: Agent, learning: Learning) -> None:
+        """Write a checkpoint without holding the loop up."""
+        ...
+
+    def record(self, record: dict[str, float], opt_steps: int) -> None:
+        """Keep scalars for the recorder."""
+        ...
+
+    def flush(self, opt_steps: int) -> None:
+        """Let the recorder write what it has."""
+        ...
+
+    def tick(self, learning: Learning) -> str:
+        """Tell others how far learning is; returns the reason to end, or ""."""
+        ...
+
+
+@dataclass(slots=True)
+class _Times:
+    """Where the seconds went, since the last look."""
+
+    opt_s: float = 0.0
+    sample_s: float = 0.0
+    opts: int = 0
+
+
+class TrainingLoop:
+    """Optimizes until its surroundings say stop."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        replay: ReplayBuffer,
+        loader: Loader,
+        limiter: Limiter,
+        config: LearnerConfig,
+        surroundings: Surroundings,
+        *,
+        learning: Learning,
+        max_opts: int,
+        batch_size: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._agent, self._replay, self._loader, self._limiter = agent, replay, loader, limiter
+        self._config, self._around, self._max_opts = config, surroundings, max_opts
+        self._batch_size, self._clock = batch_size, clock
+        self._learning = learning
+        self._sampled = learning.sampled
+        self._times = _Times()
+        self._cost = _Times()
+        self._next_tick = 0.0
+        self._began: float | None = None
+        self._lag = np.zeros(0)
+        self._record: dict[str, float] = dict(learning.record)
+
+    def run(self) -> Learning:
+        """Train until the end; returns the last word, with its `exit_reason`."""
+        self._around.publish(self._agent)
+        reason = ""
+        while not reason:
+            waits = self._limiter.may_sample(self._replay.inserted, self._sampled)
+            if waits:
+                reason = self._wait(waits)
+                continue
+            self._opt()
+            opt_steps = self._agent.opt_steps
+            self._at_intervals(opt_steps)
+            if self._max_opts and opt_steps >= self._max_opts:
+                reason = "max_opts"
+            elif self._clock() >= self._next_tick:
+                reason = self._tick("training", "")
+        return self._finish(reason)
+
+    def _wait(self, waits: str) -> str:
+        before = self._clock()
+        time.sleep(_WAIT_S)  # the maps have no event to wait for; a look costs microseconds
+        now = self._clock()
+        waited = self._learning.wait_s + now - before
+        self._learning = replace(self._learning, wait_s=waited)
+        return self._tick("waiting", waits) if now >= self._next_tick else ""
+
+    def _opt(self) -> None:
+        """One optimization step on one batch, timed."""
+        due = self._config.record_agent_info_interval
+        opt_steps = self._agent.opt_steps + 1
+        began = self._clock()
+        if self._began is None:
+            self._began = began
+        loaded = self._loader.load()
+        sampled = self._clock()
+        result = self._agent.opt(
+            loaded.batch, loaded.weights, record=bool(due) and opt_steps % due == 0
+        )
+        self._learn_from(loaded, result)
+        done = self._clock()
+        self._sampled += self._batch_size
+        self._times.sample_s += sampled - began
+        self._times.opt_s += done - sampled
+        self._times.opts += 1
+
+    def _learn_from(self, loaded: Loaded, result: OptResult) -> None:
+        if loaded.weights is not None and result.td_errors is not None:
+            self._replay.update_priority(loaded.indices, result.td_errors.cpu().numpy())
+        if result.record:
+            self._record = dict(result.record)
+            if loaded.versions is not None:
+                self._lag = self._agent.opt_steps - loaded.versions
+            self._around.record(
+                {f"train/{name}": value for name, value in result.record.items()},
+                self._agent.opt_steps,
+            )
+
+    def _at_intervals(self, opt_steps: int) -> None:
+        config = self._config
+        if _due(config.record_compute_cost_interval, opt_steps):
+            self._record_cost(opt_steps)
+        if _due(config.flush_record_interval, opt_steps):
+            self._around.flush(opt_steps)
+        if _due(config.save_interval, opt_steps):
+            self._around.save(self._agent, self._now())
+        if _due(config.sync_interval, opt_steps) or _due(config.eval_interval, opt_steps):
+            self._around.publish(self._agent)
+
+    def _record_cost(self, opt_steps: int) -> None:
+        """Upstream's two timers, in milliseconds an optimization step; reset when written."""
+        now, cost = self._times, self._cost
+        opts = now.opts - cost.opts
+        if opts:
+            self._around.record(
+                {
+                    "average_opt_time": 1e3 * (now.opt_s - cost.opt_s) / opts,
+                    "average_sample_time": 1e3 * (now.sample_s - cost.sample_s) / opts,
+                },
+                opt_steps,
+            )
+        self._cost = replace(now)
+
+    def _now(self) -> Learning:
+        """How far learning is."""
+        times, done = self._times, self._times.opts
+        seconds = self._clock() - self._began if self._began is not None else 0.0
+        lag = self._lag
+        return replace(
+            self._learning,
+            opt_steps=self._agent.opt_steps,
+            sampled=self._sampled,
+            opt_s=times.opt_s,
+            sample_s=times.sample_s,
+            opts=done,
+            training_s=seconds,
+            opt_steps_per_sec=done / seconds if seconds > 0 else 0.0,
+            lag_mean=float(lag.mean()) if lag.size else 0.0,
+            lag_p95=float(np.percentile(lag, 95)) if lag.size else 0.0,
+            lag_max=float(lag.max()) if lag.size else 0.0,
+            record=self._record,
+        )
+
+    def _tick(self, phase: str, waits: str) -> str:
+        self._next_tick = self._clock() + _TICK_S
+        self._learning = replace(self._now(), phase=phase, waits=waits)
+        return self._around.tick(self._learning)
+
+    def _finish(self, reason: str) -> Learning:
+        """The final sync, record and checkpoint."""
+        self._around.publish(self._agent)
+        self._record_cost(self._agent.opt_steps)
+        self._around.flush(self._agent.opt_steps)
+        self._learning = replace(self._now(), phase="done", waits="", exit_reason=reason)
+        self._around.save(self._agent, self._learning)
+        return self._learning
+
+
+def _due(interval: int, opt_steps: int) -> bool:
+    return interval > 0 and opt_steps % interval == 0

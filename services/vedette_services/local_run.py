@@ -1,0 +1,271 @@
+"""A whole run on this machine: the same daemons as anywhere, as child processes over loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from vedette_services.addresses import Address
+from vedette_services.config import RunConfig, write_config
+from vedette_services.config.settings import ENVIRONMENT
+from vedette_services.errors import (
+    DONE,
+    FAILED,
+    REFUSED,
+    USAGE,
+    DaemonFailedError,
+    ServicesError,
+    ending,
+)
+from vedette_services.live import QuietView, View
+from vedette_services.processes import StopSignals, end, python_module, spawn
+
+ASK_EVERY_S = 0.5
+STOP_S = 60.0  # for the learner's last checkpoint
+ACTORS_STOP_S = 10.0
+CRASH_STOP_S = 2.0
+RESTARTS = 5
+RESTART_WINDOW_S = 60.0
+
+# What the command line read from the environment is in the resolved configuration already.
+_READ_ALREADY = (ENVIRONMENT, "VEDETTE_ENV", "VEDETTE_AGENT", "VEDETTE_OUT", "VEDETTE_BIND")
+
+Child = subprocess.Popen[bytes]
+AskStatus = Callable[[float], Mapping[str, Any] | None]
+"""The learner's status, waiting so many seconds at most."""
+
+
+def run_here(
+    config: RunConfig,
+    out: Path,
+    *,
+    fresh: bool = False,
+    view: View | None = None,
+    signals: bool = False,
+) -> int:
+    """Train with a learner and one actor manager on this machine, until it is over.
+
+    The children end before this returns or raises; should this process be killed, they die too.
+
+    Args:
+        config: a checked configuration.
+        out: the run's directory; one with a checkpoint resumes.
+        fresh: begin anew where there is a run.
+        view: what shows it.
+        signals: take SIGTERM and Ctrl-C: the first asks the learner to stop, a second kills all
+            and leaves. Without, KeyboardInterrupt ends the daemons and is raised again.
+
+    Returns:
+        0: done, or stopped on request.
+
+    Raises:
+        DaemonFailedError: a daemon ended badly.
+    """
+    from vedette_services.status import StatusAsker
+
+    run = LocalRun(config, out, fresh=fresh, view=view or QuietView())
+
+    def leave() -> None:
+        run.kill()
+        os._exit(FAILED)
+
+    stop = StopSignals(leave=leave) if signals else None
+    with run, StatusAsker(run.address) as asker:
+        run.watch(asker.ask, stop)
+    return DONE
+
+
+def summary_of(out: Path) -> dict[str, Any]:
+    """What ``RUN/summary.json`` says; empty where there is none that can be read."""
+    try:
+        summary = json.loads((out / "summary.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return summary if isinstance(summary, dict) else {}
+
+
+def daemon_command(*arguments: str) -> list[str]:
+    """The command line of one of our daemons."""
+    return python_module("vedette_services.cli", *arguments)
+
+
+class LocalRun:
+    """The daemons of one run on this machine. As a context, it leaves none of them behind.
+
+    Args:
+        config: a checked configuration.
+        out: the run's directory.
+        fresh: begin anew where there is a run.
+        view: what shows it.
+        command: from a daemon's arguments to the command line that starts it.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        out: Path,
+        *,
+        fresh: bool,
+        view: View,
+        command: Callable[..., list[str]] = daemon_command,
+    ) -> None:
+        self._config, self._out, self._fresh, self._view = config, out, fresh, view
+        self._command, self._logs = command, out / "log"
+        self.address = Address("127.0.0.1", free_port())
+        self._children: dict[str, Child] = {}
+        self._manager_ends: list[float] = []
+        self._manager_due = 0.0
+
+    def __enter__(self) -> LocalRun:
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._view.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            if learner := self._children.get("learner"):
+                end([learner], term_s=STOP_S)
+            if actors := self._children.get("actors"):
+                # After a crash nobody takes what they still hold.
+                end([actors], term_s=CRASH_STOP_S if error[0] else ACTORS_STOP_S)
+        finally:
+            self._view.__exit__(*error)
+
+    def kill(self) -> None:
+        """End every daemon at once."""
+        for child in self._children.values():
+            if child.poll() is None:
+                child.kill()
+
+    def watch(self, ask: AskStatus, stop: StopSignals | None) -> None:
+        """Start both daemons and show the run until the learner ends; then see the actors off.
+
+        Raises:
+            DaemonFailedError: one of them ended badly.
+        """
+        self._start_learner()
+        self._start_manager()
+        learner = self._children["learner"]
+        deadline: float | None = None
+        while True:
+            if stop and deadline is None:
+                self._view.say("stopping: the learner writes a checkpoint")
+                learner.terminate()
+                # They hand in what they have and say so, for which the learner waits.
+                self._children["actors"].terminate()
+                deadline = time.monotonic() + STOP_S
+            if deadline is not None and time.monotonic() > deadline:
+                learner.kill()
+            if _ended(learner, ASK_EVERY_S if deadline is None else 0.1):
+                break
+            self._view.show(ask(ASK_EVERY_S))
+            if deadline is None:
+                self._look_after_manager()
+        if stop and learner.returncode == -signal.SIGTERM:
+            return  # stopped before it had begun
+        if learner.returncode != 0:
+            raise self._failed("learner", learner.returncode)
+        # They end by themselves: the learner has told them that the run is over.
+        _ended(self._children["actors"], ACTORS_STOP_S)
+
+    def _start_learner(self) -> None:
+        resolved = self._logs / "config.toml"
+        write_config(self._config, resolved, "what `vedette run` gave to the learner")
+        arguments = [str(resolved), "--out", str(self._out), "--bind", str(self.address)]
+        self._start("learner", "learner", *arguments, *(["--fresh"] if self._fresh else []))
+
+    def _start_manager(self) -> None:
+        allowed = [f"--allow-import={name}" for name in imports_of(self._config)]
+        count = str(self._config.actors.count)
+        self._start("actors", "actors", "--learner", str(self.address), "--count", count, *allowed)
+
+    def _start(self, name: str, *arguments: str) -> None:
+        environment = {**dict.fromkeys(_READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
+        argv = self._command(*arguments)
+        self._children[name] = spawn(argv, environment=environment, log=self._log(name))
+
+    def _look_after_manager(self) -> None:
+        """Start the manager again where it crashed, a few times; 2 and 3 would only repeat."""
+        status = self._children["actors"].poll()
+        if status is None or status == 0:
+            return
+        now = time.monotonic()
+        if not self._manager_due:
+            ends = [at for at in self._manager_ends if now - at < RESTART_WINDOW_S]
+            if status in (USAGE, REFUSED) or len(ends) >= RESTARTS:
+                raise self._failed("actor manager", status)
+            self._manager_ends = [*ends, now]
+            self._manager_due = now + 0.25 * 2 ** len(ends)
+            self._view.say(f"the actor manager ended with {ending(status)}: starting it again")
+        elif now >= self._manager_due:
+            self._manager_due = 0.0
+            self._start_manager()
+
+    def _failed(self, name: str, status: int) -> ServicesError:
+        log = self._log("learner" if name == "learner" else "actors")
+        words = last_lines(log, 10) if status > 0 else []  # a signal is not told of in a log
+        if status not in (USAGE, REFUSED):
+            for line in words[:-1]:
+                self._view.say(line)
+        last = words[-1].removeprefix("vedette: ") if words else ""
+        return DaemonFailedError(name, status, log, last)
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+
+def imports_of(config: RunConfig) -> list[str]:
+    """The packages that the operator named in the configuration: local actors may import them."""
+    names = [config.env.id, config.agent.name]
+    names += [wrapper.name for wrapper in config.env.wrappers]
+    return sorted({name.partition(":")[0].partition(".")[0] for name in names if ":" in name})
+
+
+def free_port(rng: random.Random | None = None) -> int:
+    """A port of this machine that is free with the two above it, below the ephemeral ones.
+
+    Raises:
+        ServicesError: none was found.
+    """
+    rng = rng or random.Random()
+    for _ in range(200):
+        port = rng.randrange(15_000, 32_000)
+        if all(_is_free(port + above) for above in range(3)):
+            return port
+    raise ServicesError("no three free ports in a row between 15000 and 32000 on 127.0.0.1")
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """The last lines of a log that say something."""
+    try:
+        with log.open("rb") as f:
+            f.seek(max(0, log.stat().st_size - 16_384))
+            text = f.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-count:]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as s:
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _ended(child: Child, wait_s: float) -> bool:
+    try:
+        child.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True

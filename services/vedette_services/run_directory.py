@@ -1,0 +1,134 @@
+"""The run directory: where a run keeps everything, whose it is, and which start this is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from vedette_services.errors import ConfigError, NotARunError, RunInUseError
+
+_LOCK_WAIT_S = 10.0  # a learner killed a moment ago lets go within a second or two
+_LOCK_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """Which run this is, and its how-manyeth start.
+
+    Args:
+        run_id: 16 hexadecimal digits, made once per run directory.
+        epoch: starts of the trainer on this run; the first is 1.
+    """
+
+    run_id: str
+    epoch: int
+
+
+class RunDirectory:
+    """The places in a run directory.
+
+    ::
+
+        config.toml  checkpoints/  best/  replay/  tensorboard/  log/  summary.json
+        run.json     whose run it is and its epoch
+        lock         held by the learner that runs here
+        live/        the maps that the learner's processes share
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config_file = root / "config.toml"
+        self.checkpoints = root / "checkpoints"
+        self.best = root / "best"
+        self.replay = root / "replay"
+        self.tensorboard = root / "tensorboard"
+        self.log = root / "log"
+        self.summary_file = root / "summary.json"
+        self.live = root / "live"
+        self.model_map = self.live / "model.map"
+        self.learning_map = self.live / "learning.map"
+        self.ingest_map = self.live / "ingest.map"
+        self.evaluation_map = self.live / "evaluation.map"
+        self.spec_file = self.live / "learner.json"
+        self._identity_file = root / "run.json"
+        self._lock_file = root / "lock"
+        self._lock: int | None = None
+
+    def make(self) -> None:
+        """Make the directory and its parts, if they are not there.
+
+        Raises:
+            ConfigError: the place is not a directory or cannot be written.
+        """
+        try:
+            for place in (self.root, self.checkpoints, self.log, self.live):
+                place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"--out {self.root}", error.strerror or str(error), "name a folder to write to"
+            ) from error
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run has been started here before."""
+        return self._identity_file.exists()
+
+    def identity(self) -> RunIdentity:
+        """Whose run this is, as of its last start.
+
+        Raises:
+            NotARunError: no run was started here.
+            ConfigError: its identity cannot be read.
+        """
+        try:
+            found = json.loads(self._identity_file.read_text())
+            return RunIdentity(str(found["run_id"]), int(found["epoch"]))
+        except FileNotFoundError as error:
+            raise NotARunError(self.root, self._identity_file.name) from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(str(self._identity_file), f"cannot be read: {error}") from error
+
+    def ensure_id(self) -> str:
+        """The run's id, made on its first start; no epoch is counted yet."""
+        if not self.exists:
+            self._write_identity(RunIdentity(secrets.token_hex(8), 0))
+        return self.identity().run_id
+
+    def begin_epoch(self) -> RunIdentity:
+        """Count one more start of the trainer."""
+        last = self.identity()
+        identity = RunIdentity(last.run_id, last.epoch + 1)
+        self._write_identity(identity)
+        return identity
+
+    def _write_identity(self, identity: RunIdentity) -> None:
+        write_json(self._identity_file, {"run_id": identity.run_id, "epoch": identity.epoch})
+
+    def lock(self, wait_s: float = _LOCK_WAIT_S) -> None:
+        """Take the run for this process until it ends, waiting for a predecessor that is dying.
+
+        Raises:
+            RunInUseError: another learner still runs here after `wait_s`.
+        """
+        self._lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise RunInUseError(self.root) from error
+                time.sleep(_LOCK_POLL_S)
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write a JSON file aside and rename it, so that a reader never sees half of it."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(json.dumps(content, indent=2) + "\n")
+    aside.replace(path)

@@ -1,0 +1,233 @@
+"""IQN learns what its paper says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from vedette_rl.agents.iqn.agent import IqnAgent
+from vedette_rl.agents.iqn.config import IqnConfig
+from vedette_rl.agents.iqn.loss import quantile_huber_loss
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.core import Policy
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import ModelMismatchError
+from vedette_rl.exploration import ExplorationConfig
+
+MakeBatch = Callable[..., dict[str, torch.Tensor]]
+
+
+def build(spaces: Spaces, seed: int = 0, **options: Any) -> IqnAgent:
+    config = IqnConfig(**{"hidden_sizes": (16, 12), "n_cosines": 8, **options})
+    return IqnAgent(config, spaces, device="cpu", seed=seed)
+
+
+def policy_for(agent: IqnAgent, spaces: Spaces, rows: int) -> Policy:
+    policy = agent_type("iqn").build_policy(agent._config, spaces, positions=np.zeros(rows), seed=0)
+    policy.sync_model(agent.model_info())
+    return policy
+
+
+def test_loss_by_hand() -> None:
+    # deltas: 3, -1 from z = 1; -1, -5 from z = 5. Huber of kappa 1: 2.5, 0.5; 0.5, 4.5.
+    loss = quantile_huber_loss(
+        torch.tensor([[1.0, 5.0]]), torch.tensor([[0.25, 0.5]]), torch.tensor([[4.0, 0.0]]), 1.0
+    )
+    expected = (0.25 * 2.5 + 0.75 * 0.5) / 2 + (0.5 * 0.5 + 0.5 * 4.5) / 2
+    assert loss.tolist() == [pytest.approx(expected)]
+
+
+@pytest.mark.parametrize("kappa", [0.5, 1.0, 2.0])
+def test_loss_equals_that_of_the_papers_sums(kappa: float) -> None:
+    rng = np.random.default_rng(0)
+    z, taus, target = rng.normal(size=(4, 5)), rng.random((4, 5)), rng.normal(size=(4, 3)) * 3
+    expected = np.zeros(4)
+    for b in range(4):
+        for i in range(5):
+            for j in range(3):
+                delta = target[b, j] - z[b, i]
+                inside = abs(delta) <= kappa
+                huber = delta**2 / 2 if inside else kappa * (abs(delta) - kappa / 2)
+                expected[b] += abs(taus[b, i] - (delta < 0)) * huber / kappa / 3
+    loss = quantile_huber_loss(
+        torch.from_numpy(z), torch.from_numpy(taus), torch.from_numpy(target), kappa
+    )
+    np.testing.assert_allclose(loss.numpy(), expected)
+
+
+def test_the_cosine_embedding_begins_at_zero(vector_discrete: Spaces) -> None:
+    cosines = build(vector_discrete)._z.cosines
+    np.testing.assert_allclose(cosines.numpy(), math.pi * np.arange(8), rtol=1e-6)
+
+
+def test_the_network_equals_a_plain_formulation(vector_discrete: Spaces) -> None:
+    agent = build(vector_discrete)
+    w = dict(agent.model_info().arrays)
+    obs = np.array([0.5, -1.0, 2.0, 0.1], np.float32)
+
+    def relu(x: Any) -> Any:
+        return np.maximum(x, 0)
+
+    for tau in (0.0, 0.3, 0.9):
+        psi = relu(w["psi.0.weight"] @ obs + w["psi.0.bias"])
+        cosine = np.array([math.cos(math.pi * i * tau) for i in range(8)])
+        phi = relu(w["phi.0.weight"] @ cosine + w["phi.0.bias"])
+        hidden = relu(w["f.0.weight"] @ (psi * phi) + w["f.0.bias"])
+        expected = w["f.1.weight"] @ hidden + w["f.1.bias"]
+        z = agent._z(
+            {"obs": torch.from_numpy(obs[None])}, torch.tensor([[tau]], dtype=torch.float32)
+        )
+        np.testing.assert_allclose(z[0, 0].detach().numpy(), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_targets_equal_those_of_a_plain_formulation(
+    vector_discrete: Spaces, make_batch: MakeBatch, double: bool
+) -> None:
+    agent = build(vector_discrete, double=double, discount=0.9)
+    agent.opt(make_batch(vector_discrete, 8))  # online and target networks differ now
+    batch = make_batch(vector_discrete, 6, seed=1)
+    taus = torch.Generator().set_state(agent.get_state()["taus"])
+    taus_K = torch.rand((6, 32), generator=taus)
+    taus_M = torch.rand((6, 8), generator=taus)
+    found = agent._target_samples(batch)
+    selector = agent._z if double else agent._z_target
+    for b in range(6):
+        obs = {"obs": batch["next_obs"][b : b + 1]}
+        best = int(selector(obs, taus_K[b : b + 1])[0].mean(0).argmax())
+        z = agent._z_target(obs, taus_M[b : b + 1])[0, :, best]
+        discount = 0.0 if batch["terminated"][b] else 0.9 ** int(batch["n_steps"][b])
+        torch.testing.assert_close(found[b], batch["reward"][b] + discount * z)
+
+
+def test_learns_the_quantiles_of_a_random_reward() -> None:
+    """Reward -1 or 3 with equal chances: quantiles below 1/2 are -1, above it 3, their mean 1."""
+    spaces = Spaces(gym.spaces.Box(0, 1, (1,), np.float32), gym.spaces.Discrete(2))
+    agent = build(
+        spaces, hidden_sizes=(32, 32), n_cosines=32, kappa=0.1, learning_rate=3e-3, adam_eps=1e-8
+    )
+    batch = {
+        "obs": torch.ones(32, 1),
+        "action": torch.zeros(32, dtype=torch.int64),
+        "reward": torch.tensor([-1.0, 3.0]).repeat(16),
+        "next_obs": torch.ones(32, 1),
+        "terminated": torch.ones(32, dtype=torch.bool),
+        "truncated": torch.zeros(32, dtype=torch.bool),
+        "n_steps": torch.ones(32, dtype=torch.uint8),
+    }
+    for _ in range(800):
+        agent.opt(batch)
+    taus = torch.tensor([[0.1, 0.25, 0.75, 0.9]])
+    z = agent._z({"obs": torch.ones(1, 1)}, taus)[0, :, 0].detach().numpy()
+    np.testing.assert_allclose(z, [-1, -1, 3, 3], atol=0.3)
+    grid = (torch.arange(32) + 0.5)[None] / 32
+    assert agent._z({"obs": torch.ones(1, 1)}, grid)[0, :, 0].mean().item() == pytest.approx(
+        1.0, abs=0.25
+    )
+
+
+def test_finds_the_fixed_point_of_a_chain() -> None:
+    """Three states in a row: leave for 1, or go on to where every step pays 2. gamma = 0.8."""
+    spaces = Spaces(gym.spaces.Box(0, 1, (3,), np.float32), gym.spaces.Discrete(2))
+    q = np.array([[1.0, 6.4], [1.0, 8.0], [1.0, 10.0]])
+    agent = build(
+        spaces,
+        hidden_sizes=(32, 32),
+        discount=0.8,
+        learning_rate=3e-3,
+        adam_eps=1e-8,
+        target_update_interval=20,
+    )
+    eye, action = torch.eye(3), torch.tensor([0, 1] * 3)
+    batch = {
+        "obs": eye[torch.tensor([0, 0, 1, 1, 2, 2])],
+        "action": action,
+        "reward": torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0, 2.0]),
+        "next_obs": eye[torch.tensor([0, 1, 1, 2, 2, 2])],
+        "terminated": action == 0,
+        "truncated": torch.tensor([False] * 5 + [True]),
+        "n_steps": torch.ones(6, dtype=torch.uint8),
+    }
+    for _ in range(1000):
+        agent.opt(batch)
+    grid = ((torch.arange(32) + 0.5) / 32).expand(3, 32)
+    found = agent._z({"obs": eye}, grid).mean(1).detach().numpy()
+    np.testing.assert_allclose(found, q, atol=0.3)
+    obs = {"obs": np.eye(3, dtype=np.float32)}
+    assert policy_for(agent, spaces, 3).act(obs, explore=False).tolist() == [1, 1, 1]
+
+
+def test_a_weight_multiplies_its_samples_gradient_once(
+    vector_discrete: Spaces, make_batch: MakeBatch
+) -> None:
+    batch = make_batch(vector_discrete, 1)
+
+    def grad_norm(weight: float) -> float:
+        result = build(vector_discrete).opt(batch, torch.tensor([weight]), record=True)
+        assert result.td_errors is not None
+        assert result.td_errors.shape == (1,)
+        return result.record["grad_norm"]
+
+    assert grad_norm(0.5) == pytest.approx(0.5 * grad_norm(1.0), rel=1e-5)
+
+
+def test_a_resumed_agent_continues_bit_for_bit(
+    vector_discrete: Spaces, make_batch: MakeBatch
+) -> None:
+    agent = build(vector_discrete, target_update_interval=3)
+    for step in range(4):
+        agent.opt(make_batch(vector_discrete, 8, seed=step))
+    state = agent.get_state()
+    resumed = build(vector_discrete, seed=99, target_update_interval=3)
+    for step in range(4, 9):
+        agent.opt(make_batch(vector_discrete, 8, seed=step))
+    resumed.set_state(state)
+    for step in range(4, 9):
+        resumed.opt(make_batch(vector_discrete, 8, seed=step))
+    assert resumed.model_info().version == 9
+    theirs = resumed.model_info().arrays
+    for name, array in agent.model_info().arrays.items():
+        np.testing.assert_array_equal(array, theirs[name])
+
+
+def test_the_policy_in_numpy_sees_what_torch_sees(vector_discrete: Spaces) -> None:
+    agent = build(vector_discrete)
+    policy = policy_for(agent, vector_discrete, 5)
+    obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    taus = np.random.default_rng(1).random(7, np.float32)
+    z = agent._z({"obs": torch.from_numpy(obs)}, torch.from_numpy(taus).expand(5, 7))
+    found = policy._z(obs, taus)  # type: ignore[attr-defined]  # what it believes
+    np.testing.assert_allclose(found, z.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_acting_is_risk_neutral_and_greedy_acting_deterministic(vector_discrete: Spaces) -> None:
+    agent = build(vector_discrete, n_action_quantiles=32)
+    policy = policy_for(agent, vector_discrete, 20)
+    obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    grid = ((torch.arange(32) + 0.5) / 32).expand(20, 32)
+    best = agent._z({"obs": torch.from_numpy(obs)}, grid).mean(1).argmax(1)
+    for _ in range(3):
+        assert policy.act({"obs": obs}, explore=False).tolist() == best.tolist()
+
+
+def test_images_are_learned_from_and_acted_on(make_batch: MakeBatch) -> None:
+    spaces = Spaces(gym.spaces.Box(0, 255, (4, 40, 40), np.uint8), gym.spaces.Discrete(3, start=2))
+    exploration = ExplorationConfig(kind="constant", epsilon_final=1.0)
+    agent = build(spaces, cnn_hidden_sizes=(16,), exploration=exploration)
+    agent.opt(make_batch(spaces, 3), record=True)
+    policy = policy_for(agent, spaces, 40)
+    obs = {"obs": np.zeros((40, 4, 40, 40), np.uint8)}
+    assert set(policy.act(obs, explore=True).tolist()) == {2, 3, 4}
+    assert len(set(policy.act(obs, explore=False).tolist())) == 1
+
+
+def test_a_policy_refuses_another_networks_model(vector_discrete: Spaces) -> None:
+    policy = policy_for(build(vector_discrete), vector_discrete, 1)
+    with pytest.raises(ModelMismatchError, match=r"phi\.0\.weight"):
+        policy.sync_model(build(vector_discrete, n_cosines=9).model_info())

@@ -1,0 +1,364 @@
+"""SAC learns what its paper says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Normal, TanhTransform, TransformedDistribution
+
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.sac.agent import SacAgent
+from vedette_rl.agents.sac.config import SacConfig
+from vedette_rl.agents.sac.loss import (
+    policy_loss,
+    soft_target,
+    squashed_sample,
+    temperature_loss,
+)
+from vedette_rl.core import Policy
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import ModelMismatchError
+
+MakeBatch = Callable[..., dict[str, torch.Tensor]]
+
+
+def build(spaces: Spaces, seed: int = 0, **options: Any) -> SacAgent:
+    config = SacConfig(**{"hidden_sizes": (16, 8), **options})
+    return SacAgent(config, spaces, device="cpu", seed=seed)
+
+
+def policy_for(agent: SacAgent, spaces: Spaces, seed: int = 0) -> Policy:
+    policy = agent_type("sac").build_policy(agent._config, spaces, positions=np.zeros(1), seed=seed)
+    policy.sync_model(agent.model_info())
+    return policy
+
+
+def test_log_pi_equals_that_of_torchs_transformed_distribution() -> None:
+    torch.manual_seed(0)
+    mean, log_std, noise = torch.randn(3, 50, 4, dtype=torch.float64)
+    action, log_pi = squashed_sample(mean, log_std, noise)
+    squashed = TransformedDistribution(Normal(mean, log_std.exp()), TanhTransform(cache_size=1))
+    before_squash = mean + log_std.exp() * noise
+    torch.testing.assert_close(action, before_squash.tanh())
+    kept = action.abs().amax(dim=1) < 1 - 1e-6  # where torch can still invert the tanh
+    expected = squashed.log_prob(action).sum(dim=1)
+    assert kept.sum() > 30
+    torch.testing.assert_close(log_pi[kept], expected[kept], rtol=1e-6, atol=1e-6)
+
+
+def test_log_pi_depends_on_the_standard_deviation() -> None:
+    zero = torch.zeros(1, 1)
+    _, narrow = squashed_sample(zero, torch.full((1, 1), -3.0), zero)
+    _, wide = squashed_sample(zero, zero, zero)
+    assert (narrow - wide).item() == pytest.approx(3.0)
+
+
+def test_log_pi_is_finite_where_tanh_rounds_to_one() -> None:
+    action, log_pi = squashed_sample(
+        torch.tensor([[50.0, -50.0]]), torch.zeros(1, 2), torch.zeros(1, 2)
+    )
+    assert action.tolist() == [[1.0, -1.0]]
+    assert torch.isfinite(log_pi).all()
+
+
+def test_losses_by_hand() -> None:
+    alpha = torch.tensor(0.5)
+    q_KB = torch.tensor([[1.0, 5.0], [2.0, 4.0]])
+    log_pi = torch.tensor([-1.0, 2.0])
+    target = soft_target(torch.tensor([10.0, 20.0]), torch.tensor([0.9, 0.0]), q_KB, log_pi, alpha)
+    torch.testing.assert_close(target, torch.tensor([10 + 0.9 * 1.5, 20.0]))
+    assert policy_loss(q_KB, log_pi, alpha).item() == pytest.approx((-0.5 - 1 + 1 - 4) / 2)
+
+
+@pytest.mark.parametrize(("entropy", "grows"), [(-3.0, True), (-1.0, False)])
+def test_alpha_grows_while_entropy_is_below_its_target(entropy: float, grows: bool) -> None:
+    log_alpha = torch.zeros((), requires_grad=True)
+    log_pi = torch.full((4,), -entropy)
+    torch.autograd.backward(temperature_loss(log_alpha, log_pi, target_entropy=-2.0))
+    assert log_alpha.grad is not None
+    assert (log_alpha.grad.item() < 0) == grows
+
+
+class Plain:
+    """SAC once more: separate critics, torch's distribution and optimizers, one sample a time."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.pi = self._mlp([state["policy"][f"policy.{k}.weight"] for k in range(3)])
+        for k in range(3):
+            self.pi[2 * k].bias.data.copy_(state["policy"][f"policy.{k}.bias"])
+        self.critics = [self._critic(state["critics"], k) for k in range(2)]
+        self.targets = [self._critic(state["target"], k) for k in range(2)]
+        self.log_alpha = state["temperature"]["log_alpha"].clone().requires_grad_()
+        self.noise = torch.Generator().set_state(state["noise"])
+        both = [*self.critics[0].parameters(), *self.critics[1].parameters()]
+        self.critics_adam = torch.optim.Adam(both, lr=0.01)
+        self.pi_adam = torch.optim.Adam(self.pi.parameters(), lr=0.01)
+        self.alpha_adam = torch.optim.Adam([self.log_alpha], lr=0.02)
+
+    @staticmethod
+    def _mlp(weights: list[torch.Tensor]) -> nn.Sequential:
+        layers: list[nn.Module] = []
+        for weight in weights:
+            linear = nn.Linear(weight.shape[1], weight.shape[0])
+            linear.weight.data.copy_(weight)
+            layers += [linear, nn.ReLU()]
+        return nn.Sequential(*layers[:-1])
+
+    def _critic(self, state: dict[str, torch.Tensor], member: int) -> nn.Sequential:
+        network = self._mlp([state[f"q.weights.{k}"][member].t() for k in range(3)])
+        for k in range(3):
+            network[2 * k].bias.data.copy_(state[f"q.biases.{k}"][member, 0])
+        return network
+
+    def act(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mean, log_std = self.pi(obs).chunk(2, dim=1)
+        std = log_std.clamp(-20, 2).exp()
+        u = mean + std * torch.randn(mean.shape, generator=self.noise)
+        log_pi = Normal(mean, std).log_prob(u) - torch.log(1 - u.tanh() ** 2)
+        return u.tanh(), log_pi.sum(dim=1)
+
+    def opt(self, batch: dict[str, torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
+        alpha = self.log_alpha.detach().exp()
+        with torch.no_grad():
+            a_next, log_pi_next = self.act(batch["next_obs"])
+            x_next = torch.cat([batch["next_obs"], a_next], 1)
+            q_next = torch.minimum(self.targets[0](x_next), self.targets[1](x_next)).squeeze(1)
+            goes_on = 1 - batch["terminated"].float()
+            gamma = 0.9 ** batch["n_steps"].float()
+            y = 3.0 * batch["reward"] + goes_on * gamma * (q_next - alpha * log_pi_next)
+        unit = torch.stack(
+            [batch["action"][:, 0] / 2, batch["action"][:, 1] / 5 - 1], dim=1
+        )  # bounds [-2, 2] and [0, 10]
+        x = torch.cat([batch["obs"], unit], 1)
+        deltas = [critic(x).squeeze(1) - y for critic in self.critics]
+        self.critics_adam.zero_grad()
+        torch.autograd.backward(sum((weights * d**2).mean() for d in deltas))
+        self.critics_adam.step()
+        a, log_pi = self.act(batch["obs"])
+        x = torch.cat([batch["obs"], a], 1)
+        q = torch.minimum(self.critics[0](x), self.critics[1](x)).squeeze(1)
+        self.pi_adam.zero_grad()
+        torch.autograd.backward((alpha * log_pi - q).mean())
+        self.pi_adam.step()
+        self.alpha_adam.zero_grad()
+        torch.autograd.backward(-(self.log_alpha * (log_pi.detach() - 2.0)).mean())
+        self.alpha_adam.step()
+        for critic, target in zip(self.critics, self.targets, strict=True):
+            for p, p_target in zip(critic.parameters(), target.parameters(), strict=True):
+                p_target.data.mul_(0.9).add_(0.1 * p.data)
+        return (deltas[0].abs() + deltas[1].abs()).detach() / 2
+
+
+def test_steps_equal_those_of_a_plain_formulation(
+    vector_box: Spaces, make_batch: MakeBatch
+) -> None:
+    agent = build(
+        vector_box,
+        learning_rate=0.01,
+        alpha_learning_rate=0.02,
+        discount=0.9,
+        tau=0.1,
+        reward_scale=3.0,
+        initial_alpha=0.3,
+    )
+    plain = Plain(agent.get_state())
+    for step in range(8):
+        batch = make_batch(vector_box, 16, seed=step)
+        weights = torch.rand(16)
+        expected = plain.opt(batch, weights)
+        result = agent.opt(batch, weights)
+        torch.testing.assert_close(result.td_errors, expected, rtol=1e-3, atol=1e-4)
+    state = agent.get_state()
+    torch.testing.assert_close(
+        state["temperature"]["log_alpha"], plain.log_alpha.detach(), rtol=1e-4, atol=1e-5
+    )
+    torch.testing.assert_close(
+        state["policy"]["policy.2.weight"], plain.pi[4].weight.detach(), rtol=1e-2, atol=1e-4
+    )
+    torch.testing.assert_close(
+        state["target"]["q.weights.1"][1].t(),
+        plain.targets[1][2].weight.detach(),
+        rtol=1e-2,
+        atol=1e-4,
+    )
+
+
+def test_finds_the_soft_fixed_point_of_a_chain() -> None:
+    """Three states in a row, reward 1 for staying in the last, whatever the action: the best
+    policy is the widest one, which on [-1, 1] has an entropy of almost log 2."""
+    spaces = Spaces(gym.spaces.Box(0, 1, (3,), np.float32), gym.spaces.Box(-1, 1, (1,)))
+    gamma, alpha, entropy = 0.5, 1.0, math.log(2)
+    q2 = (1 + gamma * alpha * entropy) / (1 - gamma)
+    q1 = gamma * (q2 + alpha * entropy)
+    q0 = gamma * (q1 + alpha * entropy)
+    agent = build(
+        spaces, alpha=alpha, discount=gamma, learning_rate=3e-3, tau=0.05, hidden_sizes=(32, 32)
+    )
+    eye, rng = torch.eye(3), np.random.default_rng(0)
+    state = torch.arange(3).repeat(32)
+    batch = {
+        "obs": eye[state],
+        "reward": (state == 2).float(),
+        "next_obs": eye[(state + 1).clamp(max=2)],
+        "terminated": torch.zeros(96, dtype=torch.bool),
+        "truncated": torch.ones(96, dtype=torch.bool),
+        "n_steps": torch.ones(96, dtype=torch.uint8),
+    }
+    for _ in range(700):
+        action = torch.from_numpy(rng.uniform(-1, 1, (96, 1)).astype(np.float32))
+        agent.opt(batch | {"action": action})
+    action = torch.linspace(-0.8, 0.8, 9).unsqueeze(1)
+    for s, expected in enumerate((q0, q1, q2)):
+        q = agent._q({"obs": eye[s].expand(9, 3)}, action)
+        np.testing.assert_allclose(q.detach().numpy(), expected, atol=0.12)
+
+
+def test_finds_the_best_action_within_the_bounds() -> None:
+    spaces = Spaces(gym.spaces.Box(0, 1, (1,), np.float32), gym.spaces.Box(-2, 6, (1, 1)))
+    agent = build(spaces, alpha=0.02, learning_rate=3e-3, hidden_sizes=(32, 32))
+    rng = np.random.default_rng(0)
+    for _ in range(600):
+        action = torch.from_numpy(rng.uniform(-2, 6, (64, 1, 1)).astype(np.float32))
+        agent.opt(
+            {
+                "obs": torch.zeros(64, 1),
+                "action": action,
+                "reward": -((action.flatten() - 5) ** 2) / 16,
+                "next_obs": torch.zeros(64, 1),
+                "terminated": torch.ones(64, dtype=torch.bool),
+                "truncated": torch.zeros(64, dtype=torch.bool),
+                "n_steps": torch.ones(64, dtype=torch.uint8),
+            }
+        )
+    policy = policy_for(agent, spaces)
+    action = policy.act({"obs": np.zeros((3, 1), np.float32)}, explore=False)
+    assert action.shape == (3, 1, 1)
+    np.testing.assert_allclose(action, 5.0, atol=0.5)
+
+
+@pytest.mark.parametrize("alpha", ["auto", 0.2, 0.0])
+def test_a_resumed_agent_continues_bit_for_bit(
+    vector_box: Spaces, make_batch: MakeBatch, alpha: Any
+) -> None:
+    agent = build(vector_box, alpha=alpha)
+    for step in range(4):
+        agent.opt(make_batch(vector_box, 8, seed=step))
+    state = agent.get_state()
+    resumed = build(vector_box, seed=99, alpha=alpha)
+    for step in range(4, 8):
+        agent.opt(make_batch(vector_box, 8, seed=step))
+    resumed.set_state(state)
+    for step in range(4, 8):
+        resumed.opt(make_batch(vector_box, 8, seed=step))
+    ours, theirs = agent.get_state(), resumed.get_state()
+    for part in ("policy", "critics", "target", "temperature"):
+        for name, tensor in ours[part].items():
+            assert torch.equal(tensor, theirs[part][name]), (part, name)
+
+
+def test_online_and_target_critics_are_saved_apart(
+    vector_box: Spaces, make_batch: MakeBatch
+) -> None:
+    agent = build(vector_box)
+    agent.opt(make_batch(vector_box, 8))
+    state = agent.get_state()
+    assert not torch.equal(state["critics"]["q.weights.0"], state["target"]["q.weights.0"])
+    fresh = build(vector_box, seed=1)
+    fresh.set_state(state)
+    again = fresh.get_state()
+    for part in ("critics", "target"):
+        assert torch.equal(state[part]["q.weights.0"], again[part]["q.weights.0"])
+
+
+def test_a_fixed_alpha_stays(vector_box: Spaces, make_batch: MakeBatch) -> None:
+    agent = build(vector_box, alpha=0.2)
+    for _ in range(3):
+        record = agent.opt(make_batch(vector_box, 8), record=True).record
+    assert record["alpha"] == pytest.approx(0.2)
+    assert all(np.isfinite(value) for value in record.values())
+
+
+def test_the_model_is_the_policy_alone(vector_box: Spaces, make_batch: MakeBatch) -> None:
+    agent = build(vector_box)
+    info = agent.model_info()
+    assert set(info.arrays) == {
+        f"policy.{k}.{part}" for k in range(3) for part in ("weight", "bias")
+    }
+    before = info.arrays["policy.0.weight"].copy()
+    agent.opt(make_batch(vector_box, 8))
+    np.testing.assert_array_equal(info.arrays["policy.0.weight"], before)
+
+
+def test_the_policy_in_numpy_does_what_torch_does(vector_box: Spaces) -> None:
+    agent = build(vector_box)
+    obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    mean = agent._pi({"obs": torch.from_numpy(obs)}).detach().numpy()[:, :2]
+    expected = np.tanh(mean) * [2, 5] + [0, 5]
+    action = policy_for(agent, vector_box).act({"obs": obs}, explore=False)
+    assert action.dtype == np.float32
+    np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_exploring_actions_have_the_gaussians_spread(
+    vector_box: Spaces, make_batch: MakeBatch
+) -> None:
+    agent = build(vector_box)
+    agent.opt(make_batch(vector_box, 8))
+    policy = policy_for(agent, vector_box)
+    obs = np.tile(np.array([[0.1, -0.2, 0.3, 0.0]], np.float32), (4000, 1))
+    gaussian = agent._pi({"obs": torch.from_numpy(obs[:1])}).detach().numpy()[0]
+    unit = (policy.act({"obs": obs}, explore=True) - [0, 5]) / [2, 5]
+    u = np.arctanh(np.clip(unit, -1 + 1e-6, 1 - 1e-6))
+    np.testing.assert_allclose(u.mean(0), gaussian[:2], atol=0.1)
+    np.testing.assert_allclose(u.std(0), np.exp(gaussian[2:]), atol=0.1)
+
+
+def test_an_untrained_model_acts_uniformly_and_only_while_exploring(vector_box: Spaces) -> None:
+    policy = policy_for(build(vector_box), vector_box)
+    obs = {"obs": np.zeros((4000, 4), np.float32)}
+    action = policy.act(obs, explore=True)
+    np.testing.assert_allclose(action.mean(0), [0, 5], atol=0.2)
+    np.testing.assert_allclose(action.std(0), np.array([4, 10]) / math.sqrt(12), atol=0.1)
+    assert np.ptp(policy.act(obs, explore=False), axis=0).tolist() == [0, 0]
+
+
+def test_actions_never_leave_the_bounds(vector_box: Spaces) -> None:
+    policy = policy_for(build(vector_box, uniform_warmup=False, initial_alpha=5.0), vector_box)
+    obs = {"obs": np.full((1000, 4), 1e4, np.float32)}
+    for explore in (True, False):
+        action = policy.act(obs, explore=explore)
+        assert all(vector_box.action.contains(row) for row in action)
+
+
+def test_two_actors_of_different_seeds_act_differently(vector_box: Spaces) -> None:
+    agent = build(vector_box)
+    obs = {"obs": np.zeros((3, 4), np.float32)}
+    one = policy_for(agent, vector_box, seed=1).act(obs, explore=True)
+    same = policy_for(agent, vector_box, seed=1).act(obs, explore=True)
+    other = policy_for(agent, vector_box, seed=2).act(obs, explore=True)
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_images_are_learned_from_and_acted_on(make_batch: MakeBatch) -> None:
+    spaces = Spaces(
+        gym.spaces.Box(0, 255, (40, 40, 3), np.uint8), gym.spaces.Box(-1, 1, (2,), np.float32)
+    )
+    agent = build(spaces, cnn_hidden_sizes=(16,))
+    agent.opt(make_batch(spaces, 3))
+    policy = policy_for(agent, spaces)
+    obs = {"obs": np.zeros((2, 40, 40, 3), np.uint8)}
+    assert policy.act(obs, explore=True).shape == (2, 2)
+
+
+def test_a_policy_refuses_another_networks_model(vector_box: Spaces) -> None:
+    policy = policy_for(build(vector_box), vector_box)
+    with pytest.raises(ModelMismatchError, match=r"policy\.0\.weight"):
+        policy.sync_model(build(vector_box, hidden_sizes=(9, 8)).model_info())

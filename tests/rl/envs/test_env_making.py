@@ -1,0 +1,195 @@
+"""Environments by name: what is made, and what is said when it is not."""
+
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from vedette_rl.envs import (
+    EnvConfig,
+    Spaces,
+    action_bounds,
+    column_bounds,
+    make_env,
+    make_row,
+    probe,
+    transition_dtype,
+)
+from vedette_rl.envs.spaces import agent_spaces
+from vedette_rl.errors import ImportRefusedError, SpaceLayoutError, UnknownEnvironmentError
+
+MODULE = """
+import gymnasium as gym
+from vedette_rl.testing.scripted import ScriptedEnv
+gym.register("Mine-v0", entry_point=ScriptedEnv)
+"""
+
+
+@pytest.fixture
+def my_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "my_vedette_envs.py").write_text(MODULE)
+    (tmp_path / "half_vedette_envs.py").write_text("import not_there_at_all")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "my_vedette_envs"
+    sys.modules.pop("my_vedette_envs", None)
+    gym.registry.pop("Mine-v0", None)
+
+
+def test_a_name_with_a_module_imports_it(my_module: str) -> None:
+    spaces = probe(EnvConfig(id=f"{my_module}:Mine-v0", kwargs={"kind": "dict"}))
+    assert "obs/where/episode" in (transition_dtype(spaces).names or ())
+
+
+def test_a_module_is_not_imported_where_it_is_not_allowed(my_module: str) -> None:
+    config = EnvConfig(id=f"{my_module}:Mine-v0")
+    with pytest.raises(ImportRefusedError, match=f"--allow-import {my_module}"):
+        make_env(config, allow_import=lambda module: module.startswith("other"))
+    assert my_module not in sys.modules
+    make_row(config, 1, 0, allow_import=lambda module: module == my_module).close()
+
+
+def test_a_wrappers_module_is_asked_for_too(my_module: str) -> None:
+    config = EnvConfig(id="CartPole-v1", wrappers=(f"{my_module}:Wrap",))
+    with pytest.raises(ImportRefusedError):
+        make_env(config, allow_import=lambda _: False)
+
+
+def test_gymnasiums_own_wrappers_may_always_be_named() -> None:
+    stack = {"name": "gymnasium.wrappers:FrameStackObservation", "kwargs": {"stack_size": 3}}
+    config = EnvConfig(id="CartPole-v1", wrappers=(stack,))
+    env = make_env(config, allow_import=lambda _: False)
+    assert env.observation_space.shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "sentence"),
+    [
+        ("CartPole-v7", "nearest: CartPole-v1"),
+        ("cartpole-v1", "nearest: CartPole-v1"),
+        ("NoSuchThing-v9", "module:Name-v0"),
+        ("no_such_module_at_all.envs:X-v0", "there is no module 'no_such_module_at_all'"),
+        ("half_vedette_envs:X-v0", "needs 'not_there_at_all', which is not installed"),
+        ("GymV21Environment-v0", "cannot make environment"),
+    ],
+)
+def test_what_cannot_be_made_is_said_in_one_line(
+    my_module: str, env_id: str, sentence: str
+) -> None:
+    with pytest.raises(UnknownEnvironmentError, match=sentence) as caught:
+        make_env(EnvConfig(id=env_id))
+    assert "\n" not in str(caught.value)
+
+
+def test_arguments_that_do_not_fit_are_said_in_one_line() -> None:
+    with pytest.raises(UnknownEnvironmentError, match=r"env.kwargs do not fit: .*gravitty"):
+        make_env(EnvConfig(id="Pendulum-v1", kwargs={"gravitty": 3}))
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(UnknownEnvironmentError, match=r"pip install 'vedette\[box2d\]'"):
+        make_env(EnvConfig(id="LunarLander-v3"))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"id": ""},
+        {"id": "a:b:C-v0"},
+        {"id": "not a module:C-v0"},
+        {"id": "C-v0", "kwargs": {"num_envs": 3}},
+        {"id": "C-v0", "max_episode_steps": 0},
+        {"id": "C-v0", "wrappers": ["NoModule"]},
+        {"id": "C-v0", "vectorisation": "loop"},
+        {"id": "C-v0", "reward_clip": -1},
+    ],
+)
+def test_an_impossible_configuration_is_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        EnvConfig(**bad)
+
+
+def test_a_configuration_survives_json() -> None:
+    config = EnvConfig(id="a.b:C-v0", kwargs={"x": [1, {"y": None}]}, wrappers=("m:W",))
+    assert EnvConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def test_evaluation_leaves_out_what_only_training_wants() -> None:
+    clip = {"name": "gymnasium.wrappers:ClipReward", "training_only": True}
+    config = EnvConfig(id="C-v0", wrappers=("m:W", clip), reward_clip=1.0)
+    assert [wrapper.name for wrapper in config.for_evaluation().wrappers] == ["m:W"]
+    assert config.for_evaluation().reward_clip == 0.0
+
+
+def test_acting_environments_carry_no_checking_wrappers() -> None:
+    names = str(make_env(EnvConfig(id="CartPole-v1")))
+    assert "Checker" not in names
+    assert "OrderEnforcing" not in names
+    assert "TimeLimit" in names
+    assert "OrderEnforcing" in str(make_env(EnvConfig(id="CartPole-v1"), check=True))
+
+
+def test_the_columns_of_cartpole() -> None:
+    spaces = probe(EnvConfig(id="CartPole-v1"))
+    assert transition_dtype(spaces).names == (
+        *("obs", "action", "reward", "next_obs", "terminated", "truncated", "n_steps"),
+    )
+    assert action_bounds(spaces) == {"action": (0, 1)}
+
+
+def test_discrete_columns_have_bounds() -> None:
+    gs = gym.spaces
+    observation = gs.Dict({"a": gs.Discrete(5, start=2), "b": gs.Box(0, 1, (2,), np.float16)})
+    spaces = agent_spaces(observation, gs.MultiDiscrete([3, 4]))
+    bounds = column_bounds(spaces)
+    assert bounds["obs/a"] == bounds["next_obs/a"] == (2, 6)
+    assert bounds["action"] == (0, 3)
+    assert "obs/b" not in bounds
+    assert transition_dtype(spaces)["obs/b"].base == np.float16
+
+
+@pytest.mark.parametrize(
+    ("observation", "action"),
+    [
+        (gym.spaces.Text(5), gym.spaces.Discrete(2)),
+        (gym.spaces.Discrete(2), gym.spaces.Dict({"a": gym.spaces.Discrete(2)})),
+        (gym.spaces.Sequence(gym.spaces.Discrete(2)), gym.spaces.Discrete(2)),
+        (gym.spaces.Dict({}), gym.spaces.Discrete(2)),
+    ],
+)
+def test_spaces_without_columns_are_refused(
+    observation: gym.Space[object], action: gym.Space[object]
+) -> None:
+    with pytest.raises(SpaceLayoutError):
+        agent_spaces(observation, action)
+
+
+def test_two_parts_of_one_name_are_refused() -> None:
+    inner = gym.spaces.Dict({"b": gym.spaces.Discrete(2)})
+    space = gym.spaces.Dict({"a": inner, "a/b": gym.spaces.Discrete(2)})
+    with pytest.raises(SpaceLayoutError, match="'obs/a/b'"):
+        transition_dtype(Spaces(space, gym.spaces.Discrete(2)))
+
+
+def test_environments_load_no_torch() -> None:
+    import subprocess
+
+    code = "import sys, vedette_rl.envs, vedette_rl.steps; print('torch' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "False"
+
+
+def test_one_of_the_vector_form_plays_as_a_plain_environment() -> None:
+    config = EnvConfig(id="CartPole-v1", vectorization="vector_entry_point", max_episode_steps=5)
+    assert probe(config).observation.shape == (4,)
+    env = make_env(config)
+    for _ in range(2):
+        env.reset(seed=3)
+        ends = [env.step(0)[2:4] for _ in range(5)]
+        assert ends == [(False, False)] * 4 + [(False, True)]
+    env.close()

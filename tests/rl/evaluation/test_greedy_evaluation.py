@@ -1,0 +1,81 @@
+"""Evaluations: the same episodes every time, however many are played at once."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vedette_rl.core import Columns, Evaluator, ModelInfo
+from vedette_rl.envs import EnvConfig
+from vedette_rl.evaluation import GreedyEvaluator
+
+CARTPOLE = EnvConfig(id="CartPole-v1")
+
+
+class Leaning:
+    """Pushes where the pole leans, and remembers how it was asked."""
+
+    def __init__(self) -> None:
+        self.widths: list[int] = []
+
+    def sync_model(self, model: ModelInfo) -> None:
+        """It has no model."""
+
+    def act(self, obs: Columns, *, explore: bool) -> Any:
+        assert not explore
+        self.widths.append(len(obs["obs"]))
+        return (obs["obs"][:, 2] > 0).astype(np.int64)
+
+
+def test_the_result_does_not_depend_on_how_many_play_side_by_side() -> None:
+    alone = GreedyEvaluator(CARTPOLE, 7, seed=5, side_by_side=1).evaluate(Leaning(), 3)
+    for width in (2, 7, 20):
+        evaluator = GreedyEvaluator(CARTPOLE, 7, seed=5, side_by_side=width)
+        assert evaluator.evaluate(Leaning(), 3) == alone
+        evaluator.close()
+    assert alone.version == 3
+    assert alone.seed == 5
+    assert len(set(alone.lengths)) > 1
+
+
+def test_every_evaluation_plays_the_same_episodes() -> None:
+    evaluator = GreedyEvaluator(CARTPOLE, 5, seed=0, side_by_side=3)
+    assert isinstance(evaluator, Evaluator)
+    assert evaluator.evaluate(Leaning(), 1).returns == evaluator.evaluate(Leaning(), 2).returns
+    evaluator.close()
+    evaluator.close()
+
+
+def test_no_step_is_played_for_nothing() -> None:
+    policy = Leaning()
+    result = GreedyEvaluator(CARTPOLE, 6, seed=1, side_by_side=4).evaluate(policy, 0)
+    assert sum(policy.widths) == sum(result.lengths)
+
+
+def test_an_endless_episode_is_left() -> None:
+    config = EnvConfig(id="Pendulum-v1", max_episode_steps=10_000)
+
+    class Still(Leaning):
+        def act(self, obs: Columns, *, explore: bool) -> Any:
+            return np.zeros((len(obs["obs"]), 1), np.float32)
+
+    result = GreedyEvaluator(config, 2, seed=0, longest=50).evaluate(Still(), 0)
+    assert result.lengths == (50, 50)
+
+
+def test_returns_are_the_true_rewards() -> None:
+    config = EnvConfig(id="CartPole-v1", reward_scale=0.1, reward_clip=0.01)
+    result = GreedyEvaluator(config, 2, seed=0).evaluate(Leaning(), 0)
+    assert result.returns == tuple(float(length) for length in result.lengths)
+
+
+def test_the_vector_form_is_evaluated_as_it_is_played() -> None:
+    config = EnvConfig(id="CartPole-v1", vectorization="vector_entry_point")
+    evaluator = GreedyEvaluator(config, 3, seed=0, side_by_side=2)
+    assert evaluator.evaluate(Leaning(), 0) == evaluator.evaluate(Leaning(), 0)
+    evaluator.close()
+
+
+def test_an_evaluation_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one episode"):
+        GreedyEvaluator(CARTPOLE, 0, seed=0)

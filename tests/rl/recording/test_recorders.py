@@ -1,0 +1,150 @@
+"""Recorders: what was written is what a reader finds."""
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vedette_rl.core import Recorder
+from vedette_rl.errors import RecordingError
+from vedette_rl.recording import (
+    CsvRecorder,
+    JsonlRecorder,
+    NullRecorder,
+    TeeRecorder,
+    TensorboardRecorder,
+)
+
+
+def reader_of(directory: Path):  # type: ignore[no-untyped-def]  # tensorboard ships no types
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(directory))
+    accumulator.Reload()
+    return accumulator
+
+
+def exercise(recorder: Recorder) -> None:
+    recorder.write({"rollout/ep_rew_mean": 21.0, "rollout/ep_len_mean": 20.0}, step=2**40)
+    recorder.store({"train/loss": 1.0})
+    recorder.store({"train/loss": 2.0, "train/q_mean": 5.0})
+    recorder.flush(step=10)
+    recorder.store({"train/loss": 7.0})
+    recorder.flush(step=20)
+    recorder.flush(step=30)
+    recorder.write({"eval/mean_reward": math.nan}, step=3)
+    recorder.write_text("config", "[env]\nid = 'CartPole-v1'")
+    recorder.close()
+
+
+def test_tensorboards_own_reader_finds_everything(tmp_path: Path) -> None:
+    exercise(TensorboardRecorder(tmp_path, clock=lambda: 1234.5))
+    found = reader_of(tmp_path)
+    assert set(found.Tags()["scalars"]) == {
+        *("rollout/ep_rew_mean", "rollout/ep_len_mean", "train/loss", "train/q_mean"),
+        "eval/mean_reward",
+    }
+    [event] = found.Scalars("rollout/ep_rew_mean")
+    assert (event.wall_time, event.step, event.value) == (1234.5, 2**40, 21.0)
+    assert [(e.step, e.value) for e in found.Scalars("train/loss")] == [(10, 1.5), (20, 7.0)]
+    assert math.isnan(found.Scalars("eval/mean_reward")[0].value)
+    [text] = found.Tensors("config")
+    assert text.tensor_proto.string_val[0] == b"    [env]\n    id = 'CartPole-v1'"
+
+
+def test_a_second_recorder_of_a_directory_adds_to_the_first(tmp_path: Path) -> None:
+    for step in (100, 50):
+        recorder = TensorboardRecorder(tmp_path)
+        recorder.write({"train/loss": 0.5}, step=step)
+        recorder.close()
+    assert {event.step for event in reader_of(tmp_path).Scalars("train/loss")} == {50, 100}
+
+
+def test_hyperparameters_are_found_by_their_plugin(tmp_path: Path) -> None:
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    recorder = TensorboardRecorder(tmp_path)
+    recorder.write_hparams({"agent.learning_rate": 0.1, "agent.double": True, "env.id": "X-v0"})
+    recorder.close()
+    content = reader_of(tmp_path).SummaryMetadata("_hparams_/session_start_info").plugin_data
+    data = plugin_data_pb2.HParamsPluginData.FromString(content.content)
+    values = data.session_start_info.hparams
+    assert values["agent.learning_rate"].number_value == 0.1
+    assert values["agent.double"].bool_value
+    assert values["env.id"].string_value == "X-v0"
+
+
+def test_what_is_flushed_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
+    recorder = TensorboardRecorder(tmp_path)
+    recorder.write({"train/loss": 0.5}, step=1)
+    recorder.flush(step=1)
+    assert reader_of(tmp_path).Scalars("train/loss")[0].step == 1
+    recorder.close()
+
+
+def test_csv_holds_a_line_a_value(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "record.csv"
+    exercise(CsvRecorder(path, clock=lambda: 1.0))
+    exercise(CsvRecorder(path, clock=lambda: 2.0))
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12
+    losses = [(r["step"], float(r["value"])) for r in rows if r["name"] == "train/loss"]
+    assert losses == [("10", 1.5), ("20", 7.0)] * 2
+
+
+def test_jsonl_holds_an_object_a_line_and_only_json(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    exercise(JsonlRecorder(path, clock=lambda: 1.0))
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    objects = [json.loads(line, parse_constant=refuse) for line in path.read_text().splitlines()]
+    assert objects[1] == {"time_s": 1.0, "step": 10, "train/loss": 1.5, "train/q_mean": 5.0}
+    assert objects[3]["eval/mean_reward"] is None
+    assert objects[4]["text"].startswith("[env]")
+    assert len(objects) == 5
+
+
+def test_a_tee_gives_everything_to_each(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    exercise(TeeRecorder([*(JsonlRecorder(path, clock=lambda: 1.0) for path in paths)]))
+    assert paths[0].read_text() == paths[1].read_text() != ""
+
+
+def test_every_recorder_keeps_the_contract(tmp_path: Path) -> None:
+    recorders = [NullRecorder(), CsvRecorder(tmp_path / "c"), JsonlRecorder(tmp_path / "j")]
+    for recorder in [*recorders, TensorboardRecorder(tmp_path), TeeRecorder(recorders)]:
+        assert isinstance(recorder, Recorder)
+        exercise(recorder) if not isinstance(recorder, TeeRecorder) else None
+
+
+@pytest.mark.parametrize("kind", [TensorboardRecorder, CsvRecorder, JsonlRecorder])
+def test_a_path_that_cannot_be_written_is_said_in_one_line(tmp_path: Path, kind: type) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordingError, match=r"cannot record to .*(Not a directory|File exists)"):
+        kind(tmp_path / "file" / "inside")
+
+
+def test_a_full_disk_is_said_at_the_flush() -> None:
+    recorder = JsonlRecorder("/dev/full")
+    recorder.write({"a": 1.0}, step=1)
+    with pytest.raises(RecordingError, match="No space left on device"):
+        recorder.flush(step=1)
+    with pytest.raises(RecordingError):
+        recorder.close()
+
+
+def test_recording_loads_no_torch() -> None:
+    code = (
+        "import sys, tempfile; from vedette_rl.recording import TensorboardRecorder as T;"
+        "r = T(tempfile.mkdtemp()); r.write({'a': 1.0}, 1); r.write_hparams({'a': 1}); r.close();"
+        "print('torch' in sys.modules, 'tensorflow' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "False False"

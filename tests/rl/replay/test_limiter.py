@@ -1,0 +1,97 @@
+"""The limiter: who waits, why, and which settings can never work."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vedette_rl.errors import LimiterDeadlockError
+from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.limiter import Limiter, limiter_of
+
+LIMITER = Limiter(samples_per_insert=4.0, min_size=100, error_buffer=200.0, batch_size=32)
+
+
+def test_drawing_waits_for_the_warm_up_and_says_how_much_is_missing() -> None:
+    assert LIMITER.may_sample(0, 0) == "learner waits: 0 of 100 warm-up samples"
+    assert LIMITER.may_sample(99, 0) == "learner waits: 99 of 100 warm-up samples"
+    assert LIMITER.may_sample(100, 0) == ""
+
+
+def test_inserting_never_waits_before_the_warm_up_is_over() -> None:
+    assert LIMITER.may_insert(99, 0) == ""
+
+
+def test_inserting_waits_where_the_learner_is_behind() -> None:
+    assert LIMITER.may_insert(150, 0) == ""  # 600 to draw, 400 + 200 allowed
+    assert LIMITER.may_insert(160, 0) == (
+        "actors wait: 40 samples are still to be drawn, for 4 per sample inserted"
+    )
+    assert LIMITER.may_insert(160, 40) == ""
+
+
+def test_drawing_waits_where_the_actors_are_behind() -> None:
+    assert LIMITER.may_sample(100, 168) == ""  # 400 - 168 - 32 = 200 = 400 - 200
+    assert LIMITER.may_sample(100, 172) == (
+        "learner waits: 1 samples are still to be inserted, for 4 drawn per sample inserted"
+    )
+    assert LIMITER.may_sample(101, 172) == ""
+
+
+def test_switched_off_only_the_warm_up_is_waited_for() -> None:
+    limiter = Limiter(0.0, min_size=10, error_buffer=1.0, batch_size=1000)
+    assert limiter.may_insert(10**9, 0) == ""
+    assert limiter.may_sample(10, 10**9) == ""
+    assert limiter.may_sample(9, 0) != ""
+    assert Limiter(0.0, 0, 1.0, 1).may_sample(0, 0) == "learner waits: 0 of 1 warm-up samples"
+
+
+def test_a_band_narrower_than_a_batch_is_refused_with_the_mend() -> None:
+    with pytest.raises(LimiterDeadlockError, match=r"error_buffer is 15.* raise it to 16 or"):
+        Limiter(4.0, min_size=100, error_buffer=15.0, batch_size=32)
+    Limiter(4.0, min_size=100, error_buffer=16.0, batch_size=32)
+
+
+@settings(deadline=None)
+@given(
+    rate=st.floats(0.01, 100.0),
+    min_size=st.integers(0, 5000),
+    batch_size=st.integers(1, 2000),
+    insert_rows=st.integers(1, 2000),
+    width=st.floats(1.0, 20.0),
+    seed=st.integers(0, 2**32),
+)
+def test_both_sides_never_wait_at_once_and_the_ratio_is_kept(
+    rate: float, min_size: int, batch_size: int, insert_rows: int, width: float, seed: int
+) -> None:
+    error_buffer = width * batch_size / 2
+    limiter = Limiter(rate, min_size, error_buffer, batch_size)
+    rng = np.random.default_rng(seed)
+    inserted = sampled = 0
+    for _ in range(400):
+        may_insert = not limiter.may_insert(inserted, sampled)
+        may_sample = not limiter.may_sample(inserted, sampled)
+        assert may_insert or may_sample
+        if may_insert and (not may_sample or rng.random() < 0.5):
+            inserted += insert_rows
+        else:
+            sampled += batch_size
+        if inserted > min_size + insert_rows:
+            drift = rate * (inserted - min_size) - sampled
+            assert -error_buffer - 1e-6 * sampled - 1e-6 <= drift
+            assert drift <= error_buffer + 2 * rate * insert_rows + 1e-6 * sampled
+
+
+def test_left_alone_the_band_has_room_for_a_batch_on_either_side() -> None:
+    config = ReplayConfig(samples_per_insert=8.0)
+    limiter = limiter_of(config, min_size=1000, batch_size=64, insert_rows=100)
+    assert limiter.error_buffer == 1600.0
+    limiter = limiter_of(config, min_size=10_000, batch_size=64, insert_rows=100)
+    assert limiter.error_buffer == 8000.0
+    asked = ReplayConfig(samples_per_insert=8.0, error_buffer=77.0)
+    assert limiter_of(asked, min_size=1, batch_size=64, insert_rows=1).error_buffer == 77.0
+
+
+def test_it_tells_the_ratio_since_drawing_began() -> None:
+    assert LIMITER.stats(200, 500) == {"samples_per_insert": 5.0, "surplus": -100.0}
+    assert LIMITER.stats(0, 0)["samples_per_insert"] == 0.0

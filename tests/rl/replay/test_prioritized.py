@@ -1,0 +1,218 @@
+"""Prioritized replay: what it draws and weighs, and that priorities survive."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from counting_rows import DTYPE, StartInserting, assert_rows, rows
+
+from vedette_rl.core import ReplayBuffer
+from vedette_rl.errors import EmptyReplayError, ReplayFormatError
+from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
+from vedette_rl.replay.ring import RingReader, RingWriter
+from vedette_rl.replay.rows import MemoryRing
+
+CONFIG = ReplayConfig(prioritized=True, alpha=1.0, beta_0=0.5, beta_steps=10, priority_epsilon=1e-9)
+
+
+def insert(ring: MemoryRing | RingWriter, count: int) -> None:
+    for _ in range(count):
+        ring.append(rows(ring.inserted, 1), 1)
+        ring.commit()
+
+
+def replay_of(
+    inserted: int, capacity: int = 100, config: ReplayConfig = CONFIG
+) -> tuple[MemoryRing, PrioritizedReplay]:
+    ring = MemoryRing(DTYPE, capacity, guard=20)
+    insert(ring, inserted)
+    return ring, PrioritizedReplay(ring, np.random.default_rng(0), config)
+
+
+def counts_of(replay: PrioritizedReplay, samples: int, batch_size: int) -> dict[int, int]:
+    drawn = np.concatenate([replay.sample(batch_size).indices.copy() for _ in range(samples)])
+    numbers, counts = np.unique(drawn, return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def test_it_is_a_replay_buffer() -> None:
+    assert isinstance(replay_of(1)[1], ReplayBuffer)
+
+
+def test_an_empty_replay_is_refused() -> None:
+    with pytest.raises(EmptyReplayError):
+        replay_of(0)[1].sample(1)
+
+
+@pytest.mark.parametrize("inserted", [1, 63, 100, 101, 119, 120, 121, 777])
+def test_samples_are_live_rows_under_their_own_numbers(inserted: int) -> None:
+    _, replay = replay_of(inserted)
+    for batch_size in (1, 64, 300):
+        sample = replay.sample(batch_size)
+        assert sample.indices.min() >= max(0, inserted - 100)
+        assert sample.indices.max() < inserted
+        assert_rows(sample.columns, sample.indices)
+
+
+def test_rows_are_drawn_in_proportion_to_their_priority() -> None:
+    _, replay = replay_of(4)
+    replay.update_priority(np.arange(4), np.array([1.0, -2.0, 3.0, 4.0], np.float32))
+    counts = counts_of(replay, 100, 100)
+    assert counts == pytest.approx({0: 1000, 1: 2000, 2: 3000, 3: 4000}, abs=150)
+
+
+def test_alpha_tempers_the_priorities() -> None:
+    _, replay = replay_of(2, config=CONFIG.model_copy(update={"alpha": 0.5}))
+    replay.update_priority(np.arange(2), np.array([1.0, 9.0]))
+    assert counts_of(replay, 100, 100)[1] == pytest.approx(7500, abs=150)
+
+
+def test_draws_are_stratified() -> None:
+    """With equal priorities every share of the sum is one row: each is drawn once."""
+    _, replay = replay_of(50)
+    assert sorted(replay.sample(50).indices.tolist()) == list(range(50))
+
+
+def test_weights_are_those_of_the_paper() -> None:
+    """N = 4, P = .1 .2 .3 .4, beta = .5: (N P)**-.5, over that of the rarest row."""
+    _, replay = replay_of(4)
+    replay.update_priority(np.arange(4), np.array([1.0, 2.0, 3.0, 4.0]))
+    sample = replay.sample(400)
+    assert sample.weights is not None
+    assert sample.weights.dtype == np.float32
+    by_hand = (4 * np.array([0.1, 0.2, 0.3, 0.4])) ** -0.5 / (4 * 0.1) ** -0.5
+    np.testing.assert_allclose(sample.weights, by_hand[sample.indices], rtol=1e-5)
+
+
+def test_beta_rises_to_its_end_and_stays_there() -> None:
+    _, replay = replay_of(4)
+    betas = []
+    for _ in range(13):
+        betas.append(replay.beta)
+        replay.sample(1)
+    assert betas[:3] == pytest.approx([0.5, 0.55, 0.6])
+    assert betas[10:] == [1.0, 1.0, 1.0]
+
+
+def test_a_new_row_has_the_largest_priority_ever_seen() -> None:
+    ring, replay = replay_of(2)
+    replay.update_priority(np.array([0]), np.array([8.0]))
+    replay.update_priority(np.array([0, 1]), np.array([1.0, 1.0]))
+    insert(ring, 1)
+    assert counts_of(replay, 100, 100)[2] == pytest.approx(8000, abs=150)
+
+
+def test_an_overwritten_rows_priority_is_not_its_successors() -> None:
+    ring, replay = replay_of(100)
+    replay.update_priority(np.arange(100), np.full(100, 0.5))
+    insert(ring, 1)  # number 100, at the place of number 0
+    replay.sample(1)
+    replay.update_priority(np.array([0, 1]), np.array([1000.0, 0.5]))
+    assert 0 not in counts_of(replay, 20, 100)
+    assert replay._tree.leaves[0] == 1.0
+
+
+def test_of_a_row_named_twice_the_last_error_counts() -> None:
+    _, replay = replay_of(2)
+    replay.update_priority(np.array([0, 0, 1]), np.array([9.0, 1.0, 1.0]))
+    assert counts_of(replay, 100, 100)[0] == pytest.approx(5000, abs=150)
+
+
+@pytest.mark.parametrize("error", [np.nan, np.inf])
+def test_an_error_that_is_not_finite_is_refused_and_changes_nothing(error: float) -> None:
+    _, replay = replay_of(4)
+    replay.sample(1)
+    with pytest.raises(ValueError, match="not finite: the agent has diverged"):
+        replay.update_priority(np.arange(2), np.array([1.0, error]))
+    assert replay._tree.total == 4.0
+    assert replay.stats()["max_priority"] == 1.0
+
+
+def test_errors_of_zero_keep_a_row_alive() -> None:
+    _, replay = replay_of(3)
+    replay.update_priority(np.arange(3), np.zeros(3))
+    assert sorted(counts_of(replay, 10, 30)) == [0, 1, 2]
+
+
+def test_draws_continue_from_a_saved_state() -> None:
+    ring, replay = replay_of(100)
+    for _ in range(5):
+        replay.sample(8)
+    state = replay.get_state()
+    again = PrioritizedReplay(ring, np.random.default_rng(9), CONFIG)
+    again.set_state(state)
+    for _ in range(3):
+        expected = replay.sample(8)
+        got = again.sample(8)
+        np.testing.assert_array_equal(got.indices, expected.indices)
+        np.testing.assert_array_equal(got.weights, expected.weights)
+    assert again.beta == replay.beta
+
+
+def on_disk(directory: Path, **changes: Any) -> PrioritizedReplay:
+    ring = RingReader(directory)
+    config = CONFIG.model_copy(update=changes)
+    memory = open_priorities(ring)
+    return PrioritizedReplay(ring, np.random.default_rng(0), config, memory=memory)
+
+
+def test_priorities_survive_the_trainer(tmp_path: Path) -> None:
+    ring = RingWriter.open(tmp_path, DTYPE, 100, run_id="run", guard=20)
+    insert(ring, 150)
+    replay = on_disk(tmp_path)
+    replay.sample(1)
+    replay.update_priority(np.arange(50, 150), np.arange(1.0, 101.0))
+    expected = replay._tree.leaves.copy()
+    del replay  # nothing is closed, as after a kill
+    insert(ring, 10)
+    again = on_disk(tmp_path)
+    again.sample(1)
+    expected[50:60] = 100.0  # numbers 150 to 159, new to it
+    np.testing.assert_allclose(again._tree.leaves, expected)
+    assert again._tree.total == pytest.approx(expected.sum())
+    assert again.stats()["max_priority"] == pytest.approx(100.0)
+
+
+def test_priorities_follow_a_changed_alpha(tmp_path: Path) -> None:
+    insert(RingWriter.open(tmp_path, DTYPE, 100, run_id="run"), 2)
+    replay = on_disk(tmp_path, alpha=0.5)
+    replay.sample(1)
+    replay.update_priority(np.arange(2), np.array([4.0, 9.0]))
+    np.testing.assert_allclose(replay._tree.leaves[:3], [2.0, 3.0, 0.0])
+    np.testing.assert_allclose(on_disk(tmp_path, alpha=1.0)._tree.leaves[:3], [4.0, 9.0, 0.0])
+    np.testing.assert_allclose(on_disk(tmp_path, alpha=0.0)._tree.leaves[:3], [1.0, 1.0, 0.0])
+    np.testing.assert_allclose(on_disk(tmp_path, alpha=0.7)._tree.leaves[:3], [1.0, 1.0, 0.0])
+
+
+def test_priorities_of_another_replay_are_refused(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        insert(RingWriter.open(tmp_path / name, DTYPE, 100, run_id="run"), 1)
+        on_disk(tmp_path / name)
+    (tmp_path / "other" / "priorities.bin").rename(tmp_path / "one" / "priorities.bin")
+    with pytest.raises(ReplayFormatError, match=r"priorities\.bin is no part of this replay"):
+        on_disk(tmp_path / "one")
+
+
+def test_a_writer_at_full_speed_never_tears_a_sample(
+    tmp_path: Path, start_inserting: StartInserting
+) -> None:
+    RingWriter.open(tmp_path, DTYPE, 300, run_id="counting", guard=90).close()
+    child = start_inserting(tmp_path, 300, 90)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "0\n"
+    replay = on_disk(tmp_path)
+    rng = np.random.default_rng(0)
+    until = time.monotonic() + 1.5
+    while not replay.inserted and time.monotonic() < until + 30:
+        time.sleep(0.001)
+    while time.monotonic() < until:
+        sample = replay.sample(64)
+        assert_rows(sample.columns, sample.indices)
+        assert sample.weights is not None
+        assert np.isfinite(sample.weights).all()
+        replay.update_priority(sample.indices, rng.random(64))
+    assert child.poll() is None
+    assert replay.inserted > 10 * 300

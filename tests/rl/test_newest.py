@@ -1,0 +1,230 @@
+"""The map of the newest value: what its readers see, and what a killed writer leaves."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from vedette_rl import newest
+from vedette_rl.errors import NewestFormatError, OneWriterError
+from vedette_rl.newest import (
+    HEADER_BYTES,
+    Newest,
+    NewestInMemory,
+    NewestReader,
+    NewestWriter,
+    open_newest,
+)
+
+WRITE_AT_FULL_SPEED = """
+import sys
+from vedette_rl.newest import NewestWriter
+writer = NewestWriter(sys.argv[1], max_bytes=4096)
+while True:
+    number = writer.seq + 1
+    writer.write(number.to_bytes(8, "little"), bytes([number % 251]) * (number % 4000))
+"""
+
+
+def assert_whole(seq: int, data: bytes) -> None:
+    assert int.from_bytes(data[:8], "little") == seq
+    assert data[8:] == bytes([seq % 251]) * (seq % 4000)
+
+
+def test_a_reader_sees_nothing_before_the_file_is_made(tmp_path: Path) -> None:
+    reader = NewestReader(tmp_path / "n")
+    assert reader.seq == 0
+    assert reader.read() is None
+    writer = NewestWriter(tmp_path / "n", max_bytes=10)
+    assert reader.seq == 0
+    assert reader.read() is None
+    writer.write(b"a")
+    assert reader.read() == (1, b"a")
+
+
+def test_a_reader_gets_the_newest_value_once() -> None:
+    newest_value = NewestInMemory()
+    assert isinstance(newest_value.write(b"a", memoryview(b"b")), int)
+    assert newest_value.read() == (1, b"ab")
+    assert newest_value.read(after=1) is None
+    newest_value.write(b"c")
+    assert newest_value.read(after=1) == (2, b"c")
+
+
+def test_the_parts_of_a_value_follow_each_other(tmp_path: Path) -> None:
+    writer = NewestWriter(tmp_path / "n", max_bytes=10)
+    reader: Newest = NewestReader(tmp_path / "n")
+    for number in range(1, 9):
+        assert writer.write(b"value ", str(number).encode()) == number
+        assert reader.seq == number
+        assert reader.read(after=number - 1) == (number, f"value {number}".encode())
+        assert reader.read(after=number) is None
+
+
+def test_an_empty_value_is_a_value(tmp_path: Path) -> None:
+    writer = NewestWriter(tmp_path / "n", max_bytes=1)
+    writer.write()
+    assert NewestReader(tmp_path / "n").read() == (1, b"")
+
+
+def test_a_value_too_large_is_refused_and_the_one_before_stays(tmp_path: Path) -> None:
+    writer = NewestWriter(tmp_path / "n", max_bytes=4)
+    writer.write(b"1234")
+    with pytest.raises(ValueError, match=r"5 bytes .* takes 4"):
+        writer.write(b"12345")
+    assert NewestReader(tmp_path / "n").read() == (1, b"1234")
+
+
+def test_numbers_continue_when_the_file_is_opened_again(tmp_path: Path) -> None:
+    writer = NewestWriter(tmp_path / "n", max_bytes=4)
+    reader = NewestReader(tmp_path / "n")
+    writer.write(b"a")
+    writer.close()
+    again = NewestWriter(tmp_path / "n", max_bytes=4)
+    assert again.value() == b"a"
+    assert again.write(b"b") == 2
+    assert reader.read(after=1) == (2, b"b")
+
+
+def test_only_one_may_write(tmp_path: Path) -> None:
+    writer = NewestWriter(tmp_path / "n", max_bytes=4)
+    with pytest.raises(OneWriterError, match="in use by another process"):
+        NewestWriter(tmp_path / "n", max_bytes=4)
+    writer.close()
+    NewestWriter(tmp_path / "n", max_bytes=4)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\0" * 5000])
+def test_another_file_is_refused_by_both(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "n").write_bytes(content)
+    with pytest.raises(NewestFormatError, match=r"n is no map .* delete it"):
+        NewestWriter(tmp_path / "n", max_bytes=4)
+    with pytest.raises(NewestFormatError, match="no map"):
+        NewestReader(tmp_path / "n")
+
+
+def test_a_file_cut_short_is_refused(tmp_path: Path) -> None:
+    NewestWriter(tmp_path / "n", max_bytes=400).close()
+    os.truncate(tmp_path / "n", 500)
+    with pytest.raises(NewestFormatError, match="cut short"):
+        NewestWriter(tmp_path / "n", max_bytes=400)
+
+
+def test_a_file_for_smaller_values_is_refused(tmp_path: Path) -> None:
+    NewestWriter(tmp_path / "n", max_bytes=400).close()
+    with pytest.raises(NewestFormatError, match="400 bytes, and 401 are asked"):
+        NewestWriter(tmp_path / "n", max_bytes=401)
+    NewestWriter(tmp_path / "n", max_bytes=399)
+
+
+def test_a_value_changed_on_disk_is_refused_not_returned(tmp_path: Path) -> None:
+    writer = NewestWriter(tmp_path / "n", max_bytes=64)
+    writer.write(b"value")
+    writer.close()
+    content = (tmp_path / "n").read_bytes()
+    (tmp_path / "n").write_bytes(content.replace(b"value", b"vAlue"))
+    assert NewestReader(tmp_path / "n").read() is None
+    with pytest.raises(NewestFormatError, match="torn: value 1 is not whole"):
+        NewestWriter(tmp_path / "n", max_bytes=64)
+
+
+def test_a_value_numbered_but_not_pointed_at_is_found_by_the_next_writer(tmp_path: Path) -> None:
+    writer = NewestWriter(tmp_path / "n", max_bytes=64)
+    writer.write(b"a")
+    writer.write(b"b")
+    writer.close()
+    content = bytearray((tmp_path / "n").read_bytes())
+    content[64:72] = (1).to_bytes(8, "little")  # the store that a kill took away
+    (tmp_path / "n").write_bytes(content)
+    assert NewestReader(tmp_path / "n").read() == (1, b"a")
+    assert NewestWriter(tmp_path / "n", max_bytes=64).value() == b"b"
+    assert NewestReader(tmp_path / "n").read() == (2, b"b")
+
+
+def test_a_slot_half_written_is_passed_over(tmp_path: Path) -> None:
+    writer = NewestWriter(tmp_path / "n", max_bytes=64)
+    writer.write(b"a")
+    writer.close()
+    content = bytearray((tmp_path / "n").read_bytes())
+    slot = HEADER_BYTES + 2 * 128  # of number 2, marked empty, with some data
+    content[slot + 64 : slot + 70] = b"half a"
+    (tmp_path / "n").write_bytes(content)
+    again = NewestWriter(tmp_path / "n", max_bytes=64)
+    assert again.value() == b"a"
+    assert again.write(b"whole") == 2
+    assert NewestReader(tmp_path / "n").read() == (2, b"whole")
+
+
+def test_the_file_is_really_reserved(tmp_path: Path) -> None:
+    NewestWriter(tmp_path / "n", max_bytes=1 << 20)
+    assert (tmp_path / "n").stat().st_blocks * 512 >= newest.file_bytes(1 << 20, 3)
+
+
+def test_opening_waits_for_the_file_and_not_forever(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match=r"not made within 0\.02 s"):
+        open_newest(tmp_path / "n", wait_s=0.02)
+    maker = threading.Timer(0.05, lambda: NewestWriter(tmp_path / "n", max_bytes=4).write(b"a"))
+    maker.start()
+    assert open_newest(tmp_path / "n", wait_s=10).seq <= 1
+    maker.join()
+
+
+@pytest.fixture
+def start_writer(tmp_path: Path) -> "Iterator[StartWriter]":
+    """Starts processes that write numbers at full speed, and ends those left over."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def start() -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-c", WRITE_AT_FULL_SPEED, str(tmp_path / "n")]
+        children.append(subprocess.Popen(command))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+StartWriter = Callable[[], "subprocess.Popen[bytes]"]
+
+
+def test_a_reader_racing_a_writer_never_gets_a_torn_value(
+    tmp_path: Path, start_writer: StartWriter
+) -> None:
+    start_writer()
+    reader = open_newest(tmp_path / "n", wait_s=30)
+    seen, reads, until = 0, 0, time.monotonic() + 1.0
+    while time.monotonic() < until:
+        value = reader.read(after=seen)
+        if value is not None:
+            assert value[0] > seen
+            assert_whole(*value)
+            seen, reads = value[0], reads + 1
+    assert reads > 10
+
+
+def test_a_killed_writer_leaves_a_whole_value(tmp_path: Path, start_writer: StartWriter) -> None:
+    before = 0
+    for kill in range(5):
+        child = start_writer()
+        reader = open_newest(tmp_path / "n", wait_s=30)
+        until = time.monotonic() + 30
+        while reader.seq <= before and time.monotonic() < until:
+            time.sleep(0.001)
+        time.sleep(0.003 * kill)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        value = reader.read()
+        assert value is not None
+        assert value[0] > before
+        assert_whole(*value)
+        writer = NewestWriter(tmp_path / "n", max_bytes=4096)
+        assert writer.seq - value[0] in (0, 1)
+        before = writer.seq
+        writer.close()

@@ -1,0 +1,225 @@
+"""A learner of the tests: the same sockets and the same ledger, and nothing that learns."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import socket
+import time
+from collections.abc import Callable
+
+import numpy as np
+import zmq
+
+from vedette_protocol import topics
+from vedette_protocol.codec import decode_up, encode
+from vedette_protocol.credit import Credit
+from vedette_protocol.ledger import Ledger
+from vedette_protocol.messages import Batch, Message, Report, Run, Stop
+from vedette_protocol.model import chunks, pack_model
+from vedette_protocol.schema import Columns, Schema
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.spaces import Spaces, action_bounds, transition_dtype
+from vedette_services import sockets
+from vedette_services.addresses import Address
+from vedette_services.config.parts import ActorsConfig
+
+
+def free_address() -> Address:
+    """Three free ports in a row, below those that the system gives out."""
+    for _ in range(200):
+        port = random.randrange(15_000, 30_000)
+        with socket.socket() as a, socket.socket() as b, socket.socket() as c:
+            try:
+                for above, end in enumerate((a, b, c)):
+                    end.bind(("127.0.0.1", port + above))
+            except OSError:
+                continue
+            return Address("127.0.0.1", port)
+    raise RuntimeError("no three ports in a row are free")
+
+
+def spaces_of(env: dict[str, object]) -> Spaces:
+    """The spaces of an environment that the tests play."""
+    from vedette_rl.envs.make import probe
+
+    return probe(EnvConfig.model_validate(env))
+
+
+def a_run(
+    env: dict[str, object] | None = None,
+    *,
+    epoch: int = 1,
+    run_id: str = "run",
+    spaces_from: dict[str, object] | None = None,
+    **actors: object,
+) -> Run:
+    """A run of DQN, on CartPole if nothing else is said, with the model of its agent."""
+    env = env or {"id": "CartPole-v1"}
+    agent = {"name": "dqn", "hidden_sizes": [8]}
+    spaces = spaces_of(spaces_from or env)
+    model = first_model(agent, spaces)
+    return Run(
+        run_id=run_id,
+        epoch=epoch,
+        learner=secrets.randbits(63),
+        schema=Schema.from_dtype(transition_dtype(spaces), action_bounds(spaces)),
+        model=Schema.from_arrays(model),
+        env=env,
+        agent=agent,
+        actors=ActorsConfig.model_validate(
+            {"envs_per_actor": 2, "n_buffer": 20, **actors}
+        ).model_dump(mode="json"),
+        seed=3,
+    )
+
+
+def first_model(agent: dict[str, object], spaces: Spaces) -> Columns:
+    """The arrays of an agent that has learnt nothing."""
+    kind = agent_type(str(agent["name"]))
+    config = kind.config.model_validate(agent)
+    built = kind.build_agent(config, spaces, device="cpu", seed=0)
+    return {name: np.asarray(array) for name, array in built.model_info().arrays.items()}
+
+
+def a_model(run: Run) -> Columns:
+    """Small numbers in the run's model's arrays."""
+    rng = np.random.default_rng(0)
+    return {
+        column.name: rng.normal(0, 0.1, column.shape).astype(column.numpy_dtype)
+        for column in run.model.columns
+    }
+
+
+class FakeLearner:
+    """Binds, admits managers, takes their batches, acknowledges.
+
+    ::
+
+        learner = FakeLearner(address, run)
+        learner.until(lambda: learner.rows() > 1000, timeout_s=20)
+        learner.close()
+
+    Args:
+        ledger: of the learner before this one, to go on with.
+        credit: batches that may be outstanding.
+    """
+
+    def __init__(
+        self, address: Address, run: Run, *, ledger: Ledger | None = None, credit: int = 64
+    ) -> None:
+        self.run, self.credit = run, credit
+        self.ledger = ledger or Ledger(run.run_id)
+        self.batches: list[Batch] = []
+        self.reports: dict[str, Report] = {}
+        self.states: list[str] = []
+        self.version = 0
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._samples = sockets.samples_pull(self._context, address)
+        self._control = sockets.control_xpub(self._context, address)
+        self._models = sockets.models_xpub(self._context, address)
+        self._ack_at = 0.0
+        self._body = pack_model(0, a_model(run), run.model)
+
+    # What a test looks at
+
+    def rows(self) -> int:
+        return sum(batch.rows for batch in self.batches)
+
+    def column(self, name: str) -> np.ndarray:
+        """One column of everything inserted."""
+        parts = [self.run.schema.views(b.payload, b.rows)[name] for b in self.batches]
+        return np.concatenate(parts)
+
+    def report(self) -> Report:
+        """The last report of the only manager."""
+        (report,) = self.reports.values()
+        return report
+
+    def until(self, condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+        """Serve until something holds, or fail."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {timeout_s} s; {self.reports}"
+            self.turn()
+
+    def serve(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.turn()
+
+    # What it does
+
+    def turn(self) -> None:
+        """One round over the sockets."""
+        if self._samples.poll(5):
+            self._take(self._samples.recv_multipart())
+        for joined, answer in (
+            (self._control, lambda topic: self._send(self._control, topic, self.run)),
+            (self._models, lambda topic: self.publish(topic)),
+        ):
+            while joined.poll(0):
+                event = topics.parse_subscription(joined.recv())
+                if event.subscribed and event.audience == "manager":
+                    answer(event.topic)
+        now = time.monotonic()
+        if now >= self._ack_at:
+            self._ack_at = now + 0.02
+            self._acknowledge()
+
+    def publish(self, topic: bytes = topics.ALL, version: int | None = None) -> None:
+        """Send the model out, as of `version` if one is given."""
+        if version is not None:
+            self.version = version
+            self._body = version.to_bytes(8, "little") + self._body[8:]
+        for chunk in chunks(self.run.run_id, self.run.epoch, self.run.model.hash, self._body):
+            self._send(self._models, topic, chunk)
+
+    def stop(self, *, final: bool) -> None:
+        stop = Stop(self.run.run_id, self.run.epoch, "test", final)
+        self._send(self._control, topics.ALL, stop)
+
+    def tell(self, message: Message) -> None:
+        """Send something to everybody on the control channel."""
+        self._send(self._control, topics.ALL, message)
+
+    def close(self) -> None:
+        """Vanish, with everything that was not yet read."""
+        for end in (self._samples, self._control, self._models):
+            end.close(linger=0)
+        self._context.term()
+
+    def _send(self, socket: zmq.Socket[bytes], topic: bytes, message: Message) -> None:
+        socket.send_multipart([topic, *encode(message)])
+
+    def _take(self, frames: list[bytes]) -> None:
+        message, now = decode_up(frames), time.monotonic()
+        if isinstance(message, Report):
+            self.reports[message.manager] = message
+            self.states.append(message.state)
+            if message.run_id == self.run.run_id:
+                self.ledger.on_report(message, now)
+            return
+        if message.run_id != self.run.run_id:
+            return
+        if self.ledger.receive(message, now) != "new":
+            return
+        columns = self.run.schema.views(message.payload, message.rows)
+        self.run.schema.check_values(columns)
+        self.batches.append(message)
+        self.ledger.settle_inserted(message.manager, message.incarnation, message.seq, message.rows)
+
+    def _acknowledge(self) -> None:
+        credit = Credit(self.credit, 1 << 24) if self.credit else Credit(0, 0, "the test says so")
+        for manager, report in self.reports.items():
+            ack = self.ledger.ack(
+                manager,
+                report.incarnation,
+                epoch=self.run.epoch,
+                learner=self.run.learner,
+                credit=credit,
+                version=self.version,
+                first_actor=0,
+            )
+            self._send(self._control, topics.manager_topic(manager), ack)

@@ -1,0 +1,187 @@
+"""Batches over shared memory, between two ends in one process and from a child that dies."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from vedette_protocol.schema import Schema
+from vedette_services.actors.batching import Batching
+from vedette_services.actors.errors import HandoverError
+from vedette_services.actors.handover import HandoverReader, HandoverWriter
+
+ROW = np.dtype([("obs", "<f4", (3,)), ("flag", "?"), ("reward", "<f4")])
+SCHEMA = Schema.from_dtype(ROW)
+N_BUFFER, SLOTS = 5, 2
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[HandoverReader, HandoverWriter]]:
+    reader = HandoverReader(SCHEMA, N_BUFFER, SLOTS)
+    memory, channel = reader.pass_fds
+    writer = HandoverWriter(os.dup(memory), os.dup(channel), SCHEMA, N_BUFFER, SLOTS)
+    reader.started()
+    yield reader, writer
+    writer.close()
+    reader.close()
+
+
+def rows(first: int, count: int) -> dict[str, np.ndarray]:
+    numbers = np.arange(first, first + count, dtype=np.float32)
+    return {
+        "obs": np.repeat(numbers[:, None], 3, axis=1),
+        "flag": numbers % 2 == 0,
+        "reward": numbers,
+    }
+
+
+def publish(writer: HandoverWriter, first: int, count: int, version: int = 1) -> None:
+    for name, column in rows(first, count).items():
+        writer.columns[name][:count] = column
+    writer.publish(count, 7, version)
+
+
+def rewards(payload: bytes, count: int) -> list[float]:
+    return SCHEMA.views(payload, count)["reward"].tolist()
+
+
+def test_a_full_batch_arrives_as_it_was_written(
+    ends: tuple[HandoverReader, HandoverWriter],
+) -> None:
+    reader, writer = ends
+    publish(writer, 10, N_BUFFER, version=3)
+    reader.look()
+    assert reader.ready == 1
+    batch = reader.take()
+    assert (batch.rows, batch.epoch, batch.version) == (N_BUFFER, 7, 3)
+    for name, column in rows(10, N_BUFFER).items():
+        np.testing.assert_array_equal(SCHEMA.views(batch.payload, N_BUFFER)[name], column)
+
+
+def test_a_partial_batch_is_laid_out_for_its_own_rows(
+    ends: tuple[HandoverReader, HandoverWriter],
+) -> None:
+    reader, writer = ends
+    publish(writer, 20, 2)
+    reader.look()
+    batch = reader.take()
+    assert len(batch.payload) == SCHEMA.payload_bytes(2)
+    for name, column in rows(20, 2).items():
+        np.testing.assert_array_equal(SCHEMA.views(batch.payload, 2)[name], column)
+
+
+def test_a_slot_is_free_again_only_after_it_was_taken(
+    ends: tuple[HandoverReader, HandoverWriter],
+) -> None:
+    reader, writer = ends
+    for first in (0, 10):
+        publish(writer, first, N_BUFFER)
+    assert not writer.has_slot
+    reader.look()
+    assert rewards(reader.take().payload, N_BUFFER)[0] == 0
+    assert not writer.has_slot
+    writer.look(1.0)
+    assert writer.has_slot
+    publish(writer, 20, N_BUFFER)
+    reader.look()
+    assert [rewards(reader.take().payload, N_BUFFER)[0] for _ in range(2)] == [10, 20]
+
+
+def test_orders_reach_the_actor(ends: tuple[HandoverReader, HandoverWriter]) -> None:
+    reader, writer = ends
+    reader.announce_model()
+    writer.look(1.0)
+    assert writer.model_announced
+    assert not writer.stopped
+    reader.order_stop()
+    writer.look(1.0)
+    assert writer.stopped
+    assert not writer.gone
+
+
+def test_an_actor_notices_that_its_manager_is_gone(
+    ends: tuple[HandoverReader, HandoverWriter],
+) -> None:
+    reader, writer = ends
+    reader.close()
+    writer.look(1.0)
+    assert writer.stopped
+    assert writer.gone
+    publish(writer, 0, N_BUFFER)  # raises nothing
+
+
+def test_nonsense_in_a_slot_is_not_believed(ends: tuple[HandoverReader, HandoverWriter]) -> None:
+    reader, writer = ends
+    writer.publish(N_BUFFER, 1 << 40, 0)
+    writer._memory[0] = 200  # rows
+    reader.look()
+    with pytest.raises(HandoverError, match="200 rows, expected 1 to 5"):
+        reader.take()
+    reader.discard()
+    assert reader.ready == 0
+
+
+def test_a_killed_actor_loses_only_the_batch_it_was_writing() -> None:
+    reader = HandoverReader(SCHEMA, N_BUFFER, SLOTS)
+    memory, channel = reader.pass_fds
+    child = os.fork()
+    if child == 0:  # write one batch, half of another, and die
+        writer = HandoverWriter(memory, channel, SCHEMA, N_BUFFER, SLOTS)
+        publish(writer, 30, N_BUFFER)
+        writer.columns["reward"][:2] = 99
+        os.kill(os.getpid(), signal.SIGKILL)
+    reader.started()
+    os.waitpid(child, 0)
+    assert select.select([reader], [], [], 5.0)[0]
+    reader.look()
+    assert reader.ended
+    assert reader.ready == 1
+    assert rewards(reader.take().payload, N_BUFFER)[0] == 30
+    assert reader.ready == 0
+    reader.close()
+
+
+class ListOfSlots:
+    """Slots that are always free."""
+
+    def __init__(self) -> None:
+        self.columns = rows(0, N_BUFFER)
+        self.batches: list[tuple[list[float], int, int]] = []
+
+    def publish(self, count: int, epoch: int, version: int) -> None:
+        self.batches.append((self.columns["reward"][:count].tolist(), epoch, version))
+
+
+def test_rows_of_a_step_straddle_batches_and_none_is_lost() -> None:
+    slots = ListOfSlots()
+    batching = Batching(slots, N_BUFFER, lambda: True)
+    batching.push(rows(0, 3), (1, 10))
+    batching.push(rows(3, 0), (1, 10))
+    batching.push(rows(3, 9), (1, 11))
+    batching.flush()
+    batching.flush()
+    assert [batch[0] for batch in slots.batches] == [
+        [0, 1, 2, 3, 4],
+        [5, 6, 7, 8, 9],
+        [10, 11],
+    ]
+
+
+def test_a_batch_carries_the_oldest_model_behind_its_rows() -> None:
+    slots = ListOfSlots()
+    batching = Batching(slots, N_BUFFER, lambda: True)
+    batching.push(rows(0, 4), (1, 90))
+    batching.push(rows(4, 2), (2, 5))  # a restarted learner counts on from its checkpoint
+    batching.push(rows(6, 4), (2, 6))
+    assert [batch[1:] for batch in slots.batches] == [(1, 90), (2, 5)]
+
+
+def test_rows_are_given_up_where_no_slot_will_ever_be_free() -> None:
+    slots = ListOfSlots()
+    Batching(slots, N_BUFFER, lambda: False).push(rows(0, 3), (1, 1))
+    assert slots.batches == []

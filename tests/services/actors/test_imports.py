@@ -1,0 +1,42 @@
+"""What a run that came over the network may import."""
+
+from __future__ import annotations
+
+import pytest
+
+from vedette_rl.envs.config import EnvConfig
+from vedette_services.actors.errors import ImportRefusedError
+from vedette_services.actors.imports import check_imports
+
+PLAIN = EnvConfig(id="CartPole-v1")
+
+
+def test_names_without_an_import_pass() -> None:
+    check_imports(PLAIN, {"name": "dqn"}, [])
+    framed = EnvConfig.model_validate(
+        {"id": "CartPole-v1", "wrappers": ["gymnasium.wrappers:NormalizeReward"]}
+    )
+    check_imports(framed, {"name": "dqn"}, [])
+
+
+@pytest.mark.parametrize(
+    ("env", "agent"),
+    [
+        ({"id": "my_pkg.envs:Mine-v0"}, {"name": "dqn"}),
+        ({"id": "CartPole-v1", "wrappers": ["my_pkg:Wrap"]}, {"name": "dqn"}),
+        ({"id": "CartPole-v1"}, {"name": "my_pkg.agents:MyAgent"}),
+    ],
+)
+def test_an_import_is_refused_with_the_mend_and_passes_once_allowed(
+    env: dict[str, object], agent: dict[str, str]
+) -> None:
+    config = EnvConfig.model_validate(env)
+    with pytest.raises(ImportRefusedError, match=r"--allow-import my_pkg$"):
+        check_imports(config, agent, ["my", "other"])
+    check_imports(config, agent, ["my_pkg"])
+
+
+def test_a_package_that_only_begins_like_ours_is_refused() -> None:
+    evil = EnvConfig.model_validate({"id": "x-v0", "wrappers": ["gymnasiumx.wrappers:W"]})
+    with pytest.raises(ImportRefusedError):
+        check_imports(evil, {"name": "dqn"}, [])

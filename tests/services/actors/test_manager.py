@@ -1,0 +1,369 @@
+"""The manager daemon and its actors, as processes, against a learner of the tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_learner import FakeLearner, a_run, free_address
+
+from vedette_services.addresses import Address
+
+HERE = Path(__file__).parent
+CODE = """
+import logging, sys
+from vedette_services.actors.manager import run_manager
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+sys.exit(run_manager(sys.argv[1], count=int(sys.argv[2]) or None, manager_id="m1",
+                     allow_import=sys.argv[3:]))
+"""
+COUNT = {"id": "actors_test_envs:Count-v0"}
+
+
+class ManagerProcess:
+    """A manager of its own process group, and its log."""
+
+    def __init__(self, address: Address, count: int, log: Path, *allow_import: str) -> None:
+        self.log_file = log
+        path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", CODE, str(address), str(count), *allow_import],
+                env={
+                    "TMPDIR": str(log.parent),
+                    **os.environ,
+                    "PYTHONPATH": path,
+                    "OMP_NUM_THREADS": "1",
+                },
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def actor_pids(self) -> list[int]:
+        listed = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True
+        )
+        return [int(pid) for pid in listed.stdout.split()]
+
+    def wait(self, timeout_s: float = 20.0) -> int:
+        return self.process.wait(timeout_s)
+
+    def group_lives(self) -> bool:
+        listed = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True)
+        return any(
+            line.split()[0] == str(self.process.pid) and "Z" not in line.split()[1]
+            for line in listed.stdout.splitlines()
+        )
+
+    def end(self) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        finally:
+            self.process.wait()
+
+
+Start = Callable[..., ManagerProcess]
+
+
+@pytest.fixture
+def address() -> Address:
+    return free_address()
+
+
+@pytest.fixture
+def start(address: Address, tmp_path: Path) -> Iterator[Start]:
+    started: list[ManagerProcess] = []
+
+    def start_one(count: int = 1, *allow_import: str) -> ManagerProcess:
+        started.append(ManagerProcess(address, count, tmp_path / "manager.log", *allow_import))
+        return started[-1]
+
+    yield start_one
+    for manager in started:
+        manager.end()
+
+
+def assert_every_step_arrived_once(learner: FakeLearner, *, gaps: int = 0) -> None:
+    """Each environment's numbers are there once, without holes but for `gaps` environments."""
+    obs = learner.column("obs")
+    with_gaps = 0
+    for number in np.unique(obs[:, 0]):
+        steps = np.sort(obs[obs[:, 0] == number, 1]).astype(int)
+        assert len(np.unique(steps)) == len(steps), "a step stands there twice"
+        with_gaps += steps[-1] + 1 != len(steps)
+    assert with_gaps <= gaps
+
+
+def balanced(learner: FakeLearner) -> None:
+    books = learner.ledger.books()
+    assert books.produced == books.inserted == learner.rows()
+    assert books.lost == books.dropped == books.rejected == books.in_flight == 0
+
+
+def test_a_manager_plays_what_the_learner_says_and_ends_when_the_run_is_over(
+    address: Address, start: Start
+) -> None:
+    manager = start(2)
+    learner = FakeLearner(address, a_run())
+    learner.until(lambda: learner.rows() > 2000, 60)
+    learner.publish(version=7)
+    learner.until(lambda: learner.batches[-1].version == 7)
+    assert {batch.actor for batch in learner.batches} == {0, 1}
+    actors = learner.report().actors
+    assert [actor.alive for actor in actors] == [True, True]
+    learner.until(lambda: learner.report().actors[0].episodes > 20)
+    assert learner.report().actors[0].return_mean == pytest.approx(20, abs=15)
+    learner.stop(final=True)
+    learner.until(lambda: "gone" in learner.states)
+    assert manager.wait() == 0
+    assert "draining" in learner.states
+    balanced(learner)
+    assert not manager.group_lives()
+    learner.close()
+
+
+def test_the_run_says_how_many_actors_where_the_command_did_not(
+    address: Address, start: Start
+) -> None:
+    start(0)
+    learner = FakeLearner(address, a_run(count=3))
+    learner.until(lambda: {batch.actor for batch in learner.batches} == {0, 1, 2}, 60)
+    learner.close()
+
+
+def test_a_stopped_manager_hands_in_even_unfinished_batches(address: Address, start: Start) -> None:
+    manager = start(2, "actors_test_envs")
+    run = a_run({**COUNT, "kwargs": {"sleep_s": 0.002}}, n_buffer=1000)
+    learner = FakeLearner(address, run)
+    learner.until(lambda: bool(learner.reports) and _steps(learner) > 100, 60)
+    assert learner.rows() == 0
+    manager.process.send_signal(signal.SIGTERM)
+    learner.until(lambda: "gone" in learner.states)
+    assert manager.wait() == 0
+    assert learner.rows() > 100
+    assert all(batch.rows < 1000 for batch in learner.batches)
+    assert_every_step_arrived_once(learner)
+    balanced(learner)
+    learner.close()
+
+
+def _steps(learner: FakeLearner) -> int:
+    return sum(actor.env_steps for actor in learner.report().actors)
+
+
+def test_a_killed_actor_is_started_again_and_nothing_arrives_twice(
+    address: Address, start: Start
+) -> None:
+    manager = start(2, "actors_test_envs")
+    learner = FakeLearner(address, a_run({**COUNT, "kwargs": {"sleep_s": 0.001}}))
+    learner.until(lambda: learner.rows() > 200, 60)
+    for kill in range(3):
+        time.sleep(0.05)
+        os.kill(manager.actor_pids()[0], signal.SIGKILL)
+        learner.until(
+            lambda kill=kill: sum(a.restarts for a in learner.report().actors) == kill + 1, 60
+        )
+        rows = learner.rows()
+        learner.until(lambda rows=rows: learner.rows() > rows + 200, 60)
+    assert any("SIGKILL" in actor.error for actor in learner.report().actors)
+    manager.process.send_signal(signal.SIGTERM)
+    learner.until(lambda: "gone" in learner.states)
+    assert manager.wait() == 0
+    assert_every_step_arrived_once(learner)
+    balanced(learner)
+    learner.close()
+
+
+def test_a_learner_that_is_killed_and_comes_back_gets_every_sample_once(
+    address: Address, start: Start
+) -> None:
+    manager = start(2, "actors_test_envs")
+    run = a_run({**COUNT, "kwargs": {"sleep_s": 0.0005}})
+    learner = FakeLearner(address, run)
+    learner.until(lambda: learner.rows() > 500, 60)
+    inserted = list(learner.batches)
+    for epoch, away_s in ((2, 0.3), (3, 4.0)):  # shorter and longer than the silence it bears
+        learner.close()
+        time.sleep(away_s)
+        learner = FakeLearner(address, a_run(dict(run.env), epoch=epoch), ledger=learner.ledger)
+        _until_rows(learner, 500)
+        if epoch == 2:
+            inserted += learner.batches
+    manager.process.send_signal(signal.SIGTERM)
+    learner.until(lambda: "gone" in learner.states)
+    assert manager.wait() == 0
+    learner.batches = inserted + learner.batches
+    assert_every_step_arrived_once(learner)
+    balanced(learner)
+    assert all(actor.restarts == 0 for actor in learner.report().actors)
+    learner.close()
+
+
+def _until_rows(learner: FakeLearner, rows: int) -> None:
+    learner.until(lambda: learner.rows() > rows, 60)
+
+
+def test_without_credit_actors_wait_and_lose_nothing(address: Address, start: Start) -> None:
+    manager = start(1, "actors_test_envs")
+    learner = FakeLearner(address, a_run(dict(COUNT)), credit=0)
+    learner.until(lambda: bool(learner.reports) and learner.report().window_batches > 0, 60)
+    learner.serve(1.0)
+    steps = _steps(learner)
+    learner.serve(1.0)
+    assert _steps(learner) == steps
+    assert learner.rows() == 0
+    learner.credit = 4
+    learner.until(lambda: learner.rows() > 2000)
+    manager.process.send_signal(signal.SIGTERM)
+    learner.until(lambda: "gone" in learner.states)
+    assert manager.wait() == 0
+    assert_every_step_arrived_once(learner)
+    balanced(learner)
+    learner.close()
+
+
+def test_a_learner_that_only_pauses_is_waited_for(address: Address, start: Start) -> None:
+    manager = start(1)
+    learner = FakeLearner(address, a_run())
+    learner.until(lambda: learner.rows() > 100, 60)
+    learner.stop(final=False)
+    learner.until(lambda: "waiting for it to come back" in manager.log)
+    rows = learner.rows()
+    learner.until(lambda: learner.rows() > rows + 100)
+    learner.close()
+
+
+def test_a_manager_without_a_learner_ends_at_once_when_told(address: Address, start: Start) -> None:
+    manager = start(1)
+    deadline = time.monotonic() + 20
+    while "for the learner at" not in manager.log and time.monotonic() < deadline:
+        time.sleep(0.05)
+    manager.process.send_signal(signal.SIGTERM)
+    assert manager.wait(5) == 0
+
+
+@pytest.mark.slow
+def test_a_manager_whose_learner_is_gone_says_what_it_loses(address: Address, start: Start) -> None:
+    manager = start(1)
+    learner = FakeLearner(address, a_run())
+    learner.until(lambda: learner.rows() > 100, 60)
+    learner.close()
+    time.sleep(0.5)
+    manager.process.send_signal(signal.SIGTERM)
+    assert manager.wait(15) == 0
+    assert "samples are lost: the learner did not take them within 10 s" in manager.log
+    assert not manager.group_lives()
+
+
+def test_an_environment_that_breaks_is_told_with_its_own_traceback(
+    address: Address, start: Start, tmp_path: Path
+) -> None:
+    manager = start(1, "actors_test_envs")
+    once = {"once": str(tmp_path / "broken"), "at": 200, "sleep_s": 0.001}
+    learner = FakeLearner(address, a_run({**COUNT, "kwargs": once}))
+    learner.until(lambda: bool(learner.reports) and learner.report().actors[0].error != "", 60)
+    assert learner.report().actors[0].error.startswith("RuntimeError: the environment broke")
+    assert "in _misbehave" in manager.log
+    learner.until(lambda: learner.report().actors[0].restarts == 1, 60)
+    rows = learner.rows()
+    learner.until(lambda: learner.rows() > rows + 100)
+    learner.close()
+
+
+def test_an_environment_that_hangs_is_killed_and_started_again(
+    address: Address, start: Start, tmp_path: Path
+) -> None:
+    start(1, "actors_test_envs")
+    once = {"once": str(tmp_path / "hung"), "at": 100, "how": "hang"}
+    learner = FakeLearner(address, a_run({**COUNT, "kwargs": once}, step_timeout_s=1.0))
+    learner.until(lambda: bool(learner.reports) and learner.report().actors[0].restarts == 1, 60)
+    assert "made no step within 1 s" in learner.report().actors[0].error
+    rows = learner.rows()
+    learner.until(lambda: learner.rows() > rows + 100)
+    learner.close()
+
+
+@pytest.mark.slow
+def test_a_host_where_no_actor_can_play_gives_up_with_the_reason(
+    address: Address, start: Start
+) -> None:
+    manager = start(2, "actors_test_envs")
+    run = a_run(dict(COUNT))
+    learner = FakeLearner(address, run)
+    broken = a_run({"id": "actors_test_envs:NeverMade-v0"}, spaces_from=COUNT)
+    learner.run = broken
+    learner.until(lambda: manager.process.poll() is not None, 90)
+    assert manager.wait() == 1
+    assert "no such hardware" in manager.log
+    learner.close()
+
+
+def test_code_that_was_not_allowed_is_not_imported(address: Address, start: Start) -> None:
+    manager = start(1)
+    learner = FakeLearner(address, a_run(dict(COUNT)))
+    learner.until(lambda: manager.process.poll() is not None, 60)
+    assert manager.wait() == 3
+    assert "--allow-import actors_test_envs" in manager.log
+    learner.close()
+
+
+def test_another_run_at_the_same_address_is_joined_afresh(address: Address, start: Start) -> None:
+    manager = start(1, "actors_test_envs")
+    learner = FakeLearner(address, a_run(dict(COUNT)))
+    learner.until(lambda: learner.rows() > 200, 60)
+    learner.close()
+    learner = FakeLearner(address, a_run(run_id="other"))
+    learner.until(lambda: learner.rows() > 200, 60)
+    assert "another run begins" in manager.log
+    assert all(batch.run_id == "other" for batch in learner.batches)
+    learner.stop(final=True)
+    learner.until(lambda: "gone" in learner.states)
+    assert manager.wait() == 0
+    balanced(learner)
+    learner.close()
+
+
+def test_a_killed_manager_leaves_no_actor_behind(address: Address, start: Start) -> None:
+    manager = start(2)
+    learner = FakeLearner(address, a_run())
+    learner.until(lambda: learner.rows() > 100, 60)
+    manager.process.kill()
+    manager.process.wait()
+    deadline = time.monotonic() + 5
+    while manager.group_lives():
+        assert time.monotonic() < deadline, "an actor outlived its manager"
+        time.sleep(0.05)
+    learner.close()
+
+
+def test_a_manager_that_ends_leaves_no_file_behind(
+    address: Address, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    manager = start(1)
+    learner = FakeLearner(address, a_run())
+    learner.until(lambda: learner.rows() > 100, 60)
+    assert len(list(scratch.iterdir())) == 1
+    learner.stop(final=True)
+    learner.until(lambda: "gone" in learner.states)
+    assert manager.wait() == 0
+    assert list(scratch.iterdir()) == []
+    learner.close()

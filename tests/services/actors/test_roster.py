@@ -1,0 +1,139 @@
+"""Who plays, who died, who starts again and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from vedette_services.actors.roster import BACKOFF_LAST_S, DEATHS_AT_START, HEALTHY_S, Roster
+from vedette_services.actors.stats import ActorStats
+
+CAUSE = "ValueError: the sky fell"
+
+
+def playing(env_steps: int) -> ActorStats:
+    return ActorStats(state="playing", env_steps=env_steps)
+
+
+def started(roster: Roster, now: float) -> None:
+    for seat in roster.due(now):
+        roster.started(seat, now)
+
+
+def test_an_actor_that_dies_starts_again_after_a_pause_that_doubles() -> None:
+    roster = Roster(1)
+    now, pauses = 0.0, []
+    for _ in range(9):
+        started(roster, now)
+        roster.on_stats(0, playing(5), now)
+        roster.vacate(0, -9, "", now)
+        pauses.append(roster.seats[0].start_at - now)
+        assert roster.due(now + pauses[-1] - 0.01) == []
+        now += pauses[-1]
+    assert pauses == [0.5, 1, 2, 4, 8, 16, BACKOFF_LAST_S, BACKOFF_LAST_S, BACKOFF_LAST_S]
+
+
+def test_an_actor_that_lived_long_starts_again_soon() -> None:
+    roster = Roster(1)
+    now = 0.0
+    for life in (0.0, 0.0, HEALTHY_S + 1):
+        started(roster, now)
+        now += life
+        roster.vacate(0, 1, "", now)
+        now = roster.seats[0].start_at
+    assert roster.seats[0].backoff_s == 1.0
+
+
+def test_counts_go_on_over_restarts_and_the_reason_is_reported() -> None:
+    roster = Roster(2)
+    started(roster, 0.0)
+    roster.on_stats(1, ActorStats(state="playing", env_steps=40, episodes=3, version=8), 1.0)
+    assert roster.vacate(1, 1, CAUSE, 1.0) == "ValueError: the sky fell"
+    report = roster.reports()[1]
+    assert (report.alive, report.env_steps, report.restarts) == (False, 40, 0)
+    assert report.error == "ValueError: the sky fell"
+    started(roster, 2.0)
+    roster.on_stats(1, playing(2), 2.5)
+    report = roster.reports()[1]
+    assert (report.alive, report.env_steps, report.episodes, report.restarts) == (True, 42, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(-9, "killed by SIGKILL"), (-200, "killed by signal 200"), (5, "status 5")]
+)
+def test_a_death_without_a_traceback_is_told_by_how_it_ended(code: int, reason: str) -> None:
+    roster = Roster(1)
+    started(roster, 0.0)
+    assert reason in roster.vacate(0, code, "", 1.0)
+
+
+def test_five_deaths_in_a_row_before_a_step_are_hopeless() -> None:
+    roster = Roster(2)
+    now = 0.0
+    for death in range(DEATHS_AT_START):
+        assert not roster.hopeless
+        now += 100
+        started(roster, now)
+        roster.vacate(death % 2, 1, CAUSE, now)
+    assert roster.hopeless
+
+
+def test_deaths_after_a_step_was_played_are_never_hopeless() -> None:
+    roster = Roster(1)
+    for now in range(0, 1000, 50):
+        started(roster, float(now))
+        roster.on_stats(0, playing(1), float(now))
+        roster.vacate(0, 1, CAUSE, float(now))
+    assert not roster.hopeless
+
+
+def test_an_actor_that_stands_still_is_hung_and_told_once() -> None:
+    roster = Roster(1)
+    started(roster, 0.0)
+    roster.on_stats(0, playing(8), 0.5)
+    for tick in range(60):
+        roster.on_tick(float(tick))
+        roster.on_stats(0, playing(8), float(tick))
+        assert roster.hung(float(tick), 60.0) == []
+    assert [seat.index for seat in roster.hung(61.0, 60.0)] == [0]
+    assert roster.hung(62.0, 60.0) == []
+    assert "made no step within 60 s" in roster.vacate(0, -9, "", 62.0)
+
+
+@pytest.mark.parametrize("state", ["waiting for room", "waiting for a model"])
+def test_an_actor_that_waits_for_us_is_not_hung(state: str) -> None:
+    roster = Roster(1)
+    started(roster, 0.0)
+    for tick in range(200):
+        roster.on_tick(float(tick))
+        roster.on_stats(0, ActorStats(state=state, env_steps=8), float(tick))  # type: ignore[arg-type]  # parametrized
+        assert roster.hung(float(tick), 60.0) == []
+
+
+def test_time_in_which_the_manager_was_stopped_does_not_count() -> None:
+    roster = Roster(1)
+    started(roster, 0.0)
+    roster.on_stats(0, playing(8), 0.0)
+    roster.on_tick(1.0)
+    roster.on_tick(500.0)  # SIGSTOP, SIGCONT
+    assert roster.hung(500.0, 60.0) == []
+
+
+def test_after_closing_nobody_starts_and_a_clean_end_is_no_death() -> None:
+    roster = Roster(2)
+    started(roster, 0.0)
+    roster.close()
+    assert len(roster.alive) == 2
+    assert roster.vacate(0, 0, "", 1.0) == ""
+    assert roster.vacate(1, 1, CAUSE, 1.0) == "ValueError: the sky fell"
+    assert roster.alive == []
+    assert roster.due(1e9) == []
+
+
+def test_another_run_takes_every_seat_once_its_process_is_gone() -> None:
+    roster = Roster(2)
+    started(roster, 0.0)
+    roster.vacate(1, 1, CAUSE, 0.0)
+    assert [seat.index for seat in roster.replace(1.0)] == [0]
+    assert [seat.index for seat in roster.due(1.0)] == [1]
+    assert roster.vacate(0, -9, "", 1.1) == ""
+    assert [seat.index for seat in roster.due(1.1)] == [0, 1]

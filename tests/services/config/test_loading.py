@@ -1,0 +1,143 @@
+from pathlib import Path
+
+import pytest
+
+from vedette_services.config import RunConfig, load_config, read_config, write_config
+from vedette_services.config.presets import preset, preset_names
+from vedette_services.errors import ConfigError
+
+
+def loaded(*settings: str, env: str | None = None, agent: str | None = None) -> RunConfig:
+    return load_config(env=env, agent=agent, settings=settings, environment={}).config
+
+
+def refusal(*settings: str, env: str | None = None, agent: str | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        loaded(*settings, env=env, agent=agent)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_nothing_at_all_is_dqn_on_cartpole_to_its_solved_return() -> None:
+    found = load_config(environment={})
+    assert (found.config.env.id, found.config.agent.name) == ("CartPole-v1", "dqn")
+    assert found.config.stop.target_return == 475.0
+    assert found.preset == "dqn-CartPole-v1"
+
+
+def test_an_environment_brings_the_agent_of_its_preset() -> None:
+    assert loaded(env="Pendulum-v1").agent.name == "sac"
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_is_a_valid_configuration_that_stops(name: str) -> None:
+    agent, _, env = name.partition("-")
+    assert loaded(env=env, agent=agent).stop.target_return is not None
+
+
+def test_a_preset_can_be_left_out() -> None:
+    assert loaded("preset=none").stop.target_return is None
+
+
+def test_layers_win_in_their_order(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        "seed = 1\n[learner]\nsync_interval = 1\neval_interval = 1\nsave_interval = 1\n"
+    )
+    variables = {"VEDETTE_SET": "learner.eval_interval=2 learner.save_interval=2"}
+    found = load_config(file, settings=["learner.save_interval=3"], environment=variables).config
+    learner = found.learner
+    assert (found.seed, learner.sync_interval, learner.eval_interval) == (1, 1, 2)
+    assert learner.save_interval == 3
+    assert found.agent.batch_size == preset("dqn", "CartPole-v1")["agent"]["batch_size"]  # type: ignore[index]  # there is one
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (
+            "learner.sync_intervall=3",
+            "learner.sync_intervall: unknown key; did you mean learner.sync_interval?",
+        ),
+        ("sync_interval=3", "sync_interval: unknown key; did you mean learner.sync_interval?"),
+        ("agent.lerning_rate=3", "did you mean agent.learning_rate?"),
+        ("learner.sync_interval=abc", "learner.sync_interval: must be a whole number, not 'abc'"),
+        ("learner.sync_interval=true", "learner.sync_interval: must be a whole number, not True"),
+        ("learner.sync_interval=1.5", "must be a whole number, not 1.5"),
+        ("learner.sync_interval='3'", "must be a whole number, not '3'"),
+        ("learner.sync_interval=-1", "learner.sync_interval: must be at least 0, not -1"),
+        ("agent.learning_rate=nan", "agent.learning_rate"),
+        ("agent.learning_rate=-1", "agent.learning_rate: must be more than 0, not -1"),
+        ("agent.double=1", "agent.double: must be true or false, not 1"),
+        ("agent.hidden_sizes=64", "agent.hidden_sizes: must be a list, not 64"),
+        ("agent.hidden_sizes=[64, 0]", "agent.hidden_sizes"),
+        ("agent.exploration.kind=spiral", "agent.exploration.kind: must be 'ladder'"),
+        ("agent.exploration=3", "agent.exploration: must be a table, not 3"),
+        ("actors.on_full=explode", "actors.on_full: must be 'block' or 'drop_oldest'"),
+        ("learner.device=gpu", "learner.device"),
+        ("learner=3", "learner: must be a table, not 3"),
+        ("seed=-1", "seed: must be at least 0, not -1"),
+        ("seed=x", "seed: must be a whole number, not 'x'"),
+        ("agent.name=nope", "agent.name: unknown agent 'nope'"),
+        ("agent.name=3", "agent.name: must be a text"),
+        ("env.id=3", "env.id: must be a text, not 3"),
+        ("preset=best", "preset: must be 'auto' or 'none', not 'best'"),
+        ("replay.beta_0=0.9 ", ""),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_line_that_names_the_key(setting: str, said: str) -> None:
+    if said:
+        assert said in refusal(setting)
+    else:
+        loaded(setting)
+
+
+def test_a_count_may_be_written_as_a_power_of_ten() -> None:
+    assert loaded("replay.capacity=1e6").replay.capacity == 1_000_000
+
+
+def test_none_takes_a_target_away() -> None:
+    assert loaded("stop.target_return=none").stop.target_return is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("[learner\nx = 1", "not TOML"), ("learner = 3", "must be a table"), ("\xff", "not TOML")],
+)
+def test_a_broken_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "broken.toml"
+    file.write_text(text, "latin-1")
+    with pytest.raises(ConfigError, match=said):
+        load_config(file, environment={})
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        load_config(tmp_path / "missing.toml", environment={})
+    with pytest.raises(ConfigError, match="a folder"):
+        load_config(tmp_path, environment={})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("env.id=Pendulum-v1", "agent.name=sac", "replay.prioritized=true"),
+        ("stop.target_return=none", "replay.directory=/fast", "env.kwargs.a=[1, 2]"),
+    ],
+)
+def test_what_is_written_reads_back_the_same(tmp_path: Path, settings: tuple[str, ...]) -> None:
+    config = loaded(*settings)
+    file = tmp_path / "config.toml"
+    write_config(config, file, "made\nby a test")
+    again = read_config(file)
+    assert again.model_copy(update={"preset": config.preset}) == config
+    assert load_config(file, environment={}).config == again
+
+
+def test_a_configuration_can_be_made_in_python() -> None:
+    config = RunConfig.model_validate(
+        {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn", "learning_rate": 1e-3}}
+    )
+    assert type(config.agent).__name__ == "DqnConfig"
+    assert RunConfig.model_validate(config.model_dump(mode="json")) == config

@@ -1,0 +1,64 @@
+import pytest
+
+from vedette_services.config.settings import (
+    environment_settings,
+    merged,
+    parse_value,
+    settings_table,
+)
+from vedette_services.errors import SettingError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("1e-3", 1e-3),
+        ("true", True),
+        ("True", True),
+        ("None", "none"),
+        ("[64, 64]", [64, 64]),
+        ('"3"', "3"),
+        ("abc", "abc"),
+        ("2026-11-21", "2026-11-21"),
+        ("1\nb = 2", "1\nb = 2"),
+        ("", ""),
+    ],
+)
+def test_a_value_is_what_toml_says_or_else_the_text_itself(text: str, value: object) -> None:
+    parsed = parse_value(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+def test_settings_make_one_nested_table_in_which_the_last_wins() -> None:
+    table = settings_table(["env.kwargs.size=3", "seed=1", "env.id=A-v0", "seed=2"])
+    assert table == {"env": {"kwargs": {"size": 3}, "id": "A-v0"}, "seed": 2}
+
+
+@pytest.mark.parametrize("text", ["nonsense", "=3", ".a=3", "a..b=1"])
+def test_what_is_no_setting_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match="write KEY=VALUE"):
+        settings_table([text])
+
+
+def test_a_key_through_a_number_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"seed\.x: seed is no table"):
+        settings_table(["seed=1", "seed.x=2"])
+
+
+def test_a_table_is_laid_over_another_and_neither_changes() -> None:
+    below = {"a": {"x": 1, "y": 2}, "b": 3}
+    above = {"a": {"x": 9}, "b": {"z": 1}}
+    assert merged(below, above) == {"a": {"x": 9, "y": 2}, "b": {"z": 1}}
+    assert below == {"a": {"x": 1, "y": 2}, "b": 3}
+
+
+def test_a_container_sets_many_keys_in_one_variable() -> None:
+    found = environment_settings({"VEDETTE_SET": "seed=3 env.kwargs.name='a b'"})
+    assert settings_table(found) == {"seed": 3, "env": {"kwargs": {"name": "a b"}}}
+
+
+def test_an_unclosed_quote_in_the_variable_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="VEDETTE_SET"):
+        environment_settings({"VEDETTE_SET": "a='b"})

@@ -1,0 +1,129 @@
+import io
+from typing import Any
+
+import pytest
+
+from vedette_services.live import LineView, facts, view_for
+from vedette_services.live.views import TerminalView
+
+STATUS: dict[str, Any] = {
+    "run_id": "a1",
+    "epoch": 2,
+    "opt_steps": 1200,
+    "env_steps": 40_000,
+    "waits": "",
+    "samples": {"produced": 40_000, "inserted": 39_900, "in_flight": 100, "dropped": 0},
+    "rates": {"samples_per_sec": 3400.4, "opt_steps_per_sec": 5.25, "samples_per_opt_step": 33.3},
+    "replay": {"size": 39_900, "capacity": 100_000, "bytes": 5 << 20},
+    "lag": {"mean": 12.4, "p95": 20, "max": 31, "seconds_mean": 0.04},
+    "eval": {
+        "return_mean": 180.0,
+        "return_std": 20.0,
+        "version": 1000,
+        "best_return_mean": 210.5,
+        "best_version": 800,
+    },
+    "managers": [
+        {
+            "id": "host-1",
+            "host": "host",
+            "actors": [
+                {"id": 0, "alive": True, "restarts": 1, "return_mean": 100.0},
+                {"id": 1, "alive": False, "restarts": 0, "return_mean": None},
+            ],
+            "window": {"batches": 3, "bytes": 100},
+            "last_seen_s": 0.2,
+        }
+    ],
+}
+STOP = {"max_opts": 2400, "max_env_steps": 0, "max_seconds": 0.0, "target_return": 475.0}
+
+
+def test_a_line_says_how_far_how_well_and_how_fast() -> None:
+    said = facts.line(STATUS, STOP)
+    assert "opts 1,200 of 2,400" in said
+    assert "return 100.0" in said
+    assert "best eval 210.5 of 475" in said
+    assert "3,400 samples/s" in said
+    assert "5.2 opts/s" in said
+    assert "waits" not in said
+
+
+def test_a_line_says_who_waits_for_what() -> None:
+    assert facts.line({**STATUS, "waits": "learner waits: 3 of 1,000"}, STOP).endswith(
+        "waits: learner waits: 3 of 1,000"
+    )
+    limited = {**STATUS, "waits": None, "limiter": {"reason": "actors wait"}}
+    assert facts.waiting(limited) == "actors wait"
+
+
+def test_an_empty_status_is_shown_with_dashes() -> None:
+    assert "opts -" in facts.line({}, {})
+    assert dict(facts.rows({}))["returns"] == "no evaluation yet"
+    assert facts.summary_lines({}, "runs/x")[0] == "ended"
+
+
+def test_a_status_of_wrong_types_breaks_nothing() -> None:
+    strange = {"samples": 3, "managers": [1, {"actors": "x"}], "eval": None, "opt_steps": True}
+    assert facts.rows(strange)
+    assert facts.line(strange, {})
+
+
+def test_rows_show_managers_with_their_dead_actors() -> None:
+    assert dict(facts.rows(STATUS))["manager"] == (
+        "host-1 on host: 1 of 2 actors, 1 restarts, window 3 batches, seen 0.2 s ago"
+    )
+
+
+def test_progress_counts_only_what_stops_the_run() -> None:
+    assert facts.progress(STATUS, STOP) == [("optimization steps", 1200.0, 2400.0)]
+
+
+def test_lines_come_every_few_seconds() -> None:
+    clock = [0.0]
+    out = io.StringIO()
+    view = LineView(STOP, every_s=5.0, out=out, now=lambda: clock[0])
+    for clock[0] in (1.0, 5.0, 6.0, 9.9, 10.0):
+        view.show(STATUS)
+    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["0:00:05", "0:00:10"]
+
+
+def test_a_pipe_gets_lines_and_a_terminal_a_live_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(view_for("", STOP, Terminal()), TerminalView)
+    assert isinstance(view_for("", STOP, io.StringIO()), LineView)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(view_for("", STOP, Terminal()), LineView)
+
+
+def test_the_live_view_draws_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    view = TerminalView("dqn on CartPole-v1", STOP)
+    console = Console(file=io.StringIO(), width=110)
+    console.print(view._drawn(STATUS))
+    drawn = console.file.getvalue()  # type: ignore[attr-defined]  # it is the StringIO above
+    for words in ("dqn on CartPole-v1", "1,200 of 2,400 optimization steps", "210.5 of 475", "lag"):
+        assert words in drawn
+    with view:
+        view.show(None)
+        view.show(STATUS)
+        view.say("something")
+    assert "something" in capsys.readouterr().out
+
+
+def test_the_summary_says_why_it_ended_and_what_to_do_next() -> None:
+    said = facts.summary_lines({**STATUS, "exit_reason": "target_return"}, "runs/x")
+    assert said[0].startswith("solved")
+    assert any("vedette eval runs/x" in line for line in said)
+
+
+def test_the_time_is_the_learners_or_else_the_trainings() -> None:
+    assert facts.seconds({"seconds": 3, "time": {"training_s": 2.0}}) == 3
+    assert facts.seconds({"time": {"training_s": 65.0}}) == 65.0
+    assert facts.headline({"run_id": "a", "epoch": 1, "seconds": 3725}) == "run a, epoch 1, 1:02:05"
+    assert facts.summary_lines({"seconds": 65}, "x")[0] == "ended after 0:01:05"

@@ -1,0 +1,188 @@
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vedette_services import local_run
+from vedette_services.config import RunConfig, read_config
+from vedette_services.errors import REFUSED, DaemonFailedError
+from vedette_services.live import QuietView
+from vedette_services.local_run import LocalRun, free_port, imports_of, last_lines, summary_of
+
+CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
+FAKE = """
+import os, pathlib, signal, sys, time
+name, script = sys.argv[1], dict(pair.split("=", 1) for pair in os.environ["FAKES"].split(";"))
+pathlib.Path(os.environ["PIDS"], f"{name}-{os.getpid()}").touch()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("hello from", name, flush=True)
+exec(script[name])
+"""
+
+
+class Hearing(QuietView):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.heard.append(text)
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Runs two daemons made of a line of Python each; afterwards none of them may be left."""
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    monkeypatch.setenv("PIDS", str(pids))
+    monkeypatch.setattr(local_run, "ACTORS_STOP_S", 1.0)
+
+    def run(learner: str, actors: str, stop: Any = None, view: Any = None) -> LocalRun:
+        monkeypatch.setenv("FAKES", f"learner={learner};actors={actors}")
+        return LocalRun(
+            CONFIG,
+            tmp_path / "run",
+            fresh=False,
+            view=view or QuietView(),
+            command=lambda *arguments: [sys.executable, "-c", FAKE, *arguments],
+        )
+
+    yield run
+    for file in pids.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.name.rpartition("-")[2]), 0)
+
+
+def silent(timeout_s: float) -> None:
+    time.sleep(0.01)
+
+
+def test_a_run_ends_with_its_learner_and_the_actors_are_seen_off(
+    fakes: Any, tmp_path: Path
+) -> None:
+    with fakes("time.sleep(0.2)", "time.sleep(0.4)") as run:
+        run.watch(silent, None)
+    assert "hello from learner" in (tmp_path / "run/log/learner.log").read_text()
+    given = read_config(tmp_path / "run/log/config.toml")
+    assert given.env.id == "CartPole-v1"
+
+
+def test_a_learner_that_fails_ends_the_run_with_its_last_words(fakes: Any) -> None:
+    view = Hearing()
+    learner = "print('one', 'vedette: no good', sep=chr(10))\nsys.exit(1)"
+    with (
+        pytest.raises(DaemonFailedError, match="learner ended with exit status 1: no good") as e,
+        fakes(learner, "time.sleep(60)", view=view) as run,
+    ):
+        run.watch(silent, None)
+    assert e.value.exit_status == 1
+    assert "one" in view.heard
+
+
+def test_a_refused_manager_ends_the_run_with_status_3(fakes: Any) -> None:
+    with (
+        pytest.raises(DaemonFailedError) as e,
+        fakes("time.sleep(60)", f"sys.exit({REFUSED})") as run,
+    ):
+        run.watch(silent, None)
+    assert e.value.exit_status == REFUSED
+
+
+def test_a_killed_manager_is_started_again(fakes: Any, tmp_path: Path) -> None:
+    view = Hearing()
+    first = "sys.exit(0) if len(list(pathlib.Path(os.environ['PIDS']).glob('actors-*'))) > 1 else "
+    with fakes("time.sleep(1.5)", first + "os.kill(os.getpid(), 9)", view=view) as run:
+        run.watch(silent, None)
+    assert len(list((tmp_path / "pids").glob("actors-*"))) == 2
+    assert view.heard == ["the actor manager ended with signal 9: starting it again"]
+
+
+def test_a_request_to_stop_goes_to_the_learner_first(fakes: Any) -> None:
+    view = Hearing()
+    with fakes("time.sleep(60)", "time.sleep(60)", view=view) as run:
+        began = time.monotonic()
+        run.watch(silent, _After(0.5))
+    assert time.monotonic() - began < 20
+    assert view.heard == ["stopping: the learner writes a checkpoint"]
+
+
+def test_an_error_in_the_view_leaves_nobody_behind(fakes: Any) -> None:
+    def broken(timeout_s: float) -> None:
+        raise RuntimeError("the terminal is gone")
+
+    with (
+        pytest.raises(RuntimeError, match="the terminal is gone"),
+        fakes("time.sleep(60)", "time.sleep(60)") as run,
+    ):
+        run.watch(broken, None)
+
+
+class _After:
+    """Becomes true after a while, as a signal would make it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._at = time.monotonic() + seconds
+
+    def __bool__(self) -> bool:
+        return time.monotonic() >= self._at
+
+
+def test_what_the_operator_named_may_be_imported_by_local_actors() -> None:
+    config = RunConfig.model_validate(
+        {
+            "env": {"id": "my_pkg.envs:Mine-v0", "wrappers": ["other.wrap:Wrap"]},
+            "agent": {"name": "dqn"},
+        }
+    )
+    assert imports_of(config) == ["my_pkg", "other"]
+    assert imports_of(CONFIG) == []
+
+
+def test_a_free_port_is_free_with_the_two_above_it() -> None:
+    port = free_port()
+    assert 15_000 <= port < 32_000
+    for above in range(3):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", port + above))
+
+
+def test_the_last_lines_of_a_log_leave_out_empty_ones(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("one\n\ntwo\n \nthree\n")
+    assert last_lines(log, 2) == ["two", "three"]
+    assert last_lines(tmp_path / "none.log", 2) == []
+
+
+def test_a_summary_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
+    assert summary_of(tmp_path) == {}
+    (tmp_path / "summary.json").write_text("[1")
+    assert summary_of(tmp_path) == {}
+
+
+def test_a_daemon_started_for_a_run_leaves_the_terminals_process_group(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from vedette_services.cli.app import _settle_in\n"
+        "before = os.getpgrp(); _settle_in()\n"
+        "print(os.getpgrp() == os.getpid(), before == os.getpid())\n"
+    )
+    for parent, expected in ((str(os.getpid()), "True False"), ("", "False False")):
+        environment = {**os.environ, "VEDETTE_PARENT_PID": parent}
+        if not parent:
+            del environment["VEDETTE_PARENT_PID"]
+        ended = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert ended.stdout.strip() == expected
