@@ -342,7 +342,7 @@ class Delivery(RuleBasedStateMachine):
 class TestDelivery(Delivery.TestCase):  # type: ignore[misc]  # hypothesis makes it at run time
     """Every batch arrives once, whatever the channel does."""
 
-    settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.slow
