@@ -30,7 +30,7 @@ from vedette_services.processes import StopSignals, end, python_module, spawn
 
 ASK_EVERY_S = 0.5
 STOP_S = 60.0  # for the learner's last checkpoint
-ACTORS_STOP_S = 10.0
+ACTORS_STOP_S = 15.0  # a manager drains for 10 s at most, and has last words
 CRASH_STOP_S = 2.0
 RESTARTS = 5
 RESTART_WINDOW_S = 60.0
