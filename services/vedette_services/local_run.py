@@ -58,7 +58,7 @@ def run_here(
     Args:
         config: a checked configuration.
         out: the run's directory; one with a checkpoint resumes.
-        fresh: begin anew where there is a run.
+        fresh: begin anew; a run that is there is erased.
         view: what shows it.
         signals: take SIGTERM and Ctrl-C: the first asks the learner to stop, a second kills all
             and leaves. Without, KeyboardInterrupt ends the daemons and is raised again.
@@ -103,7 +103,7 @@ class LocalRun:
     Args:
         config: a checked configuration.
         out: the run's directory.
-        fresh: begin anew where there is a run.
+        fresh: begin anew; a run that is there is erased.
         view: what shows it.
         command: from a daemon's arguments to the command line that starts it.
     """
@@ -180,7 +180,9 @@ class LocalRun:
         resolved = self._logs / "config.toml"
         write_config(self._config, resolved, "what `vedette run` gave to the learner")
         arguments = [str(resolved), "--out", str(self._out), "--bind", str(self.address)]
-        self._start("learner", "learner", *arguments, *(["--fresh"] if self._fresh else []))
+        self._start(
+            "learner", "learner", *arguments, *(["--fresh", "--force"] if self._fresh else [])
+        )
 
     def _start_manager(self) -> None:
         allowed = [f"--allow-import={name}" for name in imports_of(self._config)]
