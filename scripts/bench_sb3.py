@@ -1,0 +1,66 @@
+"""Times `vedette run` and Stable-Baselines3's DQN in turn, and prints medians and the ratio.
+
+Both are timed from the start of their process to its end; Stable-Baselines3's evaluations are
+taken off its time, ours run beside the training.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TIMEOUT_S = 900
+
+
+def ours(seed: int) -> dict[str, Any]:
+    """One `vedette run` of the default job."""
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "run"
+        command = [ROOT / ".venv/bin/vedette", "run", "--out", out, "--set", f"seed={seed}"]
+        began = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
+        wall_s = time.perf_counter() - began
+        summary = json.loads((out / "summary.json").read_text())
+    return {
+        "what": "vedette",
+        "seed": seed,
+        "solved": summary["exit_reason"] == "target_return",
+        "wall_s": round(wall_s, 1),
+        "env_steps": summary["env_steps"],
+        "opt_steps": summary["opt_steps"],
+        "opt_steps_per_sec": round(summary["rates"]["opt_steps_per_sec"]),
+    }
+
+
+def theirs(seed: int) -> dict[str, Any]:
+    """One run of Stable-Baselines3; its wall time is without evaluations, but with its imports."""
+    command = [ROOT / ".venv-sb3/bin/python", ROOT / "scripts/bench_sb3_peer.py", f"--seed={seed}"]
+    began = time.perf_counter()
+    done = subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
+    wall_s = time.perf_counter() - began
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    evaluating_s = result["wall_s"] - result["wall_without_evaluation_s"]
+    return {**result, "wall_s": round(wall_s - evaluating_s, 1)}
+
+
+def main() -> None:
+    rows: list[dict[str, Any]] = []
+    for seed in range(int(sys.argv[1])):
+        for run in (ours, theirs):
+            rows.append(run(seed))
+            print(json.dumps(rows[-1]), flush=True)
+    medians = {
+        what: statistics.median(row["wall_s"] for row in rows if row["what"] == what)
+        for what in ("vedette", "stable-baselines3")
+    }
+    ratio = medians["stable-baselines3"] / medians["vedette"]
+    print(json.dumps({"median_wall_s": medians, "ratio": round(ratio, 2)}))
+
+
+if __name__ == "__main__":
+    main()
