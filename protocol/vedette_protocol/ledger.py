@@ -93,6 +93,10 @@ class Ledger:
             return incarnation not in self._retired
         return not account.is_settled(seq) and not account.is_beyond(seq)
 
+    def knows(self, manager: str, incarnation: int) -> bool:
+        """Whether an account of this incarnation is kept."""
+        return self._find(manager, incarnation) is not None
+
     def settle_inserted(self, manager: str, incarnation: int, seq: int, rows: int) -> bool:
         """Enter a batch whose rows are in the replay. False if it was not new: a mistake of ours.
 

@@ -64,6 +64,8 @@ class Ingest:
         limiter_reason: why actors are held back, "" while they are not.
         lag: mean, p95, max (versions) and seconds_mean of what was last inserted.
         garbage: messages refused whose sender is unknown.
+        refused: keys that were not let in, ids claimed by a key that they do not belong to, and
+            handshakes that failed: of strangers, scanners, other versions of ZMTP.
         ended: the gateway has told everybody that the run is over and has drained.
     """
 
@@ -75,6 +77,7 @@ class Ingest:
     limiter_reason: str = ""
     lag: dict[str, float] = field(default_factory=dict)
     garbage: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
     ended: bool = False
 
 
