@@ -77,7 +77,7 @@ class Gateway:
         self._model_map = ModelMapReader(spec.run.model_map)
         self._learning = BoardReader(spec.run.learning_map, Learning)
         self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
-        self._board: BoardWriter[Ingest] = BoardWriter(spec.run.ingest_map)
+        self._board = BoardWriter(spec.run.ingest_map, Ingest)
         self._rate = Rate()
         self._next_tick = 0.0
         self._asked_at, self._answer = 0.0, b""

@@ -96,7 +96,7 @@ class Supervisor:
     def _announce(self, epoch: int) -> None:
         """Where the trainer will go on, for whoever asks before it has got there."""
         latest = Checkpoints(self._spec.run.checkpoints, keep=1).latest()
-        board: BoardWriter[Learning] = BoardWriter(self._spec.run.learning_map)
+        board = BoardWriter(self._spec.run.learning_map, Learning)
         board.write(Learning(epoch=epoch, opt_steps=int(latest.name) if latest else 0))
         board.close()
 
