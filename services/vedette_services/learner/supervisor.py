@@ -180,6 +180,7 @@ def run_learner(
     out: Path,
     address: Address,
     *,
+    keys: Path | None = None,
     fresh: bool = False,
     on_status: OnStatus | None = None,
 ) -> int:
@@ -189,6 +190,7 @@ def run_learner(
         config: what to run; saved as `config.toml`.
         out: the run directory; one with a run in it goes on, unless `fresh`.
         address: where to bind.
+        keys: folder with the learner's pair and those whom it lets in; None: everybody.
         on_status: called with the status a few times a second.
 
     Returns:
@@ -207,10 +209,11 @@ def run_learner(
     if fresh:
         for place in (run.checkpoints, run.best, run.replay, run.tensorboard, run.live):
             shutil.rmtree(place, ignore_errors=True)
-        (run.root / "run.json").unlink(missing_ok=True)
+        for file in (run.root / "run.json", run.owners_file):
+            file.unlink(missing_ok=True)
         run.make()
     write_config(config, run.config_file)
-    spec = LearnerSpec(run, run.ensure_id(), config, address)
+    spec = LearnerSpec(run, run.ensure_id(), config, address, keys.absolute() if keys else None)
     spec.write()
     return Supervisor(spec, on_status).run(stop)
 
