@@ -250,7 +250,7 @@ class GatewayState:
         return []
 
     def on_model_subscription(self, event: bytes) -> bytes:
-        """Somebody subscribed on the models' socket: the topic that wants the newest one, or b""."""
+        """Somebody subscribed on the models' socket: the topic that wants a model, or b""."""
         try:
             subscription = topics.parse_subscription(event)
         except ProtocolError as error:
