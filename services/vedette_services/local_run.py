@@ -30,12 +30,20 @@ from vedette_services.processes import StopSignals, end, python_module, spawn
 
 ASK_EVERY_S = 0.5
 STOP_S = 60.0  # for the learner's last checkpoint
-ACTORS_STOP_S = 10.0
+ACTORS_STOP_S = 15.0  # a manager drains for 10 s at most, and has last words
+CRASH_STOP_S = 2.0
 RESTARTS = 5
 RESTART_WINDOW_S = 60.0
 
 # What the command line read from the environment is in the resolved configuration already.
-_READ_ALREADY = (ENVIRONMENT, "VEDETTE_ENV", "VEDETTE_AGENT", "VEDETTE_OUT", "VEDETTE_BIND")
+_READ_ALREADY = (
+    ENVIRONMENT,
+    "VEDETTE_ENV",
+    "VEDETTE_AGENT",
+    "VEDETTE_OUT",
+    "VEDETTE_BIND",
+    "VEDETTE_KEYS",
+)
 
 Child = subprocess.Popen[bytes]
 AskStatus = Callable[[float], Mapping[str, Any] | None]
@@ -130,9 +138,11 @@ class LocalRun:
 
     def __exit__(self, *error: Any) -> None:
         try:
-            for name, patience_s in (("learner", STOP_S), ("actors", ACTORS_STOP_S)):
-                if name in self._children:
-                    end([self._children[name]], term_s=patience_s)
+            if learner := self._children.get("learner"):
+                end([learner], term_s=STOP_S)
+            if actors := self._children.get("actors"):
+                # After a crash nobody takes what they still hold.
+                end([actors], term_s=CRASH_STOP_S if error[0] else ACTORS_STOP_S)
         finally:
             self._view.__exit__(*error)
 
@@ -156,6 +166,8 @@ class LocalRun:
             if stop and deadline is None:
                 self._view.say("stopping: the learner writes a checkpoint")
                 learner.terminate()
+                # They hand in what they have and say so, for which the learner waits.
+                self._children["actors"].terminate()
                 deadline = time.monotonic() + STOP_S
             if deadline is not None and time.monotonic() > deadline:
                 learner.kill()
@@ -168,7 +180,7 @@ class LocalRun:
             return  # stopped before it had begun
         if learner.returncode != 0:
             raise self._failed("learner", learner.returncode)
-        # It ends by itself: the learner has told it that the run is over.
+        # They end by themselves: the learner has told them that the run is over.
         _ended(self._children["actors"], ACTORS_STOP_S)
 
     def _start_learner(self) -> None:
@@ -208,7 +220,7 @@ class LocalRun:
 
     def _failed(self, name: str, status: int) -> ServicesError:
         log = self._log("learner" if name == "learner" else "actors")
-        words = last_lines(log, 10)
+        words = last_lines(log, 10) if status > 0 else []  # a signal is not told of in a log
         if status not in (USAGE, REFUSED):
             for line in words[:-1]:
                 self._view.say(line)

@@ -37,6 +37,7 @@ class RunDirectory:
         config.toml  checkpoints/  best/  replay/  tensorboard/  log/  summary.json
         run.json     whose run it is and its epoch
         lock         held by the learner that runs here
+        owners.json  whose key each manager's id belongs to
         live/        the maps that the learner's processes share
     """
 
@@ -55,6 +56,7 @@ class RunDirectory:
         self.ingest_map = self.live / "ingest.map"
         self.evaluation_map = self.live / "evaluation.map"
         self.spec_file = self.live / "learner.json"
+        self.owners_file = root / "owners.json"
         self._identity_file = root / "run.json"
         self._lock_file = root / "lock"
         self._lock: int | None = None

@@ -162,7 +162,6 @@ class ManagerState:
             return [*heard, *self._voice.say("warning", "epoch", text, now)]
         if (run.epoch, run.learner) == (old.epoch, old.learner):
             return heard
-        self._link.resend = True
         if plays_like(run, old):
             self._run = run
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
@@ -206,7 +205,6 @@ class ManagerState:
         """Actors on this run as it is now: those of another one go first."""
         self._run, self._first_actor = run, None
         self._step_timeout_s = config.step_timeout_s
-        self._link.resend = True
         done: list[Instruction] = [PrepareRun(run)]
         done += [KillActor(seat.index) for seat in self._roster.replace(now)]
         done += self._store(lambda: self._models.open(run, now), now)
@@ -258,9 +256,13 @@ class ManagerState:
         """The samples' connection is gone."""
         self._link.down()
 
-    def on_refused_key(self) -> list[Instruction]:
-        """The learner's side does not accept our key, or we do not speak its security."""
-        return [Exit(REFUSED, f"the learner at {self._who.learner} refused this host's key")]
+    def on_refused(self, why: str) -> list[Instruction]:
+        """The learner's side will never let us in.
+
+        Args:
+            why: a sentence that names the learner and the mend.
+        """
+        return [Exit(REFUSED, why)]
 
     # Models
 

@@ -51,6 +51,7 @@ def assemble(
         "lag": {name: ingest.lag.get(name, 0.0) for name in ("mean", "p95", "max", "seconds_mean")},
         "eval": _evaluation(evaluations),
         "garbage": ingest.garbage,
+        "refused": {name: ingest.refused.get(name, 0) for name in ("keys", "ids", "handshakes")},
         "record": learning.record,
         "managers": ingest.managers,
     }

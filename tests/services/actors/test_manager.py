@@ -37,7 +37,12 @@ class ManagerProcess:
         with log.open("ab") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", CODE, str(address), str(count), *allow_import],
-                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                env={
+                    "TMPDIR": str(log.parent),
+                    **os.environ,
+                    "PYTHONPATH": path,
+                    "OMP_NUM_THREADS": "1",
+                },
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
@@ -252,6 +257,7 @@ def test_a_manager_without_a_learner_ends_at_once_when_told(address: Address, st
     assert manager.wait(5) == 0
 
 
+@pytest.mark.slow
 def test_a_manager_whose_learner_is_gone_says_what_it_loses(address: Address, start: Start) -> None:
     manager = start(1)
     learner = FakeLearner(address, a_run())
@@ -292,6 +298,7 @@ def test_an_environment_that_hangs_is_killed_and_started_again(
     learner.close()
 
 
+@pytest.mark.slow
 def test_a_host_where_no_actor_can_play_gives_up_with_the_reason(
     address: Address, start: Start
 ) -> None:

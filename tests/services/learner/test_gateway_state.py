@@ -1,0 +1,271 @@
+"""The gateway's thinking, with real frames and no socket."""
+
+import numpy as np
+import pytest
+
+from vedette_protocol import topics
+from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.messages import Ack, ActorReport, Batch, Refusal, Report, Run, Status
+from vedette_protocol.schema import Column, Schema
+from vedette_rl.replay.limiter import Limiter
+from vedette_services.learner.gateway_state import GatewayState, Insert, Position
+
+SCHEMA = Schema(
+    (
+        Column("obs", "f4", (2,)),
+        Column("action", "i8", (), low=0, high=1),
+        Column("reward", "f4", ()),
+    )
+)
+MODEL = Schema((Column("w", "f4", (3,)),))
+RUN_ID = "0123456789abcdef"
+FREE = Limiter(0.0, min_size=1, error_buffer=0.0, batch_size=1)
+
+
+def gateway(limiter: Limiter = FREE, stamp: bytes = b"", now: float = 0.0) -> GatewayState:
+    state = GatewayState(RUN_ID, 7, SCHEMA, stamp=stamp, now=now, limiter=limiter, rows_per_batch=4)
+    state.position = Position(epoch=1, version=10)
+    state.begin(Run(RUN_ID, 1, 7, SCHEMA, MODEL, {}, {}, {}, 0))
+    return state
+
+
+def batch_frames(
+    seq: int,
+    *,
+    manager: str = "m",
+    rows: int = 4,
+    run_id: str = RUN_ID,
+    schema: str = SCHEMA.hash,
+    reward: float = 1.0,
+    action: int = 1,
+) -> list[bytes]:
+    columns = {
+        "obs": np.zeros((rows, 2), np.float32),
+        "action": np.full(rows, action, np.int64),
+        "reward": np.full(rows, reward, np.float32),
+    }
+    payload = SCHEMA.pack(columns, rows)
+    batch = Batch(run_id, manager, 5, seq, 0, 1, 8, schema, rows, payload)
+    return [bytes(frame) for frame in encode(batch)]
+
+
+def report_frames(
+    *, manager: str = "m", state: str = "running", produced: int = 0, window_rows: int = 0
+) -> list[bytes]:
+    report = Report(
+        manager=manager,
+        incarnation=5,
+        host="host",
+        state=state,  # type: ignore[arg-type]  # one of the three
+        run_id=RUN_ID,
+        produced=produced,
+        dropped=0,
+        window_batches=0,
+        window_rows=window_rows,
+        window_bytes=0,
+        sequenced=0,
+        actors=(ActorReport(0, True, 0, 0, 0, 0), ActorReport(1, True, 0, 0, 0, 0)),
+    )
+    return [bytes(frame) for frame in encode(report)]
+
+
+def take(state: GatewayState, frames: list[bytes], now: float = 1.0) -> Insert | None:
+    insert = state.on_samples(frames, now)
+    if insert is not None:
+        state.inserted(insert, now)
+    return insert
+
+
+def acks(state: GatewayState, now: float, inserted: int = 0) -> dict[str, Ack]:
+    found = {}
+    for frames in state.acks_due(now, inserted):
+        message = decode_control([bytes(frame) for frame in frames[1:]])
+        assert isinstance(message, Ack)
+        assert frames[0] == topics.manager_topic(message.manager)
+        found[message.manager] = message
+    return found
+
+
+def test_a_new_batch_is_inserted_and_acknowledged() -> None:
+    state = gateway()
+    insert = take(state, batch_frames(0))
+    assert insert is not None
+    assert insert.columns["action"].tolist() == [1, 1, 1, 1]
+    assert state.dirty
+    assert acks(state, 1.1)["m"].contiguous == 1
+
+
+def test_a_batch_seen_before_is_counted_and_not_inserted() -> None:
+    state = gateway()
+    take(state, batch_frames(0))
+    assert take(state, batch_frames(0)) is None
+    books = state.ledger.books()
+    assert (books.inserted, books.duplicates) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        batch_frames(0, reward=float("nan")),
+        batch_frames(0, reward=float("inf")),
+        batch_frames(0, action=2),
+        batch_frames(0, action=-1),
+        batch_frames(0, schema="0" * 16),
+    ],
+    ids=["nan", "inf", "action above", "action below", "schema"],
+)
+def test_an_unsound_batch_is_settled_as_rejected_so_that_it_does_not_come_again(
+    frames: list[bytes],
+) -> None:
+    state = gateway()
+    assert take(state, frames) is None
+    assert state.ledger.books().rejected == 4
+    ack = acks(state, 1.1)["m"]
+    assert (ack.contiguous, ack.rejected_batches) == (1, 1)
+    assert state.complaints.due(2.0)[0].startswith("rejected: batch 0 of m")
+
+
+def test_a_batch_of_another_run_is_neither_stored_nor_acknowledged() -> None:
+    state = gateway()
+    assert take(state, batch_frames(0, run_id="f" * 16)) is None
+    assert state.garbage == 1
+    assert acks(state, 1.1) == {}
+
+
+def test_bytes_that_are_no_message_are_counted() -> None:
+    state = gateway()
+    for frames in ([b""], [b"GET / HTTP/1.1"], [b"\xc1", b"x"], [b"a", b"b", b"c"]):
+        assert take(state, frames) is None
+    assert state.garbage == 4
+
+
+def test_a_payload_of_the_wrong_length_is_rejected_in_the_name_of_its_sender() -> None:
+    state = gateway()
+    take(state, report_frames())
+    header, payload = batch_frames(0)
+    assert take(state, [header, payload[:-1]]) is None
+    assert acks(state, 1.1)["m"].rejected_batches == 1
+
+
+def test_acks_are_repeated_though_nothing_changes() -> None:
+    state = gateway()
+    take(state, batch_frames(0))
+    assert "m" in acks(state, 1.0)
+    assert acks(state, 1.1) == {}
+    assert "m" in acks(state, 1.25)
+
+
+def test_an_ack_that_says_something_new_waits_only_20_ms() -> None:
+    state = gateway()
+    take(state, batch_frames(0))
+    acks(state, 1.0)
+    take(state, batch_frames(1))
+    assert acks(state, 1.01) == {}
+    assert acks(state, 1.03)["m"].contiguous == 2
+
+
+def test_the_limiter_withholds_credit_and_says_why() -> None:
+    limiter = Limiter(1.0, min_size=4, error_buffer=4.0, batch_size=4)
+    state = gateway(limiter)
+    take(state, report_frames())
+    assert acks(state, 1.0, inserted=0)["m"].credit_batches >= 1
+    ack = acks(state, 2.0, inserted=100)["m"]
+    assert ack.credit_batches == 0
+    assert "still to be drawn" in ack.reason
+
+
+def test_credit_under_the_limiter_is_what_may_still_be_inserted() -> None:
+    limiter = Limiter(1.0, min_size=100, error_buffer=20.0, batch_size=4)
+    state = gateway(limiter)
+    take(state, report_frames())
+    state.position = Position(epoch=1, version=10, sampled=20)
+    # surplus 120 - 20 = 100, the edge is 120: 20 samples, that is 5 batches of 4
+    assert acks(state, 1.0, inserted=120)["m"].credit_batches == 5
+
+
+def test_a_manager_that_leaves_gets_credit_though_the_limiter_is_shut() -> None:
+    limiter = Limiter(1.0, min_size=4, error_buffer=4.0, batch_size=4)
+    state = gateway(limiter)
+    take(state, report_frames())
+    take(state, report_frames(manager="leaving", state="draining"))
+    found = acks(state, 2.0, inserted=100)
+    assert found["m"].credit_batches == 0
+    assert found["leaving"].credit_batches > 0
+
+
+def test_managers_get_actor_numbers_side_by_side() -> None:
+    state = gateway()
+    take(state, report_frames(manager="a"))
+    take(state, report_frames(manager="b"))
+    found = acks(state, 1.0)
+    assert sorted(ack.first_actor for ack in found.values()) == [0, 2]
+
+
+def test_a_joiner_hears_of_the_run_on_its_own_topic_alone() -> None:
+    state = gateway()
+    [frames] = state.on_subscription(b"\x01m/joiner/", b"", 1.0)
+    assert frames[0] == b"m/joiner/"
+    assert isinstance(decode_control([bytes(f) for f in frames[1:]]), Run)
+    assert state.on_subscription(b"\x01all", b"", 1.0) == []
+    assert state.on_subscription(b"\x00m/joiner/", b"", 1.0) == []
+
+
+def test_who_asks_for_the_status_gets_it_on_a_topic_of_its_own() -> None:
+    state = gateway()
+    [frames] = state.on_subscription(b"\x01s/nonce/", b"{}", 1.0)
+    assert frames[0] == b"s/nonce/"
+    assert decode_control([bytes(f) for f in frames[1:]]) == Status(b"{}")
+
+
+def test_subscriptions_to_anything_else_are_counted_as_garbage() -> None:
+    state = gateway()
+    assert state.on_subscription(b"\x01" + b"x" * 500, b"", 1.0) == []
+    assert state.garbage == 1
+
+
+def test_before_the_first_model_nobody_may_send() -> None:
+    state = GatewayState(RUN_ID, 7, SCHEMA, stamp=b"", now=0.0, limiter=FREE, rows_per_batch=4)
+    take(state, report_frames())
+    ack = acks(state, 1.0)["m"]
+    assert (ack.credit_batches, ack.reason) == (0, "the learner is starting")
+    assert state.on_subscription(b"\x01m/m/", b"", 1.0) == []
+
+
+def test_a_silent_manager_is_gone_and_what_it_held_is_lost_until_it_speaks_again() -> None:
+    state = gateway()
+    take(state, report_frames(produced=12, window_rows=12), now=1.0)
+    take(state, batch_frames(0), now=1.0)
+    state.tick(5.0)
+    assert state.ledger.books().in_flight == 8
+    state.tick(30.0)
+    books = state.ledger.books()
+    assert (books.in_flight, books.lost) == (0, 8)
+    assert state.fleet.status(30.0)[0]["state"] == "gone"
+    take(state, batch_frames(1), now=31.0)
+    books = state.ledger.books()
+    assert (books.in_flight, books.lost) == (4, 0)
+
+
+def test_the_stamp_brings_back_what_was_settled() -> None:
+    state = gateway()
+    take(state, report_frames())
+    take(state, batch_frames(0))
+    take(state, batch_frames(2))
+    acks(state, 1.0)
+    again = gateway(stamp=state.stamp())
+    assert not state.dirty
+    assert take(again, batch_frames(0)) is None
+    assert take(again, batch_frames(2)) is None
+    assert take(again, batch_frames(1)) is not None
+    assert again.ledger.number("m") == state.ledger.number("m")
+
+
+def test_another_protocol_version_is_refused_for_good() -> None:
+    state = gateway()
+    take(state, report_frames())
+    header, payload = batch_frames(0)
+    at = header.index(b"\xa1v") + 2
+    take(state, [header[:at] + b"\x63" + header[at + 1 :], payload])
+    messages = [decode_control([bytes(f) for f in m[1:]]) for m in state.acks_due(1.0, 0)]
+    refusals = [message for message in messages if isinstance(message, Refusal)]
+    assert [refusal.code for refusal in refusals] == ["version"]
