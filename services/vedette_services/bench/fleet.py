@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 from typing import Any
 
 from vedette_services.bench.daemons import NOT_TRAINING, inserted_per_s, learner_of
+from vedette_services.bench.spread import spread
 from vedette_services.config.loading import load_config
 from vedette_services.local_run import daemon_command
 from vedette_services.processes import end, spawn
@@ -63,9 +63,5 @@ class FleetBench:
             "actors": self.actors,
             "envs_per_actor": self.envs,
             "vectorization": self.vectorization,
-            "steps_per_s": {
-                "median": statistics.median(rates),
-                "min": min(rates),
-                "max": max(rates),
-            },
+            "steps_per_s": spread(rates),
         }
