@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vedette_services.addresses import Address
-from vedette_services.bench.daemons import ask, learner_of
+from vedette_services.bench.daemons import QUIET, ask, learner_of
 from vedette_services.bench.spread import spread
 from vedette_services.config.loading import load_config
 from vedette_services.local_run import daemon_command
@@ -81,7 +81,7 @@ class LearnerBench:
             ],
         ).config
         with learner_of(config) as (address, asker):
-            manager = spawn(_manager_command(address, self.actors))
+            manager = spawn(_manager_command(address, self.actors), log=QUIET)
             try:
                 return self._opts_per_s(asker)
             finally:
