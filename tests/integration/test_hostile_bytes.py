@@ -159,6 +159,7 @@ def test_frames_beyond_the_limit_end_their_connection_and_nobody_elses(
             hostile.send(b"\x02" * size)
             assert monitor.poll(10_000), f"{endpoint} took {size} bytes"
             hostile.disable_monitor()
+            monitor.close(linger=0)
             hostile.close()
         honest.send_some(5)
     finally:

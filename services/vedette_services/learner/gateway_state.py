@@ -183,6 +183,7 @@ class GatewayState:
         elif not self._is_owned(sender.manager, sender.incarnation, key):
             return
         elif isinstance(error, VersionError):
+            self._bin(error)
             self._tell_refusal(Refusal(sender.manager, sender.incarnation, "version", str(error)))
         elif sender.seq is None or not self.ledger.is_new(
             sender.manager, sender.incarnation, sender.seq
