@@ -235,7 +235,7 @@ class Ledger:
         if incarnation in self._retired:
             raise RetiredError(manager, incarnation)
         if self._accounts >= ACCOUNTS_MAX:
-            self._make_place(manager)
+            self._make_place(manager, incarnation)
         entry = self._entries.get(manager)
         if entry is None:
             entry = self._entries[manager] = ManagerEntry(manager, self._next_number)
@@ -249,7 +249,7 @@ class Ledger:
         entry.packed = None
         return entry, account
 
-    def _make_place(self, manager: str) -> None:
+    def _make_place(self, manager: str, incarnation: int) -> None:
         """Close the account that has been silent longest among those that are gone."""
         gone = [
             (account.last_seen, entry.number, entry, account)
@@ -258,7 +258,7 @@ class Ledger:
             if account.gone
         ]
         if not gone:
-            raise LedgerFullError(manager, ACCOUNTS_MAX)
+            raise LedgerFullError(manager, incarnation, ACCOUNTS_MAX)
         _, _, entry, account = min(gone, key=lambda place: place[:2])
         self._close(entry, account)
         if not entry.accounts:

@@ -30,7 +30,7 @@ from vedette_services.processes import StopSignals, end, python_module, spawn
 
 ASK_EVERY_S = 0.5
 STOP_S = 60.0  # for the learner's last checkpoint
-ACTORS_STOP_S = 10.0
+ACTORS_STOP_S = 15.0  # a manager drains for 10 s at most, and has last words
 CRASH_STOP_S = 2.0
 RESTARTS = 5
 RESTART_WINDOW_S = 60.0
@@ -65,7 +65,7 @@ def run_here(
     Args:
         config: a checked configuration.
         out: the run's directory; one with a checkpoint resumes.
-        fresh: begin anew where there is a run.
+        fresh: begin anew; a run that is there is erased.
         view: what shows it.
         signals: take SIGTERM and Ctrl-C: the first asks the learner to stop, a second kills all
             and leaves. Without, KeyboardInterrupt ends the daemons and is raised again.
@@ -110,7 +110,7 @@ class LocalRun:
     Args:
         config: a checked configuration.
         out: the run's directory.
-        fresh: begin anew where there is a run.
+        fresh: begin anew; a run that is there is erased.
         view: what shows it.
         command: from a daemon's arguments to the command line that starts it.
     """
@@ -187,7 +187,9 @@ class LocalRun:
         resolved = self._logs / "config.toml"
         write_config(self._config, resolved, "what `vedette run` gave to the learner")
         arguments = [str(resolved), "--out", str(self._out), "--bind", str(self.address)]
-        self._start("learner", "learner", *arguments, *(["--fresh"] if self._fresh else []))
+        self._start(
+            "learner", "learner", *arguments, *(["--fresh", "--force"] if self._fresh else [])
+        )
 
     def _start_manager(self) -> None:
         allowed = [f"--allow-import={name}" for name in imports_of(self._config)]

@@ -39,6 +39,7 @@ def train_async(
     *,
     out: str | Path | None = None,
     fresh: bool = False,
+    force: bool = False,
     view: View | None = None,
     **settings: Any,  # as a configuration file has them
 ) -> TrainResult:
@@ -50,7 +51,8 @@ def train_async(
     Args:
         config: a whole configuration; none: made of `settings`.
         out: the run's directory; one with a checkpoint resumes. None: a new one in ``runs/``.
-        fresh: begin anew where there is a run.
+        fresh: begin a new run.
+        force: with `fresh`, erase a run that is there.
         view: what shows it; none: nothing does.
         settings: the configuration's parts, such as ``env="CartPole-v1"``, ``agent="dqn"``,
             ``seed=1``, ``learner={"sync_interval": 10}``; presets apply as on the command line.
@@ -59,7 +61,7 @@ def train_async(
         The summary and where the run is.
 
     Raises:
-        ConfigError: something in it cannot work; nothing was started.
+        UsageError: something in it cannot work; nothing was started.
         DaemonFailedError: a daemon ended badly.
     """
     if config is None:
@@ -72,6 +74,6 @@ def train_async(
     elif settings:
         raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
     run = Path(out) if out is not None else default_out(config)
-    check_config(config, run)
+    check_config(config, run, fresh=fresh, force=force)
     run_here(config, run, fresh=fresh, view=view)
     return TrainResult(summary_of(run), run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgpack  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from golden_frames import VECTORS, description
 from wire_examples import EXAMPLES, MODEL, SCHEMA, example_columns
@@ -46,4 +47,14 @@ def test_the_golden_batch_holds_the_columns_it_was_made_of() -> None:
 
 def test_the_hashes_of_schemas_do_not_drift() -> None:
     assert SCHEMA.hash == "6991fa3efc543b5b"
-    assert MODEL.hash == "b0c77a4e5ff7a6d3"
+    assert MODEL.hash == "0936d1d4316306d7"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_specification_names_every_key(name: str) -> None:
+    specification = (VECTORS.parents[2] / "protocol" / "README.md").read_text()
+    for frame in sorted(VECTORS.glob(f"{name}.?.bin")):
+        if name in ("batch", "status", "model") and frame.name.endswith(".1.bin"):
+            continue
+        for key in msgpack.unpackb(frame.read_bytes()):
+            assert f"`{key}`" in specification

@@ -12,7 +12,7 @@ from wire_examples import REPORT, example_batch
 
 from vedette_protocol.account import Books
 from vedette_protocol.credit import Credit
-from vedette_protocol.errors import LedgerFullError, RetiredError, StampError
+from vedette_protocol.errors import LedgerFullError, RetiredError, Sender, StampError
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.limits import (
     ACCOUNTS_MAX,
@@ -313,8 +313,9 @@ def test_a_full_ledger_closes_who_has_been_gone_longest_and_keeps_the_sums() -> 
     ledger = Ledger(RUN)
     for place in range(ACCOUNTS_MAX):
         insert(ledger, batch(0, manager=f"m{place}", incarnation=place), now=float(place))
-    with pytest.raises(LedgerFullError, match="no place in the ledger"):
+    with pytest.raises(LedgerFullError, match="no place in the ledger") as caught:
         ledger.receive(batch(0, manager="late", incarnation=5000), 0.0)
+    assert caught.value.sender == Sender("late", 5000, None)
     ledger.mark_gone("m4")
     ledger.mark_gone("m3")
     insert(ledger, batch(0, manager="late", incarnation=5000))

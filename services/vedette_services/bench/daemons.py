@@ -16,6 +16,10 @@ from vedette_services.local_run import daemon_command, free_port
 from vedette_services.processes import end, spawn
 from vedette_services.status import StatusAsker
 
+NOT_TRAINING = ("agent.batch_size=64", "replay.samples_per_insert=1e-12", "replay.error_buffer=32")
+"""Settings under which the learner inserts for ever and never draws a batch: the first would be
+more than the limiter allows."""
+
 _START_S = 60.0
 _END_S = 20.0
 _ASK_S = 0.5

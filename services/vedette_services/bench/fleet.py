@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from vedette_services.bench.daemons import inserted_per_s, learner_of
+from vedette_services.bench.daemons import NOT_TRAINING, inserted_per_s, learner_of
 from vedette_services.config.loading import load_config
 from vedette_services.local_run import daemon_command
 from vedette_services.processes import end, spawn
@@ -47,7 +47,7 @@ class FleetBench:
                 "actors.n_buffer=512",
                 f"env.vectorization={self.vectorization}",
                 f"replay.capacity={_CAPACITY}",
-                f"learner.warmup_period={_CAPACITY}",
+                *NOT_TRAINING,
                 "learner.eval_interval=0",
             ],
         ).config

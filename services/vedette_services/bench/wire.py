@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vedette_services.bench.bare import Payload, bare_per_s
-from vedette_services.bench.daemons import inserted_per_s, learner_of
+from vedette_services.bench.daemons import NOT_TRAINING, inserted_per_s, learner_of
 from vedette_services.config.loading import load_config
 from vedette_services.local_run import free_port
 from vedette_services.processes import end, python_module, spawn
@@ -64,7 +64,7 @@ class WireBench:
                 f"env.kwargs.dtype={self.payload.dtype}",
                 f"actors.n_buffer={self.payload.rows}",
                 f"replay.capacity={self.capacity}",
-                f"learner.warmup_period={self.capacity}",
+                *NOT_TRAINING,
                 "learner.device=cpu",
                 "learner.eval_interval=0",
                 "stop.max_seconds=600",

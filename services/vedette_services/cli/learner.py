@@ -11,6 +11,7 @@ from vedette_services.cli.options import (
     Agent,
     Arguments,
     Env,
+    Force,
     Fresh,
     Insecure,
     Keys,
@@ -38,6 +39,7 @@ def learner(
     keys: Keys = None,
     insecure: Insecure = False,
     fresh: Fresh = False,
+    force: Force = False,
 ) -> None:
     """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
 
@@ -58,7 +60,7 @@ def learner(
     address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
     found = loaded(arguments, env, agent, settings)
     directory = out or default_out(found.config)
-    check_config(found.config, directory)
+    check_config(found.config, directory, fresh=fresh, force=force)
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     if found.chosen:
         typer.echo(found.chosen)

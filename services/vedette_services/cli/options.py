@@ -62,7 +62,11 @@ Settings = Annotated[
     ),
 ]
 Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Begin anew in a directory that holds a run: it is erased.")
+    bool,
+    typer.Option("--fresh", help="Begin a new run; one that is there is erased with --force only."),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="With --fresh: erase the run that is in the directory.")
 ]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Neither encrypt nor authenticate; trust the network.")

@@ -42,11 +42,12 @@ class EvaluatorProcess:
         )
         self._models = ModelMapReader(spec.run.model_map)
         self._learning = BoardReader(spec.run.learning_map, Learning)
-        self._writer: BoardWriter[Evaluations] = BoardWriter(spec.run.evaluation_map)
+        self._writer = BoardWriter(spec.run.evaluation_map, Evaluations)
         self._best, self._best_version = self._found_best()
         self._board = Evaluations(
             best_return_mean=self._best or 0.0, best_version=self._best_version
         )
+        self._unwritten: tuple[MappedModel, Evaluation] | None = None
         self._next = 0  # the version from which on the next evaluation is due
         self._writer.write(self._board)
 
@@ -85,7 +86,10 @@ class EvaluatorProcess:
         began = time.monotonic()
         found = self._evaluator.evaluate(self._policy, model.version)
         if self._best is None or found.return_mean > self._best:
-            self._keep(model, found)
+            self._unwritten = (model, found)
+            self._best, self._best_version = found.return_mean, model.version
+        if self._unwritten is not None:
+            self._keep(*self._unwritten)
         self._board = Evaluations(
             count=self._board.count + 1,
             version=found.version,
@@ -120,9 +124,9 @@ class EvaluatorProcess:
         try:
             write_state(self._spec.run.best, {"model": dict(model.info().arrays)}, meta)
         except CheckpointError as error:
-            log.warning("best model not written, trying again with the next: %s", error)
+            log.warning("%s; tried again after the next evaluation", error)
             return
-        self._best, self._best_version = found.return_mean, model.version
+        self._unwritten = None
 
 
 def main() -> None:

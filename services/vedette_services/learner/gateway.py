@@ -76,7 +76,7 @@ class Gateway:
         self._model_map = ModelMapReader(spec.run.model_map)
         self._learning = BoardReader(spec.run.learning_map, Learning)
         self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
-        self._board: BoardWriter[Ingest] = BoardWriter(spec.run.ingest_map)
+        self._board = BoardWriter(spec.run.ingest_map, Ingest)
         self._rate = Rate()
         self._next_tick = 0.0
         self._door = Door(spec.address, keys)

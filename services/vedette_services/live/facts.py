@@ -18,11 +18,11 @@ _STOP_NAMES = {
     "max_seconds": ("seconds", "seconds"),
 }
 _EXIT_WORDS = {
-    "target_return": "solved: the target return is reached",
-    "max_opts": "done: stop.max_opts is reached",
-    "max_env_steps": "done: stop.max_env_steps is reached",
-    "max_seconds": "done: stop.max_seconds are over",
-    "interrupted": "stopped on request (the same command with this --out goes on)",
+    "target_return": "solved{after}: the target return is reached",
+    "max_opts": "done{after}: stop.max_opts is reached",
+    "max_env_steps": "done{after}: stop.max_env_steps is reached",
+    "max_seconds": "done{after}: stop.max_seconds are over",
+    "interrupted": "stopped on request{after}; the same command with this --out goes on",
 }
 
 
@@ -144,12 +144,12 @@ def headline(status: Status) -> str:
 
 def summary_lines(summary: Status, run: str) -> list[str]:
     """The end of a run: why it ended, what it came to, and what to do next."""
-    reason = str(summary.get("exit_reason") or "ended")
+    reason = str(summary.get("exit_reason"))
     since = seconds(summary)
     after = f" after {clock(since)}" if since is not None else ""
     labelled = [(label, said) for label, said in rows(summary) if label not in ("manager", "waits")]
     return [
-        _EXIT_WORDS.get(reason, reason) + after,
+        _EXIT_WORDS.get(reason, "ended{after}").format(after=after),
         *(f"  {label:<8} {said}" for label, said in labelled),
         f"  run      {run}",
         f"  next     vedette eval {run}   or   tensorboard --logdir {run}/tensorboard",
