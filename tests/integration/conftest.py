@@ -16,7 +16,7 @@ def pytest_runtest_makereport(
     report = yield
     house = getattr(item, "funcargs", {}).get("daemons")
     if report.failed and isinstance(house, Daemons):
-        report.sections.append(("daemons", house.logs()))
+        report.sections.append(("daemons", house.post_mortem()))
     return report
 
 
