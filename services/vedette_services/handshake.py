@@ -26,6 +26,11 @@ EVENTS: Final[int] = (
 )
 """What to watch a connecting socket for."""
 
+SAMPLES: Final = 0
+CONTROL: Final = 1
+MODELS: Final = 2
+"""The three ports, counted from the address's own."""
+
 KEY_REFUSED: Final = 400  # what the other side's doorkeeper answers; other codes may pass
 _FAILED = (zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 _LOOK_EVERY_S = 1.0
@@ -44,10 +49,10 @@ class HandshakeWatch:
     Args:
         address: the learner's.
         keys: what the socket shows.
-        port: of the address's three, which one the socket connects to: 0, 1 or 2.
+        port: of the address's three, which one the socket connects to.
     """
 
-    def __init__(self, address: Address, keys: ClientKeys | None, port: int = 0) -> None:
+    def __init__(self, address: Address, keys: ClientKeys | None, port: int = SAMPLES) -> None:
         self._address, self._keys, self._port = address, keys, port
         self._connected_at = float("-inf")
         self._look_at = float("-inf")
@@ -99,7 +104,7 @@ class HandshakeWatch:
         )
 
 
-def mechanism_at(address: Address, port: int = 0, wait_s: float = _LOOK_WAIT_S) -> str | None:
+def mechanism_at(address: Address, port: int = SAMPLES, wait_s: float = _LOOK_WAIT_S) -> str | None:
     """The security that a ZMTP peer asks for: ``NULL``, ``CURVE``, ...
 
     Returns:

@@ -169,6 +169,17 @@ def remove_key(directory: Path, name: str) -> None:
         raise KeysError(admitted, f"cannot be removed: {error.strerror or error}") from error
 
 
+def list_keys(directory: Path) -> tuple[PublicKey, list[PublicKey]]:
+    """The learner's public key, and of those whom it lets in, by name.
+
+    Raises:
+        KeysError: `directory` is no learner's folder, or a file in it is broken.
+    """
+    pair = LearnerKeys.read(directory).pair
+    admitted = sorted((directory / ADMITTED).glob("[!.]*.toml"))
+    return PublicKey(pair.name, pair.public), [read_public(path) for path in admitted]
+
+
 def check_name(name: str) -> None:
     """Refuse what is no name of a host's key.
 

@@ -36,7 +36,14 @@ RESTARTS = 5
 RESTART_WINDOW_S = 60.0
 
 # What the command line read from the environment is in the resolved configuration already.
-_READ_ALREADY = (ENVIRONMENT, "VEDETTE_ENV", "VEDETTE_AGENT", "VEDETTE_OUT", "VEDETTE_BIND")
+_READ_ALREADY = (
+    ENVIRONMENT,
+    "VEDETTE_ENV",
+    "VEDETTE_AGENT",
+    "VEDETTE_OUT",
+    "VEDETTE_BIND",
+    "VEDETTE_KEYS",
+)
 
 Child = subprocess.Popen[bytes]
 AskStatus = Callable[[float], Mapping[str, Any] | None]

@@ -10,9 +10,7 @@ from daemons import Daemons
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report = yield
     house = getattr(item, "funcargs", {}).get("daemons")
     if report.failed and isinstance(house, Daemons):

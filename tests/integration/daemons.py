@@ -235,9 +235,7 @@ def balances(samples: dict[str, int]) -> bool:
 def marked(mark: str) -> list[int]:
     """Living processes that inherited the mark."""
     wanted = f"{MARK}={mark}".encode()
-    return [
-        pid for pid in _pids() if wanted in _read(pid, "environ").split(b"\0") and _lives(pid)
-    ]
+    return [pid for pid in _pids() if wanted in _read(pid, "environ").split(b"\0") and _lives(pid)]
 
 
 def descendants(pid: int) -> list[int]:

@@ -286,3 +286,15 @@ def test_a_report_counts_what_the_window_counts() -> None:
 def test_a_window_that_holds_nothing_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="holds nothing"):
         window(batches=0)
+
+
+def test_what_is_settled_or_to_be_sent_again_is_not_outstanding() -> None:
+    held = sending(window(), 4)
+    assert (held.outstanding, held.outstanding_bytes) == (4, 400)
+    held.on_ack(ack(contiguous=1), 0.0)
+    assert (held.outstanding, held.outstanding_bytes) == (3, 300)
+    held.resend_all()
+    assert (held.outstanding, held.outstanding_bytes) == (0, 0)
+    held.on_ack(ack(contiguous=2), 0.0)
+    assert len(held.take(0.0)) == 2
+    assert (held.outstanding, held.outstanding_bytes) == (2, 200)

@@ -20,6 +20,7 @@ from vedette_rl.errors import (
 from vedette_services.cli.actors import actors
 from vedette_services.cli.evaluate import evaluate
 from vedette_services.cli.export import export
+from vedette_services.cli.keys import app as keys
 from vedette_services.cli.learner import learner
 from vedette_services.cli.run import run
 from vedette_services.cli.status import status
@@ -47,6 +48,7 @@ app.command("actors")(actors)
 app.command("eval")(evaluate)
 app.command("status")(status)
 app.command("export")(export)
+app.add_typer(keys, name="keys")
 
 
 def _version(asked: bool) -> None:

@@ -14,8 +14,10 @@ from vedette_services.cli.options import (
     Force,
     Fresh,
     Insecure,
+    Keys,
     Out,
     Settings,
+    chosen_keys,
     loaded,
 )
 
@@ -34,6 +36,7 @@ def learner(
             help="Where samples arrive; control and models are the two ports above.",
         ),
     ] = "127.0.0.1:5555",
+    keys: Keys = None,
     insecure: Insecure = False,
     fresh: Fresh = False,
     force: Force = False,
@@ -42,15 +45,19 @@ def learner(
 
     \b
     vedette learner --env CartPole-v1 --out runs/cart
-    vedette learner --env LunarLander-v3 --bind 0.0.0.0:5555 --insecure
+    vedette learner --env LunarLander-v3 --bind 0.0.0.0:5555 --keys keys
     """
     from vedette_services.addresses import Address
     from vedette_services.config.checks import check_config
+    from vedette_services.keys import LearnerKeys
     from vedette_services.learner.supervisor import run_learner
     from vedette_services.live import LineView
     from vedette_services.run_names import default_out
 
-    address = Address.parse(bind).to_bind(insecure=insecure)
+    folder = chosen_keys(keys, insecure)
+    if folder is not None:
+        LearnerKeys.read(folder)
+    address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
     found = loaded(arguments, env, agent, settings)
     directory = out or default_out(found.config)
     check_config(found.config, directory, fresh=fresh, force=force)
@@ -61,5 +68,5 @@ def learner(
     typer.echo(f"learner at {address}: {what}, {directory}")
     view = LineView(found.config.stop.model_dump())
     raise typer.Exit(
-        run_learner(found.config, directory, address, fresh=fresh, on_status=view.show)
+        run_learner(found.config, directory, address, keys=folder, fresh=fresh, on_status=view.show)
     )

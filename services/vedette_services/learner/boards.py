@@ -14,8 +14,6 @@ from typing import Any, Generic, TypeVar
 
 from vedette_rl.newest import NewestReader, NewestWriter
 
-_BOARD_BYTES = 4 << 20  # 1,000 managers of 16 actors fit
-
 
 @dataclass(frozen=True, slots=True)
 class Learning:
@@ -107,11 +105,18 @@ class Evaluations:
 B = TypeVar("B", Learning, Ingest, Evaluations)
 
 
+_BOARD_BYTES = {
+    Learning: 256 << 10,
+    Ingest: 4 << 20,  # 1,000 managers of 16 actors fit
+    Evaluations: 16 << 10,
+}
+
+
 class BoardWriter(Generic[B]):
     """The one writer of a board."""
 
-    def __init__(self, path: Path) -> None:
-        self._map = NewestWriter(path, _BOARD_BYTES)
+    def __init__(self, path: Path, kind: type[B]) -> None:
+        self._map = NewestWriter(path, _BOARD_BYTES[kind])
 
     def write(self, board: B) -> None:
         """Make this the newest."""

@@ -42,7 +42,7 @@ class EvaluatorProcess:
         )
         self._models = ModelMapReader(spec.run.model_map)
         self._learning = BoardReader(spec.run.learning_map, Learning)
-        self._writer: BoardWriter[Evaluations] = BoardWriter(spec.run.evaluation_map)
+        self._writer = BoardWriter(spec.run.evaluation_map, Evaluations)
         self._best, self._best_version = self._found_best()
         self._board = Evaluations(
             best_return_mean=self._best or 0.0, best_version=self._best_version

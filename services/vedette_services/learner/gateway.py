@@ -77,7 +77,7 @@ class Gateway:
         self._model_map = ModelMapReader(spec.run.model_map)
         self._learning = BoardReader(spec.run.learning_map, Learning)
         self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
-        self._board: BoardWriter[Ingest] = BoardWriter(spec.run.ingest_map)
+        self._board = BoardWriter(spec.run.ingest_map, Ingest)
         self._rate = Rate()
         self._next_tick = 0.0
         self._asked_at, self._answer = 0.0, b""
@@ -99,6 +99,8 @@ class Gateway:
         door.turn()
         if door.samples in ready:
             self._drain()
+        if self._owners is not None:
+            self._owners.save()
         if self._state.dirty or self._ring.pending:
             self._ring.commit(self._state.stamp())
         self._listen(ready, now)
@@ -201,8 +203,6 @@ class Gateway:
         self._door.complain(state.complaints)
         for line in state.complaints.due(now):
             log.warning("%s", line)
-        if self._owners is not None:
-            self._owners.save()
         self._door.close_out(now)
         self._board.write(self._ingest(now))
 

@@ -10,7 +10,14 @@ from typing import Any
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_up, encode
 from vedette_protocol.credit import Credit, share
-from vedette_protocol.errors import ProtocolError, SchemaError, Sender, VersionError
+from vedette_protocol.errors import (
+    LedgerFullError,
+    ProtocolError,
+    RetiredError,
+    SchemaError,
+    Sender,
+    VersionError,
+)
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
@@ -184,6 +191,8 @@ class GatewayState:
             return
         elif isinstance(error, VersionError):
             self._tell_refusal(Refusal(sender.manager, sender.incarnation, "version", str(error)))
+        elif isinstance(error, RetiredError | LedgerFullError):  # else it would wait for ever
+            self._tell_refusal(Refusal(sender.manager, sender.incarnation, "id", str(error)))
         elif sender.seq is None or not self.ledger.is_new(
             sender.manager, sender.incarnation, sender.seq
         ):
@@ -241,7 +250,7 @@ class GatewayState:
         return []
 
     def on_model_subscription(self, event: bytes) -> bytes:
-        """Somebody subscribed on the models' socket: the topic that wants the newest one, or b""."""
+        """Somebody subscribed on the models' socket: the topic that wants a model, or b""."""
         try:
             subscription = topics.parse_subscription(event)
         except ProtocolError as error:

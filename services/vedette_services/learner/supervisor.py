@@ -96,7 +96,7 @@ class Supervisor:
     def _announce(self, epoch: int) -> None:
         """Where the trainer will go on, for whoever asks before it has got there."""
         latest = Checkpoints(self._spec.run.checkpoints, keep=1).latest()
-        board: BoardWriter[Learning] = BoardWriter(self._spec.run.learning_map)
+        board = BoardWriter(self._spec.run.learning_map, Learning)
         board.write(Learning(epoch=epoch, opt_steps=int(latest.name) if latest else 0))
         board.close()
 
@@ -183,6 +183,7 @@ def run_learner(
     out: Path,
     address: Address,
     *,
+    keys: Path | None = None,
     fresh: bool = False,
     on_status: OnStatus | None = None,
 ) -> int:
@@ -193,6 +194,7 @@ def run_learner(
         out: the run directory; one with a run in it goes on.
         fresh: erase such a run instead.
         address: where to bind.
+        keys: folder with the learner's pair and those whom it lets in; None: everybody.
         on_status: called with the status a few times a second.
 
     Returns:
@@ -212,7 +214,7 @@ def run_learner(
         erase(run)
         run.make()
     write_config(config, run.config_file)
-    spec = LearnerSpec(run, run.ensure_id(), config, address)
+    spec = LearnerSpec(run, run.ensure_id(), config, address, keys.absolute() if keys else None)
     spec.write()
     return Supervisor(spec, on_status).run(stop)
 

@@ -59,7 +59,7 @@ class Trainer:
         self._recorder = SurvivingRecorder(lambda: TensorboardRecorder(spec.run.tensorboard))
         self._curves = Curves(self._recorder, self._cut_curves_back())
         self._saver = Saver(self._checkpoints)
-        self._board: BoardWriter[Learning] = BoardWriter(spec.run.learning_map)
+        self._board = BoardWriter(spec.run.learning_map, Learning)
         self._ingest = BoardReader(spec.run.ingest_map, Ingest)
         self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
         self._evaluations_seen = self._evaluations.read().count
