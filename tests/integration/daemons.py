@@ -137,10 +137,10 @@ class Daemon:
         self.process.kill()
         self.process.wait(10.0)
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def signal_group(self, number: signal.Signals) -> None:
+    def send_group(self, number: signal.Signals) -> None:
         """To its whole process group, as a terminal does with Ctrl-C."""
         os.killpg(self.pid, number)
 
@@ -157,7 +157,7 @@ class Daemon:
 
     def stop(self, timeout_s: float = 30.0) -> int:
         """SIGTERM, and its exit status."""
-        self.signal(signal.SIGTERM)
+        self.send(signal.SIGTERM)
         return self.wait(timeout_s)
 
 
@@ -221,6 +221,13 @@ def flows(address: Address, more: int = 500, timeout_s: float = START_S) -> int:
         f"{more} more samples than {began}",
         timeout_s,
     )
+
+
+def kill_child(daemon: Daemon, role: str) -> None:
+    """`kill -9` of its only descendant of a role, which must be started again."""
+    victim = daemon.child(role)
+    os.kill(victim, signal.SIGKILL)
+    wait_for(lambda: any(pid != victim for pid in daemon.children(role)), f"new {role}")
 
 
 def balances(samples: dict[str, int]) -> bool:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, Daemons, flows, free_address, inserted, status, wait_for
+from daemons import Daemon, Daemons, flows, free_address, inserted, kill_child, status, wait_for
 
 from vedette_services.addresses import Address
 from vedette_services.local_run import summary_of
@@ -74,16 +74,12 @@ def test_killed_processes_are_replaced_and_ctrl_c_ends_the_run(daemons: Daemons)
     run = start(daemons)
     address = is_up(daemons, run)
     for role in ("actor", "evaluator", "gateway", "trainer", "actors"):
-        victim = run.child(role)
-        os.kill(victim, signal.SIGKILL)
-        wait_for(
-            lambda v=victim, r=role: any(pid != v for pid in run.children(r)), f"new {role}"
-        )
+        kill_child(run, role)
         flows(address, 50)
     wait_for(lambda: {r for r in ROLES if daemons.alive(r)} == ROLES, "whole family")
     opt_steps = status(address)["opt_steps"]
     wait_for(lambda: status(address).get("opt_steps", 0) > opt_steps, "optimization step")
-    run.signal_group(signal.SIGINT)
+    run.send_group(signal.SIGINT)
     assert run.wait(30.0) == 0
     assert_all_are_gone(daemons)
     summary = summary_of(daemons.place / "run")
@@ -106,17 +102,17 @@ def test_a_killed_run_or_learner_takes_all_with_it(daemons: Daemons, victim: str
 def test_sigterm_ends_a_run_and_a_second_one_at_once(daemons: Daemons) -> None:
     run = start(daemons)
     is_up(daemons, run)
-    run.signal(signal.SIGTERM)
+    run.send(signal.SIGTERM)
     assert run.wait(30.0) == 0
     assert_all_are_gone(daemons)
     again = start(daemons)
     address = is_up(daemons, again)
     assert status(address)["epoch"] == 2
     os.kill(again.child("trainer"), signal.SIGSTOP)  # it will not write its last checkpoint
-    again.signal(signal.SIGTERM)
+    again.send(signal.SIGTERM)
     time.sleep(1.0)
     assert again.running
-    again.signal(signal.SIGTERM)
+    again.send(signal.SIGTERM)
     assert again.wait(2.0) == 1
     assert_all_are_gone(daemons)
 
@@ -132,7 +128,7 @@ def test_a_run_that_is_stopped_while_it_starts_leaves_nobody(
         if daemons.alive("learner"):
             break
         time.sleep(0.1)
-    run.signal_group(number)
+    run.send_group(number)
     assert run.wait(30.0) == 0
     assert_all_are_gone(daemons)
     assert "Traceback" not in run.log
@@ -159,15 +155,15 @@ def test_daemons_by_hand_obey_ctrl_c_and_a_second_one_at_once(daemons: Daemons) 
         for i in range(2)
     ]
     flows(address, 50)
-    actors[0].signal_group(signal.SIGINT)
+    actors[0].send_group(signal.SIGINT)
     assert actors[0].wait(15.0) == 0
     before = inserted(address)
-    learner.signal_group(signal.SIGINT)
+    learner.send_group(signal.SIGINT)
     assert learner.wait(30.0) == 0
     assert actors[1].running  # it waits for the learner to come back
     assert summary_of(daemons.place / "run")["samples"]["inserted"] >= before
-    actors[1].signal_group(signal.SIGINT)
+    actors[1].send_group(signal.SIGINT)
     time.sleep(0.5)
-    actors[1].signal_group(signal.SIGINT)
+    actors[1].send_group(signal.SIGINT)
     assert actors[1].wait(5.0) in (0, 1)
     assert_all_are_gone(daemons)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from counting_run import ENVS, N_BUFFER, WINDOW_BATCHES, CountingRun
-from daemons import Daemons, inserted, wait_for
+from daemons import Daemons, inserted, kill_child, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -26,9 +26,7 @@ def test_a_killed_learner_or_part_of_it_costs_no_sample(daemons: Daemons) -> Non
     run.start_manager("b")
     run.flows()
     for part in ("gateway", "trainer", "gateway"):
-        victim = run.learner.child(part)
-        os.kill(victim, signal.SIGKILL)
-        wait_for(lambda p=part, v=victim: v not in run.learner.children(p), f"death of {part}")
+        kill_child(run.learner, part)
         run.flows()
     for down_s in (0.0, 1.5):
         before = inserted(run.address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from counting_run import CountingRun
+from counting_run import SETTINGS, CountingRun
 from daemons import Daemons, status, vedette, wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -34,11 +34,10 @@ def test_a_directory_or_port_that_is_taken_is_said_in_a_line(daemons: Daemons) -
     run = CountingRun(daemons)
     run.start_manager("a")
     run.flows(100)
-    second = daemons.start("second", "learner", "--env", "CartPole-v1", "--out", run.run)
-    other = daemons.start(
-        *("other", "learner", "--env", "CartPole-v1", "--out", daemons.place / "elsewhere"),
-        *("--bind", run.address),
-    )
+    same = ("learner", "--env", "counting_env:Count-v0", *SETTINGS, f"env.kwargs.tally={run.tally}")
+    second = daemons.start("second", *same, "--out", run.run)
+    elsewhere = daemons.place / "elsewhere"
+    other = daemons.start("other", *same, "--out", elsewhere, "--bind", run.address)
     assert second.wait(60.0) == 1
     assert "is in use by another learner" in second.log.splitlines()[-1]
     assert other.wait(60.0) == 1
