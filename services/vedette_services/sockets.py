@@ -1,8 +1,8 @@
 """The sockets and their options: one place, each option with its reason.
 
-The measured facts behind the table are in `docs/wire.md`. Three rules hold everywhere: no ZMTP
-heartbeats (with a full queue they abort the process, libzmq #3937), nothing blocks for ever
-(LINGER 0, polls with a bound), and a queue's high-water mark is never what limits it: credit is.
+Three rules hold everywhere: no ZMTP heartbeats (with a full queue they abort the process, libzmq
+#3937), nothing blocks for ever (LINGER 0, polls with a bound), and a queue's high-water mark is
+never what limits it: credit is.
 """
 
 from __future__ import annotations
