@@ -72,6 +72,32 @@ def test_a_host_that_stands_still_for_a_while_costs_no_sample(daemons: Daemons) 
     assert_nothing_was_lost(run)
 
 
+@pytest.mark.slow
+def test_a_learner_that_stands_still_for_a_minute_costs_no_sample(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    run.start_manager("a")
+    run.flows()
+    freeze([run.learner.pid, *run.learner.children()], 60.0)
+    began = time.monotonic()
+    run.flows()
+    assert time.monotonic() - began < 15.0
+    assert_nothing_was_lost(run)
+
+
+@pytest.mark.slow
+def test_ten_kills_of_the_learner_in_a_row_cost_no_sample(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    for name in ("a", "b", "c"):
+        run.start_manager(name)
+    run.flows()
+    for kill in range(10):
+        run.learner.kill9()
+        run.start_learner()
+        time.sleep(0.5 * kill)  # at every stage of its start
+    run.flows()
+    assert_nothing_was_lost(run)
+
+
 def freeze(pids: list[int], seconds: float) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
