@@ -61,7 +61,7 @@ class GatewayProcess:
         schema = Schema.from_arrays(MODEL)
         self._models = ModelMapWriter(self.run.model_map, schema)
         self._models.write(1, ModelInfo(0, MODEL))
-        self._board: BoardWriter[Learning] = BoardWriter(self.run.learning_map)
+        self._board: BoardWriter[Learning] = BoardWriter(self.run.learning_map, Learning)
         self._board.write(Learning(epoch=1, phase="training"))
         spaces = probe(self.config.env)
         self.schema = Schema.from_dtype(transition_dtype(spaces), column_bounds(spaces))
