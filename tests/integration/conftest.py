@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,11 +10,13 @@ from daemons import Daemons
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     house = getattr(item, "funcargs", {}).get("daemons")
     if report.failed and isinstance(house, Daemons):
-        report.sections.append(("daemons", house.logs()))
+        report.sections.append(("daemons", house.post_mortem()))
     return report
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vedette_services.addresses import Address
+from vedette_services.errors import ending
 from vedette_services.local_run import free_port
 from vedette_services.status import ask_status
 
@@ -41,7 +42,6 @@ class Daemons:
 
     Args:
         place: for the logs.
-        run_in: a command line put before every other, such as ``ip netns exec NAME``.
     """
 
     def __init__(self, place: Path) -> None:
@@ -56,7 +56,11 @@ class Daemons:
         self.end()
 
     def start(self, name: str, *arguments: object, run_in: Sequence[str] = ()) -> Daemon:
-        """Start ``vedette ARGUMENTS``; its output goes to ``NAME.log``, appended."""
+        """Start ``vedette ARGUMENTS``; its output goes to ``NAME.log``, appended.
+
+        Args:
+            run_in: a command line to run it under, such as ``ip netns exec NAME``.
+        """
         daemon = Daemon(name, self, [*run_in, *vedette(*arguments)])
         self.started.append(daemon)
         return daemon
@@ -77,12 +81,19 @@ class Daemons:
         """Processes with our mark, of one role or all; those that are ending count until gone."""
         return [pid for pid in marked(self.mark) if not role or role_of(pid) == role]
 
-    def logs(self) -> str:
-        """The end of every log, for a failed test."""
-        return "\n".join(
-            f"--- {log.name}\n{log.read_text('utf-8', 'replace')[-3000:]}"
-            for log in sorted(self.place.glob("*.log"))
-        )
+    def post_mortem(self) -> str:
+        """For a failed test: how each daemon stands, where it stands, and the end of its log."""
+        stands = [
+            f"{daemon.name}: {'runs' if daemon.running else ending(daemon.process.returncode)}"
+            for daemon in self.started
+        ]
+        for pid in self.alive():
+            stands.append(f"{pid} {role_of(pid)}: {_stat(pid)[0]}, {_read(pid, 'wchan').decode()}")
+            _kill(pid, signal.SIGABRT)  # its stack goes to its log
+        time.sleep(1.0)
+        logs = [*self.place.glob("*.log"), *self.place.glob("*/log/*.log")]
+        said = [f"--- {x.name}\n{x.read_text('utf-8', 'replace')[-4000:]}" for x in sorted(logs)]
+        return "\n".join([*stands, *said])
 
 
 class Daemon:
@@ -126,10 +137,10 @@ class Daemon:
         self.process.kill()
         self.process.wait(10.0)
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def signal_group(self, number: signal.Signals) -> None:
+    def send_group(self, number: signal.Signals) -> None:
         """To its whole process group, as a terminal does with Ctrl-C."""
         os.killpg(self.pid, number)
 
@@ -146,7 +157,7 @@ class Daemon:
 
     def stop(self, timeout_s: float = 30.0) -> int:
         """SIGTERM, and its exit status."""
-        self.signal(signal.SIGTERM)
+        self.send(signal.SIGTERM)
         return self.wait(timeout_s)
 
 
@@ -162,6 +173,7 @@ def environment(mark: str) -> dict[str, str]:
         **{k: v for k, v in os.environ.items() if not k.startswith("VEDETTE_")},
         "PYTHONPATH": os.pathsep.join(path),
         "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
         "OMP_NUM_THREADS": "1",
         "NO_COLOR": "1",
         "TERM": "dumb",
@@ -209,6 +221,13 @@ def flows(address: Address, more: int = 500, timeout_s: float = START_S) -> int:
         f"{more} more samples than {began}",
         timeout_s,
     )
+
+
+def kill_child(daemon: Daemon, role: str) -> None:
+    """`kill -9` of its only descendant of a role, which must be started again."""
+    victim = daemon.child(role)
+    os.kill(victim, signal.SIGKILL)
+    wait_for(lambda: any(pid != victim for pid in daemon.children(role)), f"new {role}")
 
 
 def balances(samples: dict[str, int]) -> bool:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from counting_run import ENVS, N_BUFFER, WINDOW_BATCHES, CountingRun
-from daemons import Daemons, inserted, wait_for
+from daemons import Daemons, inserted, kill_child, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -26,9 +26,7 @@ def test_a_killed_learner_or_part_of_it_costs_no_sample(daemons: Daemons) -> Non
     run.start_manager("b")
     run.flows()
     for part in ("gateway", "trainer", "gateway"):
-        victim = run.learner.child(part)
-        os.kill(victim, signal.SIGKILL)
-        wait_for(lambda p=part, v=victim: v not in run.learner.children(p), f"death of {part}")
+        kill_child(run.learner, part)
         run.flows()
     for down_s in (0.0, 1.5):
         before = inserted(run.address)
@@ -71,6 +69,32 @@ def test_a_host_that_stands_still_for_a_while_costs_no_sample(daemons: Daemons) 
     began = time.monotonic()
     run.flows()
     assert time.monotonic() - began < 15.0
+    assert_nothing_was_lost(run)
+
+
+@pytest.mark.slow
+def test_a_learner_that_stands_still_for_a_minute_costs_no_sample(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    run.start_manager("a")
+    run.flows()
+    freeze([run.learner.pid, *run.learner.children()], 60.0)
+    began = time.monotonic()
+    run.flows()
+    assert time.monotonic() - began < 15.0
+    assert_nothing_was_lost(run)
+
+
+@pytest.mark.slow
+def test_ten_kills_of_the_learner_in_a_row_cost_no_sample(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    for name in ("a", "b", "c"):
+        run.start_manager(name)
+    run.flows()
+    for kill in range(10):
+        run.learner.kill9()
+        run.start_learner()
+        time.sleep(0.5 * kill)  # at every stage of its start
+    run.flows()
     assert_nothing_was_lost(run)
 
 

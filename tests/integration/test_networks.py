@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from counting_run import CountingRun
-from daemons import Daemons, free_address
-from namespaces import Cable, Way, why_not
+from daemons import Daemons, free_address, status, wait_for
+from namespaces import Cable, LossyCable, Way, why_not
 from proxy import Proxy
 
 from vedette_services.addresses import Address
@@ -30,6 +32,10 @@ def cable() -> Iterator[Cable]:
 @pytest.fixture
 def run(daemons: Daemons, cable: Cable) -> CountingRun:
     """A learner here, a manager at the other end of the cable."""
+    return run_over(daemons, cable)
+
+
+def run_over(daemons: Daemons, cable: Cable) -> CountingRun:
     port = free_address().port
     run = CountingRun(daemons, bind=Address("0.0.0.0", port))
     run.address = Address("127.0.0.1", port)
@@ -71,10 +77,39 @@ def test_silent_cuts_and_a_pulled_cable_cost_no_sample(run: CountingRun, cable: 
 @pytest.mark.slow
 def test_a_minute_without_a_network_costs_no_sample(run: CountingRun, cable: Cable) -> None:
     cable.cut("both")
-    time.sleep(60.0)
+    began = time.monotonic()
+    wait_for(lambda: state_of(run, "far") == "gone", "word that the manager is gone", 15.0)
+    assert status(run.address)["samples"]["lost"] >= 0  # what it held counts as lost until ...
+    time.sleep(60.0 - (time.monotonic() - began))
     cable.mend()
     assert_it_goes_on(run)
+    assert state_of(run, "far") == "running"  # ... it is there again
     assert_nothing_was_lost(run)
+
+
+def state_of(run: CountingRun, manager: str) -> str:
+    found: list[str] = [
+        m["state"] for m in status(run.address).get("managers", []) if m["id"] == manager
+    ]
+    return found[0] if found else ""
+
+
+@pytest.mark.slow
+def test_a_network_that_loses_a_third_of_its_packets_costs_no_sample(daemons: Daemons) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    if not Path("/dev/net/tun").exists():
+        pytest.skip("no /dev/net/tun to lose packets with")
+    with LossyCable(random.Random(1)) as cable:
+        run = run_over(daemons, cable)
+        cable.loss = 0.3
+        time.sleep(20.0)
+        run.flows(200, 60.0)
+        cable.loss = 0.0
+        print(f"{cable.lost} packets lost, {cable.carried} carried")
+        assert cable.lost > 50
+        assert_it_goes_on(run)
+        assert_nothing_was_lost(run)
 
 
 def test_connections_that_are_reset_every_second_cost_no_sample(daemons: Daemons) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from vedette_rl.errors import (
     UnknownEnvironmentError,
     UnsupportedSpaceError,
 )
+from vedette_services.cli import bench
 from vedette_services.cli.actors import actors
 from vedette_services.cli.doctor import doctor
 from vedette_services.cli.evaluate import evaluate
@@ -24,11 +26,13 @@ from vedette_services.cli.keys import app as keys
 from vedette_services.cli.learner import learner
 from vedette_services.cli.run import run
 from vedette_services.cli.status import status
-from vedette_services.errors import FAILED, USAGE, ServicesError
+from vedette_services.errors import DONE, FAILED, USAGE, ServicesError
 from vedette_services.processes import PARENT_VARIABLE, die_with_parent
 
 TRACEBACK = "VEDETTE_TRACEBACK"
 """The variable that asks for Python's traceback beside an error's line."""
+
+_DAEMONS = ("run", "learner", "actors")
 
 _USAGE = (UnknownAgentError, UnknownEnvironmentError, UnsupportedSpaceError)
 
@@ -48,6 +52,7 @@ app.command("status")(status)
 app.command("doctor")(doctor)
 app.command("export")(export)
 app.add_typer(keys, name="keys")
+app.add_typer(bench.app, name="bench")
 
 
 def _version(asked: bool) -> None:
@@ -77,6 +82,9 @@ def _vedette(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit status. An error is one line on stderr."""
     _settle_in()
+    asked = sys.argv[1:] if arguments is None else arguments
+    if asked and asked[0] in _DAEMONS:
+        _end_when_told()
     try:
         app(args=list(arguments) if arguments is not None else None)
     except Exception as e:  # noqa: BLE001 - the border: every error becomes a line and a status
@@ -100,6 +108,12 @@ def sentence(error: Exception) -> str:
         return said
     hint = "" if os.environ.get(TRACEBACK) else f" ({TRACEBACK}=1 shows where)"
     return f"{type(error).__name__}: {said}{hint}"
+
+
+def _end_when_told() -> None:
+    """Until a daemon takes its signals there is nothing to put in order: stopped on request."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(DONE))
 
 
 def _settle_in() -> None:
