@@ -88,6 +88,7 @@ class Links:
         self.models.close()
         self.control.close(linger=0)
         self.samples.disable_monitor()
+        self.monitor.close(linger=0)
         self.samples.close(linger=linger_ms)
 
 

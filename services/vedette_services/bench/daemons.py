@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,10 @@ more than the limiter allows."""
 _START_S = 60.0
 _END_S = 20.0
 _ASK_S = 0.5
+
+
+QUIET = Path(os.devnull)
+"""The log of a daemon whose words nobody needs."""
 
 
 @contextmanager

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from vedette_services.bench.daemons import NOT_TRAINING, inserted_per_s, learner_of
+from vedette_services.bench.daemons import NOT_TRAINING, QUIET, inserted_per_s, learner_of
+from vedette_services.bench.spread import spread
 from vedette_services.config.loading import load_config
 from vedette_services.local_run import daemon_command
 from vedette_services.processes import end, spawn
@@ -53,7 +53,7 @@ class FleetBench:
         ).config
         with learner_of(config) as (address, asker):
             arguments = ("--learner", str(address), "--count", str(self.actors))
-            manager = spawn(daemon_command("actors", *arguments))
+            manager = spawn(daemon_command("actors", *arguments), log=QUIET)
             try:
                 rates = [inserted_per_s(asker, _WARM_S, self.seconds) for _ in range(self.rounds)]
             finally:
@@ -63,9 +63,5 @@ class FleetBench:
             "actors": self.actors,
             "envs_per_actor": self.envs,
             "vectorization": self.vectorization,
-            "steps_per_s": {
-                "median": statistics.median(rates),
-                "min": min(rates),
-                "max": max(rates),
-            },
+            "steps_per_s": spread(rates),
         }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import statistics
 from dataclasses import dataclass
 from typing import Any
 
 from vedette_services.bench.bare import Payload, bare_per_s
 from vedette_services.bench.daemons import NOT_TRAINING, inserted_per_s, learner_of
+from vedette_services.bench.spread import spread
 from vedette_services.config.loading import load_config
 from vedette_services.local_run import free_port
 from vedette_services.processes import end, python_module, spawn
@@ -47,9 +47,9 @@ class WireBench:
             "shape": list(self.payload.shape),
             "dtype": self.payload.dtype,
             "batch_bytes": self.payload.schema.payload_bytes(self.payload.rows),
-            "transitions_per_s": _spread(ours),
-            "bare_transitions_per_s": _spread(bare),
-            "ratio": _spread(ratios),
+            "transitions_per_s": spread(ours),
+            "bare_transitions_per_s": spread(bare),
+            "ratio": spread(ratios),
         }
 
     def _ours(self) -> float:
@@ -86,7 +86,3 @@ class WireBench:
                 return inserted_per_s(asker, _WARM_S, self.seconds)
             finally:
                 end(producers, term_s=5.0)
-
-
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}

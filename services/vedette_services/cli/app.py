@@ -17,6 +17,7 @@ from vedette_rl.errors import (
     UnknownEnvironmentError,
     UnsupportedSpaceError,
 )
+from vedette_services.cli import bench
 from vedette_services.cli.actors import actors
 from vedette_services.cli.evaluate import evaluate
 from vedette_services.cli.export import export
@@ -49,6 +50,7 @@ app.command("eval")(evaluate)
 app.command("status")(status)
 app.command("export")(export)
 app.add_typer(keys, name="keys")
+app.add_typer(bench.app, name="bench")
 
 
 def _version(asked: bool) -> None:

@@ -63,7 +63,7 @@ class Ingest:
         lag: mean, p95, max (versions) and seconds_mean of what was last inserted.
         garbage: messages refused whose sender is unknown.
         refused: keys that were not let in, ids claimed by a key that they do not belong to, and
-            handshakes that failed: of strangers, scanners, other versions of ZMTP.
+            handshakes that did not succeed, or not yet: of strangers, scanners, idle connections.
         ended: the gateway has told everybody that the run is over and has drained.
     """
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import resource
+import struct
 import time
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from vedette_services import sockets
 from vedette_services.addresses import Address
@@ -19,13 +19,10 @@ from vedette_services.learner.doorkeeper import Doorkeeper
 log = logging.getLogger("vedette.gateway")
 
 _BIND_WAIT_S = 5.0  # a learner killed a moment ago lets go of its ports within a second
-_EVENTS_A_TURN = 64
+_EVENTS_A_TURN = 1024
 _FILES_WANTED = 65_536  # a flood of connections must not use up what the replay's files need
-_FAILED = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_ACCEPT_FAILED
-)
+_EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+_EVENT = struct.Struct("=hi")
 
 Socket = zmq.Socket[bytes]
 
@@ -48,7 +45,7 @@ class Door:
         self._context.setsockopt(zmq.MAX_SOCKETS, 1024)
         self._keeper: Doorkeeper | None = None
         self.poller = zmq.Poller()
-        self._handshakes = 0
+        self._accepted = self._welcomed = self._turned_away = 0
         self._complained = (0, 0)
         if keys is not None:
             self._keeper = Doorkeeper(self._context, keys, time.monotonic())
@@ -59,10 +56,21 @@ class Door:
         self.samples = self._bind(sockets.samples_pull)
         self.control = self._bind(sockets.control_xpub)
         self.models = self._bind(sockets.models_xpub)
-        self._monitors = []
+        self._monitors: list[Socket] = []
         for socket in (self.samples, self.control, self.models):
             self.poller.register(socket, zmq.POLLIN)
-            self._monitors.append(socket.get_monitor_socket(_FAILED))
+            self._monitors.append(self._monitor(socket))
+
+    def _monitor(self, socket: Socket) -> Socket:
+        """The socket's own account of who connects."""
+        endpoint = f"inproc://door-{id(socket):x}-{time.monotonic_ns():x}"
+        socket.monitor(endpoint, _EVENTS)
+        monitor = self._context.socket(zmq.PAIR)
+        monitor.setsockopt(zmq.LINGER, 0)
+        # libzmq's own thread waits while this queue is full, with it every connection.
+        monitor.setsockopt(zmq.RCVHWM, 0)
+        monitor.connect(endpoint)
+        return monitor
 
     def _bind(self, make: sockets.Maker) -> Socket:
         deadline = time.monotonic() + _BIND_WAIT_S
@@ -79,11 +87,25 @@ class Door:
         if self._keeper is not None:
             self._keeper.turn()
         for monitor in self._monitors:
-            for _ in range(_EVENTS_A_TURN):
-                if not monitor.poll(0):
-                    break
-                recv_monitor_message(monitor)
-                self._handshakes += 1
+            self._hear(monitor)
+
+    def _hear(self, monitor: Socket) -> None:
+        for _ in range(_EVENTS_A_TURN):
+            try:
+                said = monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            event, _value = _EVENT.unpack_from(said[0])
+            if event == zmq.EVENT_ACCEPTED:
+                self._accepted += 1
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._welcomed += 1
+            else:
+                self._turned_away += 1
+
+    @property
+    def _strangers(self) -> int:
+        return max(0, self._accepted - self._welcomed) + self._turned_away
 
     def key_of(self, frame: zmq.Frame) -> str | None:
         """The name of the key that a message came with: "" without keys, None if it is unknown."""
@@ -97,19 +119,20 @@ class Door:
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many keys and handshakes were refused."""
+        """How many keys were refused, and how many connections became none of a vedette's."""
         keys = 0 if self._keeper is None else self._keeper.refused
-        return {"keys": keys, "handshakes": self._handshakes}
+        return {"keys": keys, "handshakes": self._strangers}
 
     def complain(self, complaints: Complaints) -> None:
         """Say what was refused since the last time."""
         keys = 0 if self._keeper is None else self._keeper.refused
         if self._keeper is not None and keys > self._complained[0]:
             complaints.add("refused", self._keeper.last_refused)
-        if self._handshakes > self._complained[1]:
-            new = self._handshakes - self._complained[1]
-            complaints.add("handshakes", f"{new} connections were not those of a vedette")
-        self._complained = keys, self._handshakes
+        strangers = self._strangers
+        if strangers > self._complained[1]:
+            new = strangers - self._complained[1]
+            complaints.add("connections", f"{new} were not, or not yet, those of a vedette")
+        self._complained = keys, max(strangers, self._complained[1])
 
     def close_out(self, now: float) -> None:
         """End the connections of those whose key was taken off the list.
@@ -130,7 +153,8 @@ class Door:
             self.poller.unregister(socket)
             socket.disable_monitor()
             socket.close(linger=linger_ms)
-        self._monitors.clear()
+        for monitor in self._monitors:
+            monitor.close(linger=0)
 
     def close(self) -> None:
         """Shut, once the last words have gone out or 0.2 s are over."""

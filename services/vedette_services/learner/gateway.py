@@ -42,7 +42,6 @@ log = logging.getLogger("vedette.gateway")
 
 _POLL_MS = 5  # how late a new model may be noticed when no message comes
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
-_ANSWER_S = 0.05  # a status is not made again for every one who asks at the same moment
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
 _TICK_S = 0.2
 _RING_WAIT_S = 5.0  # a gateway killed a moment ago lets go of the replay within a second
@@ -80,7 +79,6 @@ class Gateway:
         self._board = BoardWriter(spec.run.ingest_map, Ingest)
         self._rate = Rate()
         self._next_tick = 0.0
-        self._asked_at, self._answer = 0.0, b""
         self._door = Door(spec.address, keys)
 
     # The loop
@@ -147,9 +145,10 @@ class Gateway:
         """
         door = self._door
         if door.control in ready:
+            status = b""  # made once for all who ask in this turn
             for event in _received(door.control):
-                asked = event[1:3] == b"s/"
-                status = self._status_json(now) if asked else b""
+                if not status and event[1:3] == b"s/":
+                    status = self._status_json(now)
                 for frames in self._state.on_subscription(event, status, now):
                     door.control.send_multipart(frames)
         if door.models in ready:
@@ -222,13 +221,9 @@ class Gateway:
         )
 
     def _status_json(self, now: float) -> bytes:
-        if now >= self._asked_at + _ANSWER_S or not self._answer:
-            self._asked_at = now
-            status = assemble(
-                self._spec, self._learning.read(), self._ingest(now), self._evaluations.read()
-            )
-            self._answer = json.dumps(status).encode()
-        return self._answer
+        return json.dumps(
+            assemble(self._spec, self._learning.read(), self._ingest(now), self._evaluations.read())
+        ).encode()
 
     # The end
 

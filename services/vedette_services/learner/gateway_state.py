@@ -190,6 +190,7 @@ class GatewayState:
         elif not self._is_owned(sender.manager, sender.incarnation, key):
             return
         elif isinstance(error, VersionError):
+            self._bin(error)
             self._tell_refusal(Refusal(sender.manager, sender.incarnation, "version", str(error)))
         elif isinstance(error, RetiredError | LedgerFullError):  # else it would wait for ever
             self._tell_refusal(Refusal(sender.manager, sender.incarnation, "id", str(error)))
