@@ -160,6 +160,7 @@ class LocalRun:
         """
         self._start_learner()
         self._start_manager()
+        self._view.say(f"in another terminal: vedette status --learner {self.address}")
         learner = self._children["learner"]
         deadline: float | None = None
         while True:

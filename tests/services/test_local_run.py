@@ -101,7 +101,7 @@ def test_a_killed_manager_is_started_again(fakes: Any, tmp_path: Path) -> None:
     with fakes("time.sleep(1.5)", first + "os.kill(os.getpid(), 9)", view=view) as run:
         run.watch(silent, None)
     assert len(list((tmp_path / "pids").glob("actors-*"))) == 2
-    assert view.heard == ["the actor manager ended with signal 9: starting it again"]
+    assert view.heard[1:] == ["the actor manager ended with signal 9: starting it again"]
 
 
 def test_a_request_to_stop_goes_to_the_learner_first(fakes: Any) -> None:
@@ -110,7 +110,8 @@ def test_a_request_to_stop_goes_to_the_learner_first(fakes: Any) -> None:
         began = time.monotonic()
         run.watch(silent, _After(0.5))
     assert time.monotonic() - began < 20
-    assert view.heard == ["stopping: the learner writes a checkpoint"]
+    assert view.heard[1:] == ["stopping: the learner writes a checkpoint"]
+    assert view.heard[0].startswith("in another terminal: vedette status --learner 127.0.0.1:")
 
 
 def test_an_error_in_the_view_leaves_nobody_behind(fakes: Any) -> None:

@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+Seconds = Annotated[float, typer.Option(min=0.5, max=600.0, metavar="S", help="Of a round.")]
 Rounds = Annotated[int, typer.Option(min=1, max=1000, help="Everything is measured in each.")]
 
 
@@ -51,6 +52,74 @@ def replay(
     say(found, as_json=as_json, lines=replay_lines)
 
 
+@app.command()
+def wire(
+    rounds: Rounds = 3,
+    seconds: Seconds = 4.0,
+    atari: Annotated[
+        bool, typer.Option("--atari", help="32 transitions of 4 x 84 x 84 bytes a batch.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Two producers into the replay, with acks, window and checks, beside plain PUSH/PULL.
+
+    \b
+    vedette bench wire
+    vedette bench wire --atari --json
+    """
+    from vedette_services.bench.wire import ATARI, SMALL, WireBench
+
+    payload, capacity = (ATARI, 4_000) if atari else (SMALL, 100_000)
+    found = WireBench(payload, capacity, seconds=seconds, rounds=rounds).run()
+    say(found, as_json=as_json, lines=wire_lines)
+
+
+@app.command()
+def learner(
+    rounds: Rounds = 3,
+    seconds: Seconds = 5.0,
+    actors: Annotated[int, typer.Option(min=1, help="That push meanwhile.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples.")] = 256,
+    hidden: Annotated[int, typer.Option(min=1, help="Units of two hidden layers.")] = 256,
+    as_json: AsJson = False,
+) -> None:
+    """Optimization steps a second while actors push, beside a hand-written torch loop.
+
+    \b
+    vedette bench learner
+    vedette bench learner --batch-size 64 --hidden 128
+    """
+    from vedette_services.bench.learner import LearnerBench
+
+    found = LearnerBench(batch_size, hidden, actors, seconds, rounds).run()
+    say(found, as_json=as_json, lines=learner_lines)
+
+
+@app.command()
+def fleet(
+    rounds: Rounds = 3,
+    seconds: Seconds = 5.0,
+    env: Annotated[str, typer.Option(metavar="ID", help="Environment.")] = "CartPole-v1",
+    actors: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    envs: Annotated[int, typer.Option(min=1, help="Environments of each.")] = 16,
+    vectorized: Annotated[
+        bool, typer.Option("--vectorized", help="By the environment's own vector form.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Environment steps a second that actors here bring into the replay.
+
+    \b
+    vedette bench fleet
+    vedette bench fleet --actors 2 --envs 64 --vectorized
+    """
+    from vedette_services.bench.fleet import FleetBench
+
+    form = "vector_entry_point" if vectorized else "loop"
+    found = FleetBench(env, actors, envs, form, seconds, rounds).run()
+    say(found, as_json=as_json, lines=fleet_lines)
+
+
 def say(found: dict[str, Any], *, as_json: bool, lines: Any) -> None:
     """Print a bench's figures."""
     for line in [json.dumps(found)] if as_json else lines(found):
@@ -75,6 +144,36 @@ def replay_lines(found: dict[str, Any]) -> list[str]:
         beside = found[group]["mapped_to_memory_ratio"]
         said.append(f"{'':<12}mapped beside memory {_range(beside, '{:.2f}')}")
     return said
+
+
+def wire_lines(found: dict[str, Any]) -> list[str]:
+    """The figures of `bench wire` for people."""
+    return [
+        f"batches of {found['rows']} transitions, {found['batch_bytes']:,} bytes; transitions/s",
+        f"vedette          {_range(found['transitions_per_s'], '{:>12,.0f}')}",
+        f"plain PUSH/PULL  {_range(found['bare_transitions_per_s'], '{:>12,.0f}')}",
+        f"ratio            {_range(found['ratio'], '{:>12.2f}')}",
+    ]
+
+
+def learner_lines(found: dict[str, Any]) -> list[str]:
+    """The figures of `bench learner` for people."""
+    return [
+        f"batches of {found['batch_size']}, two hidden layers of {found['hidden']}, "
+        f"{found['actors']} actors beside it; optimization steps/s",
+        f"vedette           {_range(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"written by hand   {_range(found['handwritten_opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {_range(found['ratio'], '{:>12.2f}')}",
+    ]
+
+
+def fleet_lines(found: dict[str, Any]) -> list[str]:
+    """The figures of `bench fleet` for people."""
+    return [
+        f"{found['actors']} actors of {found['envs_per_actor']} {found['env']} "
+        f"({found['vectorization']}), counted in the replay; environment steps/s",
+        _range(found["steps_per_s"], "{:>12,.0f}"),
+    ]
 
 
 def _range(spread: dict[str, float], form: str) -> str:

@@ -35,6 +35,8 @@ def run(
     check_config(config, directory, fresh=fresh, force=force)
     if found.chosen:
         typer.echo(found.chosen)
+    if found.preset:
+        typer.echo(f"from the preset {found.preset}")
     view = view_for(f"{config.agent.name} on {config.env.id}", config.stop.model_dump())
     run_here(config, directory, fresh=fresh, view=view, signals=True)
     for line in facts.summary_lines(summary_of(directory), str(directory)):

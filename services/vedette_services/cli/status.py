@@ -45,7 +45,7 @@ def status(
     address = Address.parse(learner)
     with StatusAsker(address, client_keys(keys, insecure)) as asker:
         if watch and not as_json:
-            _watch(asker)
+            _watch(asker, address, timeout)
             return
         while True:
             found = asker.ask(timeout)
@@ -62,10 +62,11 @@ def status(
             time.sleep(WATCH_EVERY_S)
 
 
-def _watch(asker: StatusAsker) -> None:
+def _watch(asker: StatusAsker, address: object, timeout_s: float) -> None:
     from vedette_services.live import view_for
 
-    first = asker.ask() or {}
+    typer.echo(f"asking the learner at {address}", err=True)
+    first = asker.ask(timeout_s) or {}
     stop = first.get("stop")
     title = f"{first.get('agent', 'a run')} on {first.get('env', 'an environment')}"
     with view_for(title, stop if isinstance(stop, dict) else {}) as view:

@@ -28,6 +28,7 @@ class Learning:
         exit_reason: why it is done, "" until then.
         opt_s, sample_s, wait_s: seconds spent optimizing, sampling and waiting in this epoch.
         opts: optimization steps of this epoch.
+        seconds: since this start of the trainer.
         training_s: seconds since this epoch's first optimization step.
         lag_mean, lag_p95, lag_max: age in versions of the rows last drawn.
         record: the scalars last recorded by the agent.
@@ -43,6 +44,7 @@ class Learning:
     sample_s: float = 0.0
     wait_s: float = 0.0
     opts: int = 0
+    seconds: float = 0.0
     training_s: float = 0.0
     opt_steps_per_sec: float = 0.0
     lag_mean: float = 0.0

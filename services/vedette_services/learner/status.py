@@ -34,6 +34,7 @@ def assemble(
         "env_steps": samples["produced"],
         "exit_reason": learning.exit_reason,
         "phase": learning.phase,
+        "seconds": learning.seconds,
         "waits": waits(learning, ingest, config.learner.warmup_period),
         "stop": config.stop.model_dump(mode="json"),
         "samples": samples,

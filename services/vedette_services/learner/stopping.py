@@ -13,7 +13,7 @@ class Progress:
 
     Args:
         seconds: of this epoch, since the learner's start.
-        return_mean: of the last greedy evaluation; None before the first.
+        return_mean: of the run's best greedy evaluation; None before the first.
     """
 
     opt_steps: int

@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -62,7 +63,6 @@ class Trainer:
         self._board = BoardWriter(spec.run.learning_map, Learning)
         self._ingest = BoardReader(spec.run.ingest_map, Ingest)
         self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
-        self._evaluations_seen = self._evaluations.read().count
 
     def _resume(self) -> None:
         """Go on from the last checkpoint, if there is one."""
@@ -106,7 +106,7 @@ class Trainer:
         if not self._saver.close(_LAST_SAVE_S):
             log.warning("the last checkpoint is not written; a resume begins at an earlier one")
         self._recorder.close()
-        self._board.write(last)
+        self._tell(last)
 
     # Surroundings
 
@@ -139,21 +139,23 @@ class Trainer:
     def tick(self, learning: Learning) -> str:
         now = time.monotonic()
         ingest, evaluations = self._ingest.read(), self._evaluations.read()
-        self._board.write(learning)
+        self._tell(learning)
         if ingest.samples:
             self._curves.look(now, learning, ingest, evaluations)
         if self._stop:
             return "interrupted"
-        evaluated = evaluations.count != self._evaluations_seen
         return exit_reason(
             self._spec.config.stop,
             Progress(
                 learning.opt_steps,
                 ingest.samples.get("produced", 0),
                 now - self._began,
-                evaluations.return_mean if evaluated else None,
+                evaluations.best_return_mean if evaluations.best_version >= 0 else None,
             ),
         )
+
+    def _tell(self, learning: Learning) -> None:
+        self._board.write(replace(learning, seconds=time.monotonic() - self._began))
 
 
 def _device(name: str) -> torch.device:

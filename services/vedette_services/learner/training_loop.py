@@ -88,7 +88,7 @@ class TrainingLoop:
     def run(self) -> Learning:
         """Train until the end; returns the last word, with its `exit_reason`."""
         self._around.publish(self._agent)
-        reason = ""
+        reason = "max_opts" if self._is_last() else self._tick("starting", "")
         while not reason:
             waits = self._limiter.may_sample(self._replay.inserted, self._sampled)
             if waits:
@@ -97,11 +97,14 @@ class TrainingLoop:
             self._opt()
             opt_steps = self._agent.opt_steps
             self._at_intervals(opt_steps)
-            if self._max_opts and opt_steps >= self._max_opts:
+            if self._is_last():
                 reason = "max_opts"
             elif self._clock() >= self._next_tick:
                 reason = self._tick("training", "")
         return self._finish(reason)
+
+    def _is_last(self) -> bool:
+        return 0 < self._max_opts <= self._agent.opt_steps
 
     def _wait(self, waits: str) -> str:
         before = self._clock()

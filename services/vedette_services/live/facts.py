@@ -85,6 +85,16 @@ def waiting(status: Status) -> str:
     return reason if isinstance(reason, str) else ""
 
 
+def troubles(status: Status) -> list[str]:
+    """What actors died of last, as their environments said it."""
+    return [
+        f"actor {actor.get('id', '-')} of {manager.get('id', '-')}: {actor['error']}"
+        for manager in managers(status)
+        for actor in actors(manager)
+        if actor.get("error")
+    ]
+
+
 def progress(status: Status, stop: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     """What stops the run and how far it is: ``(words, now, goal)`` of each count that is on."""
     rows = []
@@ -111,8 +121,9 @@ def line(status: Status, stop: Mapping[str, Any]) -> str:
         f"lag {text(value(status, 'lag', 'mean'))}",
         f"managers {len(present(status))}",
     ]
-    waits = waiting(status)
-    return " | ".join(parts) + (f" | waits: {waits}" if waits else "")
+    waits, trouble = waiting(status), troubles(status)
+    parts += [f"waits: {waits}"] if waits else []
+    return " | ".join(parts + trouble[:1])
 
 
 def rows(status: Status) -> list[tuple[str, str]]:
@@ -128,6 +139,7 @@ def rows(status: Status) -> list[tuple[str, str]]:
     hidden = len(managers(status)) - 16
     if hidden > 0:
         lines.append(("", f"and {hidden} more managers"))
+    lines += [("trouble", said) for said in troubles(status)[:4]]
     waits = waiting(status)
     if waits:
         lines.append(("waits", waits))
@@ -147,12 +159,14 @@ def summary_lines(summary: Status, run: str) -> list[str]:
     reason = str(summary.get("exit_reason"))
     since = seconds(summary)
     after = f" after {clock(since)}" if since is not None else ""
-    labelled = [(label, said) for label, said in rows(summary) if label not in ("manager", "waits")]
+    labelled = [row for row in rows(summary) if row[0] not in ("manager", "waits")]
+    curves = f"tensorboard --logdir {run}/tensorboard"
+    best = value(summary, "eval", "best_version") is not None
     return [
         _EXIT_WORDS.get(reason, "ended{after}").format(after=after),
         *(f"  {label:<8} {said}" for label, said in labelled),
         f"  run      {run}",
-        f"  next     vedette eval {run}   or   tensorboard --logdir {run}/tensorboard",
+        f"  next     {f'vedette eval {run}   or   ' if best else ''}{curves}",
     ]
 
 

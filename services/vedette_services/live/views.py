@@ -71,13 +71,16 @@ class LineView(QuietView):
         self._out = out or sys.stdout
         self._began = now()
         self._last = self._began
+        self._seen = False
 
     def show(self, status: facts.Status | None) -> None:
         """Write a line if the last was long enough ago."""
         if self._now() - self._last < self._every_s:
             return
         self._last = self._now()
-        self.say(facts.line(status, self._stop) if status else "waiting for the learner")
+        self._seen = self._seen or bool(status)
+        nobody = "the learner is ending" if self._seen else "waiting for the learner"
+        self.say(facts.line(status, self._stop) if status else nobody)
 
     def say(self, text: str) -> None:
         """A line with the time since the beginning."""

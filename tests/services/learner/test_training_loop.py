@@ -164,7 +164,7 @@ def test_it_ends_exactly_at_max_opts() -> None:
 def test_it_waits_for_the_warm_up_and_says_so() -> None:
     loop, around, _ = loop_of(config(), max_opts=3)
     last = loop.run()
-    assert around.phases[:2] == ["waiting", "waiting"]
+    assert around.phases[:3] == ["starting", "waiting", "waiting"]
     assert last.wait_s > 0
 
 
@@ -185,3 +185,16 @@ def test_the_last_record_is_written_at_the_end() -> None:
     loop.run()
     assert "average_opt_time" in around.records[-1]
     assert around.flushed[-1] == 5
+
+
+def test_a_run_that_is_over_does_not_take_one_more_step() -> None:
+    loop, _, agent = loop_of(config(), max_opts=13)
+    agent.opt_steps = 13
+    last = loop.run()
+    assert (agent.opt_steps, last.exit_reason) == (13, "max_opts")
+
+
+def test_a_run_that_may_end_before_it_begins_takes_no_step() -> None:
+    loop, _, agent = loop_of(config(), max_opts=0, ends_at=0)
+    assert loop.run().exit_reason == "interrupted"
+    assert agent.opt_steps == 0
