@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,14 @@ class RunDirectory:
                 f"--out {self.root}", error.strerror or str(error), "name a folder to write to"
             ) from error
 
+    def erase(self) -> None:
+        """Forget the run that was here; logs and the lock stay."""
+        places = (self.checkpoints, self.best, self.replay, self.tensorboard, self.live)
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+        self._identity_file.unlink(missing_ok=True)
+        self.make()
+
     @property
     def exists(self) -> bool:
         """Whether a run has been started here before."""
@@ -125,6 +134,12 @@ class RunDirectory:
                 if time.monotonic() >= deadline:
                     raise RunInUseError(self.root) from error
                 time.sleep(_LOCK_POLL_S)
+
+    def unlock(self) -> None:
+        """Let go of the run before this process ends."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def write_json(path: Path, content: object) -> None:

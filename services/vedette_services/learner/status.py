@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
+from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.boards import Evaluations, Ingest, Learning
-from vedette_services.learner.spec import LearnerSpec
 
 _NO_SAMPLES = dict.fromkeys(
     ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight"), 0
 )
 
 
+class Described(Protocol):
+    """Which run it is."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's."""
+        ...
+
+    @property
+    def config(self) -> RunConfig:
+        """What is run."""
+        ...
+
+
 def assemble(
-    spec: LearnerSpec, learning: Learning, ingest: Ingest, evaluations: Evaluations
+    spec: Described, learning: Learning, ingest: Ingest, evaluations: Evaluations
 ) -> dict[str, Any]:
     """`status --json`, `summary.json` and the live view are this dictionary."""
     samples = {**_NO_SAMPLES, **ingest.samples}

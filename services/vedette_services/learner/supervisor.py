@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import shutil
 import socket
 import subprocess
 import time
@@ -205,10 +204,7 @@ def run_learner(
     run.lock()
     check_ports(address)
     if fresh:
-        for place in (run.checkpoints, run.best, run.replay, run.tensorboard, run.live):
-            shutil.rmtree(place, ignore_errors=True)
-        (run.root / "run.json").unlink(missing_ok=True)
-        run.make()
+        run.erase()
     write_config(config, run.config_file)
     spec = LearnerSpec(run, run.ensure_id(), config, address)
     spec.write()

@@ -41,7 +41,7 @@ class Trainer:
         self._spec, self._epoch, self._stop = spec, epoch, stop
         self._began = time.monotonic()
         torch.set_num_threads(config.learner.torch_threads)
-        device = _device(config.learner.device)
+        device = device_of(config.learner.device)
         self.agent: Agent = agent_type(config.agent.name).build_agent(
             config.agent, probe(config.env), device=str(device), seed=config.seed
         )
@@ -132,7 +132,8 @@ class Trainer:
         )
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """The device that `learner.device` means."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(name)
