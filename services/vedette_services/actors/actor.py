@@ -24,7 +24,7 @@ from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.exploration import ladder_positions
 from vedette_rl.newest import NewestWriter
-from vedette_rl.steps.n_step import NStep
+from vedette_rl.steps.registry import make_step_processor
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.batching import Batching
 from vedette_services.actors.errors import SpecMismatchError
@@ -159,13 +159,10 @@ def build_actor(spec: ActorSpec) -> Actor:
         seed=exploration_seed,
     )
     one_torch_thread()
-    loop = ActingLoop(
-        row,
-        policy,
-        NStep(agent.n_step, agent.discount, envs, transition_dtype(row.spaces)),
-        ModelMapReader(Path(spec.model_map)),
-        agent.n_step,
+    processor = make_step_processor(
+        actors.step_processor, agent.n_step, agent.discount, envs, transition_dtype(row.spaces)
     )
+    loop = ActingLoop(row, policy, processor, ModelMapReader(Path(spec.model_map)), agent.n_step)
     return Actor(
         loop=loop,
         n_buffer=actors.n_buffer,

@@ -11,9 +11,11 @@ from typing import Annotated
 import typer
 
 from vedette_rl.errors import (
+    OwnNetworkError,
     RlError,
     UnknownAgentError,
     UnknownEnvironmentError,
+    UnknownNameError,
     UnsupportedSpaceError,
 )
 from vedette_services.cli.actors import actors
@@ -28,7 +30,13 @@ from vedette_services.processes import PARENT_VARIABLE, die_with_parent
 TRACEBACK = "VEDETTE_TRACEBACK"
 """The variable that asks for Python's traceback beside an error's line."""
 
-_USAGE = (UnknownAgentError, UnknownEnvironmentError, UnsupportedSpaceError)
+_USAGE = (
+    OwnNetworkError,
+    UnknownAgentError,
+    UnknownEnvironmentError,
+    UnknownNameError,
+    UnsupportedSpaceError,
+)
 
 app = typer.Typer(
     name="vedette",

@@ -9,7 +9,7 @@ from vedette_rl.core import Columns
 from vedette_rl.envs.row import make_row
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.exploration import ladder_positions
-from vedette_rl.steps.n_step import NStep
+from vedette_rl.steps.registry import make_step_processor
 from vedette_services.actors.actor_spec import actor_seeds
 from vedette_services.actors.batching import Batching
 from vedette_services.actors.stats import EpisodeTally
@@ -81,7 +81,13 @@ def build_actor(
         positions=ladder_positions(number * envs, envs),
         seed=exploration_seed,
     )
-    processor = NStep(agent.n_step, agent.discount, envs, transition_dtype(row.spaces))
+    processor = make_step_processor(
+        config.actors.step_processor,
+        agent.n_step,
+        agent.discount,
+        envs,
+        transition_dtype(row.spaces),
+    )
     n_buffer = config.actors.n_buffer
     return InProcessActor(
         ActingLoop(row, policy, processor, models, agent.n_step),

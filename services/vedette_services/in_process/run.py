@@ -25,7 +25,6 @@ from vedette_rl.core import Agent, ReplayBuffer
 from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import column_bounds, transition_dtype
 from vedette_rl.loading import make_loader
-from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
@@ -40,6 +39,7 @@ from vedette_services.learner.curves import Curves
 from vedette_services.learner.fleet import Fleet
 from vedette_services.learner.model_evaluation import ModelEvaluation
 from vedette_services.learner.rate import Rate
+from vedette_services.learner.run_recorder import open_recorder
 from vedette_services.learner.saver import Saver
 from vedette_services.learner.status import assemble
 from vedette_services.learner.stopping import Progress, exit_reason
@@ -99,7 +99,7 @@ class InProcessRun:
             for number in range(config.actors.count)
         ]
         self._evaluation = ModelEvaluation(config, self.run_id, run.best)
-        self._recorder = TensorboardRecorder(run.tensorboard)
+        self._recorder = open_recorder(config, run.root)
         self._curves, self._saver = Curves(self._recorder), Saver(self._checkpoints)
         self._fleet, self._rate = Fleet(), Rate()
         self._learning = Learning(epoch=self._epoch, opt_steps=self.agent.opt_steps)

@@ -16,10 +16,10 @@ from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent
 from vedette_rl.envs.make import probe
 from vedette_rl.loading import make_loader
-from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.curves import Curves
 from vedette_services.learner.opening import open_replay
+from vedette_services.learner.run_recorder import open_recorder
 from vedette_services.learner.saver import Saver
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.stopping import Progress, exit_reason
@@ -53,7 +53,7 @@ class Trainer:
         self._models = ModelMapWriter(
             spec.run.model_map, Schema.from_arrays(self.agent.model_info().arrays)
         )
-        self._recorder = TensorboardRecorder(spec.run.tensorboard)
+        self._recorder = open_recorder(config, spec.run.root)
         self._curves = Curves(self._recorder)
         self._saver = Saver(self._checkpoints)
         self._board: BoardWriter[Learning] = BoardWriter(spec.run.learning_map)
