@@ -84,6 +84,10 @@ class RecordingError(RlError):
         self.path = path
 
 
+class FilmError(RlError):
+    """An episode cannot be filmed."""
+
+
 class CheckpointError(RlError):
     """A state cannot be written, or what stands there cannot be read."""
 

@@ -171,8 +171,8 @@ def test_recorders_by_name(tmp_path: Path) -> None:
     for recorder in recorders:
         recorder.close()
     for wrong, why in (
-        ("nope", "known: tensorboard, csv, jsonl"),
-        (named(NoModule), "no Recorder"),
+        ("nope", "known: tensorboard, csv, jsonl, or"),
+        (named(NoModule), "it is no Recorder"),
     ):
         with pytest.raises(UnknownNameError, match=why):
             make_recorders([wrong], tmp_path)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from vedette_rl.errors import (
+    FilmError,
     OwnNetworkError,
     RlError,
     UnknownAgentError,
@@ -31,6 +32,7 @@ TRACEBACK = "VEDETTE_TRACEBACK"
 """The variable that asks for Python's traceback beside an error's line."""
 
 _USAGE = (
+    FilmError,
     OwnNetworkError,
     UnknownAgentError,
     UnknownEnvironmentError,
