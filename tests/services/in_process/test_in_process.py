@@ -1,5 +1,6 @@
 import json
 import logging
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from vedette_rl.checkpoint import Checkpoints, read_state
 from vedette_services.cli.app import main
 from vedette_services.config import RunConfig, load_config, read_config
+from vedette_services.config.loading import config_table
 from vedette_services.in_process.run import InProcessRun, lock_step, run_in_process
+from vedette_services.learner.run_recorder import hyperparameters
 from vedette_services.run_directory import RunDirectory
 
 SMALL: dict[str, Any] = {
@@ -85,6 +88,20 @@ def test_a_run_leaves_what_any_run_leaves(tmp_path: Path) -> None:
     _, meta = read_state(tmp_path / "best")
     assert summary["eval"]["best_return_mean"] == meta["return_mean"]
     assert summary["eval"]["version"] == 100
+
+
+def test_recorders_are_told_what_the_run_is_and_how_it_goes(tmp_path: Path) -> None:
+    trained(config_of(learner={"recorders": ["tensorboard", "jsonl"]}), tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert lines[0]["name"] == "config"
+    assert tomllib.loads(lines[0]["text"])["agent"]["batch_size"] == 8
+    seen = {name for line in lines for name in line}
+    assert {"train/loss", "eval/mean_reward", "rollout/ep_rew_mean", "lag/mean"} <= seen
+    table = hyperparameters(config_table(config_of()))
+    assert (table["agent.batch_size"], table["seed"]) == (8, 0)
+    assert table["agent.exploration.kind"] == "ladder"
+    assert table["agent.hidden_sizes"] == "[16]"
+    assert all(isinstance(value, bool | int | float | str) for value in table.values())
 
 
 def test_the_same_command_resumes_where_the_checkpoint_is(tmp_path: Path) -> None:
