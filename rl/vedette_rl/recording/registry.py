@@ -19,20 +19,6 @@ BUILT_IN: dict[str, Callable[[Path], Recorder]] = {
 }
 
 
-def check_recorders(names: Sequence[str]) -> None:
-    """See that all of them are there; makes none.
-
-    Raises:
-        UnknownNameError: one is not.
-    """
-    for name in names:
-        if is_named(name):
-            load_named("learner.recorders", name)
-        elif name not in BUILT_IN:
-            known = ", ".join(BUILT_IN)
-            raise UnknownNameError("learner.recorders", name, f"known: {known}, or module:Name")
-
-
 def make_recorders(names: Sequence[str], run: Path) -> list[Recorder]:
     """A recorder each.
 
@@ -44,14 +30,16 @@ def make_recorders(names: Sequence[str], run: Path) -> list[Recorder]:
         UnknownNameError: one is not there, or is no `Recorder`.
         RecordingError: a file cannot be written.
     """
-    check_recorders(names)
-    recorders: list[Recorder] = []
-    for name in names:
-        if name in BUILT_IN:
-            recorders.append(BUILT_IN[name](run))
-            continue
-        own = load_named("learner.recorders", name)(run)
-        if not isinstance(own, Recorder):
-            raise UnknownNameError("learner.recorders", name, "it is no Recorder")
-        recorders.append(own)
-    return recorders
+    return [_make(name, run) for name in names]
+
+
+def _make(name: str, run: Path) -> Recorder:
+    if name in BUILT_IN:
+        return BUILT_IN[name](run)
+    if not is_named(name):
+        known = ", ".join(BUILT_IN)
+        raise UnknownNameError("learner.recorders", name, f"known: {known}, or module:Name")
+    own = load_named("learner.recorders", name)(run)
+    if not isinstance(own, Recorder):
+        raise UnknownNameError("learner.recorders", name, "it is no Recorder")
+    return own

@@ -14,7 +14,6 @@ from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import OwnNetworkError, RlError, UnknownNameError
 from vedette_rl.named import is_named, load_named
-from vedette_rl.recording.registry import check_recorders
 from vedette_rl.replay.budget import check_budget, replay_need
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError
@@ -92,7 +91,8 @@ def check_named(config: RunConfig) -> None:
         ConfigError: says which.
     """
     try:
-        check_recorders(config.learner.recorders)
+        for name in filter(is_named, config.learner.recorders):
+            load_named("learner.recorders", name)
         if is_named(config.actors.step_processor):
             load_named("actors.step_processor", config.actors.step_processor)
     except UnknownNameError as e:
