@@ -78,9 +78,10 @@ class AckError(ProtocolError):
 class LedgerFullError(ProtocolError):
     """More managers at once than the ledger keeps."""
 
-    def __init__(self, manager: str, limit: int) -> None:
+    def __init__(self, manager: str, incarnation: int, limit: int) -> None:
         super().__init__(
-            f"no place in the ledger for manager {manager!r}: {limit} incarnations are alive"
+            f"no place in the ledger for manager {manager!r}: {limit} incarnations are alive",
+            sender=Sender(manager, incarnation, None),
         )
         self.manager, self.limit = manager, limit
 
@@ -91,7 +92,8 @@ class RetiredError(ProtocolError):
     def __init__(self, manager: str, incarnation: int) -> None:
         super().__init__(
             f"incarnation {incarnation:016x} of manager {manager!r} was replaced by several newer "
-            "ones: two managers use the same id"
+            "ones: two managers use the same id",
+            sender=Sender(manager, incarnation, None),
         )
         self.manager, self.incarnation = manager, incarnation
 

@@ -93,6 +93,10 @@ class Ledger:
             return incarnation not in self._retired
         return not account.is_settled(seq) and not account.is_beyond(seq)
 
+    def knows(self, manager: str, incarnation: int) -> bool:
+        """Whether an account of this incarnation is kept."""
+        return self._find(manager, incarnation) is not None
+
     def settle_inserted(self, manager: str, incarnation: int, seq: int, rows: int) -> bool:
         """Enter a batch whose rows are in the replay. False if it was not new: a mistake of ours.
 
@@ -231,7 +235,7 @@ class Ledger:
         if incarnation in self._retired:
             raise RetiredError(manager, incarnation)
         if self._accounts >= ACCOUNTS_MAX:
-            self._make_place(manager)
+            self._make_place(manager, incarnation)
         entry = self._entries.get(manager)
         if entry is None:
             entry = self._entries[manager] = ManagerEntry(manager, self._next_number)
@@ -245,7 +249,7 @@ class Ledger:
         entry.packed = None
         return entry, account
 
-    def _make_place(self, manager: str) -> None:
+    def _make_place(self, manager: str, incarnation: int) -> None:
         """Close the account that has been silent longest among those that are gone."""
         gone = [
             (account.last_seen, entry.number, entry, account)
@@ -254,7 +258,7 @@ class Ledger:
             if account.gone
         ]
         if not gone:
-            raise LedgerFullError(manager, ACCOUNTS_MAX)
+            raise LedgerFullError(manager, incarnation, ACCOUNTS_MAX)
         _, _, entry, account = min(gone, key=lambda place: place[:2])
         self._close(entry, account)
         if not entry.accounts:

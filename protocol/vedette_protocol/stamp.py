@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from vedette_protocol.account import Account, Books, ManagerEntry
 from vedette_protocol.errors import MalformedError, StampError
-from vedette_protocol.limits import STAMP_MAX_BYTES
+from vedette_protocol.limits import COUNT_MAX, STAMP_MAX_BYTES
 from vedette_protocol.packing import pack, unpack
 
 _FORMAT: Final = 1
@@ -38,7 +38,7 @@ def pack_ledger(
 ) -> bytes:
     """The ledger's bytes. An entry that has not changed since the last call is not packed again."""
     packed = [_pack_entry(entry) if entry.packed is None else entry.packed for entry in entries]
-    return pack([_FORMAT, run_id, next_number, closed.counts(), list(retired), packed])
+    return pack([_FORMAT, run_id, next_number, _sums(closed), list(retired), packed])
 
 
 def unpack_ledger(stamp: bytes | bytearray | memoryview) -> LedgerState:
@@ -73,7 +73,7 @@ def _pack_entry(entry: ManagerEntry) -> bytes:
         ]
         for a in entry.accounts.values()
     ]
-    entry.packed = pack([entry.id, entry.number, entry.closed.counts(), accounts])
+    entry.packed = pack([entry.id, entry.number, _sums(entry.closed), accounts])
     return entry.packed
 
 
@@ -87,6 +87,11 @@ def _unpack_entry(blob: bytes) -> ManagerEntry:
         account.gone = bool(gone)
         entry.accounts[account.incarnation] = account
     return entry
+
+
+def _sums(books: Books) -> list[int]:
+    """Sums that fit into 64 bits, even of peers that report absurd counts."""
+    return [min(count, COUNT_MAX) for count in books.counts()]
 
 
 def _books(value: Any) -> Books:  # Any: read from a file, checked here

@@ -29,7 +29,6 @@ from vedette_protocol.messages import Ack, ActorReport, Batch, Buffer, ManagerSt
 
 OnFull = Literal["block", "drop_oldest"]
 STALL_S: Final = 5.0
-_PAST_LEARNERS: Final = 8
 
 
 @dataclass(slots=True)
@@ -88,7 +87,6 @@ class Window:
         self._outstanding_batches = self._outstanding_bytes = 0
         self._credit_batches = self._credit_bytes = 0
         self._learner: tuple[int, int] | None = None  # epoch, learner
-        self._past: deque[int] = deque(maxlen=_PAST_LEARNERS)
         self._acked_at = float("-inf")
 
     @property
@@ -110,6 +108,11 @@ class Window:
     def outstanding(self) -> int:
         """Batches sent and not settled."""
         return self._outstanding_batches
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """Their payloads' bytes."""
+        return self._outstanding_bytes
 
     def has_room(self, payload_bytes: int) -> bool:
         """Whether a batch of this size can be held without dropping another."""
@@ -172,18 +175,18 @@ class Window:
     def on_ack(self, ack: Ack, now: float) -> int:
         """Free what is settled; how many rows that were.
 
-        Acks for another manager, incarnation or run are ignored, and those of a learner that has
-        been replaced. A new learner makes everything unsettled be sent again.
+        Acks for another manager, incarnation or run are ignored, and those of an older epoch. A
+        new epoch, or another learner, makes everything unsettled be sent again: what the former
+        one had received and not committed is gone. Learners of one epoch have no order, so a late
+        ack of the former one does the same, which costs duplicates and nothing else.
 
         Raises:
             AckError: it acknowledges what was never sent. Nothing is freed.
         """
         if ack.manager != self.manager or ack.incarnation != self.incarnation:
             return 0
-        if ack.run_id != self.run_id or ack.learner in self._past:
-            return 0
         known = self._learner
-        if known is not None and ack.epoch < known[0]:
+        if ack.run_id != self.run_id or (known is not None and ack.epoch < known[0]):
             return 0
         if ack.beyond > self.sequenced:
             raise AckError(ack.beyond, self.sequenced)
@@ -192,12 +195,9 @@ class Window:
         self.rejected = max(self.rejected, ack.rejected_rows)
         before = self.settled
         self._settle(ack)
-        if known != (ack.epoch, ack.learner):
-            self._learner = (ack.epoch, ack.learner)
-            if known is not None:
-                if known[1] != ack.learner:
-                    self._past.append(known[1])
-                self.resend_all()
+        self._learner = (ack.epoch, ack.learner)
+        if known is not None and known != self._learner:
+            self.resend_all()
         return self.settled - before
 
     def resend_all(self) -> int:

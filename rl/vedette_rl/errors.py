@@ -96,6 +96,18 @@ class CheckpointError(RlError):
         self.path = path
 
 
+class PolicyFileError(RlError):
+    """A file holds no policy that can be read."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"cannot read policy {path}: {why}")
+        self.path = path
+
+
+class ExportError(RlError):
+    """A policy cannot be exported in this form."""
+
+
 class EmptyReplayError(RlError):
     """A sample was asked of a replay that holds nothing."""
 

@@ -97,7 +97,10 @@ class CudaLoader:
 
     def load(self) -> Loaded:
         slot = self._ahead or self._fetch()
-        torch.cuda.current_stream(self._device).wait_event(slot.copied)
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(slot.copied)
+        for tensor in slot.device.values():
+            tensor.record_stream(current)  # its memory is not given away while the agent reads it
         self._ahead = self._fetch()
         versions = slot.pinned.get("version")
         return Loaded(

@@ -87,17 +87,22 @@ class Address:
         found.sort(key=lambda entry: entry[0] != socket.AF_INET)
         return Address(str(found[0][4][0]), self.port)
 
-    def to_bind(self, *, insecure: bool) -> Address:
+    def to_bind(self, *, insecure: bool, keys: bool = False) -> Address:
         """This address for a learner to listen at.
+
+        Args:
+            insecure: whoever reaches it may come in.
+            keys: only those with a listed key may.
 
         Raises:
             SecurityError: the network could reach it, and nobody said that it may.
         """
         address = self.resolved()
-        if not address.loopback and not insecure:
+        if not (address.loopback or keys or insecure):
             raise SecurityError(
-                f"--bind {self}: anyone who reaches this address could send samples; say "
-                "--insecure if you trust the whole network, or bind 127.0.0.1 and tunnel to it"
+                f"--bind {self}: anyone who reaches this address could send samples; make keys "
+                "with `vedette keys new DIR` and give --keys DIR, or say --insecure if you trust "
+                "the whole network"
             )
         return address
 

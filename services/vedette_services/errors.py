@@ -8,6 +8,7 @@
     │   │   └── SettingError           a key of the configuration, with the mend
     │   │       └── AddressError       a host and port
     │   ├── SecurityError              something would be open that nobody asked to open
+    │   │   └── KeysError              key files that are missing, broken, or open to others
     │   └── NotARunError               a folder that holds no run
     ├── RefusedError               3   the other side said no (version, spec, key, id)
     ├── PortInUseError             1
@@ -67,6 +68,20 @@ class AddressError(SettingError):
 
 class SecurityError(UsageError):
     """Something would be open to the network that nobody asked to open."""
+
+
+class KeysError(SecurityError):
+    """Key files that are missing, broken, already there, or open to others.
+
+    Args:
+        place: the file or folder.
+        why: what is wrong with it.
+        mend: what to do about it; "" where `why` says it already.
+    """
+
+    def __init__(self, place: object, why: str, mend: str = "") -> None:
+        super().__init__(f"{place}: {why}" + (f"; {mend}" if mend else ""))
+        self.place = place
 
 
 class NotARunError(UsageError):

@@ -31,13 +31,20 @@ from vedette_services.processes import StopSignals, end, python_module, spawn
 
 ASK_EVERY_S = 0.5
 STOP_S = 60.0  # for the learner's last checkpoint
-ACTORS_STOP_S = 10.0
+ACTORS_STOP_S = 15.0  # a manager drains for 10 s at most, and has last words
 CRASH_STOP_S = 2.0
 RESTARTS = 5
 RESTART_WINDOW_S = 60.0
 
 # What the command line read from the environment is in the resolved configuration already.
-_READ_ALREADY = (ENVIRONMENT, "VEDETTE_ENV", "VEDETTE_AGENT", "VEDETTE_OUT", "VEDETTE_BIND")
+_READ_ALREADY = (
+    ENVIRONMENT,
+    "VEDETTE_ENV",
+    "VEDETTE_AGENT",
+    "VEDETTE_OUT",
+    "VEDETTE_BIND",
+    "VEDETTE_KEYS",
+)
 
 Child = subprocess.Popen[bytes]
 AskStatus = Callable[[float], Mapping[str, Any] | None]
@@ -59,7 +66,7 @@ def run_here(
     Args:
         config: a checked configuration.
         out: the run's directory; one with a checkpoint resumes.
-        fresh: begin anew where there is a run.
+        fresh: begin anew; a run that is there is erased.
         view: what shows it.
         signals: take SIGTERM and Ctrl-C: the first asks the learner to stop, a second kills all
             and leaves. Without, KeyboardInterrupt ends the daemons and is raised again.
@@ -104,7 +111,7 @@ class LocalRun:
     Args:
         config: a checked configuration.
         out: the run's directory.
-        fresh: begin anew where there is a run.
+        fresh: begin anew; a run that is there is erased.
         view: what shows it.
         command: from a daemon's arguments to the command line that starts it.
     """
@@ -181,7 +188,9 @@ class LocalRun:
         resolved = self._logs / "config.toml"
         write_config(self._config, resolved, "what `vedette run` gave to the learner")
         arguments = [str(resolved), "--out", str(self._out), "--bind", str(self.address)]
-        self._start("learner", "learner", *arguments, *(["--fresh"] if self._fresh else []))
+        self._start(
+            "learner", "learner", *arguments, *(["--fresh", "--force"] if self._fresh else [])
+        )
 
     def _start_manager(self) -> None:
         allowed = [f"--allow-import={name}" for name in imports_of(self._config)]

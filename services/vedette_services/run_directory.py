@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import secrets
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +37,7 @@ class RunDirectory:
         config.toml  checkpoints/  best/  replay/  tensorboard/  log/  summary.json
         run.json     whose run it is and its epoch
         lock         held by the learner that runs here
+        owners.json  whose key each manager's id belongs to
         live/        the maps that the learner's processes share
     """
 
@@ -56,6 +56,7 @@ class RunDirectory:
         self.ingest_map = self.live / "ingest.map"
         self.evaluation_map = self.live / "evaluation.map"
         self.spec_file = self.live / "learner.json"
+        self.owners_file = root / "owners.json"
         self._identity_file = root / "run.json"
         self._lock_file = root / "lock"
         self._lock: int | None = None
@@ -73,14 +74,6 @@ class RunDirectory:
             raise ConfigError(
                 f"--out {self.root}", error.strerror or str(error), "name a folder to write to"
             ) from error
-
-    def erase(self) -> None:
-        """Forget the run that was here; logs and the lock stay."""
-        places = (self.checkpoints, self.best, self.replay, self.tensorboard, self.live)
-        for place in places:
-            shutil.rmtree(place, ignore_errors=True)
-        self._identity_file.unlink(missing_ok=True)
-        self.make()
 
     @property
     def exists(self) -> bool:

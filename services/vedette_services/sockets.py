@@ -1,8 +1,8 @@
 """The sockets and their options: one place, each option with its reason.
 
-The measured facts behind the table are in `docs/wire.md`. Three rules hold everywhere: no ZMTP
-heartbeats (with a full queue they abort the process, libzmq #3937), nothing blocks for ever
-(LINGER 0, polls with a bound), and a queue's high-water mark is never what limits it: credit is.
+Three rules hold everywhere: no ZMTP heartbeats (with a full queue they abort the process, libzmq
+#3937), nothing blocks for ever (LINGER 0, polls with a bound), and a queue's high-water mark is
+never what limits it: credit is.
 """
 
 from __future__ import annotations
@@ -21,9 +21,15 @@ from vedette_protocol.limits import (
     STATUS_MAX_BYTES,
 )
 from vedette_services.addresses import Address
+from vedette_services.keys import ClientKeys, LearnerKeys
 
-Maker = Callable[["zmq.Context[zmq.Socket[bytes]]", Address], "zmq.Socket[bytes]"]
+Maker = Callable[
+    ["zmq.Context[zmq.Socket[bytes]]", Address, LearnerKeys | None], "zmq.Socket[bytes]"
+]
 """What makes one of the learner's bound sockets."""
+
+ZAP_DOMAIN = b"vedette"
+"""The name under which the sockets ask who may connect, and the doorkeeper answers."""
 
 _SMALL = 4096  # what a peer may send to a socket that expects next to nothing; CURVE needs > 256
 
@@ -66,7 +72,29 @@ def _open(
     return socket
 
 
-def samples_pull(context: zmq.Context[zmq.Socket[bytes]], address: Address) -> zmq.Socket[bytes]:
+def _serve_curve(socket: zmq.Socket[bytes], keys: LearnerKeys | None) -> None:
+    """Let in only whom the doorkeeper knows, if there are keys. Before the bind."""
+    if keys is None:
+        return
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
+    socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+    # Without it everybody is let in whenever nobody answers for the domain: CURVE fails open.
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+
+def _show_key(socket: zmq.Socket[bytes], keys: ClientKeys | None) -> None:
+    """Show our key and know the learner by its own, if there are keys. Before the connect."""
+    if keys is None:
+        return
+    socket.setsockopt(zmq.CURVE_SERVERKEY, keys.learner)
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.pair.public)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
+
+
+def samples_pull(
+    context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: LearnerKeys | None = None
+) -> zmq.Socket[bytes]:
     """The learner's end for samples, bound. Always drained: credit keeps its queue short."""
     socket = _open(
         context,
@@ -77,48 +105,65 @@ def samples_pull(context: zmq.Context[zmq.Socket[bytes]], address: Address) -> z
             kernel_bytes=1 << 20,  # bounds what is in flight
         ),
     )
+    _serve_curve(socket, keys)
     socket.bind(address.samples)
     return socket
 
 
-def samples_push(context: zmq.Context[zmq.Socket[bytes]], address: Address) -> zmq.Socket[bytes]:
+def samples_push(
+    context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: ClientKeys | None = None
+) -> zmq.Socket[bytes]:
     """A manager's end for samples, connecting."""
     socket = _open(context, zmq.PUSH, _Options(send_queue=4096, kernel_bytes=1 << 20))
     # Its own queue goes with the connection, so that resending on a new one sends each batch once.
     socket.setsockopt(zmq.IMMEDIATE, 1)
+    _show_key(socket, keys)
     socket.connect(address.samples)
     return socket
 
 
-def control_xpub(context: zmq.Context[zmq.Socket[bytes]], address: Address) -> zmq.Socket[bytes]:
+def control_xpub(
+    context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: LearnerKeys | None = None
+) -> zmq.Socket[bytes]:
     """The learner's end for runs, acks, stops and status, bound."""
     socket = _open(context, zmq.XPUB, _Options())
     socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # every joiner is seen, also the second on a topic
+    _serve_curve(socket, keys)
     socket.bind(address.control)
     return socket
 
 
 def control_sub(
-    context: zmq.Context[zmq.Socket[bytes]], address: Address, *subscriptions: bytes
+    context: zmq.Context[zmq.Socket[bytes]],
+    address: Address,
+    *subscriptions: bytes,
+    keys: ClientKeys | None = None,
 ) -> zmq.Socket[bytes]:
     """A manager's or a status asker's end for control, connecting."""
     socket = _open(context, zmq.SUB, _Options(largest_bytes=STATUS_MAX_BYTES + HEADER_MAX_BYTES))
     for subscription in subscriptions:
         socket.setsockopt(zmq.SUBSCRIBE, subscription)
+    _show_key(socket, keys)
     socket.connect(address.control)
     return socket
 
 
-def models_xpub(context: zmq.Context[zmq.Socket[bytes]], address: Address) -> zmq.Socket[bytes]:
+def models_xpub(
+    context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: LearnerKeys | None = None
+) -> zmq.Socket[bytes]:
     """The learner's end for models, bound."""
     socket = _open(context, zmq.XPUB, _Options(send_queue=8192, dead_ms=30_000))
     socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+    _serve_curve(socket, keys)
     socket.bind(address.models)
     return socket
 
 
 def models_sub(
-    context: zmq.Context[zmq.Socket[bytes]], address: Address, *subscriptions: bytes
+    context: zmq.Context[zmq.Socket[bytes]],
+    address: Address,
+    *subscriptions: bytes,
+    keys: ClientKeys | None = None,
 ) -> zmq.Socket[bytes]:
     """A manager's end for models, connecting. A thread of its own must always receive."""
     socket = _open(
@@ -133,6 +178,7 @@ def models_sub(
     )
     for subscription in subscriptions:
         socket.setsockopt(zmq.SUBSCRIBE, subscription)
+    _show_key(socket, keys)
     socket.connect(address.models)
     return socket
 

@@ -39,6 +39,7 @@ def train_async(
     *,
     out: str | Path | None = None,
     fresh: bool = False,
+    force: bool = False,
     view: View | None = None,
     in_process: bool = False,
     **settings: Any,  # as a configuration file has them
@@ -51,7 +52,8 @@ def train_async(
     Args:
         config: a whole configuration; none: made of `settings`.
         out: the run's directory; one with a checkpoint resumes. None: a new one in ``runs/``.
-        fresh: begin anew where there is a run.
+        fresh: begin a new run.
+        force: with `fresh`, erase a run that is there.
         view: what shows it; none: nothing does.
         in_process: learn and act in this process, in lock step, so that a debugger sees all of it
             and two runs of one seed are the same.
@@ -62,7 +64,7 @@ def train_async(
         The summary and where the run is.
 
     Raises:
-        ConfigError: something in it cannot work; nothing was started.
+        UsageError: something in it cannot work; nothing was started.
         DaemonFailedError: a daemon ended badly.
     """
     if config is None:
@@ -75,7 +77,7 @@ def train_async(
     elif settings:
         raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
     run = Path(out) if out is not None else default_out(config)
-    check_config(config, run)
+    check_config(config, run, fresh=fresh, force=force)
     if in_process:
         from vedette_services.in_process.run import run_in_process
 

@@ -36,11 +36,12 @@ MODEL = Schema((Column("0.weight", "f4", (2, 4)), Column("0.bias", "f4", (2,))))
 def example_columns(rows: int) -> Columns:
     """Columns of `SCHEMA` whose values are told apart."""
     numbers = np.arange(rows)
+    quarters = np.arange(rows * 4, dtype=np.float32) / 4 - 1
     return {
-        "obs": np.linspace(-1, 1, rows * 4, dtype=np.float32).reshape(rows, 4),
+        "obs": quarters.reshape(rows, 4),
         "action": numbers % 2,
         "reward": numbers.astype(np.float32) / 2,
-        "next_obs": np.linspace(0, 2, rows * 4, dtype=np.float32).reshape(rows, 4),
+        "next_obs": quarters.reshape(rows, 4) + np.float32(1),
         "terminated": numbers % 3 == 2,
         "truncated": np.zeros(rows, np.bool_),
         "n_steps": np.ones(rows, np.uint8),

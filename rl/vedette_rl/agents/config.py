@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
@@ -25,9 +25,15 @@ class AgentConfig(BaseModel):
             Rainbow). The step processor sums the rewards; the agent discounts by the transition's
             own ``n_steps``.
         learning_rate: Adam's step size.
+
+    Attributes:
+        shaping: names of the keys that a saved state depends on, such as layers' sizes: a run that
+            goes on must have them as they were. An agent's own class names its own.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    shaping: ClassVar[tuple[str, ...]] = ()
 
     name: str
     batch_size: PositiveInt = 32
@@ -48,6 +54,8 @@ class NetworkConfig(AgentConfig):
         cnn_hidden_sizes: fully connected ReLU layers behind the convolutions (512: Mnih et al.
             2015, methods).
     """
+
+    shaping: ClassVar[tuple[str, ...]] = ("network", "hidden_sizes", "cnn_hidden_sizes")
 
     network: Annotated[str, one_of("auto", "mlp", "cnn")] = "auto"
     hidden_sizes: HiddenSizes = (256, 256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,12 @@ from vedette_rl.agents.dqn.agent_type import DqnType
 from vedette_rl.agents.iqn.agent_type import IqnType
 from vedette_rl.agents.sac.agent_type import SacType
 from vedette_rl.core.acting import Policy
-from vedette_rl.core.learning import Agent
+from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import UnknownAgentError
+
+if TYPE_CHECKING:  # it imports torch
+    from vedette_rl.networks.greedy import GreedyNetwork
 
 C = TypeVar("C", bound=AgentConfig, contravariant=True)
 
@@ -68,6 +71,15 @@ class AgentType(Protocol[C]):
                 (`vedette_rl.exploration.ladder_positions`).
             seed: of the exploration; each actor's own.
         """
+        ...
+
+
+@runtime_checkable
+class BuildsGreedy(Protocol[C]):
+    """What an `AgentType` may be besides: one whose greedy policy can be exported as a network."""
+
+    def build_greedy(self, config: C, spaces: Spaces, model: ModelInfo) -> GreedyNetwork:
+        """The greedy policy in torch, on this model."""
         ...
 
 

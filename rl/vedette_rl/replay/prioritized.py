@@ -141,10 +141,10 @@ class PrioritizedReplay:
         }
 
     def set_state(self, state: State) -> None:
-        """Draw on from `state`."""
+        """Draw on from `state`; from a uniform replay's with the schedule's beginning."""
         self._rng.bit_generator.state = state["rng"]
-        self._draws = int(state["draws"])
-        highest = max(float(self._head[_MAX_PRIORITY]), float(state["max_priority"]))
+        self._draws = int(state.get("draws", 0))
+        highest = max(float(self._head[_MAX_PRIORITY]), float(state.get("max_priority", 0.0)))
         self._head[_MAX_PRIORITY] = highest
 
     def _see_new_rows(self) -> int:

@@ -156,6 +156,16 @@ class RingReader:
         return inserted
 
 
+def check_ring(directory: Path, row_dtype: np.dtype[Any], capacity: int, *, run_id: str) -> None:
+    """See that a replay is the one that `RingWriter.open` would be asked for, without opening it.
+
+    Raises:
+        ReplayFormatError: it is foreign, or of another run, capacity or columns; names the mend.
+    """
+    asked = ring_files.new_manifest(row_dtype, capacity, 1, run_id)
+    _compare(directory, asked, ring_files.read_manifest(directory), None)
+
+
 def read_commit(directory: Path) -> tuple[int, bytes]:
     """Rows inserted and the stamp of the last commit, where no writer runs."""
     newest = last_value(directory / "commits")

@@ -41,6 +41,8 @@ from vedette_services.actors.model_listener import ModelListener
 from vedette_services.actors.private_directory import PrivateDirectory
 from vedette_services.addresses import Address
 from vedette_services.errors import FAILED
+from vedette_services.handshake import EVENTS, HandshakeWatch
+from vedette_services.keys import ClientKeys
 from vedette_services.model_map import ModelMapWriter
 from vedette_services.processes import StopSignals
 
@@ -51,23 +53,24 @@ _STATS_EVERY_S = 0.2
 _MESSAGES_A_TURN = 256
 _LAST_WORDS_MS = 1000  # for the report that says we are gone
 _KILL_WAIT_S = 2.0
-_KEY_REFUSED = 400  # what the other side's authenticator answers; other codes may pass
-_AUTH_FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
-_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _AUTH_FAILED
 
 
 class Links:
     """The manager's sockets: samples up, control and models down. Made anew as a whole."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], address: Address, manager: str
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        address: Address,
+        manager: str,
+        keys: ClientKeys | None,
     ) -> None:
-        self._context, self._address, self._manager = context, address, manager
-        self.samples = sockets.samples_push(context, address)
-        self.monitor = self.samples.get_monitor_socket(_EVENTS)
+        self._context, self._address, self._manager, self._keys = context, address, manager, keys
+        self.samples = sockets.samples_push(context, address, keys)
+        self.monitor = self.samples.get_monitor_socket(EVENTS)
         subscriptions = sockets.manager_subscriptions(manager)
-        self.control = sockets.control_sub(context, address, *subscriptions)
-        self.models = ModelListener(context, address, manager)
+        self.control = sockets.control_sub(context, address, *subscriptions, keys=keys)
+        self.models = ModelListener(context, address, manager, keys)
 
     def send(self, message: Batch | Report) -> bool:
         """Send without waiting; False where that cannot be now."""
@@ -79,12 +82,13 @@ class Links:
 
     def remake_models(self) -> None:
         self.models.close()
-        self.models = ModelListener(self._context, self._address, self._manager)
+        self.models = ModelListener(self._context, self._address, self._manager, self._keys)
 
     def close(self, linger_ms: int = 0) -> None:
         self.models.close()
         self.control.close(linger=0)
         self.samples.disable_monitor()
+        self.monitor.close(linger=0)
         self.samples.close(linger=linger_ms)
 
 
@@ -94,12 +98,19 @@ class Manager:
     Args:
         address: the learner's.
         directory: for the maps shared with actors.
+        keys: ours and the learner's; None: neither encrypt nor authenticate.
     """
 
     def __init__(
-        self, address: Address, manager: str, state: ManagerState, directory: Path
+        self,
+        address: Address,
+        manager: str,
+        state: ManagerState,
+        directory: Path,
+        keys: ClientKeys | None = None,
     ) -> None:
-        self._address, self._manager = address, manager
+        self._address, self._manager, self._keys = address, manager, keys
+        self._handshake = HandshakeWatch(address, keys)
         self._state, self._directory = state, directory
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._links: Links | None = None
@@ -129,7 +140,7 @@ class Manager:
         if signals:
             self._obey(self._state.leave("told to stop", now))
         if self._links is None and now >= self._open_at:
-            self._links = Links(self._context, self._address, self._manager)
+            self._links = Links(self._context, self._address, self._manager, self._keys)
             self._state.on_opened()
         self._listen(now)
         self._look_at_actors(ready, now)
@@ -164,8 +175,9 @@ class Manager:
                 self._obey(self._state.on_connected(now))
             elif event["event"] == zmq.EVENT_DISCONNECTED:
                 self._state.on_disconnected()
-            elif event["event"] == _AUTH_FAILED and event["value"] == _KEY_REFUSED:
-                self._obey(self._state.on_refused_key())
+            refused = self._handshake.hear(event["event"], event["value"])
+            if refused:
+                self._obey(self._state.on_refused(refused))
 
     def _hear_control(self, links: Links, now: float) -> None:
         for _ in range(_MESSAGES_A_TURN):
@@ -286,6 +298,7 @@ def run_manager(
     count: int | None = None,
     manager_id: str | None = None,
     allow_import: Collection[str] = (),
+    keys: ClientKeys | None = None,
 ) -> int:
     """Run actors for the learner at `address` until the run is over or a signal comes.
 
@@ -293,6 +306,7 @@ def run_manager(
         count: actors to run here; None: as many as the run's ``actors.count``.
         manager_id: 1 to 64 of ``A-Z a-z 0-9 . _ -``; made from the host's name where None.
         allow_import: top packages that the learner's run may import here.
+        keys: ours and the learner's; None: neither encrypt nor authenticate.
 
     Returns:
         The exit status: 0 done or stopped, 1 no actor can play here, 3 refused.
@@ -317,7 +331,7 @@ def run_manager(
     )
     try:
         log.info("manager %s, for the learner at %s", manager, where)
-        return Manager(where, manager, state, directory.path).run(signals)
+        return Manager(where, manager, state, directory.path, keys).run(signals)
     finally:
         directory.remove()
 

@@ -256,9 +256,13 @@ class ManagerState:
         """The samples' connection is gone."""
         self._link.down()
 
-    def on_refused_key(self) -> list[Instruction]:
-        """The learner's side does not accept our key, or we do not speak its security."""
-        return [Exit(REFUSED, f"the learner at {self._who.learner} refused this host's key")]
+    def on_refused(self, why: str) -> list[Instruction]:
+        """The learner's side will never let us in.
+
+        Args:
+            why: a sentence that names the learner and the mend.
+        """
+        return [Exit(REFUSED, why)]
 
     # Models
 

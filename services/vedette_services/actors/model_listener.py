@@ -17,6 +17,7 @@ from vedette_protocol.errors import ProtocolError
 from vedette_protocol.model import CompleteModel, ModelAssembler
 from vedette_services import sockets
 from vedette_services.addresses import Address
+from vedette_services.keys import ClientKeys
 
 log = logging.getLogger("vedette.actors")
 
@@ -28,9 +29,13 @@ class ModelListener:
     """Owns the models' socket and its thread; closed and made anew with the other sockets."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], address: Address, manager: str
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        address: Address,
+        manager: str,
+        keys: ClientKeys | None = None,
     ) -> None:
-        self._context, self._address, self._manager = context, address, manager
+        self._context, self._address, self._manager, self._keys = context, address, manager, keys
         self._newest: CompleteModel | None = None
         self._lock = threading.Lock()
         self._wake_read, self._wake_write = socket.socketpair()
@@ -65,7 +70,7 @@ class ModelListener:
 
     def _listen(self) -> None:
         subscriptions = sockets.manager_subscriptions(self._manager)
-        models = sockets.models_sub(self._context, self._address, *subscriptions)
+        models = sockets.models_sub(self._context, self._address, *subscriptions, keys=self._keys)
         poller = zmq.Poller()
         poller.register(models, zmq.POLLIN)
         poller.register(self._stop_read, zmq.POLLIN)

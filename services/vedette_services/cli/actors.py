@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from vedette_services.cli.options import Insecure
+from vedette_services.cli.options import Insecure, Keys, client_keys
 from vedette_services.errors import SettingError
 
 
@@ -49,19 +49,21 @@ def actors(
             show_default=False,
         ),
     ] = None,
+    keys: Keys = None,
     insecure: Insecure = False,
 ) -> None:
     """Play for a learner, here or elsewhere. What to play comes from the learner.
 
     \b
     vedette actors --learner 127.0.0.1
-    vedette actors --learner gpu.example.org:5555 --count 8 --allow-import my_pkg
+    vedette actors --learner gpu.example.org:5555 --count 8 --keys keys --allow-import my_pkg
     """
     from vedette_services.addresses import Address
 
     address = Address.parse(learner)
     if manager_id is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", manager_id):
         raise SettingError("--id", f"{manager_id!r} has other than 1 to 64 of A-Z a-z 0-9 . _ -")
+    shown = client_keys(keys, insecure)
     from vedette_services.actors.manager import run_manager
 
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
@@ -71,6 +73,7 @@ def actors(
             count=count or cores(),
             manager_id=manager_id,
             allow_import=tuple(allow_import or ()),
+            keys=shown,
         )
     )
 

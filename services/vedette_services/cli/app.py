@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,17 +20,21 @@ from vedette_rl.errors import (
     UnknownNameError,
     UnsupportedSpaceError,
 )
+from vedette_services.cli import bench
 from vedette_services.cli.actors import actors
 from vedette_services.cli.evaluate import evaluate
 from vedette_services.cli.export import export
+from vedette_services.cli.keys import app as keys
 from vedette_services.cli.learner import learner
 from vedette_services.cli.run import run
 from vedette_services.cli.status import status
-from vedette_services.errors import FAILED, USAGE, ServicesError
+from vedette_services.errors import DONE, FAILED, USAGE, ServicesError
 from vedette_services.processes import PARENT_VARIABLE, die_with_parent
 
 TRACEBACK = "VEDETTE_TRACEBACK"
 """The variable that asks for Python's traceback beside an error's line."""
+
+_DAEMONS = ("run", "learner", "actors")
 
 _USAGE = (
     FilmError,
@@ -54,6 +59,8 @@ app.command("actors")(actors)
 app.command("eval")(evaluate)
 app.command("status")(status)
 app.command("export")(export)
+app.add_typer(keys, name="keys")
+app.add_typer(bench.app, name="bench")
 
 
 def _version(asked: bool) -> None:
@@ -86,6 +93,9 @@ def _vedette(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit status. An error is one line on stderr."""
     _settle_in()
+    asked = sys.argv[1:] if arguments is None else arguments
+    if asked and asked[0] in _DAEMONS:
+        _end_when_told()
     try:
         app(args=list(arguments) if arguments is not None else None)
     except Exception as e:  # noqa: BLE001 - the border: every error becomes a line and a status
@@ -109,6 +119,12 @@ def sentence(error: Exception) -> str:
         return said
     hint = "" if os.environ.get(TRACEBACK) else f" ({TRACEBACK}=1 shows where)"
     return f"{type(error).__name__}: {said}{hint}"
+
+
+def _end_when_told() -> None:
+    """Until a daemon takes its signals there is nothing to put in order: stopped on request."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(DONE))
 
 
 def _settle_in() -> None:

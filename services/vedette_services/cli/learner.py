@@ -11,10 +11,13 @@ from vedette_services.cli.options import (
     Agent,
     Arguments,
     Env,
+    Force,
     Fresh,
     Insecure,
+    Keys,
     Out,
     Settings,
+    chosen_keys,
     loaded,
 )
 
@@ -33,25 +36,31 @@ def learner(
             help="Where samples arrive; control and models are the two ports above.",
         ),
     ] = "127.0.0.1:5555",
+    keys: Keys = None,
     insecure: Insecure = False,
     fresh: Fresh = False,
+    force: Force = False,
 ) -> None:
     """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
 
     \b
     vedette learner --env CartPole-v1 --out runs/cart
-    vedette learner --env LunarLander-v3 --bind 0.0.0.0:5555 --insecure
+    vedette learner --env LunarLander-v3 --bind 0.0.0.0:5555 --keys keys
     """
     from vedette_services.addresses import Address
     from vedette_services.config.checks import check_config
+    from vedette_services.keys import LearnerKeys
     from vedette_services.learner.supervisor import run_learner
     from vedette_services.live import LineView
     from vedette_services.run_names import default_out
 
-    address = Address.parse(bind).to_bind(insecure=insecure)
+    folder = chosen_keys(keys, insecure)
+    if folder is not None:
+        LearnerKeys.read(folder)
+    address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
     found = loaded(arguments, env, agent, settings)
     directory = out or default_out(found.config)
-    check_config(found.config, directory)
+    check_config(found.config, directory, fresh=fresh, force=force)
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     if found.chosen:
         typer.echo(found.chosen)
@@ -59,5 +68,5 @@ def learner(
     typer.echo(f"learner at {address}: {what}, {directory}")
     view = LineView(found.config.stop.model_dump())
     raise typer.Exit(
-        run_learner(found.config, directory, address, fresh=fresh, on_status=view.show)
+        run_learner(found.config, directory, address, keys=folder, fresh=fresh, on_status=view.show)
     )

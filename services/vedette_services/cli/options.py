@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from vedette_services.errors import UsageError
 
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import Loaded
+    from vedette_services.keys import ClientKeys
 
 Arguments = Annotated[
     list[str] | None,
@@ -60,11 +62,57 @@ Settings = Annotated[
     ),
 ]
 Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Begin anew in a directory that holds a run: it is erased.")
+    bool,
+    typer.Option("--fresh", help="Begin a new run; one that is there is erased with --force only."),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="With --fresh: erase the run that is in the directory.")
 ]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Neither encrypt nor authenticate; trust the network.")
 ]
+Keys = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys",
+        envvar="VEDETTE_KEYS",
+        metavar="DIR",
+        help="Folder of keys that `vedette keys` made: encrypt, and let in only whom it lists.",
+        show_default=False,
+    ),
+]
+
+
+def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:
+    """The keys of a command that connects; None where it is to do without.
+
+    Raises:
+        UsageError: both were asked for, or there are no sound keys.
+    """
+    from vedette_services.keys import ClientKeys
+
+    keys = chosen_keys(keys, insecure)
+    return None if keys is None else ClientKeys.read(keys)
+
+
+def chosen_keys(keys: Path | None, insecure: bool) -> Path | None:
+    """The folder of keys, unless the word is `--insecure`.
+
+    Raises:
+        UsageError: the command line says both.
+    """
+    if keys is None or not insecure:
+        return keys
+    if click_source("keys") == "ENVIRONMENT":
+        return None
+    raise UsageError("--keys and --insecure say opposite things: give one of them")
+
+
+def click_source(parameter: str) -> str:
+    """Where a parameter of the running command came from: COMMANDLINE, ENVIRONMENT, DEFAULT."""
+    context = click.get_current_context(silent=True)
+    source = None if context is None else context.get_parameter_source(parameter)
+    return "COMMANDLINE" if source is None else source.name
 
 
 def loaded(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vedette_services.cli.options import Agent, Arguments, Env, Fresh, Out, Settings, loaded
+from vedette_services.cli.options import Agent, Arguments, Env, Force, Fresh, Out, Settings, loaded
 
 
 def run(
@@ -16,6 +16,7 @@ def run(
     out: Out = None,
     settings: Settings = None,
     fresh: Fresh = False,
+    force: Force = False,
     in_process: Annotated[
         bool,
         typer.Option(
@@ -40,7 +41,7 @@ def run(
     found = loaded(arguments, env, agent, settings)
     config = found.config
     directory = out or default_out(config)
-    check_config(config, directory)
+    check_config(config, directory, fresh=fresh, force=force)
     if found.chosen:
         typer.echo(found.chosen)
     view = view_for(f"{config.agent.name} on {config.env.id}", config.stop.model_dump())

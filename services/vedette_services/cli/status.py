@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vedette_services.cli.options import Insecure, Keys, client_keys
 from vedette_services.errors import NoAnswerError
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Wait no longer.")] = 5.0,
+    keys: Keys = None,
+    insecure: Insecure = False,
 ) -> None:
     """Say how a run is doing. Steps, returns, samples, lag, managers, who waits for what.
 
@@ -40,7 +43,7 @@ def status(
     from vedette_services.status import StatusAsker
 
     address = Address.parse(learner)
-    with StatusAsker(address) as asker:
+    with StatusAsker(address, client_keys(keys, insecure)) as asker:
         if watch and not as_json:
             _watch(asker)
             return

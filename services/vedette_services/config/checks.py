@@ -17,24 +17,30 @@ from vedette_rl.named import is_named, load_named
 from vedette_rl.replay.budget import check_budget, replay_need
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError
+from vedette_services.resuming import check_fresh, check_resume
 from vedette_services.run_replay import replay_directory, ring_dtype, run_limiter
 
 
-def check_config(config: RunConfig, out: Path) -> Spaces:
+def check_config(
+    config: RunConfig, out: Path, *, fresh: bool = False, force: bool = False
+) -> Spaces:
     """Refuse what cannot work, cheapest first. Imports no torch.
 
     Args:
         config: of the run.
         out: the run's directory, which need not exist yet.
+        fresh: a run in it is to be erased, not resumed.
+        force: that was meant.
 
     Returns:
         The environment's spaces, since they had to be found out.
 
     Raises:
-        ConfigError: one line that names the key and the mend.
+        UsageError: one line that names the key and the mend.
     """
     check_settings(config)
     check_out(out)
+    check_fresh(out, fresh=fresh, force=force)
     check_named(config)
     spaces = probe_spaces(config.env)
     try:
@@ -46,6 +52,7 @@ def check_config(config: RunConfig, out: Path) -> Spaces:
     row = transition_dtype(spaces)
     _check_batch(config, row)
     stored = ring_dtype(row)
+    check_resume(config, out, stored, fresh=fresh)
     _check_budget(config, stored, out)
     return spaces
 

@@ -25,6 +25,7 @@ from vedette_rl.core import Agent, ReplayBuffer
 from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import column_bounds, transition_dtype
 from vedette_rl.loading import make_loader
+from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
@@ -39,7 +40,7 @@ from vedette_services.learner.curves import Curves
 from vedette_services.learner.fleet import Fleet
 from vedette_services.learner.model_evaluation import ModelEvaluation
 from vedette_services.learner.rate import Rate
-from vedette_services.learner.run_recorder import open_recorder
+from vedette_services.learner.run_recorder import cut_curves_back, open_recorder
 from vedette_services.learner.saver import Saver
 from vedette_services.learner.status import assemble
 from vedette_services.learner.stopping import Progress, exit_reason
@@ -47,6 +48,7 @@ from vedette_services.learner.trainer import device_of
 from vedette_services.learner.training_loop import TrainingLoop
 from vedette_services.live import QuietView, View
 from vedette_services.processes import StopSignals
+from vedette_services.resuming import erase
 from vedette_services.run_directory import RunDirectory, write_json
 from vedette_services.run_replay import ring_dtype
 
@@ -99,8 +101,10 @@ class InProcessRun:
             for number in range(config.actors.count)
         ]
         self._evaluation = ModelEvaluation(config, self.run_id, run.best)
-        self._recorder = open_recorder(config, run.root)
-        self._curves, self._saver = Curves(self._recorder), Saver(self._checkpoints)
+        self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
+        recorded = cut_curves_back(run.tensorboard, self.agent.opt_steps)
+        self._curves = Curves(self._recorder, recorded)
+        self._saver = Saver(self._checkpoints)
         self._fleet, self._rate = Fleet(), Rate()
         self._learning = Learning(epoch=self._epoch, opt_steps=self.agent.opt_steps)
         self._acting = False
@@ -115,8 +119,10 @@ class InProcessRun:
             log.warning("%s", warning)
         self.agent.set_state(found.state["agent"])
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
-        books = found.meta.get("books", {})  # a daemon's checkpoint has none: its ledger has them
-        return Earlier(**{**books, "sampled": int(found.meta["sampled"])})
+        if "books" in found.meta:
+            return Earlier(**found.meta["books"])
+        rows = int(found.meta["inserted"])  # the daemons' own count is in their replay
+        return Earlier(produced=rows, inserted=rows, sampled=int(found.meta["sampled"]))
 
     def train(self) -> dict[str, Any]:
         """Train to the end of the run; its summary."""
@@ -140,7 +146,7 @@ class InProcessRun:
         if last.exit_reason not in ("interrupted", "target_return"):
             self._evaluate_last()
         if not self._saver.close(_LAST_SAVE_S):
-            log.warning("the last checkpoint took over %.0f s and is not complete", _LAST_SAVE_S)
+            log.warning("the last checkpoint is not written; a resume begins at an earlier one")
         self._look(last)
         self._evaluation.close()
         self._recorder.close()
@@ -172,12 +178,19 @@ class InProcessRun:
 
     def save(self, agent: Agent, learning: Learning) -> None:
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
-        books, sampled = self._books(), self._earlier.sampled + learning.sampled
+        books = self._books()
         meta = {
             "run_id": self.run_id,
             "epoch": self._epoch,
-            "sampled": sampled,
-            "books": {name: getattr(books, name) for name in ("produced", "inserted", "rejected")},
+            # Whoever goes on begins with an empty replay: daemons hold these two against each other.
+            "sampled": 0,
+            "inserted": 0,
+            "books": {
+                "produced": books.produced,
+                "inserted": books.inserted,
+                "rejected": books.rejected,
+                "sampled": self._earlier.sampled + learning.sampled,
+            },
         }
         self._saver.save(agent.opt_steps, state, meta)
         self._look(learning)
@@ -296,7 +309,7 @@ def run_in_process(
     Args:
         config: a checked configuration.
         out: the run's directory; one with a checkpoint resumes, with an empty replay.
-        fresh: begin anew where there is a run.
+        fresh: begin anew; a run that is there is erased.
         view: what shows it.
         signals: take SIGTERM and Ctrl-C: the first asks to stop, a second leaves at once.
 
@@ -311,7 +324,8 @@ def run_in_process(
     run.lock()
     try:
         if fresh:
-            run.erase()
+            erase(run)
+            run.make()
         write_config(config, run.config_file)
         run.ensure_id()
         with view or QuietView() as shown:

@@ -14,8 +14,6 @@ from typing import Any, Generic, TypeVar
 
 from vedette_rl.newest import NewestReader, NewestWriter
 
-_BOARD_BYTES = 4 << 20  # 1,000 managers of 16 actors fit
-
 
 @dataclass(frozen=True, slots=True)
 class Learning:
@@ -64,6 +62,8 @@ class Ingest:
         limiter_reason: why actors are held back, "" while they are not.
         lag: mean, p95, max (versions) and seconds_mean of what was last inserted.
         garbage: messages refused whose sender is unknown.
+        refused: keys that were not let in, ids claimed by a key that they do not belong to, and
+            handshakes that did not succeed, or not yet: of strangers, scanners, idle connections.
         ended: the gateway has told everybody that the run is over and has drained.
     """
 
@@ -75,6 +75,7 @@ class Ingest:
     limiter_reason: str = ""
     lag: dict[str, float] = field(default_factory=dict)
     garbage: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
     ended: bool = False
 
 
@@ -104,11 +105,18 @@ class Evaluations:
 B = TypeVar("B", Learning, Ingest, Evaluations)
 
 
+_BOARD_BYTES = {
+    Learning: 256 << 10,
+    Ingest: 4 << 20,  # 1,000 managers of 16 actors fit
+    Evaluations: 16 << 10,
+}
+
+
 class BoardWriter(Generic[B]):
     """The one writer of a board."""
 
-    def __init__(self, path: Path) -> None:
-        self._map = NewestWriter(path, _BOARD_BYTES)
+    def __init__(self, path: Path, kind: type[B]) -> None:
+        self._map = NewestWriter(path, _BOARD_BYTES[kind])
 
     def write(self, board: B) -> None:
         """Make this the newest."""

@@ -6,23 +6,37 @@ from vedette_rl.core import Recorder
 from vedette_services.learner.boards import Evaluations, Ingest, Learning
 
 _EVERY_S = 1.0
+_COSTS = frozenset({"average_opt_time", "average_sample_time"})
+
+
+def counts_opt_steps(name: str) -> bool:
+    """Whether a curve of this name is against optimization steps, and not env steps."""
+    return name in _COSTS or name.startswith(("train/", "priority/"))
 
 
 class Curves:
-    """Writes the boards into a recorder, once a second and at every evaluation."""
+    """Writes the boards into a recorder, once a second and at every evaluation.
 
-    def __init__(self, recorder: Recorder) -> None:
+    Args:
+        recorder: where to.
+        env_steps: what earlier starts of the run have recorded up to. What the fleet has produced
+            is not known to the last step after a kill, and a curve must not run backwards.
+    """
+
+    def __init__(self, recorder: Recorder, env_steps: int = 0) -> None:
         self._recorder = recorder
+        self._env_steps = env_steps
         self._next = 0.0
         self._evaluated = -1
 
     def look(self, now: float, learning: Learning, ingest: Ingest, seen: Evaluations) -> None:
         """Look at the boards; does nothing most of the time."""
-        env_steps = ingest.samples.get("produced", 0)
+        produced = ingest.samples.get("produced", 0)
+        env_steps = self._env_steps = max(self._env_steps, produced)
         if seen.version != self._evaluated and seen.count:
             self._evaluated = seen.version
             self._recorder.write(_evaluation(seen), env_steps)
-        if now >= self._next and env_steps:
+        if now >= self._next and produced:
             self._next = now + _EVERY_S
             self._recorder.write(fleet_record(learning, ingest), env_steps)
 

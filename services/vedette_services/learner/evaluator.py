@@ -27,7 +27,7 @@ class EvaluatorProcess:
         self._evaluation = ModelEvaluation(spec.config, spec.run_id, spec.run.best)
         self._models = ModelMapReader(spec.run.model_map)
         self._learning = BoardReader(spec.run.learning_map, Learning)
-        self._writer: BoardWriter[Evaluations] = BoardWriter(spec.run.evaluation_map)
+        self._writer = BoardWriter(spec.run.evaluation_map, Evaluations)
         self._writer.write(self._evaluation.board)
 
     def run(self) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vedette_protocol.messages import Report
+from vedette_protocol.messages import ActorReport, Report
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
+MEMBERS_MAX = 1024  # as many as the ledger keeps
+STATUS_BYTES = 3 << 20  # what all managers together may take in a status, some 10,000 actors
 
 
 @dataclass(slots=True)
@@ -31,7 +33,14 @@ class Fleet:
         member = self._members.get(report.manager)
         new = member is None or member.gone or member.report.incarnation != report.incarnation
         self._members[report.manager] = Member(report, now, gone=report.state == "gone")
+        if len(self._members) > MEMBERS_MAX:
+            self._forget_one(report.manager)
         return new
+
+    def _forget_one(self, but: str) -> None:
+        """Of those that are gone, or of all, the one that has been silent longest."""
+        others = [(not x.gone, x.seen, m) for m, x in self._members.items() if m != but]
+        del self._members[min(others)[2]]
 
     def on_batch(self, manager: str, now: float) -> None:
         """A batch is a sign of life too."""
@@ -69,30 +78,45 @@ class Fleet:
         return [m for m in self.present if self._members[m].report.state == "draining"]
 
     def status(self, now: float) -> list[dict[str, Any]]:
-        """`managers` of the status: the contract's fields."""
-        return [_status(member, now) for _, member in sorted(self._members.items())]
+        """`managers` of the status: the contract's fields.
+
+        Actors that would make it too long are left out and counted as `actors_hidden`.
+        """
+        room = STATUS_BYTES
+        found = []
+        for _, member in sorted(self._members.items()):
+            shown = []
+            for actor in member.report.actors:
+                room -= 300 + 12 * len(actor.error)  # the most that it takes as JSON
+                if room < 0:
+                    break
+                shown.append(_actor(actor, alive=not member.gone))
+            found.append(_status(member, shown, now))
+        return found
 
 
-def _status(member: Member, now: float) -> dict[str, Any]:
+def _status(member: Member, actors: list[dict[str, Any]], now: float) -> dict[str, Any]:
     report = member.report
     return {
         "id": report.manager,
-        "host": report.host,
+        "host": report.host[:64],
         "state": "gone" if member.gone else report.state,
-        "actors": [
-            {
-                "id": actor.id,
-                "alive": actor.alive and not member.gone,
-                "restarts": actor.restarts,
-                "env_steps": actor.env_steps,
-                "episodes": actor.episodes,
-                "version": actor.version,
-                "return_mean": actor.return_mean,
-                "length_mean": actor.length_mean,
-                "error": actor.error,
-            }
-            for actor in report.actors
-        ],
+        "actors": actors,
+        "actors_hidden": len(report.actors) - len(actors),
         "window": {"batches": report.window_batches, "bytes": report.window_bytes},
         "last_seen_s": round(max(0.0, now - member.seen), 3),
+    }
+
+
+def _actor(actor: ActorReport, *, alive: bool) -> dict[str, Any]:
+    return {
+        "id": actor.id,
+        "alive": actor.alive and alive,
+        "restarts": actor.restarts,
+        "env_steps": actor.env_steps,
+        "episodes": actor.episodes,
+        "version": actor.version,
+        "return_mean": actor.return_mean,
+        "length_mean": actor.length_mean,
+        "error": actor.error,
     }

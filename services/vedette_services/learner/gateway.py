@@ -12,6 +12,7 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,11 +25,12 @@ from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import column_bounds, transition_dtype
 from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.ring import RingWriter
-from vedette_services import sockets
-from vedette_services.errors import PortInUseError
+from vedette_services.keys import LearnerKeys
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.learner.door import Door
 from vedette_services.learner.gateway_state import GatewayState, Position
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
+from vedette_services.learner.owners import Owners
 from vedette_services.learner.rate import Rate
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.status import assemble
@@ -39,9 +41,10 @@ from vedette_services.run_replay import replay_directory, ring_dtype, run_limite
 log = logging.getLogger("vedette.gateway")
 
 _POLL_MS = 5  # how late a new model may be noticed when no message comes
+_EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
 _TICK_S = 0.2
-_BIND_WAIT_S = 5.0  # a learner killed a moment ago lets go of its ports within a second
+_RING_WAIT_S = 5.0  # a gateway killed a moment ago lets go of the replay within a second
 _END_WAIT_S = 5.0  # for managers to hand in what they have when the run is over
 _LAST_WORDS_S = 1.0  # for reports when the learner is only interrupted
 _NOTES_PER_TICK = 5
@@ -56,7 +59,9 @@ class Gateway:
         spaces = probe(config.env)
         row = transition_dtype(spaces)
         schema = Schema.from_dtype(row, column_bounds(spaces))
+        keys = LearnerKeys.read(spec.keys) if spec.keys else None
         self._ring = _open_ring(spec, ring_dtype(row))
+        self._owners = Owners(spec.run.owners_file) if keys else None
         self._state = GatewayState(
             spec.run_id,
             secrets.randbits(63),
@@ -65,54 +70,43 @@ class Gateway:
             now=time.monotonic(),
             limiter=run_limiter(config),
             rows_per_batch=config.actors.n_buffer,
+            owners=self._owners,
         )
         self._publisher = ModelPublisher()
         self._model_map = ModelMapReader(spec.run.model_map)
         self._learning = BoardReader(spec.run.learning_map, Learning)
         self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
-        self._board: BoardWriter[Ingest] = BoardWriter(spec.run.ingest_map)
+        self._board = BoardWriter(spec.run.ingest_map, Ingest)
         self._rate = Rate()
         self._next_tick = 0.0
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._samples = self._bind(sockets.samples_pull)
-        self._control = self._bind(sockets.control_xpub)
-        self._models = self._bind(sockets.models_xpub)
-        self._poller = zmq.Poller()
-        for socket in (self._samples, self._control, self._models):
-            self._poller.register(socket, zmq.POLLIN)
-
-    def _bind(self, make: sockets.Maker) -> zmq.Socket[bytes]:
-        deadline = time.monotonic() + _BIND_WAIT_S
-        while True:
-            try:
-                return make(self._context, self._spec.address)
-            except zmq.ZMQError as error:
-                if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
-                    raise PortInUseError(self._spec.address, error.strerror) from error
-                time.sleep(0.1)
+        self._door = Door(spec.address, keys)
 
     # The loop
 
     def run(self, stop: StopSignals) -> None:
         """Serve until the trainer is done, or the supervisor says stop."""
-        self._poller.register(stop.fileno(), zmq.POLLIN)
+        self._door.poller.register(stop.fileno(), zmq.POLLIN)
         while not stop and self._learning.read().phase != "done":
             self._turn(time.monotonic())
         self._end(self._learning.read().exit_reason or "interrupted")
 
     def _turn(self, now: float) -> None:
         """One round over the sockets, the maps and the clock."""
-        ready = dict(self._poller.poll(0 if self._publisher.busy else _POLL_MS))
-        if self._samples in ready:
+        door = self._door
+        ready = dict(door.poller.poll(0 if self._publisher.busy else _POLL_MS))
+        door.turn()
+        if door.samples in ready:
             self._drain()
+        if self._owners is not None:
+            self._owners.save()
         if self._state.dirty or self._ring.pending:
             self._ring.commit(self._state.stamp())
         self._listen(ready, now)
         self._look_at_learning(now)
         for frames in self._publisher.turn():
-            self._models.send_multipart(frames, copy=False)
+            door.models.send_multipart(frames, copy=False)
         for message in self._state.acks_due(now, self._ring.inserted):
-            self._control.send_multipart(message)
+            door.control.send_multipart(message)
         if now >= self._next_tick:
             self._next_tick = now + _TICK_S
             self._tick(now)
@@ -120,11 +114,14 @@ class Gateway:
     def _drain(self) -> None:
         """Take what has come, into the ring; visible and acknowledged at the next commit."""
         now = time.monotonic()
-        receive, state = self._samples.recv_multipart, self._state
+        receive, state, door = self._door.samples.recv_multipart, self._state, self._door
         try:
             for _ in range(_DRAIN_MESSAGES):
                 frames = receive(zmq.NOBLOCK, copy=False)
-                insert = state.on_samples([frame.buffer for frame in frames], now)
+                key = door.key_of(frames[0])
+                if key is None:
+                    continue
+                insert = state.on_samples([frame.buffer for frame in frames], now, key)
                 if insert is None:
                     continue
                 batch = insert.batch
@@ -142,17 +139,23 @@ class Gateway:
             return
 
     def _listen(self, ready: dict[object, int], now: float) -> None:
-        """Subscriptions: joiners get the run and the newest model, askers the status."""
-        if self._control in ready:
-            while (event := _receive(self._control)) is not None:
-                asked = event[1:3] == b"s/"
-                status = self._status_json() if asked else b""
+        """Subscriptions: joiners get the run and the newest model, askers the status.
+
+        A bounded number a turn: somebody may subscribe for ever.
+        """
+        door = self._door
+        if door.control in ready:
+            status = b""  # made once for all who ask in this turn
+            for event in _received(door.control):
+                if not status and event[1:3] == b"s/":
+                    status = self._status_json(now)
                 for frames in self._state.on_subscription(event, status, now):
-                    self._control.send_multipart(frames)
-        if self._models in ready:
-            while (event := _receive(self._models)) is not None:
-                if event[:1] == b"\x01" and event[1:3] == b"m/":
-                    self._publisher.joined(event[1:])
+                    door.control.send_multipart(frames)
+        if door.models in ready:
+            for event in _received(door.models):
+                topic = self._state.on_model_subscription(event)
+                if topic:
+                    self._publisher.joined(topic)
 
     def _look_at_learning(self, now: float) -> None:
         """How far the trainer is; a newer model in its map, perhaps of another epoch."""
@@ -169,7 +172,7 @@ class Gateway:
         if model.epoch != state.position.epoch:
             state.position = Position(model.epoch, model.version, learning.sampled)
             for frames in state.begin(self._run_message(model)):
-                self._control.send_multipart(frames)
+                self._door.control.send_multipart(frames)
         self._publisher.offer(
             PackedModel(self._spec.run_id, model.epoch, model.schema.hash, model.body)
         )
@@ -196,6 +199,10 @@ class Gateway:
         if len(state.notes) > _NOTES_PER_TICK:
             log.warning("and %d more lines like these", len(state.notes) - _NOTES_PER_TICK)
         state.notes.clear()
+        self._door.complain(state.complaints)
+        for line in state.complaints.due(now):
+            log.warning("%s", line)
+        self._door.close_out(now)
         self._board.write(self._ingest(now))
 
     def _ingest(self, now: float, *, ended: bool = False) -> Ingest:
@@ -209,11 +216,11 @@ class Gateway:
             limiter_reason=state.limiter_reason,
             lag=state.lag.figures(),
             garbage=state.garbage,
+            refused={**self._door.refused, "ids": state.refused_ids},
             ended=ended,
         )
 
-    def _status_json(self) -> bytes:
-        now = time.monotonic()
+    def _status_json(self, now: float) -> bytes:
         return json.dumps(
             assemble(self._spec, self._learning.read(), self._ingest(now), self._evaluations.read())
         ).encode()
@@ -230,17 +237,17 @@ class Gateway:
             if now >= told + 0.5:  # a stop message is repeated: a joiner may have missed it
                 told = now
                 for frames in self._state.stop(reason, final=final):
-                    self._control.send_multipart(frames)
+                    self._door.control.send_multipart(frames)
             self._turn(now)
         self._ring.commit(self._state.stamp())
         self._board.write(self._ingest(time.monotonic(), ended=True))
         self._ring.close()
-        self._context.destroy(linger=200)
+        self._door.close()
 
 
 def _open_ring(spec: LearnerSpec, row: np.dtype[np.void]) -> RingWriter:
     """The replay's writing end, once a gateway that was killed a moment ago has let go of it."""
-    deadline = time.monotonic() + _BIND_WAIT_S
+    deadline = time.monotonic() + _RING_WAIT_S
     while True:
         try:
             return RingWriter.open(
@@ -255,11 +262,13 @@ def _open_ring(spec: LearnerSpec, row: np.dtype[np.void]) -> RingWriter:
             time.sleep(0.1)
 
 
-def _receive(socket: zmq.Socket[bytes]) -> bytes | None:
-    try:
-        return socket.recv(zmq.NOBLOCK)
-    except zmq.Again:
-        return None
+def _received(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
+    """What has come, a bounded number of frames of it."""
+    for _ in range(_EVENTS_A_TURN):
+        try:
+            yield socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return
 
 
 def main() -> None:

@@ -10,19 +10,29 @@ from typing import Any
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_up, encode
 from vedette_protocol.credit import Credit, share
-from vedette_protocol.errors import ProtocolError, SchemaError, Sender, VersionError
+from vedette_protocol.errors import (
+    LedgerFullError,
+    ProtocolError,
+    RetiredError,
+    SchemaError,
+    Sender,
+    VersionError,
+)
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_rl.replay.limiter import Limiter
+from vedette_services.learner.complaints import Complaints
 from vedette_services.learner.fleet import Fleet
 from vedette_services.learner.ladder_slots import LadderSlots
 from vedette_services.learner.lag import LagMeter
 from vedette_services.learner.limits import FlightLimits
+from vedette_services.learner.owners import Owners
 
 ACK_CHANGED_S = 0.02  # an ack that says something new waits at most so long
 ACK_ANYWAY_S = 0.2  # acks are state and the heartbeat: repeated even when nothing is new
+_REFUSALS_A_TURN = 64
 _PREFIX = struct.Struct("<I")
 
 Frames = list[Buffer]
@@ -76,6 +86,7 @@ class GatewayState:
         limiter: Limiter,
         rows_per_batch: int,
         limits: FlightLimits | None = None,
+        owners: Owners | None = None,
     ) -> None:
         self.run_id, self.learner, self.schema = run_id, learner, schema
         self.ledger, self.slots = _unstamp(run_id, stamp, now)
@@ -83,12 +94,15 @@ class GatewayState:
         self.lag = LagMeter()
         self.position = Position()
         self.garbage = 0
+        self.refused_ids = 0
+        self.complaints = Complaints()
         self.limiter_reason = ""
         self.notes: list[Note] = []
         self.dirty = False  # the ledger holds something that the ring has not committed
         self._limiter = limiter
         self._rows_per_batch = rows_per_batch
         self._limits = limits or FlightLimits()
+        self._owners = owners  # None: nobody shows a key, anybody may be anybody
         self._changed: set[str] = set()
         self._acked: dict[str, float] = {}
         self._refusals: list[Refusal] = []
@@ -96,17 +110,40 @@ class GatewayState:
 
     # What comes up
 
-    def on_samples(self, frames: Sequence[Any], now: float) -> Insert | None:
-        """One message from the samples' socket; a batch that is new and sound is to be inserted."""
+    def on_samples(self, frames: Sequence[Any], now: float, key: str = "") -> Insert | None:
+        """One message from the samples' socket; a batch that is new and sound is to be inserted.
+
+        Args:
+            key: the name of the key that its connection showed; "" without keys.
+        """
         try:
             message = decode_up(frames)
+            if not self._is_owned(message.manager, message.incarnation, key):
+                return None
             if isinstance(message, Report):
                 self._on_report(message, now)
                 return None
             return self._on_batch(message, now)
         except ProtocolError as error:
-            self._refuse(error, now)
+            self._refuse(error, now, key)
             return None
+
+    def _is_owned(self, manager: str, incarnation: int, key: str) -> bool:
+        """Whether this key may speak for this manager; the refusal if not."""
+        if self._owners is None or self._owners.claim(manager, key):
+            return True
+        self.refused_ids += 1
+        self.complaints.add("refused", f"key {key!r} speaks for manager {manager!r} of another key")
+        # Told only to an incarnation that its owner never used: the topic is the owner's, too, and
+        # a liar may name the owner's incarnation.
+        if not self.ledger.knows(manager, incarnation):
+            reason = f"the manager id {manager!r} belongs to another key; choose another --id"
+            self._tell_refusal(Refusal(manager, incarnation, "id", reason))
+        return False
+
+    def _tell_refusal(self, refusal: Refusal) -> None:
+        if len(self._refusals) < _REFUSALS_A_TURN:
+            self._refusals.append(refusal)
 
     def _on_batch(self, batch: Batch, now: float) -> Insert | None:
         if batch.run_id != self.run_id:
@@ -118,6 +155,8 @@ class GatewayState:
             self._changed.add(batch.manager)
             return None
         try:
+            if batch.rows > self._rows_per_batch:
+                raise SchemaError(f"{batch.rows} rows, the run's have {self._rows_per_batch}")
             if batch.schema != self.schema.hash:
                 raise SchemaError(f"laid out by schema {batch.schema}, not {self.schema.hash}")
             columns = self.schema.views(batch.payload, batch.rows)
@@ -141,28 +180,38 @@ class GatewayState:
         self.ledger.settle_rejected(sender.manager, sender.incarnation, sender.seq, rows, now)
         self._changed.add(sender.manager)
         self.dirty = True
-        self._note("warning", f"rejected batch {sender.seq} of {sender.manager}: {error}")
+        self.complaints.add("rejected", f"batch {sender.seq} of {sender.manager}: {error}")
 
-    def _refuse(self, error: ProtocolError, now: float) -> None:
+    def _refuse(self, error: ProtocolError, now: float, key: str = "") -> None:
         """A message that is none; a batch of a sender we know is settled, lest it come again."""
         sender = error.sender
         if sender is None or not self.fleet.knows(sender.manager):
-            self.garbage += 1
-            self._note("warning", f"refused a message from an unknown sender: {error}")
+            self._bin(error)
+        elif not self._is_owned(sender.manager, sender.incarnation, key):
+            return
         elif isinstance(error, VersionError):
-            refusal = Refusal(sender.manager, sender.incarnation, "version", str(error))
-            self._refusals.append(refusal)
+            self._bin(error)
+            self._tell_refusal(Refusal(sender.manager, sender.incarnation, "version", str(error)))
+        elif isinstance(error, RetiredError | LedgerFullError):  # else it would wait for ever
+            self._tell_refusal(Refusal(sender.manager, sender.incarnation, "id", str(error)))
         elif sender.seq is None or not self.ledger.is_new(
             sender.manager, sender.incarnation, sender.seq
         ):
-            self.garbage += 1
+            self._bin(error)
         else:
-            self._reject(sender, error.rows, error, now)
+            try:
+                self._reject(sender, error.rows, error, now)
+            except ProtocolError as full:  # no account for it, so there is nothing to settle
+                self._bin(full)
+
+    def _bin(self, error: ProtocolError) -> None:
+        self.garbage += 1
+        self.complaints.add("garbage", f"refused a message: {error}")
 
     def _on_report(self, report: Report, now: float) -> None:
-        new = self.fleet.on_report(report, now)
-        self.ledger.on_report(report, now)
+        self.ledger.on_report(report, now)  # first: it refuses what is more than it can keep
         self.dirty = True
+        new = self.fleet.on_report(report, now)
         if report.state == "gone":
             self.slots.release(report.manager)
             self._note("info", f"manager {report.manager} has left")
@@ -190,7 +239,7 @@ class GatewayState:
         try:
             subscription = topics.parse_subscription(event)
         except ProtocolError as error:
-            self._refuse(error, now)
+            self._bin(error)
             return []
         if not subscription.subscribed:
             return []
@@ -200,6 +249,16 @@ class GatewayState:
             self._acked.pop(subscription.name, None)  # an ack at the next turn, too
             return [[subscription.topic, *encode(self._run)]]
         return []
+
+    def on_model_subscription(self, event: bytes) -> bytes:
+        """Somebody subscribed on the models' socket: the topic that wants a model, or b""."""
+        try:
+            subscription = topics.parse_subscription(event)
+        except ProtocolError as error:
+            self._bin(error)
+            return b""
+        wants = subscription.subscribed and subscription.audience == "manager"
+        return subscription.topic if wants else b""
 
     def acks_due(self, now: float, inserted: int) -> list[Frames]:
         """The acks to send now. Call only after everything settled has been committed."""

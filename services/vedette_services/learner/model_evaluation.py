@@ -46,6 +46,7 @@ class ModelEvaluation:
             best_return_mean=self._best or 0.0, best_version=self._best_version
         )
         """The last evaluation and the best one."""
+        self._unwritten: tuple[int, ModelInfo, Evaluation] | None = None
         self._next = 0  # the version from which on the next evaluation is due
 
     def _found_best(self) -> tuple[float | None, int]:
@@ -73,7 +74,10 @@ class ModelEvaluation:
         began = time.monotonic()
         found = self._evaluator.evaluate(self._policy, model.version)
         if self._best is None or found.return_mean > self._best:
-            self._keep(epoch, model, found)
+            self._unwritten = (epoch, model, found)
+            self._best, self._best_version = found.return_mean, model.version
+        if self._unwritten is not None:
+            self._keep(*self._unwritten)
         self.board = Evaluations(
             count=self.board.count + 1,
             version=found.version,
@@ -108,9 +112,9 @@ class ModelEvaluation:
         try:
             write_state(self._best_place, {"model": dict(model.arrays)}, meta)
         except CheckpointError as error:
-            log.warning("best model not written, trying again with the next: %s", error)
+            log.warning("%s; tried again after the next evaluation", error)
             return
-        self._best, self._best_version = found.return_mean, model.version
+        self._unwritten = None
 
     def close(self) -> None:
         """Close the environments."""

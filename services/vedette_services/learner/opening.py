@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from vedette_rl.core import ReplayBuffer
+from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.learner.spec import LearnerSpec
@@ -23,10 +24,15 @@ def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
 
     Raises:
         ReplayFormatError: there is none after half a minute, or it is torn.
+        ReplayBudgetError: the disk has no room for the priorities.
     """
+    replay = spec.config.replay
     directory = replay_directory(spec.config, spec.run.root)
     deadline = time.monotonic() + _WAIT_S
     while not (directory / "ring.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
     rng = np.random.default_rng([spec.config.seed, epoch])
-    return UniformReplay(RingReader(directory), rng)
+    ring = RingReader(directory)
+    if replay.prioritized:
+        return PrioritizedReplay(ring, rng, replay, memory=open_priorities(ring))
+    return UniformReplay(ring, rng)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,15 @@ from typing import Any
 import tomli_w
 
 from vedette_rl.core import Recorder
+from vedette_rl.recording.event_files import purge_events
 from vedette_rl.recording.registry import make_recorders
 from vedette_rl.recording.tee import TeeRecorder
 from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.config.loading import config_table
 from vedette_services.config.run_config import RunConfig
+from vedette_services.learner.curves import counts_opt_steps
+
+log = logging.getLogger("vedette.trainer")
 
 _HYPERPARAMETERS = ("agent", "env", "actors", "replay", "learner")
 
@@ -37,6 +42,19 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
     tee = TeeRecorder(recorders)
     tee.write_text("config", tomli_w.dumps(table))
     return tee
+
+
+def cut_curves_back(tensorboard: Path, opt_steps: int) -> int:
+    """Forget what was recorded beyond where a run goes on from.
+
+    Returns:
+        the last env step recorded; 0 where nothing was.
+    """
+    try:
+        return purge_events(tensorboard, opt_steps, counts_opt_steps).last_other_step
+    except OSError as error:
+        log.warning("curves of the last start stay as they are: %s", error)
+        return 0
 
 
 def hyperparameters(table: Mapping[str, Any]) -> dict[str, bool | float | str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import State
@@ -12,44 +12,79 @@ from vedette_rl.errors import CheckpointError
 
 log = logging.getLogger("vedette.trainer")
 
+_RETRY_S = 15.0
+
+
+class _Job(NamedTuple):
+    """A checkpoint to write."""
+
+    opt_steps: int
+    state: State
+    meta: dict[str, Any]
+
 
 class Saver:
     """One thread that writes checkpoints; while it writes, a newer state replaces a waiting one.
 
-    A full disk or a read-only directory is said once and tried again with the next checkpoint.
+    A full disk or a read-only directory is said once; the state is tried again after a while, until
+    it is written or a newer one takes its place.
+
+    Args:
+        checkpoints: where to.
+        retry_s: from a failure to the next try.
     """
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self._checkpoints = checkpoints
+    def __init__(self, checkpoints: Checkpoints, *, retry_s: float = _RETRY_S) -> None:
+        self._checkpoints, self._retry_s = checkpoints, retry_s
         self._work = threading.Condition()
-        self._waiting: tuple[int, State, dict[str, Any]] | None = None
+        self._waiting: _Job | None = None
         self._closed = False
+        self._failed: _Job | None = None
+        self._last_try = False  # what failed was begun once more after the close
         self._thread = threading.Thread(target=self._run, name="saver", daemon=True)
         self._thread.start()
 
     def save(self, opt_steps: int, state: State, meta: dict[str, Any]) -> None:
         """Have `state` written; it must be a copy that nobody changes."""
         with self._work:
-            self._waiting = (opt_steps, state, meta)
+            self._waiting = _Job(opt_steps, state, meta)
             self._work.notify()
 
     def close(self, timeout_s: float) -> bool:
-        """Write what waits and end; False if that took longer than `timeout_s`."""
+        """Write what waits, or failed, once more and end.
+
+        Returns:
+            whether the last state is on the disk; False also where that took over `timeout_s`.
+        """
         with self._work:
             self._closed = True
             self._work.notify()
         self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() and self._failed is None
 
     def _run(self) -> None:
-        while True:
-            with self._work:
-                self._work.wait_for(lambda: self._waiting is not None or self._closed)
-                if self._waiting is None:
-                    return
-                opt_steps, state, meta = self._waiting
-                self._waiting = None
-            try:
-                self._checkpoints.save(opt_steps, state, meta)
-            except CheckpointError as error:
-                log.warning("checkpoint %d not written, trying again later: %s", opt_steps, error)
+        while (job := self._next()) is not None:
+            self._write(job)
+
+    def _next(self) -> _Job | None:
+        """Wait for a state to write; None when closed and nothing is left."""
+        with self._work:
+            retry_s = self._retry_s if self._failed is not None else None
+            self._work.wait_for(lambda: self._waiting is not None or self._closed, retry_s)
+            if self._waiting is None and self._closed and (not self._failed or self._last_try):
+                return None
+            self._last_try = self._closed and self._waiting is None
+            job, self._waiting = self._waiting or self._failed, None
+            return job
+
+    def _write(self, job: _Job) -> None:
+        try:
+            self._checkpoints.save(*job)
+        except CheckpointError as error:
+            if self._failed is None:
+                log.warning("%s; training goes on, and it is tried again", error)
+            self._failed = job
+        else:
+            if self._failed is not None:
+                log.warning("checkpoint %d is written now", job.opt_steps)
+            self._failed = None

@@ -13,12 +13,13 @@ from vedette_services.run_directory import RunDirectory, write_json
 
 @dataclass(frozen=True, slots=True)
 class LearnerSpec:
-    """One learner's run: where, what, and on which address."""
+    """One learner's run: where, what, on which address, and the folder of its keys, if any."""
 
     run: RunDirectory
     run_id: str
     config: RunConfig
     address: Address
+    keys: Path | None = None
 
     def write(self) -> None:
         write_json(
@@ -26,6 +27,7 @@ class LearnerSpec:
             {
                 "run_id": self.run_id,
                 "address": str(self.address),
+                "keys": str(self.keys) if self.keys else None,
                 "config": self.config.model_dump(mode="json"),
             },
         )
@@ -39,4 +41,5 @@ class LearnerSpec:
             found["run_id"],
             RunConfig.model_validate(found["config"]),
             Address.parse(found["address"]),
+            Path(found["keys"]) if found.get("keys") else None,
         )

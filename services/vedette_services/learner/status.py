@@ -61,10 +61,11 @@ def assemble(
             "capacity": config.replay.capacity,
             "bytes": ingest.replay_bytes,
         },
-        "limiter": _limiter(learning, ingest, samples["inserted"]),
+        "limiter": _limiter(learning, ingest, samples["inserted"] - config.learner.warmup_period),
         "lag": {name: ingest.lag.get(name, 0.0) for name in ("mean", "p95", "max", "seconds_mean")},
         "eval": _evaluation(evaluations),
         "garbage": ingest.garbage,
+        "refused": {name: ingest.refused.get(name, 0) for name in ("keys", "ids", "handshakes")},
         "record": learning.record,
         "managers": ingest.managers,
     }
@@ -83,6 +84,7 @@ def waits(learning: Learning, ingest: Ingest, warmup: int) -> str:
 
 
 def _limiter(learning: Learning, ingest: Ingest, inserted: int) -> dict[str, Any]:
+    """What was drawn per sample `inserted` since the warm-up, and who waits for whom."""
     if learning.phase == "waiting":
         state, reason = "sample_waits", learning.waits
     elif ingest.limiter_reason:

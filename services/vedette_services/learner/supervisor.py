@@ -22,6 +22,7 @@ from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
 from vedette_services.learner.status import assemble
 from vedette_services.processes import StopSignals, end, pause, python_module, spawn, wait_all
+from vedette_services.resuming import erase
 from vedette_services.run_directory import RunDirectory, write_json
 
 log = logging.getLogger("vedette.learner")
@@ -95,7 +96,7 @@ class Supervisor:
     def _announce(self, epoch: int) -> None:
         """Where the trainer will go on, for whoever asks before it has got there."""
         latest = Checkpoints(self._spec.run.checkpoints, keep=1).latest()
-        board: BoardWriter[Learning] = BoardWriter(self._spec.run.learning_map)
+        board = BoardWriter(self._spec.run.learning_map, Learning)
         board.write(Learning(epoch=epoch, opt_steps=int(latest.name) if latest else 0))
         board.close()
 
@@ -144,7 +145,7 @@ class Supervisor:
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
         status = self.status()
-        write_json(self._spec.run.summary_file, status)
+        self._write_summary(status)
         if self._on_status:
             self._on_status(status)
         for line in report(status):
@@ -168,10 +169,13 @@ class Supervisor:
             self._on_status(status)
         if due:
             self._summary_due = now + _SUMMARY_EVERY_S
-            try:
-                write_json(self._spec.run.summary_file, status)
-            except OSError as error:
-                log.warning("summary.json not written: %s", error.strerror or error)
+            self._write_summary(status)
+
+    def _write_summary(self, status: dict[str, Any]) -> None:
+        try:
+            write_json(self._spec.run.summary_file, status)
+        except OSError as error:  # a full disk: what matters more is still running
+            log.warning("summary.json not written: %s", error.strerror or error)
 
 
 def run_learner(
@@ -179,6 +183,7 @@ def run_learner(
     out: Path,
     address: Address,
     *,
+    keys: Path | None = None,
     fresh: bool = False,
     on_status: OnStatus | None = None,
 ) -> int:
@@ -186,8 +191,10 @@ def run_learner(
 
     Args:
         config: what to run; saved as `config.toml`.
-        out: the run directory; one with a run in it goes on, unless `fresh`.
+        out: the run directory; one with a run in it goes on.
+        fresh: erase such a run instead.
         address: where to bind.
+        keys: folder with the learner's pair and those whom it lets in; None: everybody.
         on_status: called with the status a few times a second.
 
     Returns:
@@ -204,9 +211,10 @@ def run_learner(
     run.lock()
     check_ports(address)
     if fresh:
-        run.erase()
+        erase(run)
+        run.make()
     write_config(config, run.config_file)
-    spec = LearnerSpec(run, run.ensure_id(), config, address)
+    spec = LearnerSpec(run, run.ensure_id(), config, address, keys.absolute() if keys else None)
     spec.write()
     return Supervisor(spec, on_status).run(stop)
 

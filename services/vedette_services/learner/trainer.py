@@ -16,10 +16,12 @@ from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent
 from vedette_rl.envs.make import probe
 from vedette_rl.loading import make_loader
+from vedette_rl.recording.surviving import SurvivingRecorder
+from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.curves import Curves
 from vedette_services.learner.opening import open_replay
-from vedette_services.learner.run_recorder import open_recorder
+from vedette_services.learner.run_recorder import cut_curves_back, open_recorder
 from vedette_services.learner.saver import Saver
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.stopping import Progress, exit_reason
@@ -53,10 +55,11 @@ class Trainer:
         self._models = ModelMapWriter(
             spec.run.model_map, Schema.from_arrays(self.agent.model_info().arrays)
         )
-        self._recorder = open_recorder(config, spec.run.root)
-        self._curves = Curves(self._recorder)
+        self._recorder = SurvivingRecorder(lambda: open_recorder(config, spec.run.root))
+        recorded = cut_curves_back(spec.run.tensorboard, self.agent.opt_steps)
+        self._curves = Curves(self._recorder, recorded)
         self._saver = Saver(self._checkpoints)
-        self._board: BoardWriter[Learning] = BoardWriter(spec.run.learning_map)
+        self._board = BoardWriter(spec.run.learning_map, Learning)
         self._ingest = BoardReader(spec.run.ingest_map, Ingest)
         self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
         self._evaluations_seen = self._evaluations.read().count
@@ -92,7 +95,7 @@ class Trainer:
         )
         last = loop.run()
         if not self._saver.close(_LAST_SAVE_S):
-            log.warning("the last checkpoint took over %.0f s and is not complete", _LAST_SAVE_S)
+            log.warning("the last checkpoint is not written; a resume begins at an earlier one")
         self._recorder.close()
         self._board.write(last)
 
@@ -103,13 +106,25 @@ class Trainer:
 
     def save(self, agent: Agent, learning: Learning) -> None:
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
-        meta = {"run_id": self._spec.run_id, "epoch": self._epoch, "sampled": learning.sampled}
+        evaluations = self._evaluations.read()
+        meta = {
+            "run_id": self._spec.run_id,
+            "epoch": self._epoch,
+            "sampled": learning.sampled,
+            "inserted": self.replay.inserted,
+            "best_return_mean": evaluations.best_return_mean,
+            "best_version": evaluations.best_version,
+        }
         self._saver.save(agent.opt_steps, state, meta)
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
         self._recorder.store(record)
 
     def flush(self, opt_steps: int) -> None:
+        if isinstance(self.replay, PrioritizedReplay):
+            self._recorder.store(
+                {f"priority/{name}": value for name, value in self.replay.stats().items()}
+            )
         self._recorder.flush(opt_steps)
 
     def tick(self, learning: Learning) -> str:

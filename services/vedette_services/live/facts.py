@@ -18,11 +18,11 @@ _STOP_NAMES = {
     "max_seconds": ("seconds", "seconds"),
 }
 _EXIT_WORDS = {
-    "target_return": "solved: the target return is reached",
-    "max_opts": "done: stop.max_opts is reached",
-    "max_env_steps": "done: stop.max_env_steps is reached",
-    "max_seconds": "done: stop.max_seconds are over",
-    "interrupted": "stopped on request; the same command with this --out goes on from here",
+    "target_return": "solved{after}: the target return is reached",
+    "max_opts": "done{after}: stop.max_opts is reached",
+    "max_env_steps": "done{after}: stop.max_env_steps is reached",
+    "max_seconds": "done{after}: stop.max_seconds are over",
+    "interrupted": "stopped on request{after}; the same command with this --out goes on",
 }
 
 
@@ -90,7 +90,7 @@ def progress(status: Status, stop: Mapping[str, Any]) -> list[tuple[str, float, 
     rows = []
     for key, (words, counter) in _STOP_NAMES.items():
         goal = stop.get(key) or 0
-        now = value(status, counter)
+        now = seconds(status) if counter == "seconds" else value(status, counter)
         if goal and now is not None:
             rows.append((words, float(now), float(goal)))
     return rows
@@ -137,26 +137,34 @@ def rows(status: Status) -> list[tuple[str, str]]:
 def headline(status: Status) -> str:
     """Which run it is."""
     run_id, epoch = status.get("run_id") or "-", status.get("epoch") or "-"
-    seconds = value(status, "seconds")
-    lasted = f", {clock(seconds)}" if seconds is not None else ""
+    since = seconds(status)
+    lasted = f", {clock(since)}" if since is not None else ""
     return f"run {run_id}, epoch {epoch}{lasted}"
 
 
 def summary_lines(summary: Status, run: str) -> list[str]:
     """The end of a run: why it ended, what it came to, and what to do next."""
-    reason = str(summary.get("exit_reason") or "ended")
+    reason = str(summary.get("exit_reason"))
+    since = seconds(summary)
+    after = f" after {clock(since)}" if since is not None else ""
     labelled = [(label, said) for label, said in rows(summary) if label not in ("manager", "waits")]
     return [
-        _EXIT_WORDS.get(reason, reason),
+        _EXIT_WORDS.get(reason, "ended{after}").format(after=after),
         *(f"  {label:<8} {said}" for label, said in labelled),
         f"  run      {run}",
         f"  next     vedette eval {run}   or   tensorboard --logdir {run}/tensorboard",
     ]
 
 
-def clock(seconds: float) -> str:
+def seconds(status: Status) -> float | None:
+    """Seconds since the learner's start, or else of its training; None where neither is said."""
+    since = value(status, "seconds")
+    return value(status, "time", "training_s") if since is None else since
+
+
+def clock(duration_s: float) -> str:
     """Seconds as h:mm:ss."""
-    whole = int(seconds)
+    whole = int(duration_s)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 

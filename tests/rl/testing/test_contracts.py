@@ -122,6 +122,12 @@ class ListReplay:
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
         """It is uniform."""
 
+    def get_state(self) -> State:
+        return {"rng": self.rng.bit_generator.state}
+
+    def set_state(self, state: State) -> None:
+        self.rng.bit_generator.state = state["rng"]
+
 
 class TestLinearQ(AgentContract):
     def make_spaces(self) -> Spaces:

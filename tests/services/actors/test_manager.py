@@ -37,7 +37,12 @@ class ManagerProcess:
         with log.open("ab") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", CODE, str(address), str(count), *allow_import],
-                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                env={
+                    "TMPDIR": str(log.parent),
+                    **os.environ,
+                    "PYTHONPATH": path,
+                    "OMP_NUM_THREADS": "1",
+                },
                 stdout=out,
                 stderr=out,
                 start_new_session=True,

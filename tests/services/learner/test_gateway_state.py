@@ -122,7 +122,7 @@ def test_an_unsound_batch_is_settled_as_rejected_so_that_it_does_not_come_again(
     assert state.ledger.books().rejected == 4
     ack = acks(state, 1.1)["m"]
     assert (ack.contiguous, ack.rejected_batches) == (1, 1)
-    assert "rejected batch 0 of m" in state.notes[-1].text
+    assert state.complaints.due(2.0)[0].startswith("rejected: batch 0 of m")
 
 
 def test_a_batch_of_another_run_is_neither_stored_nor_acknowledged() -> None:

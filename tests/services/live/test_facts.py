@@ -120,3 +120,10 @@ def test_the_summary_says_why_it_ended_and_what_to_do_next() -> None:
     said = facts.summary_lines({**STATUS, "exit_reason": "target_return"}, "runs/x")
     assert said[0].startswith("solved")
     assert any("vedette eval runs/x" in line for line in said)
+
+
+def test_the_time_is_the_learners_or_else_the_trainings() -> None:
+    assert facts.seconds({"seconds": 3, "time": {"training_s": 2.0}}) == 3
+    assert facts.seconds({"time": {"training_s": 65.0}}) == 65.0
+    assert facts.headline({"run_id": "a", "epoch": 1, "seconds": 3725}) == "run a, epoch 1, 1:02:05"
+    assert facts.summary_lines({"seconds": 65}, "x")[0] == "ended after 0:01:05"

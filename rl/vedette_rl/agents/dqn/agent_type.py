@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.core.acting import Policy
-from vedette_rl.core.learning import Agent
+from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.named import is_named, load_named
 from vedette_rl.networks.observation import Image, choose_input
 from vedette_rl.networks.threads import act_on_one_thread
+
+if TYPE_CHECKING:  # it imports torch
+    from vedette_rl.networks.greedy import GreedyNetwork
 
 
 class DqnType:
@@ -52,6 +55,12 @@ class DqnType:
         from vedette_rl.agents.dqn.policy import DqnPolicy
 
         return DqnPolicy(config, spaces, positions=positions, seed=seed)
+
+    def build_greedy(self, config: DqnConfig, spaces: Spaces, model: ModelInfo) -> GreedyNetwork:
+        """The greedy policy in torch, for exporters."""
+        from vedette_rl.agents.dqn.greedy import GreedyQ
+
+        return GreedyQ(config, spaces, model)
 
 
 def _acts_by_torch(config: DqnConfig, spaces: Spaces) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
@@ -29,6 +29,8 @@ class DqnConfig(NetworkConfig):
             with an interval of 1 is a soft update (Lillicrap et al. 2016).
         exploration: how actors explore.
     """
+
+    shaping: ClassVar[tuple[str, ...]] = (*NetworkConfig.shaping, "dueling")
 
     name: Literal["dqn"] = "dqn"
     learning_rate: PositiveFloat = 2.5e-4

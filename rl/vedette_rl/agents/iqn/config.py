@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -32,6 +32,8 @@ class IqnConfig(NetworkConfig):
         tau: how far an update moves the target network: 1 copies.
         exploration: how actors explore. Acting is risk-neutral.
     """
+
+    shaping: ClassVar[tuple[str, ...]] = (*NetworkConfig.shaping, "n_cosines")
 
     name: Literal["iqn"] = "iqn"
     hidden_sizes: Annotated[HiddenSizes, Field(min_length=2)] = (256, 256)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from vedette_rl.agents.actions import BoxActions
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.core.acting import Policy
-from vedette_rl.core.learning import Agent
+from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.observation import Image, choose_input
 from vedette_rl.networks.threads import act_on_one_thread
+
+if TYPE_CHECKING:  # it imports torch
+    from vedette_rl.networks.greedy import GreedyNetwork
 
 
 class SacType:
@@ -47,3 +50,9 @@ class SacType:
         from vedette_rl.agents.sac.policy import SacPolicy
 
         return SacPolicy(config, spaces, positions=positions, seed=seed)
+
+    def build_greedy(self, config: SacConfig, spaces: Spaces, model: ModelInfo) -> GreedyNetwork:
+        """The greedy policy in torch, for exporters."""
+        from vedette_rl.agents.sac.greedy import GreedyGaussian
+
+        return GreedyGaussian(config, spaces, model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
@@ -33,6 +33,8 @@ class SacConfig(NetworkConfig):
         uniform_warmup: act uniformly at random on an untrained model (version 0), as the authors'
             code does for its first steps.
     """
+
+    shaping: ClassVar[tuple[str, ...]] = (*NetworkConfig.shaping, "n_critics")
 
     name: Literal["sac"] = "sac"
     batch_size: PositiveInt = 256

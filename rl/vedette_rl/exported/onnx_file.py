@@ -1,0 +1,74 @@
+"""A greedy policy as an ONNX model: observations in, actions and action values out.
+
+Inputs are the observation's columns (``obs``, or ``obs/KEY``), each ``(batch, *shape)`` of its own
+dtype. Outputs: ``action`` ``(batch, *shape)``, and ``q`` ``(batch, actions)`` where the agent has
+values. Needs the packages of the extra ``onnx``.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vedette_rl.agents.registry import BuildsGreedy, agent_type
+from vedette_rl.errors import ExportError
+from vedette_rl.exported.policy_file import PolicyFile
+from vedette_rl.networks.greedy import GreedyNetwork
+
+PACKAGES = ("onnx", "onnxscript")
+_EXAMPLE_ROWS = 2  # one row would be taken for a fixed batch of one
+
+
+def missing_packages() -> list[str]:
+    """Which of `PACKAGES` are not installed."""
+    return [name for name in PACKAGES if find_spec(name) is None]
+
+
+def write_onnx(path: Path, found: PolicyFile) -> None:
+    """Write a policy as one ONNX file; its metadata has the header of `PolicyFile`.
+
+    Raises:
+        ExportError: a package is missing, or the agent has no such form.
+    """
+    if missing := missing_packages():
+        raise ExportError(f"onnx needs the package {missing[0]}: pip install 'vedette[onnx]'")
+    kind = agent_type(found.config.name)
+    if not isinstance(kind, BuildsGreedy):
+        raise ExportError(f"agent {found.config.name!r} has no build_greedy, which onnx needs")
+    network = kind.build_greedy(found.config, found.spaces, found.model).eval()
+    program = _traced(network)
+    program.model.metadata_props["vedette"] = found.header()
+    program.save(str(path))
+
+
+def _traced(network: GreedyNetwork) -> Any:  # torch's ONNXProgram, which its stubs keep private
+    batch = torch.export.Dim("batch")
+    examples = tuple(
+        torch.from_numpy(np.zeros((_EXAMPLE_ROWS, *leaf.shape), leaf.dtype))
+        for leaf in network.leaves
+    )
+    chatter = logging.getLogger("torch.onnx")
+    level = chatter.level
+    chatter.setLevel(logging.ERROR)  # it tells of packages that it would have used
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                network,
+                examples,
+                input_names=[leaf.name for leaf in network.leaves],
+                output_names=list(network.outputs),
+                dynamic_shapes={"columns": tuple({0: batch} for _ in examples)},
+                dynamo=True,
+                verbose=False,
+            )
+    finally:
+        chatter.setLevel(level)
+    assert program is not None, "without a path the program is returned"
+    return program

@@ -1,0 +1,146 @@
+"""A policy in one file: its arrays, and a header that says how to act with them.
+
+Two forms hold the same. ``numpy`` is an npz of arrays named ``model/NAME`` and of ``header``, JSON
+in bytes; ``safetensors`` has the arrays by NAME and the header in its metadata. Nothing in either
+is executed, and reading them loads no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.agents.config import AgentConfig
+from vedette_rl.agents.registry import BUILT_IN, agent_type
+from vedette_rl.core.acting import Policy
+from vedette_rl.core.learning import ModelInfo
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import PolicyFileError
+from vedette_rl.exported.image_policy import image_policy
+from vedette_rl.exported.space_text import space_from_json, space_to_json
+
+FORMAT = "vedette policy"
+FORMAT_VERSION = 1
+_HEADER = "header"
+_MODEL = "model/"
+_ZIP_MAGIC = b"PK"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    """What such a file holds.
+
+    Args:
+        config: the agent's.
+        spaces: what the policy sees and does.
+        model: its arrays and version.
+        meta: what is worth knowing of it, of JSON's types: the environment, returns.
+    """
+
+    config: AgentConfig
+    spaces: Spaces
+    model: ModelInfo
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def header(self) -> str:
+        """All but the arrays, as JSON."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "format_version": FORMAT_VERSION,
+                "agent": self.config.model_dump(mode="json"),
+                "observation": space_to_json(self.spaces.observation),
+                "action": space_to_json(self.spaces.action),
+                "version": self.model.version,
+                "meta": self.meta,
+            }
+        )
+
+    def policy(self, *, seed: int = 0) -> Policy:
+        """The policy, on its model. Built-in agents act in numpy, on images too."""
+        found = image_policy(self.config, self.spaces, seed)
+        if found is None:
+            found = agent_type(self.config.name).build_policy(
+                self.config, self.spaces, positions=np.zeros(1), seed=seed
+            )
+        found.sync_model(self.model)
+        return found
+
+
+def load_policy(path: str | Path, *, seed: int = 0, allow_import: bool = False) -> Policy:
+    """The policy that `vedette export` wrote as ``numpy`` or ``safetensors``.
+
+    Args:
+        path: of the file.
+        seed: of exploration, where it is asked to explore.
+        allow_import: import the module of an agent of your own that the file names.
+
+    Raises:
+        PolicyFileError: it is not such a file, it is torn, or it names a module.
+    """
+    return read_policy(path, allow_import=allow_import).policy(seed=seed)
+
+
+def read_policy(path: str | Path, *, allow_import: bool = False) -> PolicyFile:
+    """What a file holds; as `load_policy`."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            is_zip = file.read(2) == _ZIP_MAGIC
+        header, arrays = _read_numpy(path) if is_zip else _read_safetensors(path)
+        return _policy_file(header, arrays, allow_import=allow_import)
+    except OSError as e:
+        raise PolicyFileError(path, e.strerror or str(e)) from e
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as e:
+        raise PolicyFileError(path, f"it is torn or foreign ({e})") from e
+
+
+def write_numpy(file: IO[bytes], found: PolicyFile) -> None:
+    """Write the ``numpy`` form."""
+    columns = {_MODEL + name: array for name, array in found.model.arrays.items()}
+    header = np.frombuffer(found.header().encode(), np.uint8)
+    np.savez(file, allow_pickle=False, **{_HEADER: header}, **columns)
+
+
+def write_safetensors(file: IO[bytes], found: PolicyFile) -> None:
+    """Write the ``safetensors`` form."""
+    from safetensors.numpy import save
+
+    arrays = {name: np.ascontiguousarray(array) for name, array in found.model.arrays.items()}
+    file.write(save(arrays, {"format": FORMAT, _HEADER: found.header()}))
+
+
+def _read_numpy(path: Path) -> tuple[str, dict[str, NDArray[Any]]]:
+    # numpy leaves a file that it opened itself open where it finds it torn
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        arrays = {name.removeprefix(_MODEL): file[name] for name in file.files if name != _HEADER}
+        return file[_HEADER].tobytes().decode(), arrays
+
+
+def _read_safetensors(path: Path) -> tuple[str, dict[str, NDArray[Any]]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = (file.metadata() or {})[_HEADER]
+            return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as e:
+        raise ValueError(str(e)) from e
+
+
+def _policy_file(header: str, arrays: dict[str, NDArray[Any]], *, allow_import: bool) -> PolicyFile:
+    text = json.loads(header)
+    if text["format"] != FORMAT or text["format_version"] != FORMAT_VERSION:
+        raise ValueError(f"{text['format']!r}, version {text['format_version']}")
+    name = str(text["agent"]["name"])
+    if name not in BUILT_IN and not allow_import:
+        raise ValueError(f"it imports the agent {name!r}, which needs allow_import=True")
+    config = agent_type(name).config.model_validate(text["agent"])
+    spaces = Spaces(space_from_json(text["observation"]), space_from_json(text["action"]))
+    return PolicyFile(config, spaces, ModelInfo(int(text["version"]), arrays), text["meta"])

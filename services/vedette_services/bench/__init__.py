@@ -1,0 +1,1 @@
+"""Measuring ourselves on a user's hardware: rates in one run, beside what bounds them."""

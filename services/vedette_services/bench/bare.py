@@ -1,0 +1,105 @@
+"""The bound of the wire: plain PUSH/PULL of packed frames, and a numpy ring at the end.
+
+Nothing is acknowledged, numbered or checked.
+`python -m vedette_services.bench.bare push ENDPOINT ROWS SHAPE DTYPE`
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+import zmq
+
+from vedette_protocol.schema import Schema
+from vedette_rl.core import columns_of
+from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
+from vedette_services.bench.producer import payloads_of
+from vedette_services.processes import die_with_parent, end, python_module, spawn
+
+_RING_BYTES = 1 << 30
+_WARM_S = 1.0
+_PRODUCERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What a batch is made of: `rows` transitions with observations of `shape` and `dtype`."""
+
+    rows: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def schema(self) -> Schema:
+        """Of the synthetic environment's transitions."""
+        high = 255 if self.dtype == "uint8" else 1
+        box = gym.spaces.Box(0, high, self.shape, np.dtype(self.dtype).type)
+        spaces = Spaces(box, gym.spaces.Discrete(2))
+        return Schema.from_dtype(transition_dtype(spaces), column_bounds(spaces))
+
+
+def bare_per_s(payload: Payload, port: int, seconds: float) -> float:
+    """Transitions a second from two producers through plain PUSH/PULL into arrays."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    pull = context.socket(zmq.PULL)
+    pull.set_hwm(1000)
+    endpoint = f"tcp://127.0.0.1:{port}"
+    pull.bind(endpoint)
+    shape = ",".join(map(str, payload.shape))
+    arguments = ("push", endpoint, str(payload.rows), shape, payload.dtype)
+    command = python_module("vedette_services.bench.bare", *arguments)
+    producers = [spawn(command) for _ in range(_PRODUCERS)]
+    try:
+        return _receive(pull, payload, seconds)
+    finally:
+        end(producers, term_s=5.0)
+        context.destroy(linger=0)
+
+
+def _receive(pull: zmq.Socket[bytes], payload: Payload, seconds: float) -> float:
+    schema, rows = payload.schema, payload.rows
+    row = schema.row_dtype
+    capacity = max(rows, min(100_000, _RING_BYTES // row.itemsize) // rows * rows)
+    ring = columns_of(row, capacity)
+    at = inserted = 0
+    if not pull.poll(30_000):
+        raise TimeoutError("no producer sent anything for 30 s")
+    begin = time.monotonic() + _WARM_S
+    finish = begin + seconds
+    while (now := time.monotonic()) < finish:
+        if not pull.poll(100):
+            continue
+        for _ in range(64):
+            try:
+                frame = pull.recv(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            for name, column in schema.views(frame.buffer, rows).items():
+                ring[name][at : at + rows] = column
+            at = (at + rows) % capacity
+            inserted += rows if now >= begin else 0
+    return inserted / (time.monotonic() - begin)
+
+
+def main() -> None:
+    """Push batches without end."""
+    die_with_parent()
+    endpoint, rows, shape, dtype = sys.argv[2:6]
+    payload = Payload(int(rows), tuple(map(int, shape.split(","))), dtype)
+    payloads = payloads_of(payload.schema, payload.rows)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    push = context.socket(zmq.PUSH)
+    push.set_hwm(1000)
+    push.connect(endpoint)
+    turn = 0
+    while True:
+        push.send(payloads[turn % len(payloads)], copy=False)
+        turn += 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The daemons that a measurement starts, and the status it reads."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vedette_services.addresses import Address
+from vedette_services.config import RunConfig, write_config
+from vedette_services.errors import NoAnswerError
+from vedette_services.local_run import daemon_command, free_port
+from vedette_services.processes import end, spawn
+from vedette_services.status import StatusAsker
+
+NOT_TRAINING = ("agent.batch_size=64", "replay.samples_per_insert=1e-12", "replay.error_buffer=32")
+"""Settings under which the learner inserts for ever and never draws a batch: the first would be
+more than the limiter allows."""
+
+_START_S = 60.0
+_END_S = 20.0
+_ASK_S = 0.5
+
+
+QUIET = Path(os.devnull)
+"""The log of a daemon whose words nobody needs."""
+
+
+@contextmanager
+def learner_of(config: RunConfig) -> Iterator[tuple[Address, StatusAsker]]:
+    """A learner of its own on a free port, with a run directory that is removed afterwards."""
+    address = Address("127.0.0.1", free_port())
+    with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
+        place = Path(scratch)
+        write_config(config, place / "config.toml", "a measurement")
+        command = daemon_command(
+            "learner",
+            str(place / "config.toml"),
+            *("--out", str(place / "run")),
+            *("--bind", str(address)),
+        )
+        learner = spawn(command, log=place / "learner.log")
+        try:
+            with StatusAsker(address) as asker:
+                yield address, asker
+        finally:
+            end([learner], term_s=_END_S)
+
+
+def ask(asker: StatusAsker, wait_s: float = _START_S) -> Mapping[str, Any]:
+    """The status, from a learner that may still be starting.
+
+    Raises:
+        NoAnswerError: none comes within `wait_s`.
+    """
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        status = asker.ask(_ASK_S)
+        if status is not None:
+            return status
+    raise NoAnswerError("the learner of this measurement", wait_s)
+
+
+def inserted_per_s(asker: StatusAsker, warm_s: float, measure_s: float) -> float:
+    """Samples inserted a second over `measure_s`, counted in the replay, `warm_s` after the first.
+
+    Raises:
+        NoAnswerError: none is inserted within a minute.
+    """
+    deadline = time.monotonic() + _START_S
+    while not ask(asker)["samples"]["inserted"]:
+        if time.monotonic() > deadline:
+            raise NoAnswerError("producers of this measurement", _START_S)
+    time.sleep(warm_s)
+    before, began = ask(asker)["samples"]["inserted"], time.monotonic()
+    time.sleep(measure_s)
+    after, ended = ask(asker)["samples"]["inserted"], time.monotonic()
+    return float(after - before) / (ended - began)

@@ -1,0 +1,102 @@
+"""Optimization steps a second while actors push, beside a hand-written loop, in turn."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from vedette_services.addresses import Address
+from vedette_services.bench.daemons import QUIET, ask, learner_of
+from vedette_services.bench.spread import spread
+from vedette_services.config.loading import load_config
+from vedette_services.local_run import daemon_command
+from vedette_services.processes import end, python_module, spawn
+from vedette_services.status import StatusAsker
+
+_WARM_S = 2.0
+_FIRST_OPT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerBench:
+    """What to measure: DQN with an MLP of two hidden layers on CartPole-v1.
+
+    Args:
+        batch_size: samples of an optimization step.
+        hidden: units of each hidden layer.
+        actors: actor processes that push at full speed meanwhile; they share this machine's
+            cores with the learner.
+        seconds: of a round.
+        rounds: each measures both; the ratio is taken within a round.
+    """
+
+    batch_size: int = 256
+    hidden: int = 256
+    actors: int = 1
+    seconds: float = 5.0
+    rounds: int = 3
+
+    def run(self) -> dict[str, Any]:
+        """Measure both in turn."""
+        ours, bound = [], []
+        for _ in range(self.rounds):
+            bound.append(self._handwritten())
+            ours.append(self._ours())
+        ratios = [a / b for a, b in zip(ours, bound, strict=True)]
+        return {
+            "batch_size": self.batch_size,
+            "hidden": self.hidden,
+            "actors": self.actors,
+            "opt_steps_per_s": spread(ours),
+            "handwritten_opt_steps_per_s": spread(bound),
+            "ratio": spread(ratios),
+        }
+
+    def _handwritten(self) -> float:
+        command = python_module(
+            "vedette_services.bench.handwritten",
+            *map(str, (self.batch_size, self.hidden, self.seconds)),
+        )
+        timeout_s = self.seconds + 120
+        done = subprocess.run(command, check=True, capture_output=True, timeout=timeout_s)
+        return float(done.stdout)
+
+    def _ours(self) -> float:
+        config = load_config(
+            env="CartPole-v1",
+            agent="dqn",
+            settings=[
+                "preset=none",
+                f"agent.batch_size={self.batch_size}",
+                f"agent.hidden_sizes=[{self.hidden},{self.hidden}]",
+                "agent.target_update_interval=100",
+                "actors.envs_per_actor=16",
+                "actors.n_buffer=256",
+                "replay.capacity=100000",
+                "learner.eval_interval=0",
+                "learner.save_interval=0",
+                "stop.max_seconds=600",
+            ],
+        ).config
+        with learner_of(config) as (address, asker):
+            manager = spawn(_manager_command(address, self.actors), log=QUIET)
+            try:
+                return self._opts_per_s(asker)
+            finally:
+                end([manager], term_s=15.0)
+
+    def _opts_per_s(self, asker: StatusAsker) -> float:
+        deadline = time.monotonic() + _FIRST_OPT_S
+        while not ask(asker)["opt_steps"] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(_WARM_S)
+        before, began = ask(asker)["opt_steps"], time.monotonic()
+        time.sleep(self.seconds)
+        after, ended = ask(asker)["opt_steps"], time.monotonic()
+        return float(after - before) / (ended - began)
+
+
+def _manager_command(address: Address, actors: int) -> list[str]:
+    return daemon_command("actors", "--learner", str(address), "--count", str(actors))

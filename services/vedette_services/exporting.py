@@ -1,0 +1,84 @@
+"""A run's best policy, or its replay, as a file of its own: whole, or not there at all."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from numpy.lib.format import write_array
+
+from vedette_rl.envs.make import probe
+from vedette_rl.errors import ExportError
+from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
+from vedette_rl.replay.export import LiveRows
+from vedette_services.errors import NotARunError, UsageError
+from vedette_services.finished_run import BestModel, FinishedRun
+
+_EXTRA = "--format onnx needs the onnx extra ({} is not installed): pip install 'vedette[onnx]'"
+
+
+def export_policy(run: FinishedRun, format: str, out: Path) -> BestModel:
+    """Write a run's best policy as ``onnx``, ``safetensors`` or ``numpy``; which it is.
+
+    Raises:
+        NotARunError: no evaluation of the run has ended yet.
+        UsageError: the format needs an extra that is not installed, or is none of this agent's.
+    """
+    best = run.best()
+    meta = {"env": run.config.env.id, **best.meta}
+    found = PolicyFile(run.config.agent, probe(run.config.env), best.model, meta)
+    with _replacing(out) as aside:
+        if format == "onnx":
+            _write_onnx(aside, found)
+            return best
+        write = write_numpy if format == "numpy" else write_safetensors
+        with aside.open("wb") as file:
+            write(file, found)
+    return best
+
+
+def _write_onnx(path: Path, found: PolicyFile) -> None:
+    # imports torch, which the others do without
+    from vedette_rl.exported.onnx_file import missing_packages, write_onnx
+
+    if missing := missing_packages():
+        raise UsageError(_EXTRA.format(missing[0]))
+    try:
+        write_onnx(path, found)
+    except ExportError as e:
+        raise UsageError(f"--format onnx: {e}") from e
+
+
+def export_replay(run: FinishedRun, out: Path) -> int:
+    """Write a replay's live rows as npz; how many.
+
+    Raises:
+        NotARunError: the run has no replay.
+        OneWriterError: its learner still runs.
+    """
+    if not run.replay.is_dir():
+        raise NotARunError(run.directory, "replay/")
+    # A column at a time: numpy.savez asks for all of them in memory at once.
+    with (
+        _replacing(out) as aside,
+        LiveRows(run.replay) as rows,
+        zipfile.ZipFile(aside, "w") as file,
+    ):
+        for name in rows.names:
+            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                write_array(member, rows.column(name), allow_pickle=False)
+        return len(rows)
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """A path to write to, which takes the place of `out` when all went well."""
+    aside = out.with_name(f"{out.name}.{os.getpid()}.new")
+    try:
+        yield aside
+        aside.replace(out)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,172 @@
+"""The gateway's door: its three bound sockets, and who comes through."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import struct
+import time
+
+import zmq
+
+from vedette_services import sockets
+from vedette_services.addresses import Address
+from vedette_services.errors import PortInUseError
+from vedette_services.keys import LearnerKeys
+from vedette_services.learner.complaints import Complaints
+from vedette_services.learner.doorkeeper import Doorkeeper
+
+log = logging.getLogger("vedette.gateway")
+
+_BIND_WAIT_S = 5.0  # a learner killed a moment ago lets go of its ports within a second
+_EVENTS_A_TURN = 1024
+_FILES_WANTED = 65_536  # a flood of connections must not use up what the replay's files need
+_EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+_EVENT = struct.Struct("=hi")
+
+Socket = zmq.Socket[bytes]
+
+
+class Door:
+    """Binds samples, control and models; with keys, lets in only those that are listed.
+
+    Args:
+        address: where to bind.
+        keys: None: everybody who reaches the address may come in.
+
+    Raises:
+        PortInUseError: a port is taken.
+    """
+
+    def __init__(self, address: Address, keys: LearnerKeys | None) -> None:
+        _raise_file_limit()
+        self._address, self._keys = address, keys
+        self._context: zmq.Context[Socket] = zmq.Context()
+        self._context.setsockopt(zmq.MAX_SOCKETS, 1024)
+        self._keeper: Doorkeeper | None = None
+        self.poller = zmq.Poller()
+        self._accepted = self._welcomed = self._turned_away = 0
+        self._complained = (0, 0)
+        if keys is not None:
+            self._keeper = Doorkeeper(self._context, keys, time.monotonic())
+            self.poller.register(self._keeper.socket, zmq.POLLIN)
+        self._open()
+
+    def _open(self) -> None:
+        self.samples = self._bind(sockets.samples_pull)
+        self.control = self._bind(sockets.control_xpub)
+        self.models = self._bind(sockets.models_xpub)
+        self._monitors: list[Socket] = []
+        for socket in (self.samples, self.control, self.models):
+            self.poller.register(socket, zmq.POLLIN)
+            self._monitors.append(self._monitor(socket))
+
+    def _monitor(self, socket: Socket) -> Socket:
+        """The socket's own account of who connects."""
+        endpoint = f"inproc://door-{id(socket):x}-{time.monotonic_ns():x}"
+        socket.monitor(endpoint, _EVENTS)
+        monitor = self._context.socket(zmq.PAIR)
+        monitor.setsockopt(zmq.LINGER, 0)
+        # libzmq's own thread waits while this queue is full, with it every connection.
+        monitor.setsockopt(zmq.RCVHWM, 0)
+        monitor.connect(endpoint)
+        return monitor
+
+    def _bind(self, make: sockets.Maker) -> Socket:
+        deadline = time.monotonic() + _BIND_WAIT_S
+        while True:
+            try:
+                return make(self._context, self._address, self._keys)
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
+                    raise PortInUseError(self._address, error.strerror) from error
+                time.sleep(0.1)
+
+    def turn(self) -> None:
+        """Answer those who knock, and count those who could not even do that."""
+        if self._keeper is not None:
+            self._keeper.turn()
+        for monitor in self._monitors:
+            self._hear(monitor)
+
+    def _hear(self, monitor: Socket) -> None:
+        for _ in range(_EVENTS_A_TURN):
+            try:
+                said = monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            event, _value = _EVENT.unpack_from(said[0])
+            if event == zmq.EVENT_ACCEPTED:
+                self._accepted += 1
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._welcomed += 1
+            else:
+                self._turned_away += 1
+
+    @property
+    def _strangers(self) -> int:
+        return max(0, self._accepted - self._welcomed) + self._turned_away
+
+    def key_of(self, frame: zmq.Frame) -> str | None:
+        """The name of the key that a message came with: "" without keys, None if it is unknown."""
+        if self._keeper is None:
+            return ""
+        try:
+            name = frame.get("User-Id")
+        except zmq.ZMQError:
+            return None  # cannot be: the door is enforced
+        return name if isinstance(name, str) else None
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many keys were refused, and how many connections became none of a vedette's."""
+        keys = 0 if self._keeper is None else self._keeper.refused
+        return {"keys": keys, "handshakes": self._strangers}
+
+    def complain(self, complaints: Complaints) -> None:
+        """Say what was refused since the last time."""
+        keys = 0 if self._keeper is None else self._keeper.refused
+        if self._keeper is not None and keys > self._complained[0]:
+            complaints.add("refused", self._keeper.last_refused)
+        strangers = self._strangers
+        if strangers > self._complained[1]:
+            new = strangers - self._complained[1]
+            complaints.add("connections", f"{new} were not, or not yet, those of a vedette")
+        self._complained = keys, max(strangers, self._complained[1])
+
+    def close_out(self, now: float) -> None:
+        """End the connections of those whose key was taken off the list.
+
+        libzmq cannot end one connection: all are, and whoever may come back is back in a moment
+        and sends again what was not acknowledged.
+        """
+        if self._keeper is None:
+            return
+        gone = self._keeper.closed_out(now)
+        if gone:
+            log.warning("closing out %s: every manager connects anew", ", ".join(sorted(gone)))
+            self._shut()
+            self._open()
+
+    def _shut(self, linger_ms: int = 0) -> None:
+        for socket in (self.samples, self.control, self.models):
+            self.poller.unregister(socket)
+            socket.disable_monitor()
+            socket.close(linger=linger_ms)
+        for monitor in self._monitors:
+            monitor.close(linger=0)
+
+    def close(self) -> None:
+        """Shut, once the last words have gone out or 0.2 s are over."""
+        self._shut(200)
+        if self._keeper is not None:
+            self._keeper.close()
+        self._context.term()
+
+
+def _raise_file_limit() -> None:
+    """As many open files as this process may have, so that a flood does not stop the accepting."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, _FILES_WANTED)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

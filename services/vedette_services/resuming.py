@@ -1,0 +1,127 @@
+"""Whether a run directory can take a run: a new one, the same one going on, or one in its place."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.errors import ReplayFormatError
+from vedette_rl.replay.ring import check_ring
+from vedette_rl.replay.ring_files import read_manifest
+from vedette_services.config.loading import read_config
+from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import ConfigError, SettingError, UsageError
+from vedette_services.run_directory import RunDirectory
+from vedette_services.run_replay import replay_directory
+
+
+def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
+    """Refuse to erase a run that nobody said to erase.
+
+    Raises:
+        UsageError: ``--fresh`` on a directory that holds a run, without ``--force``.
+    """
+    if force and not fresh:
+        raise UsageError("--force: it goes with --fresh, to erase the run in a directory")
+    run = RunDirectory(out)
+    latest = Checkpoints(run.checkpoints, keep=1).latest()
+    if not fresh or force or not (run.exists or latest):
+        return
+    steps = f" of {int(latest.name):,} optimization steps" if latest else ""
+    raise UsageError(
+        f"--fresh: {out} holds a run{steps}; add --force to erase it, or choose another --out"
+    )
+
+
+def check_resume(config: RunConfig, out: Path, row: np.dtype[Any], *, fresh: bool) -> None:
+    """Refuse to go on with a run that this configuration does not fit.
+
+    Args:
+        config: of the start to come.
+        out: the run's directory; one without a run takes any.
+        row: a row of the replay as `config` would have it.
+        fresh: the run that is there is erased before.
+
+    Raises:
+        SettingError: names the key that differs, and the mend.
+    """
+    run = RunDirectory(out)
+    if fresh or not run.exists:
+        _check_place(config, run)
+        return
+    if run.config_file.is_file() and Checkpoints(run.checkpoints, keep=1).latest():
+        _check_same(config, read_config(run.config_file), out)
+    directory = replay_directory(config, out)
+    if not (directory / "ring.json").exists():
+        return
+    try:
+        check_ring(directory, row, config.replay.capacity, run_id=run.identity().run_id)
+    except ReplayFormatError as e:
+        capacity = read_manifest(directory).capacity
+        key = "env" if capacity == config.replay.capacity else "replay.capacity"
+        raise SettingError(key, str(e)) from e
+
+
+def _check_place(config: RunConfig, run: RunDirectory) -> None:
+    """A new run needs a place for its replay that is empty, or will be erased."""
+    directory = replay_directory(config, run.root)
+    own = run.exists and directory in (run.replay, _own_replay(run))
+    if (directory / "ring.json").exists() and not own:
+        raise SettingError(
+            "replay.directory",
+            f"{directory} holds the replay of another run",
+            "name an empty directory, or delete this one",
+        )
+
+
+def _check_same(config: RunConfig, before: RunConfig, out: Path) -> None:
+    """Env and network must be what the checkpoint's are."""
+    pairs = [("env.id", config.env.id, before.env.id)]
+    pairs += [("agent.name", config.agent.name, before.agent.name)]
+    if config.agent.name == before.agent.name:
+        pairs += [
+            (f"agent.{name}", getattr(config.agent, name), getattr(before.agent, name))
+            for name in config.agent.shaping
+        ]
+    for key, now, then in pairs:
+        if now != then:
+            raise SettingError(
+                key,
+                f"the run in {out} has {_text(then)}, not {_text(now)}",
+                f"set {key}={_text(then)}, choose another --out, or erase it with --fresh --force",
+            )
+
+
+def _text(value: object) -> str:
+    """As `--set` takes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(list(value)).replace(" ", "") if isinstance(value, tuple) else str(value)
+
+
+def erase(run: RunDirectory) -> None:
+    """Erase the run in a directory, its replay too where that lies elsewhere.
+
+    A replay elsewhere is erased only where it is this run's own.
+    """
+    places = [run.checkpoints, run.best, run.replay, run.tensorboard, run.live]
+    elsewhere = _own_replay(run)
+    if elsewhere is not None:
+        places.append(elsewhere)
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
+    for file in (run.root / "run.json", run.summary_file, run.owners_file):
+        file.unlink(missing_ok=True)
+
+
+def _own_replay(run: RunDirectory) -> Path | None:
+    try:
+        directory = replay_directory(read_config(run.config_file), run.root)
+        mine = read_manifest(directory).run_id == run.identity().run_id
+    except (ConfigError, UsageError, ReplayFormatError):
+        return None
+    return directory if mine else None

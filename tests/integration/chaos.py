@@ -1,0 +1,166 @@
+"""Chaos: a real training while everything but its run directory is killed, frozen and bothered.
+
+``scripts/chaos --minutes 5 --seed 1`` trains DQN on CartPole-v1 with a learner and two managers,
+whose connections go through a proxy. Until the time is up, something bad happens every few seconds;
+whatever ended is started again, as a supervisor of services would. Then there is peace, and the run
+has to prove itself: CartPole-v1 is solved, the books balance, everybody ends well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from chaos_acts import ACTS, Stage
+from daemons import Daemons, balances, status, wait_for
+
+PAUSE_S = (1.0, 6.0)
+"""Between two bad things."""
+
+SOLVED = 475.0
+PEACE_S = 300.0
+"""For the training to get there when the chaos is over."""
+
+WINDOW_BATCHES = 64
+SETTINGS = (
+    "stop.target_return=none",
+    "learner.save_interval=500",
+    "actors.envs_per_actor=4",
+    f"actors.window_batches={WINDOW_BATCHES}",
+)
+
+
+class Chaos:
+    """One run, what was done to it, and what is wrong with it."""
+
+    def __init__(self, stage: Stage, rng: random.Random) -> None:
+        self._stage, self._rng = stage, rng
+        self._began = time.monotonic()
+        self.done: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self._inserted = 0
+
+    def say(self, text: str) -> None:
+        print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
+
+    def rage(self, seconds: float) -> None:
+        """Do bad things for so long, and look whether the run bears them."""
+        until = time.monotonic() + seconds
+        names = sorted(ACTS)
+        while time.monotonic() < until:
+            time.sleep(self._rng.uniform(*PAUSE_S))
+            name = self._rng.choice(names)
+            did = ACTS[name](self._stage, self._rng)
+            if did:
+                self.done[name] += 1
+                self.say(did)
+            for text in self._stage.revive():
+                self.say(text)
+            self.look()
+
+    def look(self) -> dict[str, Any]:
+        """The status, if there is one; the books must balance and samples never become fewer."""
+        found = status(self._stage.learner_address)
+        if not found:
+            return {}
+        samples = found["samples"]
+        if not balances(samples):
+            self.wrong.append(f"the books do not balance: {samples}")
+        if samples["inserted"] < self._inserted:
+            self.wrong.append(f"{self._inserted} samples were inserted, now {samples['inserted']}")
+        self._inserted = max(self._inserted, samples["inserted"])
+        return found
+
+    def make_peace(self) -> None:
+        """Wait until everybody is there, samples flow and the best model is good enough."""
+        self.say("peace")
+
+        def good() -> bool:
+            for text in self._stage.revive():
+                self.say(text)
+            best = self.look().get("eval", {}).get("best_return_mean")
+            return best is not None and best >= SOLVED
+
+        before = self._inserted
+        try:
+            wait_for(lambda: self.look() and self._inserted > before, "samples in peace", 60.0)
+            wait_for(good, "solution of CartPole-v1", PEACE_S)
+        except AssertionError as error:
+            self.wrong.append(str(error))
+
+    def end(self) -> dict[str, Any]:
+        """Stop everybody; the summary."""
+        for daemon in (*self._stage.managers, self._stage.learner):
+            try:
+                code = daemon.stop(60.0)
+            except AssertionError as error:
+                self.wrong.append(str(error))
+                continue
+            if code != 0:
+                self.wrong.append(f"{daemon.name}, told to stop, ended with {code}")
+        if left := self._stage.house.alive():
+            self.wrong.append(f"{len(left)} processes are left")
+        summary: dict[str, Any] = json.loads((self._stage.run / "summary.json").read_text())
+        return summary
+
+    def judge(self, summary: dict[str, Any]) -> None:
+        """Hold the last books against what was done."""
+        samples = summary["samples"]
+        if not balances(samples):
+            self.wrong.append(f"the last books do not balance: {samples}")
+        if samples["in_flight"] or samples["rejected"] or samples["dropped"]:
+            self.wrong.append(f"samples in flight, rejected or dropped at the end: {samples}")
+        rows = WINDOW_BATCHES * self._stage.n_buffer * self.done["kill a manager"]
+        if samples["lost"] > rows:
+            self.wrong.append(f"{samples['lost']} samples are lost, more than {rows} in windows")
+        self.wrong += self._stage.wrong
+
+
+def main() -> int:
+    """The command; 0 where the run bore it all."""
+    parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--minutes", type=float, default=5.0, help="of chaos [5]")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed picks the same acts [1]")
+    parser.add_argument("--out", type=Path, help="keep run and logs in this new folder")
+    asked = parser.parse_args()
+    place = asked.out or Path(tempfile.mkdtemp(prefix="vedette-chaos-"))
+    place.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(asked.seed)
+    with Daemons(place) as house, Stage(house, SETTINGS) as stage:
+        chaos = Chaos(stage, rng)
+        wait_for(lambda: chaos.look().get("opt_steps", 0) > 0, "optimization step", 120.0)
+        chaos.say(f"it trains; chaos for {asked.minutes:g} minutes")
+        chaos.rage(60.0 * asked.minutes)
+        chaos.make_peace()
+        summary = chaos.end()
+        chaos.judge(summary)
+    told = tell(chaos, summary)
+    if chaos.wrong:
+        print(f"FAILED; run and logs are in {place}")
+    elif asked.out is None:
+        shutil.rmtree(place)
+    return told
+
+
+def tell(chaos: Chaos, summary: dict[str, Any]) -> int:
+    """What was done, what came of it, and the verdict; the exit status."""
+    acts = ", ".join(f"{name} {count}" for name, count in chaos.done.most_common())
+    print(f"{chaos.done.total()} acts: {acts}")
+    print(f"epoch {summary['epoch']}, {summary['opt_steps']} optimization steps")
+    print(f"best return {summary['eval']['best_return_mean']}, books {summary['samples']}")
+    for text in chaos.wrong:
+        print(f"wrong: {text}")
+    print("it bore it all" if not chaos.wrong else f"{len(chaos.wrong)} things went wrong")
+    return 1 if chaos.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

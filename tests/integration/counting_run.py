@@ -1,0 +1,84 @@
+"""A run of counting environments: a learner that only collects, and managers by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from daemons import Daemon, Daemons, balances, flows, free_address
+from proof import Proof, prove
+
+from vedette_services.addresses import Address
+
+N_BUFFER = 20
+WINDOW_BATCHES = 64
+ENVS = 4
+SETTINGS = (
+    "replay.capacity=300000",
+    "learner.warmup_period=250000",  # never reached: nothing is trained, the cores are the tests'
+    "learner.eval_interval=0",
+    "agent.n_step=1",
+    "env.kwargs.sleep_s=0.001",
+    f"actors.envs_per_actor={ENVS}",
+    f"actors.n_buffer={N_BUFFER}",
+    f"actors.window_batches={WINDOW_BATCHES}",
+)
+
+
+class CountingRun:
+    """Its daemons, its directory and, at the end, its proof.
+
+    Args:
+        bind: where the learner listens, if not on three free ports of loopback.
+    """
+
+    def __init__(self, daemons: Daemons, *settings: str, bind: Address | None = None) -> None:
+        self._daemons, self._settings = daemons, settings
+        self.run = daemons.place / "run"
+        self.tally = daemons.place / "tally"
+        self.tally.mkdir()
+        self.address = bind or free_address()
+        self.managers: list[Daemon] = []
+        self.learner = self.start_learner()
+
+    def start_learner(self) -> Daemon:
+        """Start it, or start it again on what it left."""
+        self.learner = self._daemons.start(
+            *("learner", "learner", "--env", "counting_env:Count-v0", "--agent", "dqn"),
+            *("--bind", self.address, "--out", self.run, "--insecure"),
+            *(*SETTINGS, f"env.kwargs.tally={self.tally}", *self._settings),
+        )
+        return self.learner
+
+    def start_manager(
+        self, name: str, *, count: int = 1, to: Address | None = None, run_in: tuple[str, ...] = ()
+    ) -> Daemon:
+        manager = self._daemons.start(
+            *(name, "actors", "--learner", to or self.address, "--id", name),
+            *("--count", count, "--allow-import", "counting_env", "--insecure"),
+            run_in=run_in,
+        )
+        self.managers.append(manager)
+        return manager
+
+    def flows(self, more: int = 500, timeout_s: float = 60.0) -> int:
+        return flows(self.address, more, timeout_s)
+
+    def finish(self) -> tuple[Proof, dict[str, int]]:
+        """Stop the managers, then the learner; the replay and the books, which must balance."""
+        for manager in self.managers:
+            if manager.running:
+                assert manager.stop() == 0, f"{manager.name} ended badly"
+        assert self.learner.stop() == 0, "the learner ended badly"
+        proof, books = prove(self.run, self.tally), self.summary["samples"]
+        print(proof, books)
+        assert balances(books), f"the books do not balance: {books}"
+        assert books["inserted"] == proof.rows, f"{proof.rows} rows, books {books}"
+        assert proof.once_each, f"{proof}"
+        return proof, books
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(Path(self.run / "summary.json").read_text())
+        return found

@@ -1,0 +1,103 @@
+"""Daemons in any order, twice on one directory, and in one another's way."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from counting_run import SETTINGS, CountingRun
+from daemons import Daemons, status, vedette, wait_for
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_learner_may_start_last_and_start_again(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    run.learner.kill9()  # managers come first
+    manager = run.start_manager("a")
+    wait_for(lambda: "waiting for the learner" in manager.log, "word that it waits")
+    run.start_learner()
+    run.flows()
+    first = status(run.address)
+    assert run.learner.stop() == 0
+    run.start_learner()
+    before = run.flows()
+    again = status(run.address)
+    assert again["run_id"] == first["run_id"]
+    assert again["epoch"] == first["epoch"] + 1
+    assert before > first["samples"]["inserted"]
+    proof, _ = run.finish()
+    assert proof.whole, f"{proof}"
+
+
+def test_a_directory_or_port_that_is_taken_is_said_in_a_line(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    run.start_manager("a")
+    run.flows(100)
+    same = ("learner", "--env", "counting_env:Count-v0", *SETTINGS, f"env.kwargs.tally={run.tally}")
+    second = daemons.start("second", *same, "--out", run.run)
+    elsewhere = daemons.place / "elsewhere"
+    other = daemons.start("other", *same, "--out", elsewhere, "--bind", run.address)
+    assert second.wait(60.0) == 1
+    assert "is in use by another learner" in second.log.splitlines()[-1]
+    assert other.wait(60.0) == 1
+    assert "cannot bind" in other.log.splitlines()[-1]
+    for said in (second.log, other.log):
+        assert "Traceback" not in said
+    run.flows(100)  # nobody else was disturbed
+
+
+def test_another_run_at_the_same_address_gets_the_managers_of_the_last(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    manager = run.start_manager("a")
+    run.flows(200)
+    first = status(run.address)["run_id"]
+    run.learner.kill9()
+    run.run = daemons.place / "another"
+    run.start_learner()
+    wait_for(lambda: status(run.address).get("run_id", first) != first, "another run")
+    run.flows(500)
+    assert "another run begins" in manager.log
+    proof, books = run.finish()
+    assert proof.once_each, f"{proof}"
+    assert books["lost"] == 0, f"{books}"
+
+
+def test_a_foreign_program_on_the_port_is_outlived(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    run.learner.kill9()
+    with socket.create_server((run.address.host, run.address.port)) as foreign:
+        foreign.settimeout(30.0)
+        run.start_manager("a")
+        connection, _ = foreign.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    run.start_learner()
+    run.flows(200)
+    proof, _ = run.finish()
+    assert proof.whole, f"{proof}"
+
+
+def test_two_managers_of_one_name_are_told_apart(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    run.start_manager("twin")
+    run.flows(200)
+    # A cloned host: the same id, another incarnation. Both play on.
+    run.managers.append(
+        daemons.start(
+            *("clone", "actors", "--learner", run.address, "--id", "twin"),
+            *("--count", 1, "--allow-import", "counting_env"),
+        )
+    )
+    wait_for(lambda: "epoch 1" in run.managers[1].log, "word of the run")
+    run.flows(1500)
+    proof, books = run.finish()
+    assert proof.whole, f"{proof}, {books}"
+
+
+def test_the_commands_need_no_terminal_and_leave_none_behind(daemons: Daemons) -> None:
+    assert vedette("status")[1:] == ["-m", "vedette_services.cli", "status"]
+    asked = daemons.start("status", "status", "--learner", "127.0.0.1:14999", "--timeout", 0.5)
+    assert asked.wait(30.0) == 1
+    assert "no learner answers" in asked.log
+    assert not daemons.alive()

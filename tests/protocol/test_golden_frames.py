@@ -1,0 +1,60 @@
+"""The wire does not drift: these bytes were fixed, and mean what they meant."""
+
+from __future__ import annotations
+
+import json
+
+import msgpack  # type: ignore[import-untyped]  # it ships no types
+import pytest
+from golden_frames import VECTORS, description
+from wire_examples import EXAMPLES, MODEL, SCHEMA, example_columns
+
+from vedette_protocol.codec import decode_control, decode_model, decode_up, encode
+
+DECODERS = {"samples": decode_up, "control": decode_control, "models": decode_model}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_frames_are_the_golden_ones(name: str) -> None:
+    told = json.loads((VECTORS / f"{name}.json").read_text())
+    golden = [(VECTORS / frame).read_bytes() for frame in told["frames"]]
+    assert [bytes(frame) for frame in encode(EXAMPLES[name])] == golden
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_golden_frames_mean_what_they_are_said_to(name: str) -> None:
+    text = (VECTORS / f"{name}.json").read_text()
+    assert text == description(name)
+    told = json.loads(text)
+    golden = [(VECTORS / frame).read_bytes() for frame in told["frames"]]
+    assert DECODERS[told["channel"]](golden) == EXAMPLES[name]
+
+
+def test_every_golden_frame_is_looked_at() -> None:
+    looked_at = {f"{name}.json" for name in EXAMPLES}
+    for name, message in EXAMPLES.items():
+        looked_at |= {f"{name}.{place}.bin" for place, _ in enumerate(encode(message))}
+    assert {path.name for path in VECTORS.iterdir()} == looked_at
+
+
+def test_the_golden_batch_holds_the_columns_it_was_made_of() -> None:
+    payload = (VECTORS / "batch.1.bin").read_bytes()
+    views = SCHEMA.views(payload, 3)
+    for name, column in example_columns(3).items():
+        assert (views[name] == column).all()
+        assert views[name].dtype == column.dtype
+
+
+def test_the_hashes_of_schemas_do_not_drift() -> None:
+    assert SCHEMA.hash == "6991fa3efc543b5b"
+    assert MODEL.hash == "0936d1d4316306d7"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_specification_names_every_key(name: str) -> None:
+    specification = (VECTORS.parents[2] / "protocol" / "README.md").read_text()
+    for frame in sorted(VECTORS.glob(f"{name}.?.bin")):
+        if name in ("batch", "status", "model") and frame.name.endswith(".1.bin"):
+            continue
+        for key in msgpack.unpackb(frame.read_bytes()):
+            assert f"`{key}`" in specification

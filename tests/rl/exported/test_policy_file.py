@@ -1,0 +1,158 @@
+"""A policy in a file acts as the one it was written from, without torch."""
+
+import io
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from exported_policies import CASES, IMAGE, PARTS, VECTOR, observations, original, policy_file
+from safetensors.numpy import load_file
+
+from vedette_rl.errors import PolicyFileError
+from vedette_rl.exported import (
+    PolicyFile,
+    load_policy,
+    read_policy,
+    write_numpy,
+    write_safetensors,
+)
+from vedette_rl.exported.space_text import space_from_json, space_to_json
+
+WRITERS = {"numpy": write_numpy, "safetensors": write_safetensors}
+
+
+def written(path: Path, found: PolicyFile, form: str = "numpy") -> Path:
+    with path.open("wb") as file:
+        WRITERS[form](file, found)
+    return path
+
+
+@pytest.mark.parametrize("form", ["numpy", "safetensors"])
+@pytest.mark.parametrize("case", CASES)
+def test_it_acts_as_the_original_on_many_observations(case: str, form: str, tmp_path: Path) -> None:
+    found = policy_file(case)
+    loaded = load_policy(written(tmp_path / "policy", found, form))
+    obs = observations(found.spaces, 64 if "image" in case else 1000)
+    expected = original(found).act(obs, explore=False)
+    acted = loaded.act(obs, explore=False)
+    assert (acted.shape, acted.dtype) == (expected.shape, expected.dtype)
+    if expected.dtype == np.int64:
+        np.testing.assert_array_equal(acted, expected)
+        assert len(np.unique(acted)) > 1 or "image" in case
+    else:
+        np.testing.assert_allclose(acted, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["dqn", "dqn-image", "iqn-image", "sac", "sac-image"])
+def test_it_acts_without_torch(case: str, tmp_path: Path) -> None:
+    found = policy_file(case)
+    path = written(tmp_path / "policy.npz", found)
+    np.savez(tmp_path / "obs.npz", **observations(found.spaces, 3))
+    code = (
+        "import sys, numpy as np\n"
+        "from vedette_rl.exported import load_policy\n"
+        f"obs = dict(np.load({str(tmp_path / 'obs.npz')!r}))\n"
+        f"policy = load_policy({str(path)!r})\n"
+        "assert len(policy.act(obs, explore=False)) == 3\n"
+        "assert len(policy.act(obs, explore=True)) == 3\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_what_is_known_of_it_is_in_the_file(tmp_path: Path) -> None:
+    found = policy_file("dqn-parts")
+    for form in WRITERS:
+        again = read_policy(written(tmp_path / "policy", found, form))
+        assert again.config == found.config
+        assert again.spaces == found.spaces
+        assert again.meta == {"env": "Mine-v0", "return_mean": 9.5}
+        assert again.model.version == 0
+        assert [*again.model.arrays] == sorted(found.model.arrays) or form == "numpy"
+
+
+def test_safetensors_has_the_arrays_by_their_names(tmp_path: Path) -> None:
+    found = policy_file("dqn")
+    arrays = load_file(written(tmp_path / "policy.safetensors", found, "safetensors"))
+    assert set(arrays) == {f"q.{k}.{part}" for k in range(3) for part in ("weight", "bias")}
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        VECTOR,
+        PARTS,
+        IMAGE,
+        gym.spaces.Discrete(3, start=-1),
+        gym.spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, 2]]),
+        gym.spaces.Box(np.array([0, -np.inf]), np.array([1, 5.5]), dtype=np.float64),
+        gym.spaces.Box(-(2**40), 2**40, (3,), np.int64),
+        gym.spaces.Dict(),
+    ],
+    ids=str,
+)
+def test_a_space_comes_back_from_json_as_it_was(space: gym.Space[object]) -> None:
+    text = json.dumps(space_to_json(space), allow_nan=False)
+    assert space_from_json(json.loads(text)) == space
+
+
+def test_an_images_bounds_take_no_room() -> None:
+    assert len(json.dumps(space_to_json(IMAGE))) < 120
+
+
+def npz(**arrays: object) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)  # type: ignore[arg-type]  # an array of objects, on purpose
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK",
+        b"PK\x03\x04torn",
+        pickle.dumps({"a": 1}),
+        b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ",
+        npz(x=np.zeros(3)),
+        npz(header=np.array([{}], object)),
+        npz(header=np.frombuffer(b"[1, 2]", np.uint8)),
+        npz(header=np.frombuffer(b'{"format": "vedette policy"}', np.uint8)),
+        npz(header=np.frombuffer(b'{"format": "x", "format_version": 1}', np.uint8)),
+    ],
+)
+def test_what_is_no_policy_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "policy"
+    path.write_bytes(content)
+    with pytest.raises(PolicyFileError, match="cannot read policy") as refused:
+        load_policy(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    for form in WRITERS:
+        path = written(tmp_path / "policy", policy_file("dqn"), form)
+        path.write_bytes(path.read_bytes()[:-200])
+        with pytest.raises(PolicyFileError):
+            load_policy(path)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(PolicyFileError, match="No such file"):
+        load_policy(tmp_path / "none.npz")
+
+
+def test_a_file_imports_no_module_that_it_names(tmp_path: Path) -> None:
+    found = policy_file("dqn")
+    header = json.loads(found.header())
+    header["agent"]["name"] = "antigravity:Agent"
+    path = tmp_path / "policy.npz"
+    path.write_bytes(npz(header=np.frombuffer(json.dumps(header).encode(), np.uint8)))
+    with pytest.raises(PolicyFileError, match="which needs allow_import=True"):
+        load_policy(path)
+    assert "antigravity" not in sys.modules

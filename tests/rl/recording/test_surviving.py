@@ -1,0 +1,128 @@
+"""A recorder that outlives a full disk, and event files cut back on resume."""
+
+import errno
+import struct
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from vedette_rl.core import Record, Recorder
+from vedette_rl.errors import RecordingError
+from vedette_rl.recording.event_files import purge_events
+from vedette_rl.recording.null import NullRecorder
+from vedette_rl.recording.surviving import SurvivingRecorder
+from vedette_rl.recording.tensorboard import TensorboardRecorder
+
+
+class Disk:
+    """Makes recorders on a disk that is full or not."""
+
+    def __init__(self) -> None:
+        self.full, self.made, self.now = False, 0, 0.0
+        self.written: list[int] = []
+
+    def make(self) -> Recorder:
+        if self.full:
+            raise self.error()
+        self.made += 1
+        return DiskRecorder(self)
+
+    def error(self) -> RecordingError:
+        return RecordingError(Path("x"), OSError(errno.ENOSPC, "No space left on device"))
+
+
+class DiskRecorder(NullRecorder):
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+
+    def write(self, record: Record, step: int) -> None:
+        if self.disk.full:
+            raise self.disk.error()
+        self.disk.written.append(step)
+
+    def close(self) -> None:
+        if self.disk.full:
+            raise self.disk.error()
+
+
+def test_a_full_disk_is_said_once_and_recording_goes_on_in_a_new_file(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = Disk()
+    recorder = SurvivingRecorder(disk.make, clock=lambda: disk.now, reopen_after_s=10)
+    recorder.write({"a": 1}, 1)
+    disk.full = True
+    for step in range(2, 40):
+        disk.now += 1
+        recorder.write({"a": 1}, step)
+    disk.full = False
+    disk.now += 10
+    recorder.write({"a": 1}, 40)
+    recorder.flush(41)
+    recorder.close()
+    assert disk.written == [1, 40]
+    assert disk.made == 2
+    said = [record.message for record in caplog.records]
+    assert len(said) == 2
+    assert "No space left on device; training goes on" in said[0]
+
+
+def test_a_directory_that_cannot_be_written_from_the_start_is_survived(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    recorder = SurvivingRecorder(lambda: TensorboardRecorder(tmp_path / "file" / "below"))
+    recorder.write({"a": 1}, 1)
+    recorder.store({"a": 1})
+    recorder.write_text("a", "b")
+    recorder.flush(2)
+    recorder.close()
+
+
+def is_training(name: str) -> bool:
+    return name.startswith("train/")
+
+
+def recorded(directory: Path) -> Path:
+    recorder = TensorboardRecorder(directory)
+    for step in range(0, 50, 10):
+        recorder.write({"train/loss": float(step)}, step)
+        recorder.write({"rollout/ep_rew_mean": 1.0, "eval/x": 2.0}, step * 8)
+    recorder.write_text("config", "x = 1")
+    recorder.flush(50)
+    recorder.close()
+    return recorder.path
+
+
+def steps(directory: Path, name: str) -> list[int]:
+    found = EventAccumulator(str(directory))
+    found.Reload()
+    return [event.step for event in found.Scalars(name)]
+
+
+def test_curves_are_cut_back_to_where_a_run_goes_on(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    found = purge_events(tmp_path, 20, is_training)
+    assert (found.removed, found.last_other_step) == (2, 320)
+    again = TensorboardRecorder(tmp_path, clock=lambda: 4e9)
+    again.write({"train/loss": 1.0}, 30)
+    again.close()
+    assert steps(tmp_path, "train/loss") == [0, 10, 20, 30]
+    assert steps(tmp_path, "rollout/ep_rew_mean") == [0, 80, 160, 240, 320]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_files_with_nothing_to_cut_are_left_alone(tmp_path: Path) -> None:
+    path = recorded(tmp_path)
+    before = (path.stat().st_ino, path.read_bytes())
+    assert purge_events(tmp_path, 40, is_training).removed == 0
+    assert (path.stat().st_ino, path.read_bytes()) == before
+    assert purge_events(tmp_path / "none", 0, is_training).last_other_step == 0
+
+
+def test_a_file_that_ends_in_half_a_record_loses_only_that(tmp_path: Path) -> None:
+    path = recorded(tmp_path)
+    with path.open("ab") as file:
+        file.write(struct.pack("<Q", 100) + b"half of it")
+    assert purge_events(tmp_path, 0, is_training).removed == 4
+    assert steps(tmp_path, "train/loss") == [0]
+    assert steps(tmp_path, "eval/x") == [0, 80, 160, 240, 320]

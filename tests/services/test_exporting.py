@@ -1,0 +1,119 @@
+"""`vedette export` of a run's best policy, and what it refuses."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.checkpoint import write_state
+from vedette_rl.core import Policy
+from vedette_rl.envs.make import probe
+from vedette_rl.exported import load_policy, onnx_file, read_policy
+from vedette_services import exporting
+from vedette_services.cli.app import main
+from vedette_services.config import RunConfig, write_config
+
+ENVS = {"dqn": "CartPole-v1", "iqn": "CartPole-v1", "sac": "Pendulum-v1"}
+
+
+def make_run(root: Path, agent: str) -> Policy:
+    """A run's directory with a best model; the policy that `vedette eval` would play."""
+    config = RunConfig.model_validate(
+        {"env": {"id": ENVS[agent]}, "agent": {"name": agent, "hidden_sizes": [8, 8]}}
+    )
+    root.mkdir()
+    write_config(config, root / "config.toml")
+    kind, spaces = agent_type(agent), probe(config.env)
+    built = kind.build_agent(config.agent, spaces, device="cpu", seed=1)
+    model = built.model_info()
+    write_state(root / "best", {"model": dict(model.arrays)}, {"version": 70, "return_mean": 9.0})
+    policy = kind.build_policy(config.agent, spaces, positions=np.zeros(1), seed=0)
+    policy.sync_model(model)
+    return policy
+
+
+def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as left:
+        main(["export", *map(str, arguments)])
+    said = capsys.readouterr()
+    return int(left.value.code or 0), said.out + said.err
+
+
+@pytest.mark.parametrize("form", ["numpy", "safetensors"])
+@pytest.mark.parametrize("agent", ENVS)
+def test_an_exported_policy_acts_as_the_runs_best(
+    agent: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best = make_run(tmp_path / "run", agent)
+    out = tmp_path / "policy"
+    status, said = exported(capsys, tmp_path / "run", "--format", form, "--out", out)
+    assert (status, said) == (0, f"the policy of version 70 in {out}\n")
+    width = 3 if agent == "sac" else 4
+    obs = {"obs": np.random.default_rng(2).normal(size=(500, width)).astype(np.float32)}
+    np.testing.assert_array_equal(
+        load_policy(out).act(obs, explore=False), best.act(obs, explore=False)
+    )
+    meta = read_policy(out).meta
+    assert (meta["env"], meta["return_mean"]) == (ENVS[agent], 9.0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "run"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--format", "pickle"], "--format pickle: a policy is exported as onnx, safetensors, n"),
+        (["--format", "npz"], "--format npz: a policy is exported as"),
+        (["--format", "numpy", "--what", "replay"], "--format numpy: a replay is exported as npz"),
+        (["--format", "numpy", "--what", "agent"], "--what agent: not known"),
+        (["--format", "npz", "--what", "replay"], "not a run, it has no replay/"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_in_one_line(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "run", "dqn")
+    status, said = exported(capsys, tmp_path / "run", *arguments, "--out", tmp_path / "x")
+    assert status == 2
+    assert says in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_run_without_a_best_model_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "run", "dqn")
+    (tmp_path / "run" / "best").rename(tmp_path / "elsewhere")
+    status, said = exported(capsys, tmp_path / "run", "--format", "numpy", "--out", tmp_path / "x")
+    assert status == 2
+    assert "no evaluation of it has ended yet" in said
+
+
+def test_a_format_whose_extra_is_not_installed_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_file, "PACKAGES", ("onnx_that_is_not_here",))
+    make_run(tmp_path / "run", "dqn")
+    status, said = exported(capsys, tmp_path / "run", "--format", "onnx", "--out", tmp_path / "x")
+    assert status == 2
+    assert "onnx extra (onnx_that_is_not_here is not installed): pip install 'vede" in said
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_export_that_fails_leaves_an_older_file_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "run", "dqn")
+    out = tmp_path / "policy.npz"
+    out.write_text("older")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(exporting, "write_numpy", full)
+    status, said = exported(capsys, tmp_path / "run", "--format", "numpy", "--out", out)
+    assert status == 1
+    assert "No space left on device" in said
+    assert out.read_text() == "older"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.npz", "run"]

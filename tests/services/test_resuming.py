@@ -1,0 +1,126 @@
+"""Whether a run directory can take a run; nothing is started here."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vedette_rl.checkpoint import write_state
+from vedette_rl.envs.make import probe
+from vedette_rl.envs.spaces import transition_dtype
+from vedette_rl.replay.ring import RingWriter
+from vedette_services.config import RunConfig, load_config, write_config
+from vedette_services.config.checks import check_config
+from vedette_services.errors import UsageError
+from vedette_services.resuming import erase
+from vedette_services.run_directory import RunDirectory
+from vedette_services.run_replay import replay_directory, ring_dtype
+
+SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
+
+
+def config_of(*settings: str, env: str = "CartPole-v1", agent: str = "dqn") -> RunConfig:
+    return load_config(env=env, agent=agent, settings=[*SMALL, *settings], environment={}).config
+
+
+def make_run(out: Path, config: RunConfig) -> RunDirectory:
+    """A run as a learner leaves it that was stopped."""
+    run = RunDirectory(out)
+    run.make()
+    run_id = run.ensure_id()
+    write_config(config, run.config_file)
+    write_state(run.checkpoints / "1234", {"x": np.zeros(1)}, {})
+    row = ring_dtype(transition_dtype(probe(config.env)))
+    capacity = config.replay.capacity
+    RingWriter.open(replay_directory(config, out), row, capacity, run_id=run_id).close()
+    return run
+
+
+def refusal(config: RunConfig, out: Path, **how: bool) -> str:
+    with pytest.raises(UsageError) as refused:
+        check_config(config, out, **how)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_the_same_configuration_goes_on(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    check_config(config_of(), tmp_path)
+    check_config(config_of("agent.learning_rate=0.5", "stop.max_opts=9", "seed=4"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "says"),
+    [
+        (["replay.capacity=3000"], "replay.capacity", "set replay.capacity=2000"),
+        (["agent.hidden_sizes=[8]"], "agent.hidden_sizes", "set agent.hidden_sizes=[8,8]"),
+        (["agent.dueling=true"], "agent.dueling", "set agent.dueling=false"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_refused_by_its_key_and_a_mend(
+    tmp_path: Path, settings: list[str], key: str, says: str
+) -> None:
+    make_run(tmp_path, config_of())
+    said = refusal(config_of(*settings), tmp_path)
+    assert said.startswith(f"{key}: ")
+    assert says in said
+
+
+def test_another_environment_or_agent_is_refused(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    said = refusal(config_of(env="Acrobot-v1"), tmp_path)
+    assert said.startswith("env.id: the run in")
+    assert "has CartPole-v1, not Acrobot-v1" in said
+    assert "choose another --out, or erase it with --fresh --force" in said
+    assert refusal(config_of(agent="iqn"), tmp_path).startswith("agent.name: ")
+
+
+def test_other_columns_are_refused_before_there_is_a_checkpoint_too(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    for place in (run.checkpoints / "1234").iterdir():
+        place.unlink()
+    said = refusal(config_of(env="Acrobot-v1"), tmp_path)
+    assert said.startswith("env: ")
+    assert "column 'obs'" in said
+
+
+def test_fresh_refuses_to_erase_a_run_without_force(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    said = refusal(config_of(), tmp_path, fresh=True)
+    assert "holds a run of 1,234 optimization steps; add --force to erase it" in said
+    check_config(config_of(env="Acrobot-v1"), tmp_path, fresh=True, force=True)
+
+
+def test_fresh_needs_no_force_where_there_is_no_run(tmp_path: Path) -> None:
+    check_config(config_of(), tmp_path / "new", fresh=True)
+
+
+def test_force_alone_is_a_mistake(tmp_path: Path) -> None:
+    assert "it goes with --fresh" in refusal(config_of(), tmp_path, force=True)
+
+
+def test_what_is_erased_is_the_run_and_its_own_replay_wherever_it_lies(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "fast"
+    config = config_of(f"replay.directory={elsewhere}")
+    run = make_run(tmp_path / "run", config)
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    check_config(config, run.root, fresh=True, force=True)
+    erase(run)
+    assert not elsewhere.exists()
+    assert not run.exists
+    assert not run.checkpoints.exists()
+    assert (tmp_path / "run" / "notes.txt").exists()
+
+
+def test_another_runs_replay_is_neither_taken_nor_erased(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "fast"
+    taken: Any = config_of(f"replay.directory={elsewhere}")
+    make_run(tmp_path / "one", taken)
+    other = make_run(tmp_path / "other", config_of())
+    for how in ({}, {"fresh": True, "force": True}):
+        said = refusal(taken, tmp_path / "third", **how)
+        assert "holds the replay of another run" in said
+    write_config(taken, other.config_file)
+    erase(other)
+    assert (elsewhere / "ring.json").exists()
