@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from vedette_rl.agents.dqn.own_network import OwnQNetwork
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import BuildsGreedy, agent_type
 from vedette_rl.core import Columns, ModelInfo, Step
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import OwnNetworkError, UnknownNameError
@@ -112,6 +112,18 @@ def test_an_own_network_learns_and_acts_the_same_on_both_sides() -> None:
     obs = sampled_obs(SPACES.observation, 5, 1)
     q = obs["obs"] @ after.arrays["net.q.weight"].T + after.arrays["net.q.bias"]
     assert policy.act(obs, explore=False).tolist() == q.argmax(1).tolist()
+
+
+def test_an_own_network_is_exported_as_it_acts() -> None:
+    kind = agent_type("dqn")
+    config = kind.config(network=named(Net))
+    model = kind.build_agent(config, SPACES, device="cpu", seed=0).model_info()
+    policy = kind.build_policy(config, SPACES, positions=np.zeros(9), seed=0)
+    policy.sync_model(model)
+    obs = sampled_obs(SPACES.observation, 9, 1)
+    assert isinstance(kind, BuildsGreedy)
+    action, _ = kind.build_greedy(config, SPACES, model)(torch.from_numpy(obs["obs"]))
+    assert action.tolist() == policy.act(obs, explore=False).tolist()
 
 
 def test_an_own_network_gets_a_dictionary_as_columns() -> None:

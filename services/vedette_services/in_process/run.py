@@ -182,7 +182,7 @@ class InProcessRun:
         meta = {
             "run_id": self.run_id,
             "epoch": self._epoch,
-            # Whoever goes on begins with an empty replay: daemons hold these two against each other.
+            # Whoever goes on begins with an empty replay, and daemons compare these two.
             "sampled": 0,
             "inserted": 0,
             "books": {

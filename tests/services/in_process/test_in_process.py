@@ -179,4 +179,4 @@ def test_the_command_line_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit) as left:
         main(arguments)
     assert not left.value.code
-    assert "done: stop.max_opts is reached" in capsys.readouterr().out
+    assert "stop.max_opts is reached" in capsys.readouterr().out
