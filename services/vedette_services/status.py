@@ -12,7 +12,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_control
-from vedette_protocol.errors import ProtocolError
+from vedette_protocol.errors import ProtocolError, VersionError
 from vedette_protocol.messages import Status
 from vedette_services.addresses import Address
 from vedette_services.errors import RefusedError
@@ -41,6 +41,7 @@ class StatusAsker:
     """
 
     def __init__(self, address: Address, keys: ClientKeys | None = None) -> None:
+        self._address = address
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = control_sub(self._context, address, keys=keys)
         self._monitor = self._socket.get_monitor_socket(EVENTS)
@@ -84,6 +85,8 @@ class StatusAsker:
                 continue
             try:
                 message = decode_control(frames[1:])
+            except VersionError as error:
+                raise RefusedError(f"the learner at {self._address}: {error}") from error
             except ProtocolError:
                 continue  # not a learner of ours; the deadline bounds the patience with it
             if isinstance(message, Status):

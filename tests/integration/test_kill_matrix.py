@@ -25,7 +25,7 @@ def test_a_killed_learner_or_part_of_it_costs_no_sample(daemons: Daemons) -> Non
     run.start_manager("a")
     run.start_manager("b")
     run.flows()
-    for part in ("gateway", "trainer", "gateway"):
+    for part in ("gateway", "trainer"):
         kill_child(run.learner, part)
         run.flows()
     for down_s in (0.0, 1.5):

@@ -62,7 +62,7 @@ def test_silent_cuts_and_a_pulled_cable_cost_no_sample(run: CountingRun, cable: 
     ways: tuple[Way, ...] = ("both", "up", "down")
     for way in ways:
         cable.cut(way)
-        time.sleep(8.0 if way == "both" else 5.0)
+        time.sleep(8.0 if way == "both" else 4.0)
         cable.mend()
         assert_it_goes_on(run)
     cable.pull(out=True)

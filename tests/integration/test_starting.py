@@ -6,15 +6,22 @@ import socket
 
 import pytest
 from counting_run import SETTINGS, CountingRun
-from daemons import Daemons, status, vedette, wait_for
+from daemons import Daemons, status, wait_for
 
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_a_learner_may_start_last_and_start_again(daemons: Daemons) -> None:
+def test_a_learner_may_start_last_after_a_foreign_program_and_start_again(
+    daemons: Daemons,
+) -> None:
     run = CountingRun(daemons)
-    run.learner.kill9()  # managers come first
-    manager = run.start_manager("a")
+    run.learner.kill9()  # managers come first, and find somebody else
+    with socket.create_server((run.address.host, run.address.port)) as foreign:
+        foreign.settimeout(30.0)
+        manager = run.start_manager("a")
+        connection, _ = foreign.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     wait_for(lambda: "waiting for the learner" in manager.log, "word that it waits")
     run.start_learner()
     run.flows()
@@ -47,6 +54,7 @@ def test_a_directory_or_port_that_is_taken_is_said_in_a_line(daemons: Daemons) -
     run.flows(100)  # nobody else was disturbed
 
 
+@pytest.mark.slow
 def test_another_run_at_the_same_address_gets_the_managers_of_the_last(daemons: Daemons) -> None:
     run = CountingRun(daemons)
     manager = run.start_manager("a")
@@ -63,21 +71,7 @@ def test_another_run_at_the_same_address_gets_the_managers_of_the_last(daemons: 
     assert books["lost"] == 0, f"{books}"
 
 
-def test_a_foreign_program_on_the_port_is_outlived(daemons: Daemons) -> None:
-    run = CountingRun(daemons)
-    run.learner.kill9()
-    with socket.create_server((run.address.host, run.address.port)) as foreign:
-        foreign.settimeout(30.0)
-        run.start_manager("a")
-        connection, _ = foreign.accept()
-        with connection:
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    run.start_learner()
-    run.flows(200)
-    proof, _ = run.finish()
-    assert proof.whole, f"{proof}"
-
-
+@pytest.mark.slow
 def test_two_managers_of_one_name_are_told_apart(daemons: Daemons) -> None:
     run = CountingRun(daemons)
     run.start_manager("twin")
@@ -93,11 +87,3 @@ def test_two_managers_of_one_name_are_told_apart(daemons: Daemons) -> None:
     run.flows(1500)
     proof, books = run.finish()
     assert proof.whole, f"{proof}, {books}"
-
-
-def test_the_commands_need_no_terminal_and_leave_none_behind(daemons: Daemons) -> None:
-    assert vedette("status")[1:] == ["-m", "vedette_services.cli", "status"]
-    asked = daemons.start("status", "status", "--learner", "127.0.0.1:14999", "--timeout", 0.5)
-    assert asked.wait(30.0) == 1
-    assert "no learner answers" in asked.log
-    assert not daemons.alive()

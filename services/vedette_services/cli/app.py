@@ -22,6 +22,7 @@ from vedette_rl.errors import (
 )
 from vedette_services.cli import bench
 from vedette_services.cli.actors import actors
+from vedette_services.cli.doctor import doctor
 from vedette_services.cli.evaluate import evaluate
 from vedette_services.cli.export import export
 from vedette_services.cli.keys import app as keys
@@ -58,6 +59,7 @@ app.command("learner")(learner)
 app.command("actors")(actors)
 app.command("eval")(evaluate)
 app.command("status")(status)
+app.command("doctor")(doctor)
 app.command("export")(export)
 app.add_typer(keys, name="keys")
 app.add_typer(bench.app, name="bench")
@@ -65,12 +67,9 @@ app.add_typer(bench.app, name="bench")
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import PackageNotFoundError, version
+        from vedette_services.versions import vedette_version
 
-        try:
-            typer.echo(f"vedette {version('vedette')}")
-        except PackageNotFoundError:
-            typer.echo("vedette, not installed")
+        typer.echo(f"vedette {vedette_version() or 'of a checkout, not installed'}")
         raise typer.Exit
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 
 from vedette_services.errors import UsageError
@@ -13,6 +13,8 @@ from vedette_services.errors import UsageError
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import Loaded
     from vedette_services.keys import ClientKeys
+
+KEYS_VARIABLE = "VEDETTE_KEYS"
 
 Arguments = Annotated[
     list[str] | None,
@@ -75,7 +77,7 @@ Keys = Annotated[
     Path | None,
     typer.Option(
         "--keys",
-        envvar="VEDETTE_KEYS",
+        envvar=KEYS_VARIABLE,
         metavar="DIR",
         help="Folder of keys that `vedette keys` made: encrypt, and let in only whom it lists.",
         show_default=False,
@@ -96,23 +98,16 @@ def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:
 
 
 def chosen_keys(keys: Path | None, insecure: bool) -> Path | None:
-    """The folder of keys, unless the word is `--insecure`.
+    """The folder of keys; `--insecure` overrides one that comes from `VEDETTE_KEYS`.
 
     Raises:
         UsageError: the command line says both.
     """
     if keys is None or not insecure:
         return keys
-    if click_source("keys") == "ENVIRONMENT":
+    if os.environ.get(KEYS_VARIABLE) == str(keys):
         return None
     raise UsageError("--keys and --insecure say opposite things: give one of them")
-
-
-def click_source(parameter: str) -> str:
-    """Where a parameter of the running command came from: COMMANDLINE, ENVIRONMENT, DEFAULT."""
-    context = click.get_current_context(silent=True)
-    source = None if context is None else context.get_parameter_source(parameter)
-    return "COMMANDLINE" if source is None else source.name
 
 
 def loaded(

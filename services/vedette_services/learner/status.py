@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Protocol
 
+from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.boards import Evaluations, Ingest, Learning
+from vedette_services.versions import vedette_version
 
 _NO_SAMPLES = dict.fromkeys(
     ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight"), 0
@@ -33,6 +36,9 @@ def assemble(
     samples = {**_NO_SAMPLES, **ingest.samples}
     config = spec.config
     return {
+        "vedette": vedette_version(),
+        "protocol": PROTOCOL_VERSION,
+        "time_s": time.time(),
         "run_id": spec.run_id,
         "env": config.env.id,
         "agent": config.agent.name,

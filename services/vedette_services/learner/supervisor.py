@@ -65,6 +65,7 @@ class Supervisor:
         self._evaluations = BoardReader(run.evaluation_map, Evaluations)
         self._children: dict[str, _Child] = {}
         self._summary_due = 0.0
+        self._summary_failing = False
 
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; the exit status."""
@@ -175,7 +176,11 @@ class Supervisor:
         try:
             write_json(self._spec.run.summary_file, status)
         except OSError as error:  # a full disk: what matters more is still running
-            log.warning("summary.json not written: %s", error.strerror or error)
+            if not self._summary_failing:
+                log.warning("summary.json not written: %s", error.strerror or error)
+            self._summary_failing = True
+        else:
+            self._summary_failing = False
 
 
 def run_learner(

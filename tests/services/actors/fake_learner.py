@@ -109,6 +109,7 @@ class FakeLearner:
     def __init__(
         self, address: Address, run: Run, *, ledger: Ledger | None = None, credit: int = 64
     ) -> None:
+        self.address = address
         self.run, self.credit = run, credit
         self.ledger = ledger or Ledger(run.run_id)
         self.batches: list[Batch] = []
@@ -183,6 +184,11 @@ class FakeLearner:
     def tell(self, message: Message) -> None:
         """Send something to everybody on the control channel."""
         self._send(self._control, topics.ALL, message)
+
+    def say_raw(self, channel: str, frames: list[bytes]) -> None:
+        """Send frames, whatever they are, on "control" or "models"."""
+        socket = self._control if channel == "control" else self._models
+        socket.send_multipart(frames)
 
     def close(self) -> None:
         """Vanish, with everything that was not yet read."""

@@ -60,6 +60,14 @@ def vedette(
         (["run", "learner.eval_interval=0"], "stop.target_return: is never reached"),
         (["learner", "--bind", "0.0.0.0:0"], "port 0"),
         (["learner", "--bind", "0.0.0.0:6000"], "--insecure"),
+        (["learner", "--bind", "0.0.0.0:6000"], "vedette keys new"),
+        (["learner", "--keys", "nothing"], "nothing: holds no keys; make them"),
+        (["learner", "--keys", "nothing", "--insecure"], "say opposite things"),
+        (["actors", "--learner", "host", "--keys", "nothing"], "nothing: holds no keys"),
+        (["status", "--keys", "nothing"], "nothing: holds no keys"),
+        (["doctor", "--learner", "host", "--keys", "nothing"], "nothing: holds no keys"),
+        (["keys", "new", "keys", "--actors", "a/b"], "'a/b': is no name"),
+        (["keys", "add", "nothing", "a"], "nothing: holds no keys"),
         (["eval", "nothing"], "nothing: not a run, it has no config.toml"),
         (["eval", "file"], "file: not a run"),
         (["export", "nothing", "--format", "onnx", "--out", "x"], "nothing: not a run"),
@@ -85,7 +93,9 @@ def test_wrong_usage_is_refused_with_status_2_and_says_why(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("command", ["run", "learner", "actors", "eval", "status", "export"])
+@pytest.mark.parametrize(
+    "command", ["run", "learner", "actors", "eval", "status", "export", "doctor"]
+)
 def test_help_teaches_by_an_example(vedette: Run, command: str) -> None:
     status, text = vedette(command, "--help")
     assert status == 0

@@ -1,0 +1,59 @@
+"""``vedette doctor``: can this host take part in a learner's run?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vedette_services.cli.options import Insecure, Keys, client_keys
+
+
+def doctor(
+    learner: Annotated[
+        str,
+        typer.Option(
+            envvar="VEDETTE_LEARNER",
+            metavar="HOST[:PORT]",
+            help="Where the learner takes samples.",
+        ),
+    ],
+    keys: Keys = None,
+    insecure: Insecure = False,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Build this environment here. [the run's]",
+            show_default=False,
+        ),
+    ] = None,
+    allow_import: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PKG",
+            help="A package that the learner's environment may import here.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Find out whether this host can play for a learner. A line a check, with the mend.
+
+    \b
+    vedette doctor --learner gpu.example.org --keys keys
+    vedette doctor --learner gpu.example.org:5555 --insecure --allow-import my_pkg
+    """
+    from vedette_services.addresses import Address
+    from vedette_services.doctor import Examination
+
+    examination = Examination(
+        Address.parse(learner),
+        client_keys(keys, insecure),
+        env=env,
+        allow_import=tuple(allow_import or ()),
+    )
+    status = 0
+    for finding in examination.findings():
+        typer.echo(str(finding))
+        status = status or finding.status
+    raise typer.Exit(status)

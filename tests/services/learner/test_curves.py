@@ -1,0 +1,48 @@
+"""What the recorder sees of the fleet, also where a run goes on."""
+
+import pytest
+
+from vedette_rl.core import Record
+from vedette_rl.recording.null import NullRecorder
+from vedette_services.learner.boards import Evaluations, Ingest, Learning
+from vedette_services.learner.curves import Curves, counts_opt_steps
+
+
+class Steps(NullRecorder):
+    """Remembers at which steps something was written."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def write(self, record: Record, step: int) -> None:
+        self.steps.append(step)
+
+
+def ingest(produced: int) -> Ingest:
+    names = ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight")
+    return Ingest(samples={**dict.fromkeys(names, 0), "produced": produced, "inserted": produced})
+
+
+def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:
+    recorder = Steps()
+    curves = Curves(recorder, env_steps=1000)
+    for now, produced in enumerate((0, 900, 980, 1020)):
+        curves.look(now * 2.0, Learning(), ingest(produced), Evaluations())
+    assert recorder.steps == [1000, 1000, 1020]
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("train/loss", True),
+        ("average_opt_time", True),
+        ("priority/beta", True),
+        ("rollout/ep_rew_mean", False),
+        ("opt_steps_per_sec", False),
+        ("eval/mean_reward", False),
+    ],
+)
+def test_losses_are_against_optimization_steps_and_returns_against_env_steps(
+    name: str, answer: bool
+) -> None:
+    assert counts_opt_steps(name) is answer
