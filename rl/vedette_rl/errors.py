@@ -60,12 +60,32 @@ class UnknownAgentError(RlError):
         self.name = name
 
 
+class UnknownNameError(RlError):
+    """A configuration names something that cannot be imported here, or is of another kind."""
+
+    def __init__(self, key: str, name: str, why: str) -> None:
+        super().__init__(f"{key} is {name!r}: {why}")
+        self.key, self.name = key, name
+
+
+class OwnNetworkError(RlError):
+    """A network of the user's own does not fit the agent or the environment."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"agent.network is {name!r}: {why}")
+        self.name = name
+
+
 class RecordingError(RlError):
     """A record cannot be written."""
 
     def __init__(self, path: Path, cause: OSError) -> None:
         super().__init__(f"cannot record to {path}: {cause.strerror or cause}")
         self.path = path
+
+
+class FilmError(RlError):
+    """An episode cannot be filmed."""
 
 
 class CheckpointError(RlError):

@@ -5,11 +5,14 @@ Shapes: E environments of a row, A actions.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
+
+from vedette_rl.errors import UnknownNameError
+from vedette_rl.named import is_named, load_named, one_of
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -23,7 +26,8 @@ class ExplorationConfig(BaseModel):
             2018, section 4). ``linear``: one epsilon for all, which falls from ``epsilon_start`` to
             ``epsilon_final`` over the first ``epsilon_steps`` versions of the model, so that all
             actors share one clock. ``constant``: ``epsilon_final`` always. ``softmax``: actions
-            drawn with probability proportional to exp(q / ``temperature``).
+            drawn with probability proportional to exp(q / ``temperature``). ``module:Name``: a
+            class of your own, made and called as `Exploration` is.
         epsilon_base: the ladder's first rung (0.4: Ape-X).
         epsilon_alpha: how steep the ladder is (7: Ape-X).
         epsilon_start: where the linear schedule begins (1: Mnih et al. 2015, table 1).
@@ -34,7 +38,7 @@ class ExplorationConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    kind: Literal["ladder", "linear", "constant", "softmax"] = "ladder"
+    kind: Annotated[str, one_of("ladder", "linear", "constant", "softmax")] = "ladder"
     epsilon_base: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
     epsilon_alpha: Annotated[float, Field(ge=0.0)] = 7.0
     epsilon_start: Probability = 1.0
@@ -60,6 +64,31 @@ def ladder_position(index: int) -> float:
 def ladder_positions(first: int, count: int) -> NDArray[np.float64]:
     """The positions ``(count,)`` of environments `first`, `first` + 1, ..."""
     return np.array([ladder_position(first + i) for i in range(count)])
+
+
+@runtime_checkable
+class Explores(Protocol):
+    """What chooses actions while an actor collects."""
+
+    def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
+        """Actions ``(E,)`` in [0, A) from action values of a model of this version."""
+        ...
+
+
+def make_exploration(
+    config: ExplorationConfig, positions: NDArray[np.floating[Any]], seed: int
+) -> Explores:
+    """The exploration that a configuration asks for; the arguments are those of `Exploration`.
+
+    Raises:
+        UnknownNameError: its own class is not there, or cannot choose.
+    """
+    if not is_named(config.kind):
+        return Exploration(config, positions, seed)
+    own = load_named("agent.exploration.kind", config.kind)(config, positions, seed)
+    if not isinstance(own, Explores):
+        raise UnknownNameError("agent.exploration.kind", config.kind, "it has no method choose")
+    return own
 
 
 class Exploration:
@@ -94,7 +123,7 @@ class Exploration:
                 return epsilon * self._ones
             case "constant":
                 return config.epsilon_final * self._ones
-            case "softmax":
+            case _:  # softmax
                 return 0.0 * self._ones
 
     def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:

@@ -50,6 +50,32 @@ class FinishedRun:
         """Where its replay's columns are."""
         return replay_directory(self.config, self.directory)
 
+    def checkpoint(self, which: str) -> ModelInfo:
+        """The model of a checkpoint.
+
+        Args:
+            which: its optimization steps, or ``latest``.
+
+        Raises:
+            NotARunError: there is none, or not this one.
+            CheckpointError: it cannot be read.
+        """
+        from vedette_rl.agents.registry import agent_type
+        from vedette_rl.checkpoint import Checkpoints, read_state
+        from vedette_rl.envs.make import probe
+
+        found = Checkpoints(self.directory / "checkpoints", keep=1).list()
+        wanted = [path for path in found if which in ("latest", path.name)]
+        if not wanted:
+            have = ", ".join(path.name for path in found) or "none"
+            raise NotARunError(self.directory, f"checkpoint {which} (it has {have})")
+        state, _ = read_state(wanted[-1])
+        agent = agent_type(self.config.agent.name).build_agent(
+            self.config.agent, probe(self.config.env), device="cpu", seed=self.config.seed
+        )
+        agent.set_state(state["agent"])
+        return agent.model_info()
+
     def best(self) -> BestModel:
         """The best model.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from vedette_services.actors.imports import imported_names
 from vedette_services.addresses import Address
 from vedette_services.config import RunConfig, write_config
 from vedette_services.config.settings import ENVIRONMENT
@@ -234,9 +235,9 @@ class LocalRun:
 
 def imports_of(config: RunConfig) -> list[str]:
     """The packages that the operator named in the configuration: local actors may import them."""
-    names = [config.env.id, config.agent.name]
-    names += [wrapper.name for wrapper in config.env.wrappers]
-    return sorted({name.partition(":")[0].partition(".")[0] for name in names if ":" in name})
+    agent, actors = config.agent.model_dump(mode="json"), config.actors.model_dump(mode="json")
+    names = imported_names(config.env, agent, actors)
+    return sorted({name.partition(":")[0].partition(".")[0] for name in names})
 
 
 def free_port(rng: random.Random | None = None) -> int:

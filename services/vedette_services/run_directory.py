@@ -128,6 +128,12 @@ class RunDirectory:
                     raise RunInUseError(self.root) from error
                 time.sleep(_LOCK_POLL_S)
 
+    def unlock(self) -> None:
+        """Let go of the run before this process ends."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
 
 def write_json(path: Path, content: object) -> None:
     """Write a JSON file aside and rename it, so that a reader never sees half of it."""

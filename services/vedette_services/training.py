@@ -41,6 +41,7 @@ def train_async(
     fresh: bool = False,
     force: bool = False,
     view: View | None = None,
+    in_process: bool = False,
     **settings: Any,  # as a configuration file has them
 ) -> TrainResult:
     """Train on this machine until the run is over: a learner and one manager of actors.
@@ -54,6 +55,8 @@ def train_async(
         fresh: begin a new run.
         force: with `fresh`, erase a run that is there.
         view: what shows it; none: nothing does.
+        in_process: learn and act in this process, in lock step, so that a debugger sees all of it
+            and two runs of one seed are the same.
         settings: the configuration's parts, such as ``env="CartPole-v1"``, ``agent="dqn"``,
             ``seed=1``, ``learner={"sync_interval": 10}``; presets apply as on the command line.
 
@@ -75,5 +78,10 @@ def train_async(
         raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
     run = Path(out) if out is not None else default_out(config)
     check_config(config, run, fresh=fresh, force=force)
-    run_here(config, run, fresh=fresh, view=view)
+    if in_process:
+        from vedette_services.in_process.run import run_in_process
+
+        run_in_process(config, run, fresh=fresh, view=view)
+    else:
+        run_here(config, run, fresh=fresh, view=view)
     return TrainResult(summary_of(run), run)

@@ -1,12 +1,14 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import write_state
+from vedette_rl.checkpoint import Checkpoints, write_state
 from vedette_rl.envs.make import probe
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.cli.app import main
@@ -29,7 +31,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def json_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
+def json_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     with pytest.raises(SystemExit) as left:
         main(arguments)
     said = capsys.readouterr()
@@ -45,12 +47,41 @@ def test_eval_prints_the_contracts_fields_and_the_same_twice(
     monkeypatch.setattr(sys, "path", list(sys.path))
     first = json_of(["eval", str(run), "--episodes", "3", "--json"], capsys)
     assert list(first) == [
-        "return_mean", "return_std", "length_mean", "episodes", "version", "seed"
+        "return_mean", "return_std", "length_mean", "episodes", "version", "seed", "return_ci95"
     ]  # fmt: skip
     assert (first["episodes"], first["version"]) == (3, 70)
     assert first["seed"] == CONFIG.evaluation.seed
     assert first["return_mean"] == first["length_mean"] > 0
     assert json_of(["eval", str(run), "--episodes", "3", "--json"], capsys) == first
+
+
+def test_eval_plays_a_checkpoint_and_films_it(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    agent = agent_type("dqn").build_agent(CONFIG.agent, probe(CONFIG.env), device="cpu", seed=2)
+    checkpoints = Checkpoints(run / "checkpoints", 3)
+    for steps in (90, 100):
+        checkpoints.save(steps, {"agent": {**agent.get_state(), "opt_steps": steps}}, {})
+    gif = run / "first.gif"
+    arguments = ["eval", str(run), "--episodes", "2", "--json", "--video", str(gif)]
+    found = json_of([*arguments, "--checkpoint", "latest"], capsys)
+    assert found["version"] == 100
+    assert found["return_ci95"][0] <= found["return_mean"] <= found["return_ci95"][1]
+    first = json_of(["eval", str(run), "--episodes", "1", "--checkpoint", "90", "--json"], capsys)
+    assert first["return_ci95"] is None
+    with Image.open(gif) as film:
+        assert film.n_frames <= first["length_mean"] + 1  # pillow joins pictures that are equal
+        assert film.size == (600, 400)
+    for wrong, said in (
+        (["--checkpoint", "95"], "no checkpoint 95 (it has 90, 100)"),
+        (["--video", "x.avi"], "named .gif or .mp4"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["eval", str(run), *wrong])
+        assert left.value.code == 2
+        assert said in capsys.readouterr().err
 
 
 def test_the_best_model_is_read_with_its_version(run: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+
+from vedette_rl.named import one_of
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -46,7 +48,8 @@ class NetworkConfig(AgentConfig):
     Args:
         network: ``cnn`` takes one uint8 image through the convolutions of Mnih et al. 2015,
             ``mlp`` takes every part of the observation flattened, ``auto`` is ``cnn`` for an image
-            that is large enough for it and ``mlp`` for everything else.
+            that is large enough for it and ``mlp`` for everything else. DQN also takes
+            ``module:Name``, an `nn.Module` of your own (`vedette_rl.agents.dqn.own_network`).
         hidden_sizes: fully connected ReLU layers behind a flattened observation.
         cnn_hidden_sizes: fully connected ReLU layers behind the convolutions (512: Mnih et al.
             2015, methods).
@@ -54,6 +57,6 @@ class NetworkConfig(AgentConfig):
 
     shaping: ClassVar[tuple[str, ...]] = ("network", "hidden_sizes", "cnn_hidden_sizes")
 
-    network: Literal["auto", "mlp", "cnn"] = "auto"
+    network: Annotated[str, one_of("auto", "mlp", "cnn")] = "auto"
     hidden_sizes: HiddenSizes = (256, 256)
     cnn_hidden_sizes: HiddenSizes = (512,)

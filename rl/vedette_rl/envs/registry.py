@@ -40,13 +40,19 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
     namespace = config.name.rpartition("/")[0]
     if namespace in _REGISTERED_BY and config.name not in gym.registry:
         try:
-            importlib.import_module(_REGISTERED_BY[namespace])
+            _be_quiet(importlib.import_module(_REGISTERED_BY[namespace]))
         except ModuleNotFoundError as e:
             raise UnknownEnvironmentError(config.id, what_to_install(e)) from e
     spec = gym.registry.get(config.name)
     if spec is None:
         raise UnknownEnvironmentError(config.id, _nearest(config.name))
     return spec
+
+
+def _be_quiet(module: Any) -> None:
+    """ALE would greet in every process that makes an environment."""
+    if hasattr(module, "ALEInterface"):
+        module.ALEInterface.setLoggerMode(module.LoggerMode.Error)
 
 
 def import_named(module: str, config: EnvConfig, allow_import: AllowImport | None) -> Any:

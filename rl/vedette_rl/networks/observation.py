@@ -15,7 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vedette_rl.errors import UnsupportedSpaceError
+from vedette_rl.errors import OwnNetworkError, UnsupportedSpaceError
+from vedette_rl.named import is_named
 
 SMALLEST_IMAGE = 36
 """Pixels: the shortest side that the three Nature convolutions leave anything of."""
@@ -118,14 +119,15 @@ def find_image(space: gym.Space[Any]) -> Image | None:
     return image if min(image.height, image.width) >= SMALLEST_IMAGE else None
 
 
-def choose_input(
-    agent: str, network: Literal["auto", "mlp", "cnn"], space: gym.Space[Any]
-) -> Image | tuple[FlatPart, ...]:
-    """What a network of this kind sees of the observation.
+def choose_input(agent: str, network: str, space: gym.Space[Any]) -> Image | tuple[FlatPart, ...]:
+    """What a network of this kind (``auto``, ``mlp`` or ``cnn``) sees of the observation.
 
     Raises:
         UnsupportedSpaceError: it cannot take it.
+        OwnNetworkError: it is one of the user's own, which sees what it likes.
     """
+    if is_named(network):
+        raise OwnNetworkError(network, f"agent {agent!r} takes none of your own, dqn does")
     image = find_image(space) if network != "mlp" else None
     if image is None and network == "cnn":
         takes = (

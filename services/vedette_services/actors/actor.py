@@ -11,20 +11,20 @@ import signal
 import sys
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 from vedette_protocol.schema import Schema, spec_difference
+from vedette_rl.acting_loop import ActingLoop
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.core import Columns, Policy, StepProcessor
+from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.row import EnvRow, make_row
+from vedette_rl.envs.row import make_row
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.exploration import ladder_positions
 from vedette_rl.newest import NewestWriter
-from vedette_rl.steps.n_step import NStep
+from vedette_rl.steps.registry import make_step_processor
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.batching import Batching
 from vedette_services.actors.errors import SpecMismatchError
@@ -50,63 +50,43 @@ class Actor:
     def __init__(
         self,
         *,
-        row: EnvRow,
-        policy: Policy,
-        processor: StepProcessor,
-        n_step: int,
+        loop: ActingLoop,
         n_buffer: int,
         handover: HandoverWriter,
-        models: ModelMapReader,
         tell: Callable[[ActorStats], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._row, self._policy, self._processor = row, policy, processor
-        self._handover, self._models = handover, models
+        self._loop, self._handover = loop, handover
         self._batching = Batching(handover, n_buffer, self._wait_for_slot)
         self._tell, self._clock = tell, clock
         self._tally = EpisodeTally()
-        self._env_steps = 0
-        self._acting_on = (0, -1)  # epoch, version
-        # An n-step transition began n - 1 steps ago, perhaps on an older model.
-        self._acted_on: deque[tuple[int, int]] = deque(maxlen=n_step)
         self._orders_at = self._stats_at = 0.0
 
     def run(self) -> None:
-        """Play until told to stop, then hand over everything that is finished or not."""
-        if self._wait_for_model():
-            self._publish_stats("playing")
-            obs = self._row.reset()
-            while not self._handover.stopped:
-                obs = self._step(obs)
-                self._tend()
-            self._push(self._processor.flush())
-            self._batching.flush()
+        """Play until told to stop, then hand over everything that is finished or not.
+
+        Raises:
+            SpecMismatchError: a model is not of the network that this host builds.
+        """
+        try:
+            if self._wait_for_model():
+                self._play()
+        except ModelMismatchError as error:
+            raise SpecMismatchError("policy", str(error)) from error
         self._publish_stats("ended")
 
-    def _step(self, obs: Columns) -> Columns:
-        if self._models.fresh:
-            self._sync_model()
-        action = self._policy.act(obs, explore=True)
-        step = self._row.step(action)
-        self._env_steps += int(step.valid.sum())
-        self._acted_on.append(self._acting_on)
-        self._push(self._processor.process(step))
-        return step.init_obs
+    def _play(self) -> None:
+        self._publish_stats("playing")
+        self._loop.begin()
+        while not self._handover.stopped:
+            self._push(self._loop.step())
+            self._tend()
+        self._push(self._loop.flush())
+        self._batching.flush()
 
     def _push(self, transitions: Columns) -> None:
         if len(transitions["reward"]):
-            self._batching.push(transitions, min(self._acted_on))
-
-    def _sync_model(self) -> bool:
-        model = self._models.read()
-        if model is None:
-            return False
-        try:
-            self._policy.sync_model(model.info())
-        except ModelMismatchError as error:
-            raise SpecMismatchError("policy", str(error)) from error
-        self._acting_on = model.epoch, model.version
-        return True
+            self._batching.push(transitions, self._loop.made_by)
 
     def _tend(self) -> None:
         """What is looked at by time and not at every step."""
@@ -120,7 +100,7 @@ class Actor:
     def _wait_for_model(self) -> bool:
         """True once there is a model to act on; False if it was told to stop before."""
         while not self._handover.stopped:
-            if self._models.fresh and self._sync_model():
+            if self._loop.sync():
                 return True
             self._publish_stats("waiting for a model")
             self._handover.look(WAIT_S)
@@ -140,16 +120,16 @@ class Actor:
         return not self._handover.gone
 
     def _publish_stats(self, state: ActorState) -> None:
-        self._tally.add(self._row.finished())
+        self._tally.add(self._loop.finished())
         self._stats_at = self._clock()
         self._tell(
             ActorStats(
                 state=state,
-                env_steps=self._env_steps,
+                env_steps=self._loop.env_steps,
                 episodes=self._tally.episodes,
                 return_mean=self._tally.return_mean,
                 length_mean=self._tally.length_mean,
-                version=self._acting_on[1],
+                version=self._loop.acting_on[1],
             )
         )
 
@@ -179,14 +159,14 @@ def build_actor(spec: ActorSpec) -> Actor:
         seed=exploration_seed,
     )
     one_torch_thread()
+    processor = make_step_processor(
+        actors.step_processor, agent.n_step, agent.discount, envs, transition_dtype(row.spaces)
+    )
+    loop = ActingLoop(row, policy, processor, ModelMapReader(Path(spec.model_map)), agent.n_step)
     return Actor(
-        row=row,
-        policy=policy,
-        processor=NStep(agent.n_step, agent.discount, envs, transition_dtype(row.spaces)),
-        n_step=agent.n_step,
+        loop=loop,
         n_buffer=actors.n_buffer,
         handover=handover,
-        models=ModelMapReader(Path(spec.model_map)),
         tell=lambda stats: _write(board, stats),
     )
 

@@ -2,38 +2,66 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from vedette_rl.envs.config import EnvConfig
+from vedette_rl.named import NAMED
 from vedette_services.actors.errors import ImportRefusedError
 
+_NAMED = re.compile(NAMED)
 _OURS = ("gymnasium.wrappers.", "vedette_rl.envs.")
 """Where modules of wrappers begin that every host has loaded anyway."""
 
 
-def check_imports(env: EnvConfig, agent: Mapping[str, Any], allow_import: Collection[str]) -> None:
+def check_imports(
+    env: EnvConfig,
+    agent: Mapping[str, Any],
+    allow_import: Collection[str],
+    actors: Mapping[str, Any] | None = None,
+) -> None:
     """Refuse a run that imports what is not allowed here.
 
     Args:
+        env, agent, actors: the run's settings, as they travel.
         allow_import: top packages.
 
     Raises:
         ImportRefusedError: names the package and the mend.
     """
-    for name in imported_names(env, agent):
+    for name in imported_names(env, agent, actors or {}):
         module = name.partition(":")[0]
         package = module.partition(".")[0]
         if package not in allow_import and not f"{module}.".startswith(_OURS):
             raise ImportRefusedError(name, package)
 
 
-def imported_names(env: EnvConfig, agent: Mapping[str, Any]) -> Iterator[str]:
-    """Every ``module:Name`` of a run, as it stands in its configuration."""
+def imported_names(
+    env: EnvConfig, agent: Mapping[str, Any], actors: Mapping[str, Any]
+) -> Iterator[str]:
+    """Every ``module:Name`` of a run, as it stands in its configuration.
+
+    In the settings of agent and actors that is any text that looks like one: an agent that is not
+    ours may import what its own settings name.
+    """
     if env.module is not None:
         yield env.id
     for wrapper in env.wrappers:
         yield wrapper.name
-    name = agent.get("name")
-    if isinstance(name, str) and ":" in name:
-        yield name
+    for settings in (agent, actors):
+        yield from _names_in(settings)
+
+
+def _names_in(value: object) -> Iterator[str]:
+    match value:
+        case str() if _NAMED.fullmatch(value):
+            yield value
+        case Mapping():
+            for inner in value.values():
+                yield from _names_in(inner)
+        case list() | tuple():
+            for inner in value:
+                yield from _names_in(inner)
+        case _:
+            return

@@ -28,7 +28,7 @@ def accept_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
         env = EnvConfig.model_validate(dict(run.env))
     except ValidationError as error:
         raise RunNotUnderstoodError(_first_problem(error)) from error
-    check_imports(env, run.agent, allow_import)
+    check_imports(env, run.agent, allow_import, run.actors)
     batch_bytes = run.schema.payload_bytes(config.n_buffer)
     largest = min(PAYLOAD_MAX_BYTES, config.window_bytes)
     if batch_bytes > largest:

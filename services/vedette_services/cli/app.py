@@ -12,9 +12,12 @@ from typing import Annotated
 import typer
 
 from vedette_rl.errors import (
+    FilmError,
+    OwnNetworkError,
     RlError,
     UnknownAgentError,
     UnknownEnvironmentError,
+    UnknownNameError,
     UnsupportedSpaceError,
 )
 from vedette_services.cli import bench
@@ -34,7 +37,14 @@ TRACEBACK = "VEDETTE_TRACEBACK"
 
 _DAEMONS = ("run", "learner", "actors")
 
-_USAGE = (UnknownAgentError, UnknownEnvironmentError, UnsupportedSpaceError)
+_USAGE = (
+    FilmError,
+    OwnNetworkError,
+    UnknownAgentError,
+    UnknownEnvironmentError,
+    UnknownNameError,
+    UnsupportedSpaceError,
+)
 
 app = typer.Typer(
     name="vedette",

@@ -1,15 +1,17 @@
-"""``vedette eval``: play the best policy of a run."""
+"""``vedette eval``: play a policy of a run."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from vedette_rl.core import Evaluation
+    from vedette_rl.core import Evaluation, ModelInfo, Policy
+    from vedette_services.config import RunConfig
     from vedette_services.finished_run import FinishedRun
 
 
@@ -28,6 +30,20 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STEPS",
+            help="A checkpoint by its optimization steps, or latest. [the best by evaluation]",
+            show_default=False,
+        ),
+    ] = None,
+    video: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Film the first episode: .gif or .mp4.", show_default=False
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Play the best policy of a run. Greedily, and as its own evaluations did.
@@ -35,45 +51,72 @@ def evaluate(
     \b
     vedette eval runs/cart
     vedette eval runs/cart --episodes 100 --json
+    vedette eval runs/cart --checkpoint latest --video cart.gif
     """
     from vedette_services.finished_run import FinishedRun
 
-    found = play(FinishedRun.open(run), episodes, seed)
-    if as_json:
-        typer.echo(json.dumps(fields(found)))
-        return
-    typer.echo(
-        f"return {found.return_mean:.2f} ± {found.return_std:.2f} over {found.episodes} episodes "
-        f"of {found.length_mean:.1f} steps (version {found.version}, seed {found.seed})"
-    )
+    if video is not None:
+        from vedette_rl.evaluation.film import check_film
+
+        check_film(video)
+    finished = FinishedRun.open(run)
+    model = finished.checkpoint(checkpoint) if checkpoint else finished.best().model
+    policy = acting(finished.config, model)
+    found = play(finished, policy, model.version, episodes, seed)
+    typer.echo(json.dumps(fields(found)) if as_json else line(found))
+    if video is not None:
+        pictures = film(finished, policy, found.seed, video)
+        typer.echo(f"{pictures} pictures of the first episode in {video}", err=as_json)
 
 
-def play(run: FinishedRun, episodes: int | None, seed: int | None) -> Evaluation:
-    """Play a run's best policy as its own evaluations did, unless told otherwise."""
+def acting(config: RunConfig, model: ModelInfo) -> Policy:
+    """The run's policy, acting on a model."""
     import numpy as np
 
     from vedette_rl.agents.registry import agent_type
     from vedette_rl.envs.make import probe
+
+    policy = agent_type(config.agent.name).build_policy(
+        config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
+    )
+    policy.sync_model(model)
+    return policy
+
+
+def play(
+    run: FinishedRun, policy: Policy, version: int, episodes: int | None, seed: int | None
+) -> Evaluation:
+    """Play as the run's own evaluations did, unless told otherwise."""
     from vedette_rl.evaluation.greedy import GreedyEvaluator
 
-    config, best = run.config, run.best().model
+    config = run.config
     evaluator = GreedyEvaluator(
         config.env,
         episodes or config.evaluation.episodes,
         config.evaluation.seed if seed is None else seed,
     )
     try:
-        policy = agent_type(config.agent.name).build_policy(
-            config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
-        )
-        policy.sync_model(best)
-        return evaluator.evaluate(policy, best.version)
+        return evaluator.evaluate(policy, version)
     finally:
         evaluator.close()
 
 
-def fields(found: Evaluation) -> dict[str, float]:
-    """What ``--json`` prints."""
+def film(run: FinishedRun, policy: Policy, seed: int, path: Path) -> int:
+    """Film the episode of a seed; how many pictures."""
+    from vedette_rl.evaluation.film import Film, write_film
+
+    camera = Film(run.config.env, seed)
+    try:
+        return write_film(path, camera.frames(policy), camera.fps)
+    finally:
+        camera.close()
+
+
+def fields(found: Evaluation) -> dict[str, Any]:
+    """What ``--json`` prints. The interval is null for a single episode."""
+    from vedette_rl.evaluation.confidence import confidence_interval
+
+    interval = confidence_interval(found.returns)
     return {
         "return_mean": found.return_mean,
         "return_std": found.return_std,
@@ -81,4 +124,17 @@ def fields(found: Evaluation) -> dict[str, float]:
         "episodes": found.episodes,
         "version": found.version,
         "seed": found.seed,
+        "return_ci95": list(interval) if math.isfinite(interval[0]) else None,
     }
+
+
+def line(found: Evaluation) -> str:
+    """An evaluation in one line."""
+    from vedette_rl.evaluation.confidence import confidence_interval
+
+    low, high = confidence_interval(found.returns)
+    sure = f", 95 % of the mean [{low:.2f}, {high:.2f}]" if math.isfinite(low) else ""
+    return (
+        f"return {found.return_mean:.2f} ± {found.return_std:.2f}{sure} over {found.episodes} "
+        f"episodes of {found.length_mean:.1f} steps (version {found.version}, seed {found.seed})"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from vedette_services.cli.options import Agent, Arguments, Env, Force, Fresh, Out, Settings, loaded
@@ -15,6 +17,13 @@ def run(
     settings: Settings = None,
     fresh: Fresh = False,
     force: Force = False,
+    in_process: Annotated[
+        bool,
+        typer.Option(
+            "--in-process",
+            help="All in this process, in lock step: for a debugger, and the same at every run.",
+        ),
+    ] = False,
 ) -> None:
     """Train on this machine. A learner and its actors are started and ended together.
 
@@ -38,6 +47,11 @@ def run(
     if found.preset:
         typer.echo(f"from the preset {found.preset}")
     view = view_for(f"{config.agent.name} on {config.env.id}", config.stop.model_dump())
-    run_here(config, directory, fresh=fresh, view=view, signals=True)
+    if in_process:
+        from vedette_services.in_process.run import run_in_process
+
+        run_in_process(config, directory, fresh=fresh, view=view, signals=True)
+    else:
+        run_here(config, directory, fresh=fresh, view=view, signals=True)
     for line in facts.summary_lines(summary_of(directory), str(directory)):
         typer.echo(line)

@@ -12,7 +12,8 @@ from vedette_rl.agents.registry import agent_type
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.errors import RlError
+from vedette_rl.errors import OwnNetworkError, RlError, UnknownNameError
+from vedette_rl.named import is_named, load_named
 from vedette_rl.replay.budget import check_budget, replay_need
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError
@@ -40,9 +41,12 @@ def check_config(
     check_settings(config)
     check_out(out)
     check_fresh(out, fresh=fresh, force=force)
+    check_named(config)
     spaces = probe_spaces(config.env)
     try:
         agent_type(config.agent.name).check(config.agent, spaces)
+    except (OwnNetworkError, UnknownNameError) as e:
+        raise ConfigError(str(e)) from e
     except RlError as e:
         raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
     row = transition_dtype(spaces)
@@ -84,6 +88,21 @@ def check_settings(config: RunConfig) -> None:
     try:
         run_limiter(config)
     except RlError as e:
+        raise ConfigError(str(e)) from e
+
+
+def check_named(config: RunConfig) -> None:
+    """Refuse names of the user's own that import nothing here.
+
+    Raises:
+        ConfigError: says which.
+    """
+    try:
+        for name in filter(is_named, config.learner.recorders):
+            load_named("learner.recorders", name)
+        if is_named(config.actors.step_processor):
+            load_named("actors.step_processor", config.actors.step_processor)
+    except UnknownNameError as e:
         raise ConfigError(str(e)) from e
 
 

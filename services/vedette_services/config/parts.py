@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from vedette_rl.named import one_of
+
 MIB = 1 << 20
+RecorderName = Annotated[str, one_of("tensorboard", "csv", "jsonl")]
 
 
 class ActorsConfig(BaseModel):
@@ -16,6 +19,8 @@ class ActorsConfig(BaseModel):
         count: actor processes that `vedette run` starts; `vedette actors` has its own ``--count``.
         envs_per_actor: environments an actor plays with one batched forward.
         n_buffer: transitions in a batch (upstream's name).
+        step_processor: what makes transitions of steps: ``n_step``, by `agent.n_step`, or
+            ``module:Name`` of your own, made as `vedette_rl.steps.n_step.NStep` is.
         window_batches: batches a manager may have sent without an acknowledgement.
         window_bytes: the same in bytes of payload.
         on_full: what a full window does: actors wait, or the oldest unsent batch is dropped and
@@ -30,6 +35,7 @@ class ActorsConfig(BaseModel):
     count: int = Field(2, ge=1, le=4096)
     envs_per_actor: int = Field(8, ge=1, le=65_536)
     n_buffer: int = Field(100, ge=1, le=1_000_000)
+    step_processor: Annotated[str, one_of("n_step")] = "n_step"
     window_batches: int = Field(1024, ge=1, le=1_000_000)
     window_bytes: int = Field(64 * MIB, ge=1)
     on_full: Literal["block", "drop_oldest"] = "block"
@@ -50,6 +56,8 @@ class LearnerConfig(BaseModel):
         record_compute_cost_interval: between records of `average_opt_time` and its like.
         flush_record_interval: between flushes of the recorder.
         keep_checkpoints: older ones are removed.
+        recorders: where curves go: ``tensorboard``, ``csv``, ``jsonl``, and ``module:Name`` of your
+            own, which is made with the run's directory.
         device: ``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
         torch_threads: threads of torch's own pool in the trainer; 0 leaves it to torch.
     """
@@ -64,6 +72,7 @@ class LearnerConfig(BaseModel):
     record_compute_cost_interval: int = Field(500, ge=0)
     flush_record_interval: int = Field(500, ge=0)
     keep_checkpoints: int = Field(3, ge=1)
+    recorders: tuple[RecorderName, ...] = ("tensorboard",)
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d{1,3})?)$")
     torch_threads: int = Field(1, ge=0, le=1024)
 

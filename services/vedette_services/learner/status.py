@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from vedette_protocol.limits import PROTOCOL_VERSION
+from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.boards import Evaluations, Ingest, Learning
-from vedette_services.learner.spec import LearnerSpec
 from vedette_services.versions import vedette_version
 
 _NO_SAMPLES = dict.fromkeys(
@@ -15,8 +15,22 @@ _NO_SAMPLES = dict.fromkeys(
 )
 
 
+class Described(Protocol):
+    """Which run it is."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's."""
+        ...
+
+    @property
+    def config(self) -> RunConfig:
+        """What is run."""
+        ...
+
+
 def assemble(
-    spec: LearnerSpec, learning: Learning, ingest: Ingest, evaluations: Evaluations
+    spec: Described, learning: Learning, ingest: Ingest, evaluations: Evaluations
 ) -> dict[str, Any]:
     """`status --json`, `summary.json` and the live view are this dictionary."""
     samples = {**_NO_SAMPLES, **ingest.samples}

@@ -17,13 +17,12 @@ from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent
 from vedette_rl.envs.make import probe
 from vedette_rl.loading import make_loader
-from vedette_rl.recording.event_files import purge_events
 from vedette_rl.recording.surviving import SurvivingRecorder
-from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
-from vedette_services.learner.curves import Curves, counts_opt_steps
+from vedette_services.learner.curves import Curves
 from vedette_services.learner.opening import open_replay
+from vedette_services.learner.run_recorder import cut_curves_back, open_recorder
 from vedette_services.learner.saver import Saver
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.stopping import Progress, exit_reason
@@ -45,7 +44,7 @@ class Trainer:
         self._spec, self._epoch, self._stop = spec, epoch, stop
         self._began = time.monotonic()
         torch.set_num_threads(config.learner.torch_threads)
-        device = _device(config.learner.device)
+        device = device_of(config.learner.device)
         self.agent: Agent = agent_type(config.agent.name).build_agent(
             config.agent, probe(config.env), device=str(device), seed=config.seed
         )
@@ -57,8 +56,9 @@ class Trainer:
         self._models = ModelMapWriter(
             spec.run.model_map, Schema.from_arrays(self.agent.model_info().arrays)
         )
-        self._recorder = SurvivingRecorder(lambda: TensorboardRecorder(spec.run.tensorboard))
-        self._curves = Curves(self._recorder, self._cut_curves_back())
+        self._recorder = SurvivingRecorder(lambda: open_recorder(config, spec.run.root))
+        recorded = cut_curves_back(spec.run.tensorboard, self.agent.opt_steps)
+        self._curves = Curves(self._recorder, recorded)
         self._saver = Saver(self._checkpoints)
         self._board = BoardWriter(spec.run.learning_map, Learning)
         self._ingest = BoardReader(spec.run.ingest_map, Ingest)
@@ -77,15 +77,6 @@ class Trainer:
             epoch=self._epoch, opt_steps=self.agent.opt_steps, sampled=int(found.meta["sampled"])
         )
         log.info("resuming run %s at optimization step %d", self._spec.run_id, self.agent.opt_steps)
-
-    def _cut_curves_back(self) -> int:
-        """Forget what was recorded beyond where we go on from; the last env step recorded."""
-        try:
-            found = purge_events(self._spec.run.tensorboard, self.agent.opt_steps, counts_opt_steps)
-        except OSError as error:
-            log.warning("curves of the last start stay as they are: %s", error)
-            return 0
-        return found.last_other_step
 
     def run(self) -> None:
         """Train to the end of the run."""
@@ -158,7 +149,8 @@ class Trainer:
         self._board.write(replace(learning, seconds=time.monotonic() - self._began))
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """The device that `learner.device` means."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(name)

@@ -19,7 +19,9 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner.boards import Learning
 
-_TICK_S = 0.02  # boards are read and written this often: 50 times a second
+TICK_S = 0.02
+"""Boards are read and written this often: 50 times a second."""
+
 _WAIT_S = 0.005  # while waiting, the maps are read again after so long
 
 
@@ -47,6 +49,11 @@ class Surroundings(Protocol):
         ...
 
 
+def nap() -> None:
+    """Let others insert: the maps have no event to wait for, and a look costs microseconds."""
+    time.sleep(_WAIT_S)
+
+
 @dataclass(slots=True)
 class _Times:
     """Where the seconds went, since the last look."""
@@ -71,11 +78,15 @@ class TrainingLoop:
         learning: Learning,
         max_opts: int,
         batch_size: int,
+        idle: Callable[[], None] = nap,
+        tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """What `idle` does is called again and again while the loop waits for samples."""
         self._agent, self._replay, self._loader, self._limiter = agent, replay, loader, limiter
         self._config, self._around, self._max_opts = config, surroundings, max_opts
         self._batch_size, self._clock = batch_size, clock
+        self._idle, self._tick_s = idle, tick_s
         self._learning = learning
         self._sampled = learning.sampled
         self._times = _Times()
@@ -108,7 +119,7 @@ class TrainingLoop:
 
     def _wait(self, waits: str) -> str:
         before = self._clock()
-        time.sleep(_WAIT_S)  # the maps have no event to wait for; a look costs microseconds
+        self._idle()
         now = self._clock()
         waited = self._learning.wait_s + now - before
         self._learning = replace(self._learning, wait_s=waited)
@@ -191,7 +202,7 @@ class TrainingLoop:
         )
 
     def _tick(self, phase: str, waits: str) -> str:
-        self._next_tick = self._clock() + _TICK_S
+        self._next_tick = self._clock() + self._tick_s
         self._learning = replace(self._now(), phase=phase, waits=waits)
         return self._around.tick(self._learning)
 

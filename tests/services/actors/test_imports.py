@@ -25,15 +25,25 @@ def test_names_without_an_import_pass() -> None:
         ({"id": "my_pkg.envs:Mine-v0"}, {"name": "dqn"}),
         ({"id": "CartPole-v1", "wrappers": ["my_pkg:Wrap"]}, {"name": "dqn"}),
         ({"id": "CartPole-v1"}, {"name": "my_pkg.agents:MyAgent"}),
+        ({"id": "CartPole-v1"}, {"name": "dqn", "network": "my_pkg.nets:Net"}),
+        ({"id": "CartPole-v1"}, {"name": "dqn", "exploration": {"kind": "my_pkg:Explore"}}),
+        ({"id": "CartPole-v1"}, {"name": "dqn", "parts": ["mlp", "my_pkg:Part"]}),
     ],
 )
 def test_an_import_is_refused_with_the_mend_and_passes_once_allowed(
-    env: dict[str, object], agent: dict[str, str]
+    env: dict[str, object], agent: dict[str, object]
 ) -> None:
     config = EnvConfig.model_validate(env)
     with pytest.raises(ImportRefusedError, match=r"--allow-import my_pkg$"):
         check_imports(config, agent, ["my", "other"])
     check_imports(config, agent, ["my_pkg"])
+
+
+def test_a_step_processor_is_an_import_too() -> None:
+    actors = {"count": 2, "step_processor": "my_pkg:Steps"}
+    with pytest.raises(ImportRefusedError, match=r"--allow-import my_pkg$"):
+        check_imports(PLAIN, {"name": "dqn"}, [], actors)
+    check_imports(PLAIN, {"name": "dqn"}, ["my_pkg"], actors)
 
 
 def test_a_package_that_only_begins_like_ours_is_refused() -> None:

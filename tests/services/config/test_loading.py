@@ -1,7 +1,9 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from vedette_rl.envs import probe
 from vedette_services.config import RunConfig, load_config, read_config, write_config
 from vedette_services.config.presets import preset, preset_names
 from vedette_services.errors import ConfigError
@@ -32,7 +34,26 @@ def test_an_environment_brings_the_agent_of_its_preset() -> None:
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_is_a_valid_configuration_that_stops(name: str) -> None:
     agent, _, env = name.partition("-")
-    assert loaded(env=env, agent=agent).stop.target_return is not None
+    stop = loaded(env=env.replace("ALE_", "ALE/"), agent=agent).stop
+    assert stop.target_return is not None or stop.max_env_steps
+
+
+def test_an_atari_game_has_the_preset_of_all_and_its_own_over_it() -> None:
+    pong, breakout = loaded(env="ALE/Pong-v5"), loaded(env="ALE/Breakout-v5")
+    assert (pong.stop.target_return, breakout.stop.target_return) == (18.0, None)
+    for config in (pong, breakout):
+        assert config.agent.name == "dqn"
+        assert config.env.reward_clip == 1.0
+        assert config.env.for_evaluation().reward_clip == 0.0
+        names = [wrapper.name.partition(":")[2] for wrapper in config.env.wrappers]
+        assert names == ["AtariPreprocessing", "FrameStackObservation"]
+
+
+def test_an_atari_game_is_played_as_four_small_grey_pictures() -> None:
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    spaces = probe(loaded(env="ALE/Pong-v5").env)
+    assert (spaces.observation.shape, spaces.observation.dtype) == ((4, 84, 84), np.uint8)
 
 
 def test_a_preset_can_be_left_out() -> None:

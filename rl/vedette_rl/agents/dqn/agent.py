@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.loss import double_q_learning_target, q_learning_target
-from vedette_rl.agents.dqn.network import QNetwork
+from vedette_rl.agents.dqn.own_network import build_q_network
 from vedette_rl.agents.temporal_difference import Discounts, td_loss
 from vedette_rl.core.columns import part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.adam import VectorAdam
-from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.seeding import build_seeded
 
@@ -26,10 +26,9 @@ class DqnAgent:
     def __init__(self, config: DqnConfig, spaces: Spaces, *, device: str, seed: int) -> None:
         self._config = config
         self._actions = DiscreteActions.of(config.name, spaces.action)
-        seen = choose_input(config.name, config.network, spaces.observation)
 
-        def build() -> QNetwork:
-            return QNetwork(config, seen, self._actions.n)
+        def build() -> nn.Module:
+            return build_q_network(config, spaces)
 
         self._q = build_seeded(build, seed, device)
         self._q_target = build_seeded(build, seed, device)

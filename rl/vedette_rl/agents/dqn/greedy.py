@@ -6,11 +6,10 @@ import torch
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.dqn.network import QNetwork
+from vedette_rl.agents.dqn.own_network import build_q_network
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.greedy import GreedyNetwork
-from vedette_rl.networks.observation import choose_input
 
 
 class GreedyQ(GreedyNetwork):
@@ -20,8 +19,7 @@ class GreedyQ(GreedyNetwork):
 
     def __init__(self, config: DqnConfig, spaces: Spaces, model: ModelInfo) -> None:
         actions = DiscreteActions.of(config.name, spaces.action)
-        seen = choose_input(config.name, config.network, spaces.observation)
-        super().__init__(QNetwork(config, seen, actions.n), model, spaces.observation)
+        super().__init__(build_q_network(config, spaces), model, spaces.observation)
         self._start = actions.start
 
     def forward(self, *columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,7 +12,7 @@ from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.exploration import Exploration
+from vedette_rl.exploration import make_exploration
 from vedette_rl.networks.model_arrays import Shapes, check_arrays
 from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
 from vedette_rl.networks.observation import features, flat_parts, flatten
@@ -26,7 +26,7 @@ class DqnPolicy:
     ) -> None:
         self._actions = DiscreteActions.of(config.name, spaces.action)
         self._parts = flat_parts(config.name, spaces.observation)
-        self._exploration = Exploration(config.exploration, positions, seed)
+        self._exploration = make_exploration(config.exploration, positions, seed)
         self._shapes = q_shapes(config, features(self._parts), self._actions.n)
         self._q: NumpyQ | None = None
         self._version = 0

@@ -14,7 +14,7 @@ from vedette_rl.agents.iqn.policy import ActingFractions
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.exploration import Exploration
+from vedette_rl.exploration import make_exploration
 from vedette_rl.networks.image_acting import ActingNetwork
 from vedette_rl.networks.observation import choose_input
 
@@ -28,7 +28,7 @@ class IqnImagePolicy:
         self._actions = DiscreteActions.of(config.name, spaces.action)
         seen = choose_input(config.name, config.network, spaces.observation)
         self._z = ActingNetwork(QuantileNetwork(config, seen, self._actions.n))
-        self._exploration = Exploration(config.exploration, positions, seed)
+        self._exploration = make_exploration(config.exploration, positions, seed)
         self._fractions = ActingFractions(config, seed)
         self._version = 0
 

@@ -15,7 +15,7 @@ from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.exploration import Exploration
+from vedette_rl.exploration import make_exploration
 from vedette_rl.networks.model_arrays import Shapes, check_arrays
 from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
 from vedette_rl.networks.observation import features, flat_parts, flatten
@@ -33,7 +33,7 @@ class IqnPolicy:
     ) -> None:
         self._actions = DiscreteActions.of(config.name, spaces.action)
         self._parts = flat_parts(config.name, spaces.observation)
-        self._exploration = Exploration(config.exploration, positions, seed)
+        self._exploration = make_exploration(config.exploration, positions, seed)
         self._fractions = ActingFractions(config, seed)
         self._shapes = quantile_shapes(config, features(self._parts), self._actions.n)
         self._z: NumpyQuantiles | None = None
@@ -65,7 +65,7 @@ class ActingFractions:
     """The K quantile fractions that an action is valued at."""
 
     def __init__(self, config: IqnConfig, seed: int) -> None:
-        # its own stream: Exploration draws from default_rng(seed)
+        # its own stream: exploration draws from default_rng(seed)
         self._rng = np.random.default_rng([seed, 1])
         k = config.n_action_quantiles
         self._midpoints = ((np.arange(k) + 0.5) / k).astype(np.float32)

@@ -6,6 +6,8 @@ import tomllib
 from importlib import resources
 from typing import Any
 
+from vedette_services.config.settings import merged
+
 
 def preset_names() -> list[str]:
     """Every preset, as ``AGENT-ENVIRONMENT``."""
@@ -14,17 +16,34 @@ def preset_names() -> list[str]:
 
 
 def preset(agent: str, env_id: str) -> dict[str, Any] | None:
-    """The preset of this pair as a nested table; None where there is none."""
-    name = f"{agent}-{env_id}"
-    if name not in preset_names():
-        return None
-    return tomllib.loads(resources.files(__name__).joinpath(f"{name}.toml").read_text("utf-8"))
+    """The preset of this pair as a nested table; None where there is none.
+
+    An environment of a namespace (``ALE/Pong-v5``) has that of its namespace (``dqn-ALE``) with its
+    own (``dqn-ALE_Pong-v5``) laid over it.
+    """
+    known = preset_names()
+    table: dict[str, Any] | None = None
+    for name in _names(agent, env_id):
+        if name in known:
+            table = merged(table or {}, _read(name))
+    return table
 
 
 def preset_agent(env_id: str) -> str | None:
-    """The agent that has a preset for an environment; None where none has."""
-    for name in preset_names():
-        agent, _, env = name.partition("-")
-        if env == env_id:
+    """The agent that has a preset for an environment, the first by name; None where none has."""
+    known = preset_names()
+    for agent in sorted({name.partition("-")[0] for name in known}):
+        if any(name in known for name in _names(agent, env_id)):
             return agent
     return None
+
+
+def _names(agent: str, env_id: str) -> list[str]:
+    """The presets that may speak of a pair, the most general first."""
+    namespace, _, _ = env_id.rpartition("/")
+    own = f"{agent}-{env_id.replace('/', '_')}"
+    return [f"{agent}-{namespace}", own] if namespace else [own]
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files(__name__).joinpath(f"{name}.toml").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""The half of DQN that acts, on images."""
+"""The half of DQN that acts with torch: on images, or with a network of the user's own."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.dqn.network import QNetwork
+from vedette_rl.agents.dqn.own_network import build_q_network
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.exploration import Exploration
+from vedette_rl.exploration import make_exploration
 from vedette_rl.networks.image_acting import ActingNetwork
-from vedette_rl.networks.observation import choose_input
 
 
-class DqnImagePolicy:
+class DqnTorchPolicy:
     """A `Policy` as `DqnPolicy` is, with the network in torch."""
 
     def __init__(
         self, config: DqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
     ) -> None:
         self._actions = DiscreteActions.of(config.name, spaces.action)
-        seen = choose_input(config.name, config.network, spaces.observation)
-        self._q = ActingNetwork(QNetwork(config, seen, self._actions.n))
-        self._exploration = Exploration(config.exploration, positions, seed)
+        self._q = ActingNetwork(build_q_network(config, spaces))
+        self._exploration = make_exploration(config.exploration, positions, seed)
         self._version = 0
 
     def sync_model(self, model: ModelInfo) -> None:

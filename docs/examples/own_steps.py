@@ -1,0 +1,37 @@
+"""A step processor and an exploration of your own, by name."""
+
+import numpy as np
+
+from vedette_rl.steps import NStep
+from vedette_services.training import train_async
+
+
+class SignedRewards(NStep):
+    """Learn from the sign of each reward, however large it is. Evaluations keep the true ones."""
+
+    def process(self, step):
+        np.sign(step.reward, out=step.reward)
+        return super().process(step)
+
+
+class Greedier:
+    """Explore in one step of twenty, at first in every step."""
+
+    def __init__(self, config, positions, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def choose(self, q_EA, version):  # (environments, actions) -> (environments,)
+        rows, actions = q_EA.shape
+        explores = self.rng.random(rows) < max(0.05, 1.0 - version / 100)
+        return np.where(explores, self.rng.integers(actions, size=rows), q_EA.argmax(axis=1))
+
+
+if __name__ == "__main__":
+    result = train_async(
+        env="CartPole-v1",
+        agent={"name": "dqn", "exploration": {"kind": "own_steps:Greedier"}},
+        actors={"step_processor": "own_steps:SignedRewards"},
+        stop={"max_opts": 200},
+        in_process=True,
+    )
+    print(result.summary["exit_reason"], result.summary["samples"]["inserted"])

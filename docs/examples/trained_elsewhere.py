@@ -1,0 +1,26 @@
+"""A policy trained elsewhere, evaluated as Vedette's own are: same seeds, same episodes."""
+
+import numpy as np
+
+from vedette_rl.envs import EnvConfig
+from vedette_rl.evaluation import GreedyEvaluator
+
+
+class Elsewhere:
+    """What a `Policy` is: `act` on columns. Load your model here, of any library."""
+
+    def __init__(self):
+        self.weights = np.array([0.1, 0.4, 1.0, 0.9])  # of (x, x', angle, angle')
+
+    def sync_model(self, model):
+        raise TypeError("it is what it is")
+
+    def act(self, obs, *, explore):
+        return (obs["obs"] @ self.weights > 0).astype(np.int64)
+
+
+if __name__ == "__main__":
+    evaluator = GreedyEvaluator(EnvConfig(id="CartPole-v1"), episodes=20, seed=10_000)
+    found = evaluator.evaluate(Elsewhere(), version=0)
+    evaluator.close()
+    print(f"{found.return_mean:.1f} ± {found.return_std:.1f} over {found.episodes} episodes")

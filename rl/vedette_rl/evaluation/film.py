@@ -1,0 +1,132 @@
+"""An episode as a film: what the environment shows while a policy plays greedily."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.core import Policy
+from vedette_rl.envs.actions import ActionForm
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.make import Env, make_env
+from vedette_rl.errors import FilmError
+
+Frame = NDArray[np.uint8]
+
+FRAMES_MAX = 3600
+FPS = 30
+"""Where the environment does not say."""
+
+
+class Film:
+    """The episode of one seed, the same that an evaluation with this seed begins with.
+
+    Args:
+        config: which environment; it must be able to render.
+        seed: of the episode.
+
+    Raises:
+        FilmError: it shows no pictures.
+        UnknownEnvironmentError: it cannot be made here.
+    """
+
+    def __init__(self, config: EnvConfig, seed: int) -> None:
+        try:
+            self._env: Env = make_env(config.for_evaluation(), render_mode="rgb_array")
+        except TypeError as error:  # its constructor takes no render_mode
+            raise FilmError(f"environment {config.id!r} shows no pictures: {error}") from error
+        self._id, self._seed = config.id, seed
+        self.fps = int(self._env.metadata.get("render_fps") or FPS)
+
+    def frames(self, policy: Policy, *, most: int = FRAMES_MAX) -> Iterator[Frame]:
+        """The pictures ``(height, width, 3)``, from the first to the episode's end or `most`."""
+        env = self._env
+        layout = ObservationLayout(env.observation_space)
+        form, columns = ActionForm(env.action_space, 1), layout.empty(1)
+        obs, _ = env.reset(seed=self._seed)
+        over = False
+        for shown in range(most):
+            yield self._picture()
+            if over or shown == most - 1:
+                return
+            layout.write(columns, 0, obs)
+            action = form.of_env(form.column(policy.act(columns, explore=False)))[0]
+            obs, _, terminated, truncated, _ = env.step(action)
+            over = bool(terminated or truncated)
+
+    def _picture(self) -> Frame:
+        picture: Any = self._env.render()
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+            raise FilmError(f"environment {self._id!r} shows no pictures")
+        return picture.astype(np.uint8, copy=False)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+def check_film(path: Path) -> None:
+    """See that a film of this name can be written here.
+
+    Raises:
+        FilmError: says what to install or how to name it.
+    """
+    if path.suffix not in (".gif", ".mp4"):
+        raise FilmError(f"{path}: a film is named .gif or .mp4")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise FilmError(f"{path}: name a file in a folder that exists")
+    modules: tuple[str, ...] = ("PIL",)
+    package = "pillow"
+    if path.suffix == ".mp4":
+        modules, package = ("imageio", "imageio_ffmpeg"), "imageio[ffmpeg]"
+    if any(importlib.util.find_spec(module) is None for module in modules):
+        other = ", or name it .gif" if path.suffix == ".mp4" else ""
+        raise FilmError(f"{path}: {package} is not installed: pip install '{package}'{other}")
+
+
+def write_film(path: Path, frames: Iterator[Frame], fps: int) -> int:
+    """Write a film by the name's ending; how many pictures it has.
+
+    Raises:
+        FilmError: as `check_film`, or the disk refuses.
+    """
+    check_film(path)
+    try:
+        write = _write_gif if path.suffix == ".gif" else _write_mp4
+        return write(path, frames, fps)
+    except OSError as error:
+        raise FilmError(f"{path}: {error.strerror or error}") from error
+
+
+def _write_gif(path: Path, frames: Iterator[Frame], fps: int) -> int:
+    from PIL import Image
+
+    # GIF counts hundredths of a second, and viewers slow down what is shown for less than two.
+    every = max(1, round(fps / 50))
+    pictures: Sequence[Image.Image] = [
+        Image.fromarray(frame).quantize(64)
+        for number, frame in enumerate(frames)
+        if number % every == 0
+    ]
+    duration_ms = max(20, round(100 * every / fps) * 10)
+    first, rest = pictures[0], pictures[1:]
+    first.save(path, save_all=True, append_images=rest, duration=duration_ms, loop=0)
+    return len(pictures)
+
+
+def _write_mp4(path: Path, frames: Iterator[Frame], fps: int) -> int:
+    import imageio.v2 as imageio  # type: ignore[import-not-found, unused-ignore]  # an option
+
+    count = 0
+    opened: Any = imageio.get_writer(path, fps=fps, macro_block_size=2)  # its types lack methods
+    with opened as writer:
+        for frame in frames:
+            writer.append_data(frame)
+            count += 1
+    return count

@@ -1,0 +1,56 @@
+"""What a configuration names as ``module:Name``: a class of the user's own."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+from pydantic import AfterValidator
+
+from vedette_rl.errors import UnknownNameError
+
+NAMED = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
+"""What such a name looks like, as a regular expression."""
+
+
+def one_of(*names: str) -> AfterValidator:
+    """What a configuration's text may be: one of these, or a name of the user's own."""
+
+    def check(text: str) -> str:
+        if text not in names and not re.fullmatch(NAMED, text):
+            known = ", ".join(map(repr, names))
+            raise ValueError(f"must be {known} or module:Name, not {text!r}")
+        return text
+
+    return AfterValidator(check)
+
+
+def is_named(name: str) -> bool:
+    """Whether a name imports something."""
+    return ":" in name
+
+
+def load_named(key: str, name: str) -> Any:  # whatever its author made it
+    """Import what a name means. The caller decides whether that is allowed.
+
+    Args:
+        key: of the configuration, for the error.
+        name: ``module:Name``.
+
+    Raises:
+        UnknownNameError: there is no such module, or nothing of that name in it.
+    """
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if module_name == missing or module_name.startswith(missing + "."):
+            why = f"there is no module {missing!r} on Python's path"
+        else:
+            why = f"module {module_name!r} needs {missing!r}, which is not installed"
+        raise UnknownNameError(key, name, why) from error
+    if not hasattr(module, attribute):
+        raise UnknownNameError(key, name, f"module {module_name!r} has no {attribute!r}")
+    return getattr(module, attribute)

@@ -1,0 +1,58 @@
+"""From an actor's batches into the replay, with the gateway's checks and no gateway."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+
+from vedette_protocol.errors import SchemaError
+from vedette_protocol.schema import Schema
+from vedette_rl.core import Columns, columns_of
+from vedette_rl.replay.rows import MemoryRing
+from vedette_services.learner.lag import LagMeter
+
+log = logging.getLogger("vedette.in_process")
+
+
+@dataclass(slots=True)
+class Inserting:
+    """The replay's writing end, which all actors share.
+
+    Args:
+        ring: where samples go.
+        schema: what a row must be.
+        version: the learner's, now.
+        rejected: rows refused.
+    """
+
+    ring: MemoryRing
+    schema: Schema
+    version: int = 0
+    rejected: int = 0
+    lag: LagMeter = field(default_factory=LagMeter)
+
+    def insert(self, columns: Columns, rows: int, version: int, actor: int) -> None:
+        """A batch into the replay, visible at once; one that is unsound is counted and said."""
+        try:
+            self.schema.check_values(columns)
+        except SchemaError as error:
+            self.rejected += rows
+            log.warning("rejected a batch of actor %d: %s", actor, error)
+            return
+        self.ring.append({**columns, "version": version, "manager": 0, "actor": actor}, rows)
+        self.ring.commit()
+        self.lag.inserted(version, self.version, rows, time.monotonic())
+
+
+class ReplaySlot:
+    """The one slot of an actor's `Batching`: what is published is inserted at once."""
+
+    def __init__(self, inserting: Inserting, n_buffer: int, actor: int) -> None:
+        self._inserting, self._actor = inserting, actor
+        self.columns: Columns = columns_of(inserting.schema.row_dtype, n_buffer)
+
+    def publish(self, rows: int, epoch: int, version: int) -> None:
+        """The slot's first `rows` rows are a batch."""
+        batch = {name: column[:rows] for name, column in self.columns.items()}
+        self._inserting.insert(batch, rows, version, self._actor)

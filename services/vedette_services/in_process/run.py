@@ -1,0 +1,349 @@
+"""A run in one process: whoever must wait lets the other side take a step.
+
+Two runs with the same configuration and seed are bit-identical, but for what depends on the clock
+(`stop.max_seconds`, a signal).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vedette_protocol.account import Books
+from vedette_protocol.messages import Report
+from vedette_protocol.schema import Schema
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.core import Agent, ReplayBuffer
+from vedette_rl.envs.make import probe
+from vedette_rl.envs.spaces import column_bounds, transition_dtype
+from vedette_rl.loading import make_loader
+from vedette_rl.recording.surviving import SurvivingRecorder
+from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.rows import MemoryRing, default_guard
+from vedette_rl.replay.uniform import UniformReplay
+from vedette_services.config import RunConfig, write_config
+from vedette_services.errors import DONE
+from vedette_services.in_process.actors import build_actor
+from vedette_services.in_process.inserting import Inserting
+from vedette_services.in_process.models import NewestModel
+from vedette_services.learner.boards import Ingest, Learning
+from vedette_services.learner.curves import Curves
+from vedette_services.learner.fleet import Fleet
+from vedette_services.learner.model_evaluation import ModelEvaluation
+from vedette_services.learner.rate import Rate
+from vedette_services.learner.run_recorder import cut_curves_back, open_recorder
+from vedette_services.learner.saver import Saver
+from vedette_services.learner.status import assemble
+from vedette_services.learner.stopping import Progress, exit_reason
+from vedette_services.learner.trainer import device_of
+from vedette_services.learner.training_loop import TrainingLoop
+from vedette_services.live import QuietView, View
+from vedette_services.processes import StopSignals
+from vedette_services.resuming import erase
+from vedette_services.run_directory import RunDirectory, write_json
+from vedette_services.run_replay import ring_dtype
+
+log = logging.getLogger("vedette.in_process")
+
+_SHOW_EVERY_S = 0.5
+_LAST_SAVE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What earlier starts of the run came to, in rows. The replay itself does not outlive them."""
+
+    produced: int = 0
+    inserted: int = 0
+    rejected: int = 0
+    sampled: int = 0
+
+
+class InProcessRun:
+    """The learner, its actors and its evaluator; the `Surroundings` of the training loop."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run: RunDirectory,
+        *,
+        view: View | None = None,
+        stop: StopSignals | None = None,
+    ) -> None:
+        self.config, self._run, self._view, self._stop = config, run, view or QuietView(), stop
+        identity = run.begin_epoch()
+        self.run_id, self._epoch = identity.run_id, identity.epoch
+        self._began = time.monotonic()
+        torch.set_num_threads(config.learner.torch_threads)
+        device, spaces = device_of(config.learner.device), probe(config.env)
+        self.agent: Agent = agent_type(config.agent.name).build_agent(
+            config.agent, spaces, device=str(device), seed=config.seed
+        )
+        row = transition_dtype(spaces)
+        self.ring = _memory_ring(config, row)
+        self.replay = _replay(config, self.ring, self._epoch)
+        self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
+        self._earlier = self._resume()
+        self._loader = make_loader(self.replay, config.agent.batch_size, device)
+        self._models = NewestModel()
+        self._inserting = Inserting(self.ring, Schema.from_dtype(row, column_bounds(spaces)))
+        self._actors = [
+            build_actor(config, self._epoch, number, self._inserting, self._models.reader())
+            for number in range(config.actors.count)
+        ]
+        self._evaluation = ModelEvaluation(config, self.run_id, run.best)
+        self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
+        recorded = cut_curves_back(run.tensorboard, self.agent.opt_steps)
+        self._curves = Curves(self._recorder, recorded)
+        self._saver = Saver(self._checkpoints)
+        self._fleet, self._rate = Fleet(), Rate()
+        self._learning = Learning(epoch=self._epoch, opt_steps=self.agent.opt_steps)
+        self._acting = False
+        self._next_show = 0.0
+
+    def _resume(self) -> Earlier:
+        """Go on from the last checkpoint, if there is one; the replay begins empty."""
+        found = self._checkpoints.load_latest()
+        if found is None:
+            return Earlier()
+        for warning in found.skipped:
+            log.warning("%s", warning)
+        self.agent.set_state(found.state["agent"])
+        log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
+        if "books" in found.meta:
+            return Earlier(**found.meta["books"])
+        rows = int(found.meta["inserted"])  # the daemons' own count is in their replay
+        return Earlier(produced=rows, inserted=rows, sampled=int(found.meta["sampled"]))
+
+    def train(self) -> dict[str, Any]:
+        """Train to the end of the run; its summary."""
+        config = self.config
+        loop = TrainingLoop(
+            self.agent,
+            self.replay,
+            self._loader,
+            lock_step(config),
+            config.learner,
+            self,
+            learning=self._learning,
+            max_opts=config.stop.max_opts,
+            batch_size=config.agent.batch_size,
+            idle=self._play,
+            tick_s=0.0,
+        )
+        last = loop.run()
+        for actor in self._actors:
+            actor.finish()
+        if last.exit_reason not in ("interrupted", "target_return"):
+            self._evaluate_last()
+        if not self._saver.close(_LAST_SAVE_S):
+            log.warning("the last checkpoint is not written; a resume begins at an earlier one")
+        self._look(last)
+        self._evaluation.close()
+        self._recorder.close()
+        return self._write_summary()
+
+    def _play(self) -> None:
+        """The learner waits: every actor plays a step."""
+        if not self._acting:
+            self._acting = True
+            for actor in self._actors:
+                actor.begin()
+        for actor in self._actors:
+            actor.play()
+
+    def _evaluate_last(self) -> None:
+        newest = self._models.newest
+        on = self.config.learner.eval_interval > 0
+        if on and newest and self._evaluation.is_newer(newest.model.version):
+            self._evaluation.evaluate(newest.epoch, newest.model)
+
+    # Surroundings
+
+    def publish(self, agent: Agent) -> None:
+        model = agent.model_info()
+        self._inserting.lag.published(model.version, time.monotonic())
+        self._models.write(self._epoch, model)
+        if self._evaluation.due(model.version):
+            self._evaluation.evaluate(self._epoch, model)
+
+    def save(self, agent: Agent, learning: Learning) -> None:
+        state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
+        books = self._books()
+        meta = {
+            "run_id": self.run_id,
+            "epoch": self._epoch,
+            # Whoever goes on begins with an empty replay, and daemons compare these two.
+            "sampled": 0,
+            "inserted": 0,
+            "books": {
+                "produced": books.produced,
+                "inserted": books.inserted,
+                "rejected": books.rejected,
+                "sampled": self._earlier.sampled + learning.sampled,
+            },
+        }
+        self._saver.save(agent.opt_steps, state, meta)
+        self._look(learning)
+        self._write_summary()
+
+    def record(self, record: dict[str, float], opt_steps: int) -> None:
+        self._recorder.store(record)
+
+    def flush(self, opt_steps: int) -> None:
+        self._recorder.flush(opt_steps)
+
+    def tick(self, learning: Learning) -> str:
+        self._inserting.version = learning.opt_steps
+        now = time.monotonic()
+        if now >= self._next_show:
+            self._next_show = now + _SHOW_EVERY_S
+            self._look(learning)
+            self._view.show(self.status())
+        if self._stop:
+            return "interrupted"
+        board = self._evaluation.board
+        return exit_reason(
+            self.config.stop,
+            Progress(
+                learning.opt_steps,
+                self._books().produced,
+                now - self._began,
+                board.return_mean if board.count else None,
+            ),
+        )
+
+    # Telling
+
+    def status(self) -> dict[str, Any]:
+        """The contract's status, as of the last look."""
+        ingest = self._ingest(time.monotonic())
+        sampled = self._earlier.sampled + self._learning.sampled
+        learning = replace(self._learning, sampled=sampled)
+        return assemble(self, learning, ingest, self._evaluation.board)
+
+    def _look(self, learning: Learning) -> None:
+        """Keep the learner's word, and draw the curves."""
+        self._learning = learning
+        now = time.monotonic()
+        self._report(now)
+        self._curves.look(now, learning, self._ingest(now), self._evaluation.board)
+
+    def _write_summary(self) -> dict[str, Any]:
+        status = self.status()
+        write_json(self._run.summary_file, status)
+        return status
+
+    def _books(self) -> Books:
+        earlier = self._earlier
+        produced = sum(actor.produced for actor in self._actors)
+        inserted, rejected = self.ring.inserted, self._inserting.rejected
+        return Books(
+            produced=earlier.produced + produced,
+            inserted=earlier.inserted + inserted,
+            rejected=earlier.rejected + rejected,
+            in_flight=produced - inserted - rejected,
+            lost=earlier.produced - earlier.inserted - earlier.rejected,
+        )
+
+    def _report(self, now: float) -> None:
+        books = self._books()
+        report = Report(
+            manager="in-process",
+            incarnation=self._epoch,
+            host=socket.gethostname(),
+            state="running",
+            run_id=self.run_id,
+            produced=books.produced,
+            dropped=0,
+            window_batches=0,
+            window_rows=0,
+            window_bytes=0,
+            sequenced=0,
+            actors=tuple(actor.report() for actor in self._actors),
+        )
+        self._fleet.on_report(report, now)
+
+    def _ingest(self, now: float) -> Ingest:
+        ring = self.ring
+        return Ingest(
+            samples=asdict(self._books()),
+            managers=self._fleet.status(now),
+            replay_size=len(self.replay),
+            replay_bytes=sum(column.nbytes for column in ring.columns.values()),
+            samples_per_sec=self._rate.at(ring.inserted, now),
+            lag=self._inserting.lag.figures(),
+        )
+
+
+def lock_step(config: RunConfig) -> Limiter:
+    """Who takes the next step: the learner whenever it may, the actors otherwise.
+
+    `replay.samples_per_insert` is kept to the batch; where it is 0, an optimization step follows
+    each step of an actor's row of environments.
+    """
+    batch = config.agent.batch_size
+    rate = config.replay.samples_per_insert or batch / config.actors.envs_per_actor
+    return Limiter(rate, config.learner.warmup_period, float(batch), batch)
+
+
+def run_in_process(
+    config: RunConfig,
+    out: Path,
+    *,
+    fresh: bool = False,
+    view: View | None = None,
+    signals: bool = False,
+) -> int:
+    """Train in this process until the run is over.
+
+    Args:
+        config: a checked configuration.
+        out: the run's directory; one with a checkpoint resumes, with an empty replay.
+        fresh: begin anew; a run that is there is erased.
+        view: what shows it.
+        signals: take SIGTERM and Ctrl-C: the first asks to stop, a second leaves at once.
+
+    Returns:
+        0: done, or stopped on request.
+
+    Raises:
+        RunInUseError: another learner runs here.
+    """
+    run = RunDirectory(out)
+    run.make()
+    run.lock()
+    try:
+        if fresh:
+            erase(run)
+            run.make()
+        write_config(config, run.config_file)
+        run.ensure_id()
+        with view or QuietView() as shown:
+            stop = StopSignals() if signals else None
+            InProcessRun(config, run, view=shown, stop=stop).train()
+    finally:
+        run.unlock()
+    return DONE
+
+
+def _memory_ring(config: RunConfig, row: np.dtype[np.void]) -> MemoryRing:
+    stored, capacity = ring_dtype(row), config.replay.capacity
+    guard = max(default_guard(capacity, stored.itemsize), config.actors.n_buffer)
+    return MemoryRing(stored, capacity, guard=guard)
+
+
+def _replay(config: RunConfig, ring: MemoryRing, epoch: int) -> ReplayBuffer:
+    rng = np.random.default_rng([config.seed, epoch])
+    if config.replay.prioritized:
+        return PrioritizedReplay(ring, rng, config.replay)
+    return UniformReplay(ring, rng)

@@ -1,0 +1,121 @@
+"""Playing a model greedily, and keeping the best one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import numpy as np
+
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.checkpoint import read_state, write_state
+from vedette_rl.core import Evaluation, ModelInfo
+from vedette_rl.envs.make import probe
+from vedette_rl.errors import CheckpointError
+from vedette_rl.evaluation.greedy import GreedyEvaluator
+from vedette_services.config.run_config import RunConfig
+from vedette_services.learner.boards import Evaluations
+
+log = logging.getLogger("vedette.evaluator")
+
+
+class ModelEvaluation:
+    """Evaluations of one run, every `eval_interval` optimization steps.
+
+    Args:
+        config: the run's.
+        run_id: noted beside the best model.
+        best: the directory of the best model, which goes on from an earlier start of the run.
+    """
+
+    def __init__(self, config: RunConfig, run_id: str, best: Path) -> None:
+        self._interval, self._run_id, self._best_place = (
+            config.learner.eval_interval,
+            run_id,
+            best,
+        )
+        self._evaluator = GreedyEvaluator(
+            config.env, config.evaluation.episodes, config.evaluation.seed
+        )
+        self._policy = agent_type(config.agent.name).build_policy(
+            config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
+        )
+        self._best, self._best_version = self._found_best()
+        self.board = Evaluations(
+            best_return_mean=self._best or 0.0, best_version=self._best_version
+        )
+        """The last evaluation and the best one."""
+        self._unwritten: tuple[int, ModelInfo, Evaluation] | None = None
+        self._next = 0  # the version from which on the next evaluation is due
+
+    def _found_best(self) -> tuple[float | None, int]:
+        """The best model of an earlier start of this run."""
+        try:
+            _, meta = read_state(self._best_place)
+        except CheckpointError:
+            return None, -1  # there is none yet, or it is torn: the next evaluation writes one
+        return float(meta["return_mean"]), int(meta["version"])
+
+    def due(self, version: int) -> bool:
+        """Whether a model of this version is to be evaluated."""
+        return self._interval > 0 and version >= self._next
+
+    def is_newer(self, version: int) -> bool:
+        """Whether more was learned than the last model evaluated knew."""
+        return version > max(0, self.board.version)
+
+    def evaluate(self, epoch: int, model: ModelInfo) -> bool:
+        """Play a model; False if it is none to play: nothing was learned yet, or nothing since."""
+        self._next = (model.version // self._interval + 1) * self._interval
+        if model.version in (0, self.board.version):
+            return False
+        self._policy.sync_model(model)
+        began = time.monotonic()
+        found = self._evaluator.evaluate(self._policy, model.version)
+        if self._best is None or found.return_mean > self._best:
+            self._unwritten = (epoch, model, found)
+            self._best, self._best_version = found.return_mean, model.version
+        if self._unwritten is not None:
+            self._keep(*self._unwritten)
+        self.board = Evaluations(
+            count=self.board.count + 1,
+            version=found.version,
+            return_mean=found.return_mean,
+            return_std=found.return_std,
+            length_mean=found.length_mean,
+            episodes=found.episodes,
+            best_return_mean=self._best if self._best is not None else 0.0,
+            best_version=self._best_version,
+        )
+        log.info(
+            "version %d returns %.1f ± %.1f over %d episodes (%.1f s)",
+            found.version,
+            found.return_mean,
+            found.return_std,
+            found.episodes,
+            time.monotonic() - began,
+        )
+        return True
+
+    def _keep(self, epoch: int, model: ModelInfo, found: Evaluation) -> None:
+        """Strictly better than all before: RUN/best is what `eval` and `export` read."""
+        meta = {
+            "run_id": self._run_id,
+            "epoch": epoch,
+            "version": model.version,
+            "return_mean": found.return_mean,
+            "return_std": found.return_std,
+            "episodes": found.episodes,
+            "seed": found.seed,
+        }
+        try:
+            write_state(self._best_place, {"model": dict(model.arrays)}, meta)
+        except CheckpointError as error:
+            log.warning("%s; tried again after the next evaluation", error)
+            return
+        self._unwritten = None
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._evaluator.close()

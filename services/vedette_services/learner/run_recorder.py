@@ -1,0 +1,76 @@
+"""The recorder of a run: all those configured, told first what the run is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from vedette_rl.core import Recorder
+from vedette_rl.recording.event_files import purge_events
+from vedette_rl.recording.registry import make_recorders
+from vedette_rl.recording.tee import TeeRecorder
+from vedette_rl.recording.tensorboard import TensorboardRecorder
+from vedette_services.config.loading import config_table
+from vedette_services.config.run_config import RunConfig
+from vedette_services.learner.curves import counts_opt_steps
+
+log = logging.getLogger("vedette.trainer")
+
+_HYPERPARAMETERS = ("agent", "env", "actors", "replay", "learner")
+
+
+def open_recorder(config: RunConfig, run: Path) -> Recorder:
+    """Every recorder of `learner.recorders` behind one, with the configuration as a text and, for
+    TensorBoard, as hyperparameters.
+
+    Args:
+        run: the run's directory.
+
+    Raises:
+        UnknownNameError: one is not there, or is no `Recorder`.
+        RecordingError: a file cannot be written.
+    """
+    recorders = make_recorders(config.learner.recorders, run)
+    table = config_table(config)
+    for recorder in recorders:
+        if isinstance(recorder, TensorboardRecorder):
+            recorder.write_hparams(hyperparameters(table))
+    tee = TeeRecorder(recorders)
+    tee.write_text("config", tomli_w.dumps(table))
+    return tee
+
+
+def cut_curves_back(tensorboard: Path, opt_steps: int) -> int:
+    """Forget what was recorded beyond where a run goes on from.
+
+    Returns:
+        the last env step recorded; 0 where nothing was.
+    """
+    try:
+        return purge_events(tensorboard, opt_steps, counts_opt_steps).last_other_step
+    except OSError as error:
+        log.warning("curves of the last start stay as they are: %s", error)
+        return 0
+
+
+def hyperparameters(table: Mapping[str, Any]) -> dict[str, bool | float | str]:
+    """A configuration as flat ``part.key`` values, the seed among them."""
+    flat: dict[str, bool | float | str] = {"seed": table["seed"]}
+    for part in _HYPERPARAMETERS:
+        flat.update(_flat(part, table[part]))
+    return flat
+
+
+def _flat(prefix: str, value: object) -> Iterator[tuple[str, bool | float | str]]:
+    match value:
+        case Mapping():
+            for name, inner in value.items():
+                yield from _flat(f"{prefix}.{name}", inner)
+        case bool() | int() | float() | str():
+            yield prefix, value
+        case _:
+            yield prefix, str(value)

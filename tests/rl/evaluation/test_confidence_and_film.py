@@ -1,0 +1,113 @@
+import importlib.util
+import math
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from PIL import Image
+
+from vedette_rl.core import Columns, ModelInfo
+from vedette_rl.envs import EnvConfig
+from vedette_rl.errors import FilmError
+from vedette_rl.evaluation.confidence import confidence_interval, t_quantile
+from vedette_rl.evaluation.film import Film, check_film, write_film
+
+
+class Counting(gym.Env[Any, Any]):
+    """Shows how many steps were played; an episode has four."""
+
+    observation_space = gym.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode, self.t = render_mode, 0
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.full(1, self.t, np.float32), 1.0, self.t == 4, False, {}
+
+    def render(self) -> Any:
+        return np.full((8, 8, 3), 50 * self.t, np.uint8)
+
+
+class Blind(Counting):
+    """Shows nothing."""
+
+    def render(self) -> Any:
+        return None
+
+
+class Still:
+    def sync_model(self, model: ModelInfo) -> None:
+        """It has none."""
+
+    def act(self, obs: Columns, *, explore: bool) -> Any:
+        return np.zeros(len(obs["obs"]), np.int64)
+
+
+def film_of(kind: type[gym.Env[Any, Any]]) -> Film:
+    name = f"Film{kind.__name__}-v0"
+    if name not in gym.registry:
+        gym.register(name, kind)
+    return Film(EnvConfig(id=name), seed=0)
+
+
+def test_a_film_shows_the_episode_from_its_first_picture_to_its_last(tmp_path: Path) -> None:
+    film = film_of(Counting)
+    frames = list(film.frames(Still()))
+    assert [int(frame[0, 0, 0]) for frame in frames] == [0, 50, 100, 150, 200]
+    assert film.fps == 10
+    assert len(list(film.frames(Still(), most=2))) == 2
+    gif = tmp_path / "a.gif"
+    assert write_film(gif, film.frames(Still()), film.fps) == 5
+    film.close()
+    with Image.open(gif) as written:
+        assert written.n_frames == 5
+        assert written.info["duration"] == 100
+
+
+def test_an_environment_without_pictures_is_said() -> None:
+    with pytest.raises(FilmError, match="shows no pictures"):
+        list(film_of(Blind).frames(Still()))
+
+
+def test_a_film_that_cannot_be_written_is_refused_before_it_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FilmError, match=r"named \.gif or \.mp4"):
+        check_film(tmp_path / "a.png")
+    with pytest.raises(FilmError, match="in a folder that exists"):
+        check_film(tmp_path / "none" / "a.gif")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(FilmError, match=r"pip install 'imageio\[ffmpeg\]', or name it .gif"):
+        check_film(tmp_path / "a.mp4")
+
+
+@pytest.mark.parametrize(
+    ("degrees", "quantile"),
+    [
+        (1, 12.7062),
+        (4, 2.7764),
+        (7, 2.3646),
+        (9, 2.2622),
+        (19, 2.0930),
+        (49, 2.0096),
+        (10**6, 1.96),
+    ],
+)
+def test_quantiles_are_those_of_the_tables(degrees: int, quantile: float) -> None:
+    assert t_quantile(degrees) == pytest.approx(quantile, abs=1e-3)
+
+
+def test_the_interval_is_about_the_mean() -> None:
+    low, high = confidence_interval([1.0, 2.0, 3.0])
+    assert (low + high) / 2 == pytest.approx(2.0)
+    assert (high - low) / 2 == pytest.approx(4.3027 / math.sqrt(3))
+    assert confidence_interval([5.0]) == (-math.inf, math.inf)

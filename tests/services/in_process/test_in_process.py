@@ -1,0 +1,182 @@
+import json
+import logging
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from vedette_rl.checkpoint import Checkpoints, read_state
+from vedette_services.cli.app import main
+from vedette_services.config import RunConfig, load_config, read_config
+from vedette_services.config.loading import config_table
+from vedette_services.in_process.run import InProcessRun, lock_step, run_in_process
+from vedette_services.learner.run_recorder import hyperparameters
+from vedette_services.run_directory import RunDirectory
+
+SMALL: dict[str, Any] = {
+    "preset": "none",
+    "env": {"id": "CartPole-v1"},
+    "agent": {"name": "dqn", "hidden_sizes": [16], "batch_size": 8, "n_step": 3},
+    "actors": {"count": 2, "envs_per_actor": 4, "n_buffer": 16},
+    "learner": {
+        "warmup_period": 64,
+        "sync_interval": 5,
+        "eval_interval": 40,
+        "save_interval": 50,
+        "record_agent_info_interval": 10,
+    },
+    "evaluation": {"episodes": 2},
+    "stop": {"max_opts": 100},
+}
+
+
+def config_of(**parts: Any) -> RunConfig:
+    table = {**SMALL, **{name: {**SMALL.get(name, {}), **part} for name, part in parts.items()}}
+    return load_config(table=table, environment={}).config
+
+
+def trained(config: RunConfig, out: Path) -> tuple[InProcessRun, dict[str, Any]]:
+    run = RunDirectory(out)
+    run.make()
+    run.ensure_id()
+    learner = InProcessRun(config, run)
+    return learner, learner.train()
+
+
+def test_two_runs_of_one_seed_are_bit_identical(tmp_path: Path) -> None:
+    (one, first), (other, second) = (
+        trained(config_of(), tmp_path / name) for name in ("one", "other")
+    )
+    weights, again = one.agent.model_info().arrays, other.agent.model_info().arrays
+    assert [*weights] == [*again]
+    assert all(weights[name].tobytes() == again[name].tobytes() for name in weights)
+    assert first["eval"] == second["eval"]
+    assert first["samples"] == second["samples"]
+    assert first["record"] == second["record"]
+    for column, same in zip(one.ring.columns.values(), other.ring.columns.values(), strict=True):
+        assert column.tobytes() == same.tobytes()
+
+
+def test_another_seed_is_another_run(tmp_path: Path) -> None:
+    one, _ = trained(config_of(), tmp_path / "one")
+    table = {**SMALL, "seed": 1}
+    other, _ = trained(load_config(table=table, environment={}).config, tmp_path / "other")
+    assert any(
+        not np.array_equal(array, other.agent.model_info().arrays[name])
+        for name, array in one.agent.model_info().arrays.items()
+    )
+
+
+def test_a_run_leaves_what_any_run_leaves(tmp_path: Path) -> None:
+    config = config_of()
+    assert run_in_process(config, tmp_path) == 0
+    assert read_config(tmp_path / "config.toml") == config
+    assert [path.name for path in Checkpoints(tmp_path / "checkpoints", 3).list()] == ["50", "100"]
+    assert list((tmp_path / "tensorboard").iterdir())
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["exit_reason"], summary["opt_steps"], summary["epoch"]) == ("max_opts", 100, 1)
+    samples = summary["samples"]
+    assert samples["produced"] == samples["inserted"] == summary["env_steps"] > 64
+    assert samples["in_flight"] == samples["lost"] == samples["rejected"] == 0
+    assert summary["replay"]["size"] == samples["inserted"]
+    actors = summary["managers"][0]["actors"]
+    assert [actor["id"] for actor in actors] == [0, 1]
+    assert sum(actor["env_steps"] for actor in actors) == samples["produced"]
+    _, meta = read_state(tmp_path / "best")
+    assert summary["eval"]["best_return_mean"] == meta["return_mean"]
+    assert summary["eval"]["version"] == 100
+
+
+def test_recorders_are_told_what_the_run_is_and_how_it_goes(tmp_path: Path) -> None:
+    trained(config_of(learner={"recorders": ["tensorboard", "jsonl"]}), tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert lines[0]["name"] == "config"
+    assert tomllib.loads(lines[0]["text"])["agent"]["batch_size"] == 8
+    seen = {name for line in lines for name in line}
+    assert {"train/loss", "eval/mean_reward", "rollout/ep_rew_mean", "lag/mean"} <= seen
+    table = hyperparameters(config_table(config_of()))
+    assert (table["agent.batch_size"], table["seed"]) == (8, 0)
+    assert table["agent.exploration.kind"] == "ladder"
+    assert table["agent.hidden_sizes"] == "[16]"
+    assert all(isinstance(value, bool | int | float | str) for value in table.values())
+
+
+def test_the_same_command_resumes_where_the_checkpoint_is(tmp_path: Path) -> None:
+    run_in_process(config_of(), tmp_path)
+    before = json.loads((tmp_path / "summary.json").read_text())
+    run_in_process(config_of(stop={"max_opts": 150}), tmp_path)
+    after = json.loads((tmp_path / "summary.json").read_text())
+    assert (after["run_id"], after["epoch"], after["opt_steps"]) == (before["run_id"], 2, 150)
+    assert after["env_steps"] > before["env_steps"] + 64  # it warms up again
+    since = after["samples"]["inserted"] - 64
+    assert after["limiter"]["samples_per_insert"] * since == pytest.approx(150 * 8)
+    run_in_process(config_of(stop={"max_opts": 20}), tmp_path, fresh=True)
+    anew = json.loads((tmp_path / "summary.json").read_text())
+    assert (anew["epoch"], anew["opt_steps"]) == (1, 20)
+    assert anew["run_id"] != before["run_id"]
+
+
+@pytest.mark.parametrize("rate", [4.0, 0.0])
+def test_sides_take_turns_at_the_samples_per_insert(tmp_path: Path, rate: float) -> None:
+    config = config_of(replay={"samples_per_insert": rate}, learner={"eval_interval": 0})
+    learner, _ = trained(config, tmp_path)
+    expected = rate or config.agent.batch_size / config.actors.envs_per_actor
+    assert lock_step(config).samples_per_insert == expected
+    sampled = 100 * config.agent.batch_size
+    drawn_from = learner.ring.inserted - config.learner.warmup_period
+    at_once = config.actors.count * (config.actors.n_buffer + 3 * 4)
+    assert sampled / expected <= drawn_from <= sampled / expected + at_once
+
+
+def test_it_ends_at_its_environment_steps_or_its_target(tmp_path: Path) -> None:
+    _, ended = trained(config_of(stop={"max_opts": 0, "max_env_steps": 300}), tmp_path / "steps")
+    assert ended["exit_reason"] == "max_env_steps"
+    assert 300 <= ended["env_steps"] < 300 + 2 * (16 + 12)
+    _, solved = trained(config_of(stop={"target_return": 1.0}), tmp_path / "solved")
+    assert (solved["exit_reason"], solved["opt_steps"]) == ("target_return", 40)
+
+
+def test_prioritized_replay_and_sac_run_too(tmp_path: Path) -> None:
+    prioritized = config_of(replay={"prioritized": True}, stop={"max_opts": 20})
+    _, summary = trained(prioritized, tmp_path / "prioritized")
+    assert summary["opt_steps"] == 20
+    table = {
+        **SMALL,
+        "env": {"id": "Pendulum-v1"},
+        "agent": {"name": "sac", "hidden_sizes": [16], "batch_size": 8},
+        "stop": {"max_opts": 20},
+    }
+    _, summary = trained(load_config(table=table, environment={}).config, tmp_path / "sac")
+    assert summary["opt_steps"] == 20
+
+
+class NotANumber(gym.RewardWrapper[Any, Any]):
+    def reward(self, reward: Any) -> Any:
+        return float("nan")
+
+
+def test_unsound_samples_are_rejected_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = {"wrappers": [{"name": f"{__name__}:NotANumber", "training_only": True}]}
+    config = config_of(env=env, stop={"max_opts": 0, "max_env_steps": 100})
+    with caplog.at_level(logging.WARNING):
+        _, summary = trained(config, tmp_path)
+    assert summary["samples"]["inserted"] == 0
+    assert summary["samples"]["rejected"] == summary["samples"]["produced"] >= 100
+    assert "rejected a batch of actor 0" in caplog.text
+
+
+def test_the_command_line_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "small.toml").write_text(
+        "preset = 'none'\n[agent]\nname = 'dqn'\nhidden_sizes = [16]\n[actors]\ncount = 1\n"
+        "[learner]\nwarmup_period = 50\neval_interval = 0\n[stop]\nmax_opts = 5\n"
+    )
+    arguments = ["run", str(tmp_path / "small.toml"), "--in-process", "--out", str(tmp_path / "r")]
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert not left.value.code
+    assert "stop.max_opts is reached" in capsys.readouterr().out
