@@ -6,6 +6,7 @@ it moves to: what a test must not leave behind is found in ``/proc``, not guesse
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import signal
@@ -28,6 +29,9 @@ START_S = 60.0
 """A daemon on a busy machine is up within this."""
 
 T = TypeVar("T")
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 
 _ROLES = {
     "vedette_services.learner.gateway": "gateway",
@@ -110,6 +114,7 @@ class Daemon:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_die_with_the_tests,
             )
 
     @property
@@ -159,6 +164,11 @@ class Daemon:
         """SIGTERM, and its exit status."""
         self.send(signal.SIGTERM)
         return self.wait(timeout_s)
+
+
+def _die_with_the_tests() -> None:
+    """Should the tests be killed, the kernel ends what they started."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def vedette(*arguments: object) -> list[str]:
