@@ -1,4 +1,4 @@
-"""`Count-v0` of the tests: an environment that numbers its steps, and may die or hang."""
+"""`ActorsCount-v0` of the tests: an environment that numbers its steps, and may die or hang."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ class NeverMade(Count):
         raise RuntimeError("no such hardware")
 
 
-gym.register("Count-v0", entry_point="actors_test_envs:Count")
+gym.register("ActorsCount-v0", entry_point="actors_test_envs:Count")
 gym.register("NeverMade-v0", entry_point="actors_test_envs:NeverMade")

@@ -7,6 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import zmq
@@ -106,6 +107,9 @@ class FakeLearner:
         credit: batches that may be outstanding.
     """
 
+    open: ClassVar[set[FakeLearner]] = set()
+    """Those that a test has not closed: a context with sockets blocks whoever collects it."""
+
     def __init__(
         self, address: Address, run: Run, *, ledger: Ledger | None = None, credit: int = 64
     ) -> None:
@@ -120,6 +124,7 @@ class FakeLearner:
         self._samples = sockets.samples_pull(self._context, address)
         self._control = sockets.control_xpub(self._context, address)
         self._models = sockets.models_xpub(self._context, address)
+        self.open.add(self)
         self._ack_at = 0.0
         self._body = pack_model(0, a_model(run), run.model)
 
@@ -192,9 +197,8 @@ class FakeLearner:
 
     def close(self) -> None:
         """Vanish, with everything that was not yet read."""
-        for end in (self._samples, self._control, self._models):
-            end.close(linger=0)
-        self._context.term()
+        self._context.destroy(linger=0)
+        self.open.discard(self)
 
     def _send(self, socket: zmq.Socket[bytes], topic: bytes, message: Message) -> None:
         socket.send_multipart([topic, *encode(message)])

@@ -25,7 +25,7 @@ logging.basicConfig(level=logging.INFO, format="%(message)s")
 sys.exit(run_manager(sys.argv[1], count=int(sys.argv[2]) or None, manager_id="m1",
                      allow_import=sys.argv[3:]))
 """
-COUNT = {"id": "actors_test_envs:Count-v0"}
+COUNT = {"id": "actors_test_envs:ActorsCount-v0"}
 
 
 class ManagerProcess:
@@ -120,10 +120,9 @@ def test_a_manager_plays_what_the_learner_says_and_ends_when_the_run_is_over(
 ) -> None:
     manager = start(2)
     learner = FakeLearner(address, a_run())
-    learner.until(lambda: learner.rows() > 2000, 60)
+    learner.until(lambda: {batch.actor for batch in learner.batches} == {0, 1}, 60)
     learner.publish(version=7)
     learner.until(lambda: learner.batches[-1].version == 7)
-    assert {batch.actor for batch in learner.batches} == {0, 1}
     actors = learner.report().actors
     assert [actor.alive for actor in actors] == [True, True]
     learner.until(lambda: learner.report().actors[0].episodes > 20)
