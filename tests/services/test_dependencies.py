@@ -12,7 +12,13 @@ BROUGHT = {  # what a declared package cannot be without, and is a part of its i
     "pydantic_core",
     "typing_extensions",
 }
-NAMES = {"pyzmq": "zmq", "tomli-w": "tomli_w", "opencv-python-headless": "cv2", "ale-py": "ale_py"}
+NAMES = {
+    "pyzmq": "zmq",
+    "tomli-w": "tomli_w",
+    "opencv-python-headless": "cv2",
+    "ale-py": "ale_py",
+    "pillow": "PIL",
+}
 
 
 def imported() -> dict[str, Path]:
