@@ -30,6 +30,8 @@ IMPORTS_BY_NAME = {
     "vedette_rl/envs/registry.py": 2,
     # agents: guarded by `actors/imports.py` where the name came over the network
     "vedette_rl/agents/registry.py": 1,
+    # networks, explorations, step processors, recorders: guarded by `actors/imports.py`
+    "vedette_rl/named.py": 1,
 }
 """Where modules are imported by a name that is data, and how often."""
 

@@ -123,8 +123,7 @@ def test_a_manager_plays_what_the_learner_says_and_ends_when_the_run_is_over(
     learner.until(lambda: {batch.actor for batch in learner.batches} == {0, 1}, 60)
     learner.publish(version=7)
     learner.until(lambda: learner.batches[-1].version == 7)
-    actors = learner.report().actors
-    assert [actor.alive for actor in actors] == [True, True]
+    learner.until(lambda: [actor.alive for actor in learner.report().actors] == [True, True])
     learner.until(lambda: learner.report().actors[0].episodes > 20)
     assert learner.report().actors[0].return_mean == pytest.approx(20, abs=15)
     learner.stop(final=True)
