@@ -46,7 +46,6 @@ class _Child:
     """One of the three processes."""
 
     name: str
-    arguments: list[str]
     process: subprocess.Popen[bytes]
     started: float
     restarts: list[float] = field(default_factory=list)
@@ -92,7 +91,7 @@ class Supervisor:
         child = self._children.get(name)
         process = spawn(python_module(f"vedette_services.learner.{name}", *arguments))
         restarts = child.restarts if child else []
-        self._children[name] = _Child(name, arguments, process, time.monotonic(), restarts)
+        self._children[name] = _Child(name, process, time.monotonic(), restarts)
 
     def _announce(self, epoch: int) -> None:
         """Where the trainer will go on, for whoever asks before it has got there."""
