@@ -25,6 +25,7 @@ _OUR_EXTRAS = {
     "ale_py": "atari",
     "opencv": "atari",
     "cv2": "atari",
+    "pygame": "video",
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +16,7 @@ from vedette_rl.envs.actions import ActionForm
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.make import Env, make_env
+from vedette_rl.envs.registry import what_to_install
 from vedette_rl.errors import FilmError
 
 Frame = NDArray[np.uint8]
@@ -61,7 +63,10 @@ class Film:
             over = bool(terminated or truncated)
 
     def _picture(self) -> Frame:
-        picture: Any = self._env.render()
+        try:
+            picture: Any = self._env.render()
+        except gym.error.DependencyNotInstalled as error:
+            raise FilmError(f"environment {self._id!r}: {what_to_install(error)}") from error
         if not isinstance(picture, np.ndarray) or picture.ndim != 3:
             raise FilmError(f"environment {self._id!r} shows no pictures")
         return picture.astype(np.uint8, copy=False)
@@ -81,13 +86,13 @@ def check_film(path: Path) -> None:
         raise FilmError(f"{path}: a film is named .gif or .mp4")
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise FilmError(f"{path}: name a file in a folder that exists")
-    modules: tuple[str, ...] = ("PIL",)
-    package = "pillow"
-    if path.suffix == ".mp4":
-        modules, package = ("imageio", "imageio_ffmpeg"), "imageio[ffmpeg]"
-    if any(importlib.util.find_spec(module) is None for module in modules):
+    needed = ("PIL",) if path.suffix == ".gif" else ("imageio", "imageio_ffmpeg")
+    missing = [module for module in needed if importlib.util.find_spec(module) is None]
+    if missing:
         other = ", or name it .gif" if path.suffix == ".mp4" else ""
-        raise FilmError(f"{path}: {package} is not installed: pip install '{package}'{other}")
+        raise FilmError(
+            f"{path}: {missing[0]} is not installed: pip install 'vedette[video]'{other}"
+        )
 
 
 def write_film(path: Path, frames: Iterator[Frame], fps: int) -> int:

@@ -1,5 +1,6 @@
 import importlib.util
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,22 @@ def test_an_environment_without_pictures_is_said() -> None:
         list(film_of(Blind).frames(Still()))
 
 
+def test_a_renderer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    film = Film(EnvConfig(id="CartPole-v1"), seed=1)
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(FilmError, match=r"CartPole-v1.*pip install 'vedette\[video\]'"):
+        list(film.frames(Still()))
+    film.close()
+
+
+def test_a_film_is_written_as_mp4_too(tmp_path: Path) -> None:
+    film = Film(EnvConfig(id="CartPole-v1"), seed=1)
+    mp4 = tmp_path / "a.mp4"
+    assert write_film(mp4, film.frames(Still()), film.fps) > 5
+    film.close()
+    assert b"ftyp" in mp4.read_bytes()[:16]
+
+
 def test_a_film_that_cannot_be_written_is_refused_before_it_is_played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +103,7 @@ def test_a_film_that_cannot_be_written_is_refused_before_it_is_played(
     with pytest.raises(FilmError, match="in a folder that exists"):
         check_film(tmp_path / "none" / "a.gif")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FilmError, match=r"pip install 'imageio\[ffmpeg\]', or name it .gif"):
+    with pytest.raises(FilmError, match=r"pip install 'vedette\[video\]', or name it .gif"):
         check_film(tmp_path / "a.mp4")
 
 
