@@ -43,6 +43,8 @@ log = logging.getLogger("vedette.gateway")
 _POLL_MS = 5  # how late a new model may be noticed when no message comes
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
+_DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
+_HELD_BYTES = 512 << 10  # looked into together: what a processor's own cache holds
 _TICK_S = 0.2
 _RING_WAIT_S = 5.0  # a gateway killed a moment ago lets go of the replay within a second
 _END_WAIT_S = 5.0  # for managers to hand in what they have when the run is over
@@ -114,29 +116,28 @@ class Gateway:
     def _drain(self) -> None:
         """Take what has come, into the ring; visible and acknowledged at the next commit."""
         now = time.monotonic()
-        receive, state, door = self._door.samples.recv_multipart, self._state, self._door
-        try:
-            for _ in range(_DRAIN_MESSAGES):
-                frames = receive(zmq.NOBLOCK, copy=False)
-                key = door.key_of(frames[0])
-                if key is None:
-                    continue
-                insert = state.on_samples([frame.buffer for frame in frames], now, key)
-                if insert is None:
-                    continue
-                batch = insert.batch
-                if self._ring.room < batch.rows:
-                    self._ring.commit(state.stamp())
-                columns = {
-                    **insert.columns,
-                    "version": batch.version,
-                    "manager": insert.manager,
-                    "actor": batch.actor,
-                }
-                self._ring.append(columns, batch.rows)
-                state.inserted(insert, now)
-        except zmq.Again:
-            return
+        state, receive = self._state, self._door.receive
+        bytes_left = _DRAIN_BYTES
+        # No more than the ring has room for: a commit in between would call inserted what is held.
+        room = self._ring.room // self._spec.config.actors.n_buffer
+        for _ in range(min(_DRAIN_MESSAGES, room)):
+            try:
+                frames, key = receive()
+            except zmq.Again:
+                break
+            if key is None:
+                continue
+            state.on_samples(frames, now, key)
+            if state.held_bytes >= _HELD_BYTES:
+                bytes_left -= state.held_bytes
+                self._insert(now)
+                if bytes_left <= 0:
+                    break
+        self._insert(now)
+
+    def _insert(self, now: float) -> None:
+        for block in self._state.blocks(now):
+            self._ring.append_batches(block.columns, block.batches, block.rows)
 
     def _listen(self, ready: dict[object, int], now: float) -> None:
         """Subscriptions: joiners get the run and the newest model, askers the status.
