@@ -57,7 +57,7 @@ class BatchReader:
         Raises:
             ProtocolError: it is none.
         """
-        header = frames[0] if len(frames) == 2 else b""
+        header = frames[0] if len(frames) == 2 else None
         if type(header) is not bytes or len(header) > HEADER_MAX_BYTES:
             return decode_up(frames)
         payload = frames[1]

@@ -37,6 +37,7 @@ from vedette_services.learner.status import assemble
 from vedette_services.model_map import MappedModel, ModelMapReader
 from vedette_services.processes import StopSignals, die_with_parent
 from vedette_services.run_replay import replay_directory, ring_dtype, run_limiter
+from vedette_services.sockets import send_now
 
 log = logging.getLogger("vedette.gateway")
 
@@ -106,9 +107,9 @@ class Gateway:
         self._listen(ready, now)
         self._look_at_learning(now)
         for frames in self._publisher.turn():
-            door.models.send_multipart(frames, copy=False)
+            send_now(door.models, frames)
         for message in self._state.acks_due(now, self._ring.inserted):
-            door.control.send_multipart(message)
+            send_now(door.control, message)
         if now >= self._next_tick:
             self._next_tick = now + _TICK_S
             self._tick(now)
@@ -151,7 +152,7 @@ class Gateway:
                 if not status and event[1:3] == b"s/":
                     status = self._status_json(now)
                 for frames in self._state.on_subscription(event, status, now):
-                    door.control.send_multipart(frames)
+                    send_now(door.control, frames)
         if door.models in ready:
             for event in _received(door.models):
                 topic = self._state.on_model_subscription(event)
@@ -173,7 +174,7 @@ class Gateway:
         if model.epoch != state.position.epoch:
             state.position = Position(model.epoch, model.version, learning.sampled)
             for frames in state.begin(self._run_message(model)):
-                self._door.control.send_multipart(frames)
+                send_now(self._door.control, frames)
         self._publisher.offer(
             PackedModel(self._spec.run_id, model.epoch, model.schema.hash, model.body)
         )
@@ -238,7 +239,7 @@ class Gateway:
             if now >= told + 0.5:  # a stop message is repeated: a joiner may have missed it
                 told = now
                 for frames in self._state.stop(reason, final=final):
-                    self._door.control.send_multipart(frames)
+                    send_now(self._door.control, frames)
             self._turn(now)
         self._ring.commit(self._state.stamp())
         self._board.write(self._ingest(time.monotonic(), ended=True))
