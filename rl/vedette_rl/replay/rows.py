@@ -138,23 +138,21 @@ class RowAppender:
                 done += 1
                 continue
             at = slice(begin, begin + count * rows)
-            for name, to, _, shape in self._shaped(rows):
+            for name, to in self.columns.items():
                 given = columns[name][done : done + count]
-                to[at].reshape(count, *shape)[...] = given if given.ndim > 1 else given[:, None]
+                target = to[at].reshape(count, rows, *to.shape[1:])
+                target[...] = given if given.ndim > 1 else given[:, None]
             self._pending += count * rows
             done += count
 
-    def _check_stacked(
-        self, columns: Mapping[str, NDArray[Any]], batches: int, rows: int
-    ) -> None:
+    def _check_stacked(self, columns: Mapping[str, NDArray[Any]], batches: int, rows: int) -> None:
         if columns.keys() != self.columns.keys():
             self._refuse(columns)
-        for name, _, dtype, shape in self._shaped(rows):
-            column = columns[name]
-            if column.dtype != dtype or column.shape not in ((batches,), (batches, *shape)):
+        for name, to in self.columns.items():
+            column, shape = columns[name], (batches, rows, *to.shape[1:])
+            if column.dtype != to.dtype or column.shape not in ((batches,), shape):
                 raise ValueError(
-                    f"column {name!r} is {column.dtype} {column.shape}, not {dtype} "
-                    f"{(batches, *shape)}"
+                    f"column {name!r} is {column.dtype} {column.shape}, not {to.dtype} {shape}"
                 )
 
     def _shaped(self, rows: int) -> list[tuple[str, NDArray[Any], np.dtype[Any], tuple[int, ...]]]:

@@ -25,6 +25,7 @@ from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import column_bounds, transition_dtype
 from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.ring import RingWriter
+from vedette_rl.replay.rows import default_guard
 from vedette_services.keys import LearnerKeys
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.door import Door
@@ -138,7 +139,7 @@ class Gateway:
 
     def _insert(self, now: float) -> None:
         for block in self._state.blocks(now):
-            self._ring.append_batches(block.columns, block.batches, block.rows)
+            block.append_to(self._ring)
 
     def _listen(self, ready: dict[object, int], now: float) -> None:
         """Subscriptions: joiners get the run and the newest model, askers the status.
@@ -250,13 +251,17 @@ class Gateway:
 def _open_ring(spec: LearnerSpec, row: np.dtype[np.void]) -> RingWriter:
     """The replay's writing end, once a gateway that was killed a moment ago has let go of it."""
     deadline = time.monotonic() + _RING_WAIT_S
+    capacity, batch_rows = spec.config.replay.capacity, spec.config.actors.n_buffer
+    # A batch must fit between two commits.
+    guard = batch_rows if batch_rows > default_guard(capacity, row.itemsize) else None
     while True:
         try:
             return RingWriter.open(
                 replay_directory(spec.config, spec.run.root),
                 row,
-                spec.config.replay.capacity,
+                capacity,
                 run_id=spec.run_id,
+                guard=guard,
             )
         except OneWriterError:
             if time.monotonic() > deadline:

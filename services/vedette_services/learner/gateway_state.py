@@ -15,7 +15,6 @@ from vedette_protocol.errors import (
     LedgerFullError,
     ProtocolError,
     RetiredError,
-    SchemaError,
     Sender,
     VersionError,
 )
@@ -63,7 +62,7 @@ class GatewayState:
 
         state = GatewayState(run_id, learner, schema, stamp=ring.stamp, now=now, ...)
         for _ in range(ring.room // rows_per_batch): state.on_samples(frames, now)
-        for block in state.blocks(now): ring.append_batches(...)
+        for block in state.blocks(now): block.append_to(ring)
         if state.dirty: ring.commit(state.stamp())
         send(state.acks_due(now, ring.inserted))
     """
@@ -164,15 +163,6 @@ class GatewayState:
             self.garbage += 1  # its manager drops that run's window when it hears of this one
             return
         self._changed.add(batch.manager)
-        try:
-            self._intake.check_form(batch)
-        except SchemaError as error:
-            self._look(now)
-            self.fleet.on_batch(batch.manager, now)
-            if self.ledger.receive(batch, now) == "new":
-                sender = Sender(batch.manager, batch.incarnation, batch.seq)
-                self._reject(sender, batch.rows, error, now)
-            return
         try:
             verdict = self.ledger.take(batch, now)
         except KeyError:
@@ -348,7 +338,8 @@ class GatewayState:
 
     def stamp(self) -> bytes:
         """The ledger and the actor numbers, to be committed with the rows they speak of."""
-        assert not self._intake.bytes and not self._blocks, "what the stamp calls inserted is in the ring"
+        held = self._intake.bytes or self._blocks
+        assert not held, "what the stamp calls inserted is in the ring"
         slots = self.slots.to_bytes()
         self.dirty = False
         return _PREFIX.pack(len(slots)) + slots + self.ledger.to_bytes()

@@ -7,16 +7,16 @@ has come, and looks into all of it at once; only where something is unsound, bat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.messages import Batch
 from vedette_protocol.schema import Schema
-from vedette_rl.core import Columns
+from vedette_rl.replay.rows import RowAppender
 
 _STACKED_BYTES = 64 << 10
 """Larger payloads are not copied together first: their bytes cost more than the calls."""
@@ -27,15 +27,22 @@ class Block:
     """Sound batches of equal size.
 
     Args:
-        columns: the wire's, ``(batches, rows, *shape)``; and `version`, `manager` and `actor`,
-            ``(batches,)``.
+        columns: the wire's, and `version`, `manager` and `actor`. Of one batch: ``(rows, *shape)``,
+            and one number for all rows. Of more: ``(batches, rows, *shape)`` and ``(batches,)``.
         batches: how many.
         rows: of each.
     """
 
-    columns: Columns
+    columns: Mapping[str, Any]
     batches: int
     rows: int
+
+    def append_to(self, ring: RowAppender) -> None:
+        """Write them behind what was appended before."""
+        if self.batches == 1:
+            ring.append(self.columns, self.rows)
+        else:
+            ring.append_batches(self.columns, self.batches, self.rows)
 
 
 class Unsound(NamedTuple):
@@ -72,51 +79,40 @@ class Intake:
     def __init__(self, schema: Schema, rows_max: int, number: Callable[[str], int]) -> None:
         self._schema, self._rows_max, self._number = schema, rows_max, number
         self._hash, self._full_bytes = schema.hash, schema.payload_bytes(rows_max)
+        self._stacks = self._full_bytes <= _STACKED_BYTES
         self._piles: list[list[Batch]] = []  # each of batches that are looked into at once
-        self._pile_rows = 0  # of the batches of the last pile; 0: nothing can be added to it
+        self._grows = False  # whether the last pile is one of full batches
         self.bytes = 0
         """Held."""
 
-    def check_form(self, batch: Batch) -> None:
-        """Refuse what cannot be held. Looks at no value.
-
-        Raises:
-            SchemaError: too many rows, another schema, or not the bytes that its rows have.
-        """
-        rows = batch.rows
-        if rows > self._rows_max:
-            raise SchemaError(f"{rows} rows, the run's have {self._rows_max}")
-        if batch.schema != self._hash:
-            raise SchemaError(f"laid out by schema {batch.schema}, not {self._hash}")
-        full = rows == self._rows_max
-        expected = self._full_bytes if full else self._schema.payload_bytes(rows)
-        if len(batch.payload) != expected:
-            raise SchemaError(
-                f"a payload of {rows} rows has {expected} bytes, got {len(batch.payload)}"
-            )
-
     def add(self, batch: Batch) -> None:
-        """Hold a batch that has the right form."""
-        if batch.rows == self._pile_rows:
+        """Hold a batch, whatever it is."""
+        size = len(batch.payload)
+        self.bytes += size
+        full = (
+            self._stacks
+            and size == self._full_bytes
+            and batch.rows == self._rows_max
+            and batch.schema == self._hash
+        )
+        if full and self._grows:
             self._piles[-1].append(batch)
         else:
             self._piles.append([batch])
-            self._pile_rows = batch.rows if len(batch.payload) <= _STACKED_BYTES else 0
-        self.bytes += len(batch.payload)
+            self._grows = full
 
     def look(self) -> Looked:
         """Look into everything that is held, and let go of it."""
         found = Looked()
         for pile in self._piles:
+            found.managers.update([batch.manager for batch in pile])
             self._look_into(pile, found)
-        self._piles, self._pile_rows, self.bytes = [], 0, 0
+        self._piles, self._grows, self.bytes = [], False, 0
         return found
 
     def _look_into(self, batches: list[Batch], found: Looked) -> None:
-        rows, managers = batches[0].rows, [batch.manager for batch in batches]
-        found.managers.update(managers)
         try:
-            columns = self._columns(batches)
+            block = self._one(batches[0]) if len(batches) == 1 else self._stack(batches)
         except SchemaError as error:
             if len(batches) == 1:
                 found.unsound.append(Unsound(batches[0], error))
@@ -125,20 +121,29 @@ class Intake:
             self._look_into(batches[:middle], found)
             self._look_into(batches[middle:], found)
             return
-        versions = [batch.version for batch in batches]
-        for version, count in Counter(versions).items():
-            found.rows_by_version[version] += count * rows
+        found.blocks.append(block)
+        for version, count in Counter([batch.version for batch in batches]).items():
+            found.rows_by_version[version] += count * block.rows
+
+    def _one(self, batch: Batch) -> Block:
+        rows = batch.rows
+        if rows > self._rows_max:
+            raise SchemaError(f"{rows} rows, the run's have {self._rows_max}")
+        if batch.schema != self._hash:
+            raise SchemaError(f"laid out by schema {batch.schema}, not {self._hash}")
+        columns = self._schema.views(batch.payload, rows)
+        self._schema.check_values(columns)
+        number = self._number(batch.manager)
+        whose = {"version": batch.version, "manager": number, "actor": batch.actor}
+        return Block({**columns, **whose}, 1, rows)
+
+    def _stack(self, batches: list[Batch]) -> Block:
+        payloads = b"".join([batch.payload for batch in batches])
+        columns = self._schema.stacked_views(payloads, len(batches), self._rows_max)
+        self._schema.check_values(columns)
+        managers = [batch.manager for batch in batches]
         numbers = {manager: self._number(manager) for manager in set(managers)}
-        columns["version"] = np.array(versions, np.int64)
+        columns["version"] = np.array([batch.version for batch in batches], np.int64)
         columns["manager"] = np.array([numbers[manager] for manager in managers], np.int32)
         columns["actor"] = np.array([batch.actor for batch in batches], np.int32)
-        found.blocks.append(Block(columns, len(batches), rows))
-
-    def _columns(self, batches: list[Batch]) -> Columns:
-        """The wire's columns, their values checked."""
-        payloads = batches[0].payload
-        if len(batches) > 1:
-            payloads = b"".join([batch.payload for batch in batches])
-        columns = self._schema.stacked_views(payloads, len(batches), batches[0].rows)
-        self._schema.check_values(columns)
-        return columns
+        return Block(columns, len(batches), self._rows_max)

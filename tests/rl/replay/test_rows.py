@@ -87,9 +87,9 @@ def test_stacked_batches_that_do_not_fit_are_refused_and_none_is_appended(
     columns: dict[str, np.ndarray[Any, Any]],
 ) -> None:
     ring = MemoryRing(np.dtype([("x", "f4"), ("actor", "i4")]), 10, guard=6)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="column"):
         ring.append_batches(columns, 2, 3)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="9 rows are appended where 6 fit"):
         ring.append_batches({"x": np.zeros((3, 3), "f4"), "actor": np.zeros(3, "i4")}, 3, 3)
     assert ring.pending == 0
 

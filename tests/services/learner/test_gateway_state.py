@@ -91,7 +91,7 @@ def test_a_new_batch_is_inserted_and_acknowledged() -> None:
     state = gateway()
     block = take(state, batch_frames(0))
     assert block is not None
-    assert block.columns["action"].tolist() == [[1, 1, 1, 1]]
+    assert block.columns["action"].tolist() == [1, 1, 1, 1]
     assert state.dirty
     assert acks(state, 1.1)["m"].contiguous == 1
 

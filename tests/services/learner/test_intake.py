@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vedette_protocol.errors import SchemaError
 from vedette_protocol.messages import Batch
 from vedette_protocol.schema import Column, Schema
+from vedette_rl.replay.rows import MemoryRing
 from vedette_services.learner.intake import Intake
 
 SCHEMA = Schema((Column("obs", "f4", (3,)), Column("action", "u1", (), 0, 3), Column("end", "?")))
@@ -75,13 +75,32 @@ def test_large_payloads_are_not_copied_together() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        batch(0, rows=ROWS + 1),
-        batch(0)._replace(schema="0" * 16),
-        batch(0)._replace(payload=b"12345678"),
-        batch(0, rows=2)._replace(rows=ROWS),
+        batch(1, rows=ROWS + 1),
+        batch(1)._replace(schema="0" * 16),
+        batch(1)._replace(payload=b"12345678"),
+        batch(1, rows=2)._replace(rows=ROWS),
     ],
     ids=["rows", "schema", "bytes", "bytes of fewer rows"],
 )
-def test_a_batch_of_the_wrong_form_is_refused_before_it_is_held(wrong: Batch) -> None:
-    with pytest.raises(SchemaError):
-        intake().check_form(wrong)
+def test_a_batch_of_the_wrong_form_is_unsound_and_harms_no_other(wrong: Batch) -> None:
+    held = intake()
+    for one in (batch(0), wrong, batch(2), batch(3)):
+        held.add(one)
+    found = held.look()
+    assert [b.seq for b, _ in found.unsound] == [1]
+    assert [block.batches for block in found.blocks] == [1, 2]
+
+
+def test_blocks_are_appended_whether_of_one_batch_or_of_many() -> None:
+    stored = [("version", "i8"), ("manager", "i4"), ("actor", "i4")]
+    ring = MemoryRing(np.dtype([*SCHEMA.row_dtype.descr, *stored]), 100)
+    held = intake()
+    for seq, rows in enumerate([2, ROWS, ROWS, ROWS, 1]):
+        held.add(batch(seq, rows=rows))
+    for block in held.look().blocks:
+        block.append_to(ring)
+    expected = [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
+    assert ring.pending == len(expected)
+    assert ring.columns["obs"][: len(expected), 2].tolist() == expected
+    assert ring.columns["version"][: len(expected)].tolist() == [10 * seq for seq in expected]
+    assert ring.columns["manager"][: len(expected)].tolist() == [5 + seq % 2 for seq in expected]
