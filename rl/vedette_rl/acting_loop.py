@@ -109,7 +109,7 @@ class ActingLoop:
         self.sync()
         action = self._policy.act(self._obs, explore=True)
         step = self._row.step(action)
-        self.env_steps += np.count_nonzero(step.valid)
+        self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
         transitions = self._processor.process(step)
         self._obs = step.init_obs
