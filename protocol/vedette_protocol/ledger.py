@@ -10,7 +10,8 @@ The gateway's loop, in the order of its calls::
     ring.commit(ledger.to_bytes())            # rows and ledger become visible together ...
     send(encode(ledger.ack(...)))             # ... and only then are acknowledged
 
-Every batch is settled before the next one is received: a second copy of it may be next.
+Every batch is settled before the next one is received: a second copy of it may be next. Who looks
+into batches later calls `take` in place of the two, and `refuse` for the unsound before the commit.
 """
 
 from __future__ import annotations
@@ -85,6 +86,51 @@ class Ledger:
             entry.packed = None
             return "duplicate"
         return "new"
+
+    def hear(self, manager: str, incarnation: int, now: float) -> None:
+        """This incarnation lives: it has an account from now on.
+
+        Raises:
+            RetiredError, LedgerFullError: as `receive`.
+        """
+        self._hear(manager, incarnation, now)
+
+    def take(self, batch: Batch, now: float) -> Verdict:
+        """`receive`, and `settle_inserted` where the batch is new: both in one.
+
+        For a gateway that looks into many batches at once, after it has taken them and before it
+        commits: those that it finds unsound it has to `refuse`.
+
+        Raises:
+            KeyError: it has no account yet: `hear` it. That may close another's account.
+        """
+        entry = self._entries[batch.manager]
+        account = entry.accounts[batch.incarnation]
+        account.last_seen = now
+        account.gone = False
+        entry.packed = None
+        if batch.base > account.contiguous:
+            account.catch_up(batch.base)
+        if account.settle(batch.seq):
+            account.inserted += batch.rows
+            return "new"
+        if account.is_beyond(batch.seq):
+            return "beyond"
+        account.duplicates += batch.rows
+        return "duplicate"
+
+    def refuse(self, batch: Batch) -> None:
+        """A batch that was taken is unsound: it stays settled, and counts as rejected.
+
+        Raises:
+            KeyError: its incarnation is not known, or was closed since.
+        """
+        entry = self._entries[batch.manager]
+        account = entry.accounts[batch.incarnation]
+        account.inserted -= batch.rows
+        account.rejected += batch.rows
+        account.rejected_batches += 1
+        entry.packed = None
 
     def is_new(self, manager: str, incarnation: int, seq: int) -> bool:
         """Whether this batch would be taken. Changes nothing."""

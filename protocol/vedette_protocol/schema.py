@@ -202,8 +202,35 @@ class Schema:
             offset += -(-rows * row_bytes // 8) * 8
         return columns
 
+    def stacked_views(self, payloads: bytes | memoryview, batches: int, rows: int) -> Columns:
+        """The columns of payloads of equal size, one behind the other, as read-only views.
+
+        Args:
+            payloads: `batches` payloads of `rows` rows each.
+
+        Returns:
+            arrays ``(batches, rows, *shape)``.
+
+        Raises:
+            SchemaError: they have not exactly these bytes.
+        """
+        size = self.payload_bytes(rows)
+        if len(payloads) != batches * size:
+            raise SchemaError(f"{batches} payloads of {size} bytes, got {len(payloads)} bytes")
+        stack = np.frombuffer(memoryview(payloads).toreadonly(), np.uint8).reshape(batches, size)
+        columns: Columns = {}
+        offset = 0
+        for name, dtype, shape, row_bytes in self._plan:
+            part = stack[:, offset : offset + rows * row_bytes].view(dtype)
+            columns[name] = part.reshape(batches, rows, *shape)
+            offset += -(-rows * row_bytes // 8) * 8
+        return columns
+
     def check_values(self, columns: Mapping[str, NDArray[Any]]) -> None:
         """Refuse values that must not reach the replay.
+
+        Args:
+            columns: every column, of any number of rows, stacked or not.
 
         Raises:
             SchemaError: a float is not finite, a boolean byte is neither 0 nor 1, or an integer is

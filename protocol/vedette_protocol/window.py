@@ -116,7 +116,8 @@ class Window:
 
     def has_room(self, payload_bytes: int) -> bool:
         """Whether a batch of this size can be held without dropping another."""
-        return self.batches < self.max_batches and self.bytes + payload_bytes <= self.max_bytes
+        held = len(self._fresh) + len(self._numbered)
+        return held < self.max_batches and self.bytes + payload_bytes <= self.max_bytes
 
     def offer(self, actor: int, epoch: int, version: int, rows: int, payload: Buffer) -> int:
         """Take a batch in; how many rows were dropped to make room for it.
@@ -126,21 +127,25 @@ class Window:
         Raises:
             WindowFullError: there is no room and nothing may be dropped, or there never will be.
         """
-        size = len(payload)
-        if size > self.max_bytes:
-            raise WindowFullError(size, self.bytes, self.max_bytes)
-        dropped = 0
+        size, dropped = len(payload), 0
         if not self.has_room(size):
-            if self.on_full == "block":
-                raise WindowFullError(size, self.bytes, self.max_bytes)
-            while self._fresh and not self.has_room(size):
-                dropped += self._drop(self._fresh.popleft())
+            dropped = self._make_room(size)
+            if not self.has_room(size):
+                self.produced += rows
+                self.dropped += rows
+                return dropped + rows
         self.produced += rows
-        if not self.has_room(size):
-            self.dropped += rows
-            return dropped + rows
         self._fresh.append(_Held(actor, epoch, version, rows, payload))
         self.bytes += size
+        return dropped
+
+    def _make_room(self, size: int) -> int:
+        """Drop the oldest that were never sent, where that is allowed; how many rows."""
+        if size > self.max_bytes or self.on_full == "block":
+            raise WindowFullError(size, self.bytes, self.max_bytes)
+        dropped = 0
+        while self._fresh and not self.has_room(size):
+            dropped += self._drop(self._fresh.popleft())
         return dropped
 
     def take(self, now: float, limit: int = 64) -> list[Batch]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
+import numpy as np
+
 from vedette_rl.core import Columns, ModelInfo, Policy, StepProcessor
 from vedette_rl.envs.row import EnvRow
 
@@ -107,7 +109,7 @@ class ActingLoop:
         self.sync()
         action = self._policy.act(self._obs, explore=True)
         step = self._row.step(action)
-        self.env_steps += int(step.valid.sum())
+        self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
         transitions = self._processor.process(step)
         self._obs = step.init_obs

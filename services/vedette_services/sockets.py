@@ -8,7 +8,7 @@ never what limits it: credit is.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import zmq
@@ -20,8 +20,12 @@ from vedette_protocol.limits import (
     PAYLOAD_MAX_BYTES,
     STATUS_MAX_BYTES,
 )
+from vedette_protocol.messages import Buffer
 from vedette_services.addresses import Address
 from vedette_services.keys import ClientKeys, LearnerKeys
+
+_NOW = int(zmq.NOBLOCK)
+_NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 Maker = Callable[
     ["zmq.Context[zmq.Socket[bytes]]", Address, LearnerKeys | None], "zmq.Socket[bytes]"
@@ -90,6 +94,18 @@ def _show_key(socket: zmq.Socket[bytes], keys: ClientKeys | None) -> None:
     socket.setsockopt(zmq.CURVE_SERVERKEY, keys.learner)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.pair.public)
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
+
+
+def send_now(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
+    """Send a message without waiting. Large frames are not copied: never write to them again.
+
+    Raises:
+        zmq.Again: the socket takes none now.
+    """
+    # What `send_multipart` does, at half its price: there every flag is added up as an enum.
+    for frame in frames[:-1]:
+        socket.send(frame, _NOW_AND_MORE, copy=False)
+    socket.send(frames[-1], _NOW, copy=False)
 
 
 def samples_pull(

@@ -55,6 +55,7 @@ class Learner:
 
     def __init__(self) -> None:
         self.epoch, self.learner = 1, 1000
+        self.looks_later = False
         self.ring: list[tuple[bytes, int]] = []
         self.ledger = Ledger(RUN)
         self.duplicates = 0
@@ -66,21 +67,32 @@ class Learner:
             if isinstance(message, Report):
                 self.ledger.on_report(message, now)
                 return
-            verdict = self.ledger.receive(message, now)
+            verdict = self.receive(message, now)
         except RetiredError:
             return
         if verdict == "new":
             self.insert(message, now)
         self.duplicates += message.rows * (verdict == "duplicate")
 
+    def receive(self, batch: Batch, now: float) -> str:
+        if not self.looks_later:
+            return self.ledger.receive(batch, now)
+        if not self.ledger.knows(batch.manager, batch.incarnation):
+            self.ledger.hear(batch.manager, batch.incarnation, now)
+        return self.ledger.take(batch, now)
+
     def insert(self, batch: Batch, now: float) -> None:
         key = (batch.manager, batch.incarnation, batch.seq)
         payload = bytes(batch.payload)
         if payload.startswith(b"bad"):
-            assert self.ledger.settle_rejected(*key, batch.rows, now)
+            if self.looks_later:
+                self.ledger.refuse(batch)
+            else:
+                assert self.ledger.settle_rejected(*key, batch.rows, now)
             return
         self.ring.append((payload, batch.rows))
-        assert self.ledger.settle_inserted(*key, batch.rows)
+        if not self.looks_later:
+            assert self.ledger.settle_inserted(*key, batch.rows)
 
     def commit(self) -> None:
         self.commits.append((len(self.ring), self.duplicates, self.ledger.to_bytes()))
@@ -108,8 +120,8 @@ class Learner:
 
 
 class Delivery(RuleBasedStateMachine):
-    @initialize(on_full=st.sampled_from(["block", "drop_oldest"]))
-    def begin(self, on_full: OnFull) -> None:
+    @initialize(on_full=st.sampled_from(["block", "drop_oldest"]), looks_later=st.booleans())
+    def begin(self, on_full: OnFull, looks_later: bool) -> None:
         self.patches = [
             mock.patch(f"vedette_protocol.{module}.EXTRAS_MAX", REACH)
             for module in ("window", "account")
@@ -121,6 +133,7 @@ class Delivery(RuleBasedStateMachine):
         self.incarnations = 0
         self.rolled_back = False
         self.learner = Learner()
+        self.learner.looks_later = looks_later
         self.managers = {name: Manager(name, on_full, self.fresh()) for name in MANAGERS}
         for manager in self.managers.values():
             self.receive_ack(manager, self.learner.ack(manager, 2 * MAX_BATCHES, ""))

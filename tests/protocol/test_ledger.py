@@ -34,6 +34,29 @@ def batch(seq: int, *, manager: str = "m", incarnation: int = 7, base: int = 0) 
     )
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [0, 0, 2, 2, 1, 0]])
+def test_taking_is_receiving_and_settling_in_one(order: list[int]) -> None:
+    one, other = Ledger(RUN), Ledger(RUN)
+    one.hear("m", 7, 0.0)
+    for seq in order:
+        assert one.take(batch(seq), 0.0) == insert(other, batch(seq))
+    assert one.to_bytes() == other.to_bytes()
+
+
+def test_a_batch_that_was_taken_and_is_refused_is_settled_as_rejected() -> None:
+    one, other = Ledger(RUN), Ledger(RUN)
+    one.hear("m", 7, 0.0)
+    one.take(batch(0), 0.0)
+    one.refuse(batch(0))
+    other.settle_rejected("m", 7, 0, 10, 0.0)
+    assert one.to_bytes() == other.to_bytes()
+
+
+def test_nothing_is_taken_of_an_incarnation_that_was_never_heard() -> None:
+    with pytest.raises(KeyError):
+        Ledger(RUN).take(batch(0), 0.0)
+
+
 def insert(ledger: Ledger, taken: Batch, now: float = 0.0) -> str:
     verdict = ledger.receive(taken, now)
     if verdict == "new":

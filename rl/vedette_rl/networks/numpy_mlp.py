@@ -26,7 +26,7 @@ def mlp_shapes(name: str, sizes: Sequence[int]) -> Shapes:
 
 
 class NumpyMlp:
-    """The layers under `name` in a model's arrays; it keeps views of them.
+    """The layers under `name` in a model's arrays; of weights it keeps copies, of biases views.
 
     Args:
         arrays: of a model that was checked.
@@ -39,13 +39,15 @@ class NumpyMlp:
     ) -> None:
         self._layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
         while (weight := arrays.get(f"{name}.{len(self._layers)}.weight")) is not None:
-            self._layers.append((weight.T, arrays[f"{name}.{len(self._layers)}.bias"]))
+            bias = arrays[f"{name}.{len(self._layers)}.bias"]
+            # Laid out as they are multiplied: many rows are acted on between two models.
+            self._layers.append((np.ascontiguousarray(weight.T), bias))
         self._relu_layers = len(self._layers) - (not relu_last)
 
     def __call__(self, x_BF: NDArray[np.float32]) -> NDArray[np.float32]:
         """The last layer's output ``(B, size)``."""
         for k, (weight, bias) in enumerate(self._layers):
-            x_BF = x_BF @ weight
+            x_BF = x_BF.dot(weight)
             x_BF += bias
             if k < self._relu_layers:
                 np.maximum(x_BF, 0.0, out=x_BF)

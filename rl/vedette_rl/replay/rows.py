@@ -112,6 +112,49 @@ class RowAppender:
                 to[: rows - before_wrap] = column[before_wrap:]
         self._pending += rows
 
+    def append_batches(self, columns: Mapping[str, NDArray[Any]], batches: int, rows: int) -> None:
+        """Write `batches` times `rows` rows, as one `append` for each would, all at once.
+
+        Args:
+            columns: every column: ``(batches, rows, *shape)``, or ``(batches,)`` where it is the
+                same in all rows of a batch. Of its dtype.
+            batches: how many.
+            rows: of each.
+
+        Raises:
+            ValueError: as `append`.
+        """
+        if batches * rows > self.room:
+            raise ValueError(
+                f"{batches * rows} rows are appended where {self.room} fit before a commit"
+            )
+        self._check_stacked(columns, batches, rows)
+        done = 0
+        while done < batches:
+            begin = (self._inserted + self._pending) % self._physical_rows
+            count = min(batches - done, (self._physical_rows - begin) // rows)
+            if not count:  # this one lies across the end
+                self.append({name: column[done] for name, column in columns.items()}, rows)
+                done += 1
+                continue
+            at = slice(begin, begin + count * rows)
+            for name, to in self.columns.items():
+                given = columns[name][done : done + count]
+                target = to[at].reshape(count, rows, *to.shape[1:])
+                target[...] = given if given.ndim > 1 else given[:, None]
+            self._pending += count * rows
+            done += count
+
+    def _check_stacked(self, columns: Mapping[str, NDArray[Any]], batches: int, rows: int) -> None:
+        if columns.keys() != self.columns.keys():
+            self._refuse(columns)
+        for name, to in self.columns.items():
+            column, shape = columns[name], (batches, rows, *to.shape[1:])
+            if column.dtype != to.dtype or column.shape not in ((batches,), shape):
+                raise ValueError(
+                    f"column {name!r} is {column.dtype} {column.shape}, not {to.dtype} {shape}"
+                )
+
     def _shaped(self, rows: int) -> list[tuple[str, NDArray[Any], np.dtype[Any], tuple[int, ...]]]:
         """Every column: its name, where it goes, and what an array of `rows` rows must be."""
         if rows != self._shaped_rows:  # batches mostly have one size

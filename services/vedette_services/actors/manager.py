@@ -75,7 +75,7 @@ class Links:
     def send(self, message: Batch | Report) -> bool:
         """Send without waiting; False where that cannot be now."""
         try:
-            self.samples.send_multipart(encode(message), zmq.NOBLOCK, copy=False)
+            sockets.send_now(self.samples, encode(message))
         except zmq.Again:
             return False
         return True

@@ -18,7 +18,7 @@ from vedette_protocol.schema import Schema
 from vedette_protocol.window import Window
 from vedette_services.addresses import Address
 from vedette_services.processes import die_with_parent
-from vedette_services.sockets import control_sub, manager_subscriptions, samples_push
+from vedette_services.sockets import control_sub, manager_subscriptions, samples_push, send_now
 
 _WINDOW_BATCHES = 1024
 _WINDOW_BYTES = 128 << 20
@@ -100,7 +100,7 @@ class Producer:
         batches = window.take(now)
         for sent, batch in enumerate(batches):
             try:
-                self._push.send_multipart(encode(batch), zmq.NOBLOCK, copy=False)
+                send_now(self._push, encode(batch))
             except zmq.Again:
                 window.put_back(batches[sent:])
                 return False

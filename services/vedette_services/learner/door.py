@@ -9,6 +9,8 @@ import time
 
 import zmq
 
+from vedette_protocol.limits import HEADER_MAX_BYTES
+from vedette_protocol.messages import Buffer
 from vedette_services import sockets
 from vedette_services.addresses import Address
 from vedette_services.errors import PortInUseError
@@ -22,6 +24,7 @@ _BIND_WAIT_S = 5.0  # a learner killed a moment ago lets go of its ports within 
 _EVENTS_A_TURN = 1024
 _FILES_WANTED = 65_536  # a flood of connections must not use up what the replay's files need
 _EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+_NOBLOCK = int(zmq.NOBLOCK)
 _EVENT = struct.Struct("=hi")
 
 Socket = zmq.Socket[bytes]
@@ -107,15 +110,25 @@ class Door:
     def _strangers(self) -> int:
         return max(0, self._accepted - self._welcomed) + self._turned_away
 
-    def key_of(self, frame: zmq.Frame) -> str | None:
-        """The name of the key that a message came with: "" without keys, None if it is unknown."""
-        if self._keeper is None:
-            return ""
-        try:
-            name = frame.get("User-Id")
-        except zmq.ZMQError:
-            return None  # cannot be: the door is enforced
-        return name if isinstance(name, str) else None
+    def receive(self) -> tuple[list[Buffer], str | None]:
+        """The next message from the samples' socket, and the name of the key it came with.
+
+        Large frames are where they lie, not copied. The name is "" without keys, None if the key
+        is unknown.
+
+        Raises:
+            zmq.Again: there is none now.
+        """
+        # What `recv_multipart` does, without asking the socket after each frame whether more come.
+        frame = first = self.samples.recv(_NOBLOCK, copy=False)
+        key = "" if self._keeper is None else _key_of(first)
+        contents: list[Buffer] = [
+            first.bytes if len(first) <= HEADER_MAX_BYTES else first.buffer,
+        ]
+        while frame.more:
+            frame = self.samples.recv(_NOBLOCK, copy=False)
+            contents.append(frame.buffer)
+        return contents, key
 
     @property
     def refused(self) -> dict[str, int]:
@@ -162,6 +175,14 @@ class Door:
         if self._keeper is not None:
             self._keeper.close()
         self._context.term()
+
+
+def _key_of(frame: zmq.Frame) -> str | None:
+    try:
+        name = frame.get("User-Id")
+    except zmq.ZMQError:
+        return None  # cannot be: the door is enforced
+    return name if isinstance(name, str) else None
 
 
 def _raise_file_limit() -> None:

@@ -25,6 +25,7 @@ from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import column_bounds, transition_dtype
 from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.ring import RingWriter
+from vedette_rl.replay.rows import default_guard
 from vedette_services.keys import LearnerKeys
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.door import Door
@@ -37,12 +38,15 @@ from vedette_services.learner.status import assemble
 from vedette_services.model_map import MappedModel, ModelMapReader
 from vedette_services.processes import StopSignals, die_with_parent
 from vedette_services.run_replay import replay_directory, ring_dtype, run_limiter
+from vedette_services.sockets import send_now
 
 log = logging.getLogger("vedette.gateway")
 
 _POLL_MS = 5  # how late a new model may be noticed when no message comes
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
+_DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
+_HELD_BYTES = 512 << 10  # looked into together: what a processor's own cache holds
 _TICK_S = 0.2
 _RING_WAIT_S = 5.0  # a gateway killed a moment ago lets go of the replay within a second
 _END_WAIT_S = 5.0  # for managers to hand in what they have when the run is over
@@ -104,9 +108,9 @@ class Gateway:
         self._listen(ready, now)
         self._look_at_learning(now)
         for frames in self._publisher.turn():
-            door.models.send_multipart(frames, copy=False)
+            send_now(door.models, frames)
         for message in self._state.acks_due(now, self._ring.inserted):
-            door.control.send_multipart(message)
+            send_now(door.control, message)
         if now >= self._next_tick:
             self._next_tick = now + _TICK_S
             self._tick(now)
@@ -114,29 +118,28 @@ class Gateway:
     def _drain(self) -> None:
         """Take what has come, into the ring; visible and acknowledged at the next commit."""
         now = time.monotonic()
-        receive, state, door = self._door.samples.recv_multipart, self._state, self._door
-        try:
-            for _ in range(_DRAIN_MESSAGES):
-                frames = receive(zmq.NOBLOCK, copy=False)
-                key = door.key_of(frames[0])
-                if key is None:
-                    continue
-                insert = state.on_samples([frame.buffer for frame in frames], now, key)
-                if insert is None:
-                    continue
-                batch = insert.batch
-                if self._ring.room < batch.rows:
-                    self._ring.commit(state.stamp())
-                columns = {
-                    **insert.columns,
-                    "version": batch.version,
-                    "manager": insert.manager,
-                    "actor": batch.actor,
-                }
-                self._ring.append(columns, batch.rows)
-                state.inserted(insert, now)
-        except zmq.Again:
-            return
+        state, receive = self._state, self._door.receive
+        bytes_left = _DRAIN_BYTES
+        # No more than the ring has room for: a commit in between would call inserted what is held.
+        room = self._ring.room // self._spec.config.actors.n_buffer
+        for _ in range(min(_DRAIN_MESSAGES, room)):
+            try:
+                frames, key = receive()
+            except zmq.Again:
+                break
+            if key is None:
+                continue
+            state.on_samples(frames, now, key)
+            if state.held_bytes >= _HELD_BYTES:
+                bytes_left -= state.held_bytes
+                self._insert(now)
+                if bytes_left <= 0:
+                    break
+        self._insert(now)
+
+    def _insert(self, now: float) -> None:
+        for block in self._state.blocks(now):
+            block.append_to(self._ring)
 
     def _listen(self, ready: dict[object, int], now: float) -> None:
         """Subscriptions: joiners get the run and the newest model, askers the status.
@@ -150,7 +153,7 @@ class Gateway:
                 if not status and event[1:3] == b"s/":
                     status = self._status_json(now)
                 for frames in self._state.on_subscription(event, status, now):
-                    door.control.send_multipart(frames)
+                    send_now(door.control, frames)
         if door.models in ready:
             for event in _received(door.models):
                 topic = self._state.on_model_subscription(event)
@@ -172,7 +175,7 @@ class Gateway:
         if model.epoch != state.position.epoch:
             state.position = Position(model.epoch, model.version, learning.sampled)
             for frames in state.begin(self._run_message(model)):
-                self._door.control.send_multipart(frames)
+                send_now(self._door.control, frames)
         self._publisher.offer(
             PackedModel(self._spec.run_id, model.epoch, model.schema.hash, model.body)
         )
@@ -237,7 +240,7 @@ class Gateway:
             if now >= told + 0.5:  # a stop message is repeated: a joiner may have missed it
                 told = now
                 for frames in self._state.stop(reason, final=final):
-                    self._door.control.send_multipart(frames)
+                    send_now(self._door.control, frames)
             self._turn(now)
         self._ring.commit(self._state.stamp())
         self._board.write(self._ingest(time.monotonic(), ended=True))
@@ -248,13 +251,17 @@ class Gateway:
 def _open_ring(spec: LearnerSpec, row: np.dtype[np.void]) -> RingWriter:
     """The replay's writing end, once a gateway that was killed a moment ago has let go of it."""
     deadline = time.monotonic() + _RING_WAIT_S
+    capacity, batch_rows = spec.config.replay.capacity, spec.config.actors.n_buffer
+    # A batch must fit between two commits.
+    guard = batch_rows if batch_rows > default_guard(capacity, row.itemsize) else None
     while True:
         try:
             return RingWriter.open(
                 replay_directory(spec.config, spec.run.root),
                 row,
-                spec.config.replay.capacity,
+                capacity,
                 run_id=spec.run_id,
+                guard=guard,
             )
         except OneWriterError:
             if time.monotonic() > deadline:

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from vedette_protocol import topics
-from vedette_protocol.codec import decode_up, encode
+from vedette_protocol.batch_reader import BatchReader
+from vedette_protocol.codec import encode
 from vedette_protocol.credit import Credit, share
 from vedette_protocol.errors import (
     LedgerFullError,
     ProtocolError,
     RetiredError,
-    SchemaError,
     Sender,
     VersionError,
 )
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
-from vedette_rl.core import Columns
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.learner.complaints import Complaints
 from vedette_services.learner.fleet import Fleet
+from vedette_services.learner.intake import Block, Intake
 from vedette_services.learner.ladder_slots import LadderSlots
 from vedette_services.learner.lag import LagMeter
 from vedette_services.learner.limits import FlightLimits
@@ -36,15 +36,6 @@ _REFUSALS_A_TURN = 64
 _PREFIX = struct.Struct("<I")
 
 Frames = list[Buffer]
-
-
-@dataclass(frozen=True, slots=True)
-class Insert:
-    """A batch to be written into the ring, then confirmed by `GatewayState.inserted`."""
-
-    batch: Batch
-    columns: Columns
-    manager: int  # the number that stands for its id in the replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +56,13 @@ class Position:
 
 
 class GatewayState:
-    """Batches in, inserts and acks out; subscriptions in, runs out.
+    """Batches in, blocks and acks out; subscriptions in, runs out.
 
     ::
 
         state = GatewayState(run_id, learner, schema, stamp=ring.stamp, now=now, ...)
-        if insert := state.on_samples(frames, now): ring.append(...); state.inserted(insert, now)
+        for _ in range(ring.room // rows_per_batch): state.on_samples(frames, now)
+        for block in state.blocks(now): block.append_to(ring)
         if state.dirty: ring.commit(state.stamp())
         send(state.acks_due(now, ring.inserted))
     """
@@ -101,6 +93,9 @@ class GatewayState:
         self.dirty = False  # the ledger holds something that the ring has not committed
         self._limiter = limiter
         self._rows_per_batch = rows_per_batch
+        self._reader = BatchReader()
+        self._intake = Intake(schema, rows_per_batch, self.ledger.number)
+        self._blocks: list[Block] = []  # looked into, and not yet handed out
         self._limits = limits or FlightLimits()
         self._owners = owners  # None: nobody shows a key, anybody may be anybody
         self._changed: set[str] = set()
@@ -110,23 +105,41 @@ class GatewayState:
 
     # What comes up
 
-    def on_samples(self, frames: Sequence[Any], now: float, key: str = "") -> Insert | None:
-        """One message from the samples' socket; a batch that is new and sound is to be inserted.
+    @property
+    def held_bytes(self) -> int:
+        """Of the batches that were taken and not looked into yet."""
+        return self._intake.bytes
+
+    def on_samples(self, frames: Sequence[Any], now: float, key: str = "") -> None:
+        """One message from the samples' socket; a batch that is new is held for `blocks`.
 
         Args:
             key: the name of the key that its connection showed; "" without keys.
         """
         try:
-            message = decode_up(frames)
-            if not self._is_owned(message.manager, message.incarnation, key):
-                return None
-            if isinstance(message, Report):
+            message = self._reader.read(frames)
+            if self._owners is not None and not self._is_owned(
+                message.manager, message.incarnation, key
+            ):
+                return
+            if type(message) is Batch:
+                self._on_batch(message, now)
+            else:
+                assert isinstance(message, Report), "nothing else comes up"
+                self._look(now)
                 self._on_report(message, now)
-                return None
-            return self._on_batch(message, now)
         except ProtocolError as error:
+            self._look(now)
             self._refuse(error, now, key)
-            return None
+
+    def blocks(self, now: float) -> list[Block]:
+        """The sound batches of those that were taken: to be appended, then committed.
+
+        Call before `stamp`, which speaks of them as inserted.
+        """
+        self._look(now)
+        blocks, self._blocks = self._blocks, []
+        return blocks
 
     def _is_owned(self, manager: str, incarnation: int, key: str) -> bool:
         """Whether this key may speak for this manager; the refusal if not."""
@@ -145,42 +158,46 @@ class GatewayState:
         if len(self._refusals) < _REFUSALS_A_TURN:
             self._refusals.append(refusal)
 
-    def _on_batch(self, batch: Batch, now: float) -> Insert | None:
+    def _on_batch(self, batch: Batch, now: float) -> None:
         if batch.run_id != self.run_id:
             self.garbage += 1  # its manager drops that run's window when it hears of this one
-            return None
-        verdict = self.ledger.receive(batch, now)
-        self.fleet.on_batch(batch.manager, now)
-        if verdict != "new":
-            self._changed.add(batch.manager)
-            return None
-        try:
-            if batch.rows > self._rows_per_batch:
-                raise SchemaError(f"{batch.rows} rows, the run's have {self._rows_per_batch}")
-            if batch.schema != self.schema.hash:
-                raise SchemaError(f"laid out by schema {batch.schema}, not {self.schema.hash}")
-            columns = self.schema.views(batch.payload, batch.rows)
-            self.schema.check_values(columns)
-        except SchemaError as error:
-            sender = Sender(batch.manager, batch.incarnation, batch.seq)
-            self._reject(sender, batch.rows, error, now)
-            return None
-        return Insert(batch, columns, self.ledger.number(batch.manager))
-
-    def inserted(self, insert: Insert, now: float) -> None:
-        """The batch stands in the ring, not yet committed."""
-        batch = insert.batch
-        self.ledger.settle_inserted(batch.manager, batch.incarnation, batch.seq, batch.rows)
-        self.lag.inserted(batch.version, self.position.version, batch.rows, now)
+            return
         self._changed.add(batch.manager)
-        self.dirty = True
+        try:
+            verdict = self.ledger.take(batch, now)
+        except KeyError:
+            self._look(now)  # its account may take the place of one whose batches are held
+            self.ledger.hear(batch.manager, batch.incarnation, now)
+            verdict = self.ledger.take(batch, now)
+        if verdict == "new":
+            self._intake.add(batch)
+            self.dirty = True
+        else:
+            self.fleet.on_batch(batch.manager, now)
+
+    def _look(self, now: float) -> None:
+        """Look into the batches that are held: the unsound ones become rejected."""
+        if not self._intake.bytes:
+            return
+        found = self._intake.look()
+        self._blocks += found.blocks
+        for manager in found.managers:
+            self.fleet.on_batch(manager, now)
+        for version, rows in found.rows_by_version.items():
+            self.lag.inserted(version, self.position.version, rows, now)
+        for batch, error in found.unsound:
+            self.ledger.refuse(batch)
+            self._complain_of(batch.seq, batch.manager, error)
 
     def _reject(self, sender: Sender, rows: int, error: ProtocolError, now: float) -> None:
         assert sender.seq is not None, "only batches are rejected"
         self.ledger.settle_rejected(sender.manager, sender.incarnation, sender.seq, rows, now)
         self._changed.add(sender.manager)
         self.dirty = True
-        self.complaints.add("rejected", f"batch {sender.seq} of {sender.manager}: {error}")
+        self._complain_of(sender.seq, sender.manager, error)
+
+    def _complain_of(self, seq: int, manager: str, error: ProtocolError) -> None:
+        self.complaints.add("rejected", f"batch {seq} of {manager}: {error}")
 
     def _refuse(self, error: ProtocolError, now: float, key: str = "") -> None:
         """A message that is none; a batch of a sender we know is settled, lest it come again."""
@@ -321,6 +338,8 @@ class GatewayState:
 
     def stamp(self) -> bytes:
         """The ledger and the actor numbers, to be committed with the rows they speak of."""
+        held = self._intake.bytes or self._blocks
+        assert not held, "what the stamp calls inserted is in the ring"
         slots = self.slots.to_bytes()
         self.dirty = False
         return _PREFIX.pack(len(slots)) + slots + self.ledger.to_bytes()

@@ -41,6 +41,60 @@ def test_live_rows_stay_whole_whatever_is_appended(
 
 
 @settings(deadline=None)
+@given(
+    capacity=st.integers(1, 40),
+    guard=st.integers(1, 20),
+    appended=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), max_size=20),
+)
+def test_batches_appended_at_once_lie_where_one_after_the_other_would(
+    capacity: int, guard: int, appended: list[tuple[int, int]]
+) -> None:
+    ring = MemoryRing(DTYPE, capacity, guard=guard)
+    for batches, count in appended:
+        batches = min(batches, ring.room // count)
+        columns = rows(ring.inserted + ring.pending, batches * count)
+        stacked = {
+            name: column.reshape(batches, count, *column.shape[1:])
+            for name, column in columns.items()
+        }
+        ring.append_batches(stacked, batches, count)
+        assert_live_rows(ring)
+        ring.commit()
+        assert_live_rows(ring)
+
+
+def test_a_column_of_stacked_batches_may_be_one_number_a_batch() -> None:
+    ring = MemoryRing(np.dtype([("x", "f4", (2,)), ("actor", "i4")]), 10, guard=7)
+    for _ in range(4):
+        x = np.zeros((2, 3, 2), np.float32)
+        ring.append_batches({"x": x, "actor": np.array([1, 2], np.int32)}, 2, 3)
+        ring.commit()
+    assert ring.columns["actor"][:7].tolist() == [2, 1, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"x": np.zeros((2, 3), np.float32)},
+        {"x": np.zeros((2, 3), np.float64), "actor": np.zeros(2, np.int32)},
+        {"x": np.zeros((2, 4), np.float32), "actor": np.zeros(2, np.int32)},
+        {"x": np.zeros((2, 3), np.float32), "actor": np.zeros(3, np.int32)},
+        {"x": np.zeros((2, 3), np.float32), "other": np.zeros(2, np.int32)},
+    ],
+    ids=["missing", "dtype", "rows", "batches", "name"],
+)
+def test_stacked_batches_that_do_not_fit_are_refused_and_none_is_appended(
+    columns: dict[str, np.ndarray[Any, Any]],
+) -> None:
+    ring = MemoryRing(np.dtype([("x", "f4"), ("actor", "i4")]), 10, guard=6)
+    with pytest.raises(ValueError, match="column"):
+        ring.append_batches(columns, 2, 3)
+    with pytest.raises(ValueError, match="9 rows are appended where 6 fit"):
+        ring.append_batches({"x": np.zeros((3, 3), "f4"), "actor": np.zeros(3, "i4")}, 3, 3)
+    assert ring.pending == 0
+
+
+@settings(deadline=None)
 @given(st.integers(0, 500), st.integers(1, 60), st.integers(1, 30))
 def test_live_places_are_the_live_rows_oldest_first(
     inserted: int, capacity: int, guard: int

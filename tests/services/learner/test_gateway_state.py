@@ -5,10 +5,12 @@ import pytest
 
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.limits import OLD_ACCOUNTS_MAX
 from vedette_protocol.messages import Ack, ActorReport, Batch, Refusal, Report, Run, Status
 from vedette_protocol.schema import Column, Schema
 from vedette_rl.replay.limiter import Limiter
-from vedette_services.learner.gateway_state import GatewayState, Insert, Position
+from vedette_services.learner.gateway_state import GatewayState, Position
+from vedette_services.learner.intake import Block
 
 SCHEMA = Schema(
     (
@@ -33,6 +35,7 @@ def batch_frames(
     seq: int,
     *,
     manager: str = "m",
+    incarnation: int = 5,
     rows: int = 4,
     run_id: str = RUN_ID,
     schema: str = SCHEMA.hash,
@@ -45,7 +48,7 @@ def batch_frames(
         "reward": np.full(rows, reward, np.float32),
     }
     payload = SCHEMA.pack(columns, rows)
-    batch = Batch(run_id, manager, 5, seq, 0, 1, 8, schema, rows, payload)
+    batch = Batch(run_id, manager, incarnation, seq, 0, 1, 8, schema, rows, payload)
     return [bytes(frame) for frame in encode(batch)]
 
 
@@ -69,11 +72,9 @@ def report_frames(
     return [bytes(frame) for frame in encode(report)]
 
 
-def take(state: GatewayState, frames: list[bytes], now: float = 1.0) -> Insert | None:
-    insert = state.on_samples(frames, now)
-    if insert is not None:
-        state.inserted(insert, now)
-    return insert
+def take(state: GatewayState, frames: list[bytes], now: float = 1.0) -> Block | None:
+    state.on_samples(frames, now)
+    return next(iter(state.blocks(now)), None)
 
 
 def acks(state: GatewayState, now: float, inserted: int = 0) -> dict[str, Ack]:
@@ -88,9 +89,9 @@ def acks(state: GatewayState, now: float, inserted: int = 0) -> dict[str, Ack]:
 
 def test_a_new_batch_is_inserted_and_acknowledged() -> None:
     state = gateway()
-    insert = take(state, batch_frames(0))
-    assert insert is not None
-    assert insert.columns["action"].tolist() == [1, 1, 1, 1]
+    block = take(state, batch_frames(0))
+    assert block is not None
+    assert block.columns["action"].tolist() == [1, 1, 1, 1]
     assert state.dirty
     assert acks(state, 1.1)["m"].contiguous == 1
 
@@ -123,6 +124,36 @@ def test_an_unsound_batch_is_settled_as_rejected_so_that_it_does_not_come_again(
     ack = acks(state, 1.1)["m"]
     assert (ack.contiguous, ack.rejected_batches) == (1, 1)
     assert state.complaints.due(2.0)[0].startswith("rejected: batch 0 of m")
+
+
+def test_an_unsound_batch_harms_none_of_those_that_came_with_it() -> None:
+    state = gateway()
+    for seq in range(9):
+        state.on_samples(batch_frames(seq, reward=float("nan") if seq == 5 else 1.0), 1.0)
+    state.on_samples(batch_frames(5), 1.0)  # settled is settled, though this one is sound
+    inserted = sum(block.batches for block in state.blocks(1.0))
+    books = state.ledger.books()
+    assert inserted == 8
+    assert (books.inserted, books.rejected, books.duplicates) == (32, 4, 4)
+    ack = acks(state, 1.1)["m"]
+    assert (ack.contiguous, ack.rejected_batches) == (9, 1)
+
+
+def test_the_stamp_does_not_speak_of_batches_that_nobody_has_appended() -> None:
+    state = gateway()
+    state.on_samples(batch_frames(0), 1.0)
+    with pytest.raises(AssertionError):
+        state.stamp()
+
+
+def test_batches_are_looked_into_before_another_incarnation_may_close_their_account() -> None:
+    state = gateway()
+    state.on_samples(batch_frames(0, reward=float("nan")), 1.0)
+    for incarnation in range(6, 6 + 2 * OLD_ACCOUNTS_MAX):
+        state.on_samples(batch_frames(0, incarnation=incarnation), 1.0 + incarnation)
+    assert sum(block.batches for block in state.blocks(20.0)) == 2 * OLD_ACCOUNTS_MAX
+    books = state.ledger.books()
+    assert (books.inserted, books.rejected) == (8 * OLD_ACCOUNTS_MAX, 4)
 
 
 def test_a_batch_of_another_run_is_neither_stored_nor_acknowledged() -> None:

@@ -46,10 +46,10 @@ class DqnPolicy:
             check_arrays(self._shapes, {})  # raises: it has no model to act on
             raise AssertionError("a network has arrays")
         q_EA = self._q(flatten(self._parts, obs))
-        if explore:
-            return self._exploration.choose(q_EA, self._version) + self._actions.start
-        greedy: NDArray[np.int64] = np.argmax(q_EA, axis=1)
-        return greedy + self._actions.start
+        action: NDArray[np.int64] = (
+            self._exploration.choose(q_EA, self._version) if explore else q_EA.argmax(1)
+        )
+        return action + self._actions.start if self._actions.start else action
 
 
 def q_shapes(config: DqnConfig, width: int, actions: int) -> Shapes:

@@ -1,0 +1,47 @@
+"""RLlib: DQN's two env runners with 16 environments each; their episodes come to the driver.
+
+`python scripts/peers/collect_rllib.py ENV SECONDS`
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import ray
+from ray.rllib.algorithms.dqn import DQNConfig
+
+WARM_S = 3.0
+STEPS = 512
+
+
+def main() -> None:
+    env, seconds = sys.argv[1], float(sys.argv[2])
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
+    algorithm = (
+        DQNConfig()
+        .environment(env)
+        .env_runners(num_env_runners=2, num_envs_per_env_runner=16)
+        .rl_module(model_config={"fcnet_hiddens": [64, 64]})
+        .build_algo()
+    )
+
+    def collect() -> int:
+        runs = algorithm.env_runner_group.foreach_env_runner(
+            lambda runner: runner.sample(num_timesteps=STEPS), local_env_runner=False
+        )
+        return sum(len(episode) for episodes in runs for episode in episodes)
+
+    warm = time.monotonic() + WARM_S
+    while time.monotonic() < warm:
+        collect()
+    steps, began = 0, time.monotonic()
+    while time.monotonic() < began + seconds:
+        steps += collect()
+    print(json.dumps({"per_s": steps / (time.monotonic() - began)}), flush=True)
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

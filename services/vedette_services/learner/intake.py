@@ -1,0 +1,149 @@
+"""Batches between the wire and the ring: held for a moment, checked and handed on together.
+
+What numpy costs for one small batch it costs for sixty of the same size. So the gateway takes what
+has come, and looks into all of it at once; only where something is unsound, batch by batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vedette_protocol.errors import SchemaError
+from vedette_protocol.messages import Batch
+from vedette_protocol.schema import Schema
+from vedette_rl.replay.rows import RowAppender
+
+_STACKED_BYTES = 64 << 10
+"""Larger payloads are not copied together first: their bytes cost more than the calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Sound batches of equal size.
+
+    Args:
+        columns: the wire's, and `version`, `manager` and `actor`. Of one batch: ``(rows, *shape)``,
+            and one number for all rows. Of more: ``(batches, rows, *shape)`` and ``(batches,)``.
+        batches: how many.
+        rows: of each.
+    """
+
+    columns: Mapping[str, Any]
+    batches: int
+    rows: int
+
+    def append_to(self, ring: RowAppender) -> None:
+        """Write them behind what was appended before."""
+        if self.batches == 1:
+            ring.append(self.columns, self.rows)
+        else:
+            ring.append_batches(self.columns, self.batches, self.rows)
+
+
+class Unsound(NamedTuple):
+    """A batch that must not reach the replay, and why."""
+
+    batch: Batch
+    error: SchemaError
+
+
+@dataclass(slots=True)
+class Looked:
+    """What was found: `blocks` and `unsound` are all that was held.
+
+    Args:
+        managers: whose batches those were.
+        rows_by_version: sound rows, by the version of the model that made them.
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+    unsound: list[Unsound] = field(default_factory=list)
+    managers: set[str] = field(default_factory=set)
+    rows_by_version: Counter[int] = field(default_factory=Counter)
+
+
+class Intake:
+    """Holds batches until they are looked into.
+
+    Args:
+        schema: of their payloads.
+        rows_max: no batch has more.
+        number: the small integer that stands for a manager's id in the replay.
+    """
+
+    def __init__(self, schema: Schema, rows_max: int, number: Callable[[str], int]) -> None:
+        self._schema, self._rows_max, self._number = schema, rows_max, number
+        self._hash, self._full_bytes = schema.hash, schema.payload_bytes(rows_max)
+        self._stacks = self._full_bytes <= _STACKED_BYTES
+        self._piles: list[list[Batch]] = []  # each of batches that are looked into at once
+        self._grows = False  # whether the last pile is one of full batches
+        self.bytes = 0
+        """Held."""
+
+    def add(self, batch: Batch) -> None:
+        """Hold a batch, whatever it is."""
+        size = len(batch.payload)
+        self.bytes += size
+        full = (
+            self._stacks
+            and size == self._full_bytes
+            and batch.rows == self._rows_max
+            and batch.schema == self._hash
+        )
+        if full and self._grows:
+            self._piles[-1].append(batch)
+        else:
+            self._piles.append([batch])
+            self._grows = full
+
+    def look(self) -> Looked:
+        """Look into everything that is held, and let go of it."""
+        found = Looked()
+        for pile in self._piles:
+            found.managers.update([batch.manager for batch in pile])
+            self._look_into(pile, found)
+        self._piles, self._grows, self.bytes = [], False, 0
+        return found
+
+    def _look_into(self, batches: list[Batch], found: Looked) -> None:
+        try:
+            block = self._one(batches[0]) if len(batches) == 1 else self._stack(batches)
+        except SchemaError as error:
+            if len(batches) == 1:
+                found.unsound.append(Unsound(batches[0], error))
+                return
+            middle = len(batches) // 2  # so few bad ones among many cost few looks
+            self._look_into(batches[:middle], found)
+            self._look_into(batches[middle:], found)
+            return
+        found.blocks.append(block)
+        for version, count in Counter([batch.version for batch in batches]).items():
+            found.rows_by_version[version] += count * block.rows
+
+    def _one(self, batch: Batch) -> Block:
+        rows = batch.rows
+        if rows > self._rows_max:
+            raise SchemaError(f"{rows} rows, the run's have {self._rows_max}")
+        if batch.schema != self._hash:
+            raise SchemaError(f"laid out by schema {batch.schema}, not {self._hash}")
+        columns = self._schema.views(batch.payload, rows)
+        self._schema.check_values(columns)
+        number = self._number(batch.manager)
+        whose = {"version": batch.version, "manager": number, "actor": batch.actor}
+        return Block({**columns, **whose}, 1, rows)
+
+    def _stack(self, batches: list[Batch]) -> Block:
+        payloads = b"".join([batch.payload for batch in batches])
+        columns = self._schema.stacked_views(payloads, len(batches), self._rows_max)
+        self._schema.check_values(columns)
+        managers = [batch.manager for batch in batches]
+        numbers = {manager: self._number(manager) for manager in set(managers)}
+        columns["version"] = np.array([batch.version for batch in batches], np.int64)
+        columns["manager"] = np.array([numbers[manager] for manager in managers], np.int32)
+        columns["actor"] = np.array([batch.actor for batch in batches], np.int32)
+        return Block(columns, len(batches), self._rows_max)

@@ -1,0 +1,106 @@
+"""Batches that are looked into together: the unsound ones are found, whoever stands beside them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vedette_protocol.messages import Batch
+from vedette_protocol.schema import Column, Schema
+from vedette_rl.replay.rows import MemoryRing
+from vedette_services.learner.intake import Intake
+
+SCHEMA = Schema((Column("obs", "f4", (3,)), Column("action", "u1", (), 0, 3), Column("end", "?")))
+ROWS = 4
+
+
+def batch(seq: int, *, rows: int = ROWS, sound: bool = True, schema: Schema = SCHEMA) -> Batch:
+    columns = {
+        "obs": np.full((rows, 3), seq, np.float32),
+        "action": np.full(rows, seq % 4, np.uint8),
+        "end": np.zeros(rows, np.bool_),
+    }
+    if not sound:
+        columns["obs"][-1, -1] = np.nan
+    payload = bytes(SCHEMA.pack(columns, rows))
+    return Batch("run", f"m{seq % 2}", 1, seq, seq % 3, 1, seq * 10, schema.hash, rows, payload)
+
+
+def intake() -> Intake:
+    return Intake(SCHEMA, ROWS, {"m0": 5, "m1": 6}.__getitem__)
+
+
+@given(st.lists(st.tuples(st.sampled_from([ROWS, ROWS, ROWS, 2]), st.booleans()), max_size=20))
+def test_every_sound_batch_is_handed_on_and_no_other(sent: list[tuple[int, bool]]) -> None:
+    held = intake()
+    for seq, (rows, sound) in enumerate(sent):
+        held.add(batch(seq, rows=rows, sound=sound))
+    found = held.look()
+    expected = [seq for seq, (_, sound) in enumerate(sent) if sound]
+    handed_on = [
+        int(obs[0, 0])
+        for block in found.blocks
+        for obs in block.columns["obs"].reshape(block.batches, block.rows, 3)
+    ]
+    assert handed_on == expected
+    assert [b.seq for b, _ in found.unsound] == [s for s in range(len(sent)) if s not in expected]
+    assert found.rows_by_version == {10 * seq: sent[seq][0] for seq in expected}
+    assert held.bytes == 0
+    assert held.look().blocks == []
+
+
+def test_a_block_says_of_each_batch_who_made_it_and_with_which_version() -> None:
+    held = intake()
+    for seq in range(4):
+        held.add(batch(seq))
+    [block] = held.look().blocks
+    assert (block.batches, block.rows) == (4, ROWS)
+    assert block.columns["version"].tolist() == [0, 10, 20, 30]
+    assert block.columns["manager"].tolist() == [5, 6, 5, 6]
+    assert block.columns["actor"].tolist() == [0, 1, 2, 0]
+    assert block.columns["action"].tolist() == [[0] * 4, [1] * 4, [2] * 4, [3] * 4]
+
+
+def test_large_payloads_are_not_copied_together() -> None:
+    schema = Schema((Column("obs", "u1", (84, 84)),))
+    held = Intake(schema, 16, lambda manager: 0)
+    payload = bytes(schema.payload_bytes(16))
+    for seq in range(3):
+        held.add(Batch("run", "m", 1, seq, 0, 1, 0, schema.hash, 16, payload))
+    blocks = held.look().blocks
+    assert [block.batches for block in blocks] == [1, 1, 1]
+    assert all(np.shares_memory(b.columns["obs"], np.frombuffer(payload, "u1")) for b in blocks)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        batch(1, rows=ROWS + 1),
+        batch(1)._replace(schema="0" * 16),
+        batch(1)._replace(payload=b"12345678"),
+        batch(1, rows=2)._replace(rows=ROWS),
+    ],
+    ids=["rows", "schema", "bytes", "bytes of fewer rows"],
+)
+def test_a_batch_of_the_wrong_form_is_unsound_and_harms_no_other(wrong: Batch) -> None:
+    held = intake()
+    for one in (batch(0), wrong, batch(2), batch(3)):
+        held.add(one)
+    found = held.look()
+    assert [b.seq for b, _ in found.unsound] == [1]
+    assert [block.batches for block in found.blocks] == [1, 2]
+
+
+def test_blocks_are_appended_whether_of_one_batch_or_of_many() -> None:
+    stored = [("version", "i8"), ("manager", "i4"), ("actor", "i4")]
+    ring = MemoryRing(np.dtype([*SCHEMA.row_dtype.descr, *stored]), 100)
+    held = intake()
+    for seq, rows in enumerate([2, ROWS, ROWS, ROWS, 1]):
+        held.add(batch(seq, rows=rows))
+    for block in held.look().blocks:
+        block.append_to(ring)
+    expected = [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
+    assert ring.pending == len(expected)
+    assert ring.columns["obs"][: len(expected), 2].tolist() == expected
+    assert ring.columns["version"][: len(expected)].tolist() == [10 * seq for seq in expected]
+    assert ring.columns["manager"][: len(expected)].tolist() == [5 + seq % 2 for seq in expected]
