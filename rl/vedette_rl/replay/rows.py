@@ -21,6 +21,8 @@ GUARD_ROWS_MIN = 4096
 GUARD_ROWS_MAX = 65536
 GUARD_BYTES = 64 << 20
 
+_ARRAY = np.ndarray
+
 
 class Rows(Protocol):
     """What is drawn from: the columns as they lie, and how far they are filled."""
@@ -58,8 +60,7 @@ class RowAppender:
     def __init__(self, columns: Columns, capacity: int, inserted: int = 0) -> None:
         self.columns, self.capacity = columns, capacity
         self._physical_rows = len(next(iter(columns.values())))
-        self._shaped_rows = -1
-        self._shaped(0)
+        self._shape(0)
         self._inserted, self._pending = inserted, 0
 
     @property
@@ -88,38 +89,40 @@ class RowAppender:
             ValueError: more rows than `room`, or columns of other names, dtypes or shapes; then
                 none is appended.
         """
-        if rows > self.room:
+        if rows > self._physical_rows - self.capacity - self._pending:
             raise ValueError(f"{rows} rows are appended where {self.room} fit before a commit")
         if len(columns) != len(self.columns):
             self._refuse(columns)
+        if rows != self._shaped_rows:  # batches mostly have one size
+            self._shape(rows)
         begin = (self._inserted + self._pending) % self._physical_rows
-        before_wrap = min(rows, self._physical_rows - begin)
-        at = slice(begin, begin + before_wrap)
-        for name, to, dtype, shape in self._shaped(rows):
+        whole = begin + rows <= self._physical_rows
+        at = slice(begin, begin + rows)
+        for name, to, dtype, shape in self._targets:
             column = columns.get(name)
-            if isinstance(column, np.ndarray):
-                if column.shape != shape or column.dtype != dtype:
+            if isinstance(column, _ARRAY):
+                # most arrays share one dtype object, and asking for that is much quicker
+                same = column.dtype is dtype or column.dtype == dtype
+                if not same or column.shape != shape:
                     raise ValueError(
                         f"column {name!r} is {column.dtype} {column.shape}, not {dtype} {shape}"
                     )
             elif column is None:
                 self._refuse(columns)
-            if before_wrap == rows:
+            if whole:
                 to[at] = column
             else:
                 column = np.broadcast_to(column, shape)
-                to[at] = column[:before_wrap]
-                to[: rows - before_wrap] = column[before_wrap:]
+                to[at] = column[: self._physical_rows - begin]
+                to[: begin + rows - self._physical_rows] = column[self._physical_rows - begin :]
         self._pending += rows
 
-    def _shaped(self, rows: int) -> list[tuple[str, NDArray[Any], np.dtype[Any], tuple[int, ...]]]:
+    def _shape(self, rows: int) -> None:
         """Every column: its name, where it goes, and what an array of `rows` rows must be."""
-        if rows != self._shaped_rows:  # batches mostly have one size
-            self._shaped_rows = rows
-            self._targets = [
-                (name, to, to.dtype, (rows, *to.shape[1:])) for name, to in self.columns.items()
-            ]
-        return self._targets
+        self._shaped_rows = rows
+        self._targets = [
+            (name, to, to.dtype, (rows, *to.shape[1:])) for name, to in self.columns.items()
+        ]
 
     def _refuse(self, columns: Mapping[str, Any]) -> NoReturn:
         raise ValueError(
