@@ -4,6 +4,7 @@
 learner is killed at random moments: mostly while samples flow, now and then in the middle of a
 start. After every kill and every restart the replay is held against what stood there before; at the
 end every step that was ever played must have stood in it once, also those that are overwritten.
+Ctrl-C ends it earlier, with the same proof of what was done until then.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from counting_run import CountingRun
 from daemons import Daemons
 from every_row import EveryRow
 from trial import Trial, parser_of
+
+from vedette_services.processes import StopSignals
 
 SETTINGS = (
     "env.kwargs.sleep_s=0",
@@ -114,12 +117,16 @@ class Kills:
         print(f"{self.rows}, {missing} missing; books {books}")
 
 
-def kill_often(trial: Trial, count: int, seed: int) -> Kills:
-    """Kill the learner `count` times while samples flow, and some more while it starts."""
+def kill_often(trial: Trial, count: int, seed: int, stop: StopSignals | None = None) -> Kills:
+    """Kill the learner `count` times while samples flow, and some more while it starts.
+
+    Args:
+        stop: ends it earlier, with the same proof.
+    """
     with Daemons(trial.place) as house:
         kills = Kills(trial, house, random.Random(seed))
         trial.say(f"samples flow; {count} kills")
-        while kills.flowing < count:
+        while kills.flowing < count and not stop:
             kills.kill()
             trial.say(
                 f"kill {kills.flowing} and {kills.starting} in starts: {kills.rows}; "
@@ -137,7 +144,7 @@ def main() -> int:
     parser.add_argument("count", nargs="?", type=int, default=200, help="of kills [200]")
     asked = parser.parse_args()
     with Trial("kills", asked.out) as trial:
-        kills = kill_often(trial, asked.count, asked.seed)
+        kills = kill_often(trial, asked.count, asked.seed, StopSignals())
         starts = sorted(kills.start_s)
         print(
             f"{kills.flowing} kills while samples flowed, {kills.starting} in the middle of a "

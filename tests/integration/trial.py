@@ -1,4 +1,4 @@
-"""What the long trials by hand have in common: a place for their logs, what they say, the verdict."""
+"""What the long trials by hand share: a place for their logs, what they say, the verdict."""
 
 from __future__ import annotations
 
