@@ -91,7 +91,7 @@ class PrioritizedReplay:
             EmptyReplayError: nothing has been inserted yet.
             ReplayOverrunError: rows are overwritten faster than they are copied.
         """
-        seen = self._see_new_rows()
+        seen = self.see_new_rows()
         if not seen:
             raise EmptyReplayError
         if len(self._strata) != batch_size:
@@ -106,7 +106,7 @@ class PrioritizedReplay:
             redrawn = redraw_stale(self.rows, self._buffers, numbers, columns, self._rng)
             if len(redrawn):
                 # Drawn uniformly, and weighted as the new rows that they mostly are.
-                self._see_new_rows()
+                self.see_new_rows()
                 places = places_of(numbers, self.rows.capacity)
                 masses = self._tree.leaves.take(places)
         weights = self._weights(masses)
@@ -127,7 +127,7 @@ class PrioritizedReplay:
         highest = float(priorities.max())
         if not math.isfinite(highest):
             raise ValueError("a TD error is not finite: the agent has diverged")
-        oldest = self._see_new_rows() - self.rows.capacity
+        oldest = self.see_new_rows() - self.rows.capacity
         self._head[_MAX_PRIORITY] = max(float(self._head[_MAX_PRIORITY]), highest)
         drawn, places = self._last
         if indices is not drawn:  # mostly it is the sample drawn last, whose places are known
@@ -137,6 +137,21 @@ class PrioritizedReplay:
             live = indices >= oldest
             places, masses = places[live], masses[live]
         self._tree.set(places, masses)
+
+    def see_new_rows(self) -> int:
+        """Give rows inserted since the last look the largest priority; returns `inserted`.
+
+        Drawing and telling do so first: nobody else needs to.
+        """
+        seen, inserted = int(self._head[_SEEN]), self.rows.inserted
+        if inserted > seen:
+            capacity = self.rows.capacity
+            mass = float(self._head[_MAX_PRIORITY]) ** self.config.alpha
+            for piece in live_places(inserted, min(capacity, inserted - seen), capacity):
+                self._tree.fill(piece.start, piece.stop, mass)
+            # Last: a kill before it has the same rows seen again.
+            self._head[_SEEN] = inserted
+        return inserted
 
     def stats(self) -> dict[str, float]:
         """What the schedule and the priorities are now."""
@@ -156,18 +171,6 @@ class PrioritizedReplay:
         self._draws = int(state.get("draws", 0))
         highest = max(float(self._head[_MAX_PRIORITY]), float(state.get("max_priority", 0.0)))
         self._head[_MAX_PRIORITY] = highest
-
-    def _see_new_rows(self) -> int:
-        """Give rows inserted since the last look the largest priority; returns `inserted`."""
-        seen, inserted = int(self._head[_SEEN]), self.rows.inserted
-        if inserted > seen:
-            capacity = self.rows.capacity
-            mass = float(self._head[_MAX_PRIORITY]) ** self.config.alpha
-            for piece in live_places(inserted, min(capacity, inserted - seen), capacity):
-                self._tree.fill(piece.start, piece.stop, mass)
-            # Last: a kill before it has the same rows seen again.
-            self._head[_SEEN] = inserted
-        return inserted
 
     def _numbers(self, places: NDArray[np.int64], seen: int) -> NDArray[np.int64]:
         """The rows at these places, ascending ones: the newest that were seen there."""

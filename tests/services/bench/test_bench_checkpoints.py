@@ -1,4 +1,4 @@
-"""What a checkpoint costs the training loop is measured with checkpoints that are really written."""
+"""What checkpoints cost the training loop is measured with some that are really written."""
 
 from pathlib import Path
 
