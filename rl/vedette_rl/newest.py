@@ -25,6 +25,7 @@ import struct
 import threading
 import time
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -39,6 +40,7 @@ MAGIC = b"vdtnews1"
 HEADER_BYTES = 128
 SLOT_HEAD_BYTES = 64
 READ_TRIES = 64
+SMALL_BYTES = 64 << 10
 
 _GEOMETRY = struct.Struct("<8sQQ")  # magic, slots, max_bytes
 _CURSOR = 64 // 8  # the newest number, in 8-byte words: its own cache line
@@ -174,8 +176,7 @@ class NewestWriter:
         Raises:
             ValueError: they are larger than `max_bytes`; the value before stays.
         """
-        data = [memoryview(part).cast("B") for part in parts]
-        length = sum(piece.nbytes for piece in data)
+        length = sum(memoryview(part).nbytes for part in parts)
         if length > self._slots.max_bytes:
             raise ValueError(
                 f"a value of {length} bytes for {self.path}, which takes {self._slots.max_bytes}"
@@ -184,19 +185,28 @@ class NewestWriter:
         at = self._slots.word(seq)
         words[at] = 0
         fence()
-        to = at * 8 + SLOT_HEAD_BYTES
-        for piece in data:
-            # numpy's copy lets other threads run, a memoryview's does not
-            self._slots.bytes[to : to + piece.nbytes] = np.frombuffer(piece, np.uint8)
-            to += piece.nbytes
+        checksum = self._fill(at * 8 + SLOT_HEAD_BYTES, seq, length, parts)
         words[at + 1] = length
-        words[at + 2] = _checksum(seq, length, data)
+        words[at + 2] = checksum
         fence()
         words[at] = seq
         fence()
         words[_CURSOR] = seq
         self._seq = seq
         return seq
+
+    def _fill(self, to: int, seq: int, length: int, parts: Sequence[Buffer]) -> int:
+        """Copy the parts to where the slot's data begins; the checksum."""
+        if length <= SMALL_BYTES:
+            value = b"".join(parts)
+            self._slots.map[to : to + length] = value
+            return _checksum(seq, length, [value])
+        data = [memoryview(part).cast("B") for part in parts]
+        for piece in data:
+            # numpy's copy lets other threads run, a memoryview's does not
+            self._slots.bytes[to : to + piece.nbytes] = np.frombuffer(piece, np.uint8)
+            to += piece.nbytes
+        return _checksum(seq, length, data)
 
     def sync(self) -> None:
         """Wait until the disk has what was written: needed against a power cut, not a kill."""

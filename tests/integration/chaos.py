@@ -8,19 +8,16 @@ has to prove itself: CartPole-v1 is solved, the books balance, everybody ends we
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from chaos_acts import ACTS, Stage
 from daemons import Daemons, balances, status, wait_for
+from trial import Trial, parser_of
 
 PAUSE_S = (1.0, 6.0)
 """Between two bad things."""
@@ -41,15 +38,11 @@ SETTINGS = (
 class Chaos:
     """One run, what was done to it, and what is wrong with it."""
 
-    def __init__(self, stage: Stage, rng: random.Random) -> None:
+    def __init__(self, trial: Trial, stage: Stage, rng: random.Random) -> None:
         self._stage, self._rng = stage, rng
-        self._began = time.monotonic()
+        self.say, self.wrong = trial.say, trial.wrong
         self.done: Counter[str] = Counter()
-        self.wrong: list[str] = []
         self._inserted = 0
-
-    def say(self, text: str) -> None:
-        print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
 
     def rage(self, seconds: float) -> None:
         """Do bad things for so long, and look whether the run bears them."""
@@ -126,40 +119,29 @@ class Chaos:
 
 def main() -> int:
     """The command; 0 where the run bore it all."""
-    parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__.split("\n\n")[0])
+    parser = parser_of("chaos", __doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="of chaos [5]")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed picks the same acts [1]")
-    parser.add_argument("--out", type=Path, help="keep run and logs in this new folder")
     asked = parser.parse_args()
-    place = asked.out or Path(tempfile.mkdtemp(prefix="vedette-chaos-"))
-    place.mkdir(parents=True, exist_ok=True)
     rng = random.Random(asked.seed)
-    with Daemons(place) as house, Stage(house, SETTINGS) as stage:
-        chaos = Chaos(stage, rng)
-        wait_for(lambda: chaos.look().get("opt_steps", 0) > 0, "optimization step", 120.0)
-        chaos.say(f"it trains; chaos for {asked.minutes:g} minutes")
-        chaos.rage(60.0 * asked.minutes)
-        chaos.make_peace()
-        summary = chaos.end()
-        chaos.judge(summary)
-    told = tell(chaos, summary)
-    if chaos.wrong:
-        print(f"FAILED; run and logs are in {place}")
-    elif asked.out is None:
-        shutil.rmtree(place)
-    return told
+    with Trial("chaos", asked.out) as trial:
+        with Daemons(trial.place) as house, Stage(house, SETTINGS) as stage:
+            chaos = Chaos(trial, stage, rng)
+            wait_for(lambda: chaos.look().get("opt_steps", 0) > 0, "optimization step", 120.0)
+            chaos.say(f"it trains; chaos for {asked.minutes:g} minutes")
+            chaos.rage(60.0 * asked.minutes)
+            chaos.make_peace()
+            summary = chaos.end()
+            chaos.judge(summary)
+        tell(chaos, summary)
+        return trial.verdict()
 
 
-def tell(chaos: Chaos, summary: dict[str, Any]) -> int:
-    """What was done, what came of it, and the verdict; the exit status."""
+def tell(chaos: Chaos, summary: dict[str, Any]) -> None:
+    """What was done, and what came of it."""
     acts = ", ".join(f"{name} {count}" for name, count in chaos.done.most_common())
     print(f"{chaos.done.total()} acts: {acts}")
     print(f"epoch {summary['epoch']}, {summary['opt_steps']} optimization steps")
     print(f"best return {summary['eval']['best_return_mean']}, books {summary['samples']}")
-    for text in chaos.wrong:
-        print(f"wrong: {text}")
-    print("it bore it all" if not chaos.wrong else f"{len(chaos.wrong)} things went wrong")
-    return 1 if chaos.wrong else 0
 
 
 if __name__ == "__main__":

@@ -65,15 +65,21 @@ class CountingRun:
     def flows(self, more: int = 500, timeout_s: float = 60.0) -> int:
         return flows(self.address, more, timeout_s)
 
-    def finish(self) -> tuple[Proof, dict[str, int]]:
-        """Stop the managers, then the learner; the replay and the books, which must balance."""
+    def stop(self) -> dict[str, int]:
+        """Stop the managers, then the learner; the books, which must balance."""
         for manager in self.managers:
             if manager.running:
                 assert manager.stop() == 0, f"{manager.name} ended badly"
         assert self.learner.stop() == 0, "the learner ended badly"
-        proof, books = prove(self.run, self.tally), self.summary["samples"]
-        print(proof, books)
+        books: dict[str, int] = self.summary["samples"]
         assert balances(books), f"the books do not balance: {books}"
+        return books
+
+    def finish(self) -> tuple[Proof, dict[str, int]]:
+        """Stop everybody; the replay, none of which may be overwritten, and the books."""
+        books = self.stop()
+        proof = prove(self.run, self.tally)
+        print(proof, books)
         assert books["inserted"] == proof.rows, f"{proof.rows} rows, books {books}"
         assert proof.once_each, f"{proof}"
         return proof, books

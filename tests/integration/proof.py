@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from counting_env import STEPS, UIDS, played
 from daemons import environment, vedette
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +54,31 @@ def prove(run: Path, tally: Path) -> Proof:
     command = vedette("export", run, "--what", "replay", "--format", "npz", "--out", out)
     subprocess.run(command, env=environment(""), check=True, timeout=60, capture_output=True)
     with np.load(out) as columns:
-        obs, after = (
-            np.rint(columns[name] * np.array([UIDS, STEPS])).astype(np.int64)
-            for name in ("obs", "next_obs")
-        )
-        reward, terminated = columns["reward"], columns["terminated"]
-        truncated = columns["truncated"]
-    t = obs[:, 1] + 1
-    sound = (obs[:, 0] == after[:, 0]) & (after[:, 1] == t) & (reward == t % 3)
-    sound &= (terminated == (t % 7 == 0)) & (truncated == (t % 11 == 0))
+        uid, t, sound = steps_of(columns)
     repeats, missing = 0, dict[int, int]()
-    for uid, (steps, pid) in played(tally).items():
-        numbers = obs[obs[:, 0] == uid, 1]
+    for number, (steps, pid) in played(tally).items():
+        numbers = t[uid == number]
         unique = np.unique(numbers)
         repeats += len(numbers) - len(unique)
         probed = steps == 1 and not len(unique)  # to see what a step gives, by whoever asks that
         if steps > len(unique) and not probed:
             missing[pid] = missing.get(pid, 0) + steps - len(unique)
-    uids = len(np.unique(obs[:, 0]))
-    return Proof(len(obs), uids, repeats, int((~sound).sum()), missing)
+    return Proof(len(t), len(np.unique(uid)), repeats, int((~sound).sum()), missing)
+
+
+Steps = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]
+"""Of rows: whose steps they are, which they are, and whether each is sound; all ``(rows,)``."""
+
+
+def steps_of(columns: Mapping[str, NDArray[Any]]) -> Steps:
+    """What rows say. A sound one goes from t to t + 1 of one environment, and its reward and ends
+    are those of t + 1."""
+    obs, after = (
+        np.rint(columns[name] * np.array([UIDS, STEPS])).astype(np.int64)
+        for name in ("obs", "next_obs")
+    )
+    t = obs[:, 1] + 1
+    sound = (obs[:, 0] == after[:, 0]) & (after[:, 1] == t) & (columns["reward"] == t % 3)
+    sound &= columns["terminated"] == (t % 7 == 0)
+    sound &= columns["truncated"] == (t % 11 == 0)
+    return obs[:, 0], obs[:, 1], sound

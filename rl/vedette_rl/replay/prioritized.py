@@ -12,6 +12,7 @@ at place ``i % capacity``, and so survive it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,6 +60,8 @@ class PrioritizedReplay:
         self._head, masses = memory[:_HEAD], memory[_HEAD:]
         _adopt(self._head, masses, config.alpha, rows.inserted)
         self._tree = SumTree(masses)
+        self._strata = np.empty(0)
+        self._last: tuple[NDArray[Any], NDArray[np.int64]] = self._strata, np.empty(0, np.int64)
         self._draws = 0
 
     def __len__(self) -> int:
@@ -88,21 +91,26 @@ class PrioritizedReplay:
             EmptyReplayError: nothing has been inserted yet.
             ReplayOverrunError: rows are overwritten faster than they are copied.
         """
-        seen = self._see_new_rows()
+        seen = self.see_new_rows()
         if not seen:
             raise EmptyReplayError
+        if len(self._strata) != batch_size:
+            self._strata = np.arange(batch_size) / batch_size
         fractions = self._rng.random(batch_size)
-        fractions += np.arange(batch_size)
         fractions /= batch_size
-        places = self._tree.find(fractions)
+        fractions += self._strata
+        places, masses = self._tree.find(fractions)
         numbers = self._numbers(places, seen)
         columns = self._buffers.gather(numbers, out)
-        redrawn = redraw_stale(self.rows, self._buffers, numbers, columns, self._rng)
-        if len(redrawn):
-            # Drawn uniformly, and weighted as the new rows that they mostly are.
-            self._see_new_rows()
-            places = places_of(numbers, self.rows.capacity)
-        weights = self._weights(self._tree.leaves[places])
+        if self.rows.inserted > max(seen, self.rows.capacity):  # the writer has gone on meanwhile
+            redrawn = redraw_stale(self.rows, self._buffers, numbers, columns, self._rng)
+            if len(redrawn):
+                # Drawn uniformly, and weighted as the new rows that they mostly are.
+                self.see_new_rows()
+                places = places_of(numbers, self.rows.capacity)
+                masses = self._tree.leaves.take(places)
+        weights = self._weights(masses)
+        self._last = numbers, places
         self._draws += 1
         return Sample(columns, numbers, weights)
 
@@ -112,21 +120,38 @@ class PrioritizedReplay:
         Raises:
             ValueError: an error is not finite: one would spoil every later draw.
         """
-        priorities = np.abs(np.asarray(td_errors, np.float64))
+        priorities = np.abs(td_errors, dtype=np.float64)
         priorities += self.config.priority_epsilon
-        indices = np.asarray(indices)
-        if not len(indices):
+        if not len(priorities):
             return
         highest = float(priorities.max())
-        if not np.isfinite(highest):
+        if not math.isfinite(highest):
             raise ValueError("a TD error is not finite: the agent has diverged")
-        capacity = self.rows.capacity
-        oldest = self._see_new_rows() - capacity
+        oldest = self.see_new_rows() - self.rows.capacity
         self._head[_MAX_PRIORITY] = max(float(self._head[_MAX_PRIORITY]), highest)
+        drawn, places = self._last
+        if indices is not drawn:  # mostly it is the sample drawn last, whose places are known
+            places = places_of(np.asarray(indices), self.rows.capacity)
+        masses = priorities**self.config.alpha
         if int(indices.min()) < oldest:
             live = indices >= oldest
-            indices, priorities = indices[live], priorities[live]
-        self._tree.set(places_of(indices, capacity), priorities**self.config.alpha)
+            places, masses = places[live], masses[live]
+        self._tree.set(places, masses)
+
+    def see_new_rows(self) -> int:
+        """Give rows inserted since the last look the largest priority; returns `inserted`.
+
+        Drawing and telling do so first: nobody else needs to.
+        """
+        seen, inserted = int(self._head[_SEEN]), self.rows.inserted
+        if inserted > seen:
+            capacity = self.rows.capacity
+            mass = float(self._head[_MAX_PRIORITY]) ** self.config.alpha
+            for piece in live_places(inserted, min(capacity, inserted - seen), capacity):
+                self._tree.fill(piece.start, piece.stop, mass)
+            # Last: a kill before it has the same rows seen again.
+            self._head[_SEEN] = inserted
+        return inserted
 
     def stats(self) -> dict[str, float]:
         """What the schedule and the priorities are now."""
@@ -147,23 +172,11 @@ class PrioritizedReplay:
         highest = max(float(self._head[_MAX_PRIORITY]), float(state.get("max_priority", 0.0)))
         self._head[_MAX_PRIORITY] = highest
 
-    def _see_new_rows(self) -> int:
-        """Give rows inserted since the last look the largest priority; returns `inserted`."""
-        seen, inserted = int(self._head[_SEEN]), self.rows.inserted
-        if inserted > seen:
-            capacity = self.rows.capacity
-            mass = float(self._head[_MAX_PRIORITY]) ** self.config.alpha
-            for piece in live_places(inserted, min(capacity, inserted - seen), capacity):
-                self._tree.fill(piece.start, piece.stop, mass)
-            # Last: a kill before it has the same rows seen again.
-            self._head[_SEEN] = inserted
-        return inserted
-
     def _numbers(self, places: NDArray[np.int64], seen: int) -> NDArray[np.int64]:
-        """The rows at these places: the newest ones seen that lie there."""
-        lap = seen - seen % self.rows.capacity
-        numbers = places + lap
-        numbers -= (numbers >= seen) * self.rows.capacity
+        """The rows at these places, ascending ones: the newest that were seen there."""
+        behind = seen % self.rows.capacity
+        numbers = places + (seen - behind - self.rows.capacity)
+        numbers[: places.searchsorted(behind)] += self.rows.capacity  # they are in order
         return numbers
 
     def _weights(self, masses: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -122,7 +122,7 @@ class RingWriter(RowAppender):
 
     def _commit(self, stamp: Buffer, *, synced: bool) -> None:
         inserted = self._inserted + self._pending
-        self._fence()
+        # It has fences of its own, which keep the rows before the cursor too.
         self._commits.write(_RECORD.pack(inserted, synced, self._boot), stamp)
         self._cursor[0] = inserted
         self._fence()

@@ -21,6 +21,8 @@ GUARD_ROWS_MIN = 4096
 GUARD_ROWS_MAX = 65536
 GUARD_BYTES = 64 << 20
 
+_ARRAY = np.ndarray
+
 
 class Rows(Protocol):
     """What is drawn from: the columns as they lie, and how far they are filled."""
@@ -58,8 +60,8 @@ class RowAppender:
     def __init__(self, columns: Columns, capacity: int, inserted: int = 0) -> None:
         self.columns, self.capacity = columns, capacity
         self._physical_rows = len(next(iter(columns.values())))
-        self._shaped_rows = -1
-        self._shaped(0)
+        self._guard = self._physical_rows - capacity
+        self._shape(0)
         self._inserted, self._pending = inserted, 0
 
     @property
@@ -75,7 +77,7 @@ class RowAppender:
     @property
     def room(self) -> int:
         """Rows that may still be appended before a commit."""
-        return self._physical_rows - self.capacity - self._pending
+        return self._guard - self._pending
 
     def append(self, columns: Mapping[str, Any], rows: int) -> None:
         """Write rows behind those appended before. Nobody sees them until the commit.
@@ -88,28 +90,30 @@ class RowAppender:
             ValueError: more rows than `room`, or columns of other names, dtypes or shapes; then
                 none is appended.
         """
-        if rows > self.room:
-            raise ValueError(f"{rows} rows are appended where {self.room} fit before a commit")
-        if len(columns) != len(self.columns):
-            self._refuse(columns)
+        if rows != self._shaped_rows:  # batches mostly have one size
+            self._shape(rows)
         begin = (self._inserted + self._pending) % self._physical_rows
-        before_wrap = min(rows, self._physical_rows - begin)
-        at = slice(begin, begin + before_wrap)
-        for name, to, dtype, shape in self._shaped(rows):
-            column = columns.get(name)
-            if isinstance(column, np.ndarray):
-                if column.shape != shape or column.dtype != dtype:
-                    raise ValueError(
-                        f"column {name!r} is {column.dtype} {column.shape}, not {dtype} {shape}"
-                    )
-            elif column is None:
-                self._refuse(columns)
-            if before_wrap == rows:
+        end = begin + rows
+        if rows > self._guard - self._pending:
+            raise ValueError(f"{rows} rows are appended where {self.room} fit before a commit")
+        if len(columns) != len(self._targets):
+            self._refuse(columns)
+        if end > self._physical_rows:
+            self._append_around(columns, begin, rows)
+            return
+        at = slice(begin, end)
+        try:
+            for name, to, dtype, shape in self._targets:
+                column = columns[name]
+                # Asked so because this is what a small batch costs: most arrays share one object
+                # as dtype.
+                if isinstance(column, _ARRAY) and (
+                    column.dtype is not dtype or column.shape != shape
+                ):
+                    _check(name, column, dtype, shape)
                 to[at] = column
-            else:
-                column = np.broadcast_to(column, shape)
-                to[at] = column[:before_wrap]
-                to[: rows - before_wrap] = column[before_wrap:]
+        except KeyError:
+            self._refuse(columns)
         self._pending += rows
 
     def append_batches(self, columns: Mapping[str, NDArray[Any]], batches: int, rows: int) -> None:
@@ -155,14 +159,26 @@ class RowAppender:
                     f"column {name!r} is {column.dtype} {column.shape}, not {to.dtype} {shape}"
                 )
 
-    def _shaped(self, rows: int) -> list[tuple[str, NDArray[Any], np.dtype[Any], tuple[int, ...]]]:
+    def _append_around(self, columns: Mapping[str, Any], begin: int, rows: int) -> None:
+        """The same from `begin` to the end, and what is left from the beginning on."""
+        before = self._physical_rows - begin
+        for name, to, dtype, shape in self._targets:
+            if name not in columns:
+                self._refuse(columns)
+            column = columns[name]
+            if isinstance(column, _ARRAY):
+                _check(name, column, dtype, shape)
+            column = np.broadcast_to(column, shape)
+            to[begin:] = column[:before]
+            to[: rows - before] = column[before:]
+        self._pending += rows
+
+    def _shape(self, rows: int) -> None:
         """Every column: its name, where it goes, and what an array of `rows` rows must be."""
-        if rows != self._shaped_rows:  # batches mostly have one size
-            self._shaped_rows = rows
-            self._targets = [
-                (name, to, to.dtype, (rows, *to.shape[1:])) for name, to in self.columns.items()
-            ]
-        return self._targets
+        self._shaped_rows = rows
+        self._targets = [
+            (name, to, to.dtype, (rows, *to.shape[1:])) for name, to in self.columns.items()
+        ]
 
     def _refuse(self, columns: Mapping[str, Any]) -> NoReturn:
         raise ValueError(
@@ -171,6 +187,11 @@ class RowAppender:
 
     def _committed(self) -> None:
         self._inserted, self._pending = self._inserted + self._pending, 0
+
+
+def _check(name: str, column: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    if column.dtype != dtype or column.shape != shape:
+        raise ValueError(f"column {name!r} is {column.dtype} {column.shape}, not {dtype} {shape}")
 
 
 class MemoryRing(RowAppender):

@@ -10,6 +10,8 @@ Letters: B places asked for at once, W = `WIDTH`.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +22,11 @@ LEAVES_MULTIPLE = 64  # of any width there may be, so that files of leaves outli
 MATMUL_ROWS = 512  # so few that no linear algebra library wakes its threads
 BELOW_1 = 1.0 - 2.0**-52
 
-# A product with this is the cumulative sum of each row, in a fifth of the time of `cumsum(1)`.
-_CUMULATIVE = np.triu(np.ones((WIDTH, WIDTH)))
+# A product with this has the cumulative sums of each node's children, in a fifth of the time of
+# `cumsum`; and one with that their sum. Children come first in it, then nodes: numpy is slow where
+# the last axis is short.
+_CUMULATIVE_WW = np.tril(np.ones((WIDTH, WIDTH)))
+_SUM_W = np.ones(WIDTH)
 
 
 def padded(capacity: int) -> int:
@@ -48,9 +53,10 @@ class SumTree:
             nodes = len(self.levels[-1]) // WIDTH
             last = nodes <= TOP_MAX
             self.levels.append(np.zeros(nodes if last else -(-nodes // WIDTH) * WIDTH))
-        for lower, upper in zip(self.levels, self.levels[1:], strict=False):
+        for lower, upper in pairwise(self.levels):
             sums = lower.reshape(-1, WIDTH).sum(1)
             upper[: len(sums)] = sums
+        self._begins = np.zeros(len(self.levels[-1]) + 1)  # of the top's nodes, and the sum of all
 
     @property
     def leaves(self) -> NDArray[np.float64]:
@@ -65,11 +71,13 @@ class SumTree:
     def set(self, places: NDArray[np.int64], masses: NDArray[np.float64]) -> None:
         """Give places ``(B,)`` their masses ``(B,)``; of a place named twice the last counts."""
         self.levels[0][places] = masses
-        for lower, upper in zip(self.levels, self.levels[1:], strict=False):
+        for lower, upper in pairwise(self.levels):
             nodes = lower.reshape(-1, WIDTH)
             places = places // WIDTH
             if len(nodes) <= 2 * len(places):
                 np.add.reduce(nodes, 1, out=upper[: len(nodes)])
+            elif len(places) <= MATMUL_ROWS:
+                upper[places] = nodes.take(places, 0) @ _SUM_W
             else:
                 upper[places] = np.add.reduce(nodes.take(places, 0), 1)
 
@@ -78,43 +86,52 @@ class SumTree:
         if begin >= end:
             return
         self.levels[0][begin:end] = mass
-        for lower, upper in zip(self.levels, self.levels[1:], strict=False):
+        for lower, upper in pairwise(self.levels):
             begin, end = begin // WIDTH, -(-end // WIDTH)
             np.add.reduce(lower.reshape(-1, WIDTH)[begin:end], 1, out=upper[begin:end])
 
-    def find(self, fractions: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The places that fractions ``(B,)`` of the sum fall on, from [0, 1); none of mass 0.
+    def find(self, fractions: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The places that fractions ``(B,)`` of the sum fall on, from [0, 1]; none of mass 0.
 
         A place owns as much of [0, 1), in the order of the places, as its mass is of the sum.
+
+        Returns:
+            the places, and their masses.
         """
-        ends = np.cumsum(self.levels[-1])
-        # Sums of the same masses in another order differ in the last digits: stay inside.
-        rest = np.minimum(fractions, BELOW_1)
-        rest *= ends[-1]
-        nodes: NDArray[np.int64] = ends.searchsorted(rest, side="right")
-        if len(self.levels) > 1:
-            rest -= ends.take(nodes)
-            rest += self.levels[-1].take(nodes)
-        for level in self.levels[-2::-1]:
-            nodes, rest = _descend(level.reshape(-1, WIDTH), nodes, rest)
-        return nodes
+        begins = self._begins
+        np.cumsum(self.levels[-1], out=begins[1:])
+        # Below the sum by a digit: there, no node's part ends.
+        rest = fractions * (begins[-1] * BELOW_1)
+        nodes: NDArray[np.int64] = begins[1:].searchsorted(rest, side="right")
+        rest -= begins.take(nodes)
+        for depth in range(len(self.levels) - 2, -1, -1):
+            nodes = _descend(self.levels[depth].reshape(-1, WIDTH), nodes, rest, last=depth == 0)
+        return nodes, self.levels[0].take(nodes)
 
 
 def _descend(
-    level: NDArray[np.float64], parents: NDArray[np.int64], rest: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Which child of each parent `rest` falls on, and what of it is left for that child."""
-    masses_BW = level.take(parents, 0)
-    ends_BW = np.empty_like(masses_BW)
+    level: NDArray[np.float64],
+    parents: NDArray[np.int64],
+    rest: NDArray[np.float64],
+    *,
+    last: bool,
+) -> NDArray[np.int64]:
+    """The child of each parent that `rest` falls on. `rest` becomes what is left for that child,
+    unless this is the last level."""
+    masses_WB = level.take(parents, 0).T
+    ends_WB = np.empty(masses_WB.shape)
     for begin in range(0, len(rest), MATMUL_ROWS):
-        rows = slice(begin, begin + MATMUL_ROWS)
-        np.matmul(masses_BW[rows], _CUMULATIVE, out=ends_BW[rows])
-    np.minimum(rest, ends_BW[:, -1] * BELOW_1, out=rest)
-    np.maximum(rest, 0.0, out=rest)
-    child_B = (ends_BW > rest[:, None]).argmax(1)
-    chosen = np.arange(0, masses_BW.size, WIDTH)
-    chosen += child_B
-    rest -= ends_BW.ravel().take(chosen)
-    rest += masses_BW.ravel().take(chosen)
+        nodes = slice(begin, begin + MATMUL_ROWS)
+        np.matmul(_CUMULATIVE_WW, masses_WB[:, nodes], out=ends_WB[:, nodes])
+    np.minimum(rest, ends_WB[-1] * BELOW_1, out=rest)
+    child_B: NDArray[np.int64] = np.add.reduce(
+        (ends_WB <= rest).view(np.int8), 0, dtype=np.int8
+    ).astype(np.int64)
+    if not last:
+        chosen = child_B * len(rest)
+        chosen += np.arange(len(rest))
+        rest -= ends_WB.ravel().take(chosen)
+        rest += level.ravel().take(parents * WIDTH + child_B)
+        np.maximum(rest, 0.0, out=rest)
     child_B += parents * WIDTH
-    return child_B, rest
+    return child_B

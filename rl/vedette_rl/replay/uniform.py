@@ -59,7 +59,8 @@ class UniformReplay:
         oldest = max(0, inserted - self.rows.capacity)
         numbers = draw(self._rng, oldest, inserted, batch_size)
         columns = self._buffers.gather(numbers, out)
-        redraw_stale(self.rows, self._buffers, numbers, columns, self._rng)
+        if self.rows.inserted > oldest + self.rows.capacity:  # the writer has gone on meanwhile
+            redraw_stale(self.rows, self._buffers, numbers, columns, self._rng)
         return Sample(columns, numbers)
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:

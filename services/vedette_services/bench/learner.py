@@ -1,4 +1,5 @@
-"""Optimization steps a second while actors push, beside a hand-written loop, in turn."""
+"""Optimization steps a second while actors push, beside a hand-written loop, in turn; and how
+much a checkpoint that is being written slows them."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vedette_services.addresses import Address
+from vedette_services.bench.checkpoints import CheckpointBench
 from vedette_services.bench.daemons import QUIET, ask, learner_of
 from vedette_services.bench.spread import spread
 from vedette_services.config.loading import load_config
@@ -52,6 +54,7 @@ class LearnerBench:
             "opt_steps_per_s": spread(ours),
             "handwritten_opt_steps_per_s": spread(bound),
             "ratio": spread(ratios),
+            "checkpoint": CheckpointBench(self.batch_size, self.hidden).run(),
         }
 
     def _handwritten(self) -> float:

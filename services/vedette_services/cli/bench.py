@@ -83,7 +83,8 @@ def learner(
     hidden: Annotated[int, typer.Option(min=1, help="Units of two hidden layers.")] = 256,
     as_json: AsJson = False,
 ) -> None:
-    """Optimization steps a second while actors push, beside a hand-written torch loop.
+    """Optimization steps a second while actors push, beside a hand-written torch loop; and what a
+    checkpoint costs them while it is written.
 
     \b
     vedette bench learner
@@ -163,6 +164,17 @@ def learner_lines(found: dict[str, Any]) -> list[str]:
         f"{found['actors']} actors beside it; optimization steps/s",
         f"vedette           {_range(found['opt_steps_per_s'], '{:>12,.0f}')}",
         f"written by hand   {_range(found['handwritten_opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {_range(found['ratio'], '{:>12.2f}')}",
+        *_checkpoint_lines(found["checkpoint"]),
+    ]
+
+
+def _checkpoint_lines(found: dict[str, Any]) -> list[str]:
+    return [
+        f"the loop alone, while checkpoints of {found['checkpoint_bytes']:,} bytes are written "
+        f"({1e3 * found['checkpoint_s']:.0f} ms each), and in peace",
+        f"writing           {_range(found['opt_steps_per_s_while_writing'], '{:>12,.0f}')}",
+        f"in peace          {_range(found['opt_steps_per_s'], '{:>12,.0f}')}",
         f"ratio             {_range(found['ratio'], '{:>12.2f}')}",
     ]
 

@@ -36,7 +36,7 @@ class EvaluatorProcess:
         while self._interval:
             done = self._learning.read().phase == "done"
             if self._models.fresh:
-                model = self._models.read()
+                model = self._newest()
             if model is not None and self._is_to_be_played(model.version, done):
                 if self._evaluation.evaluate(model.epoch, model.info()):
                     self._writer.write(self._evaluation.board)
@@ -45,6 +45,11 @@ class EvaluatorProcess:
             else:
                 time.sleep(_POLL_S)  # the maps have no event to wait for
         self._evaluation.close()
+
+    def _newest(self) -> MappedModel | None:
+        """The newest model, unless an earlier start left it: the trainer may have gone back."""
+        model = self._models.read()
+        return model if model and model.epoch >= self._learning.read().epoch else None
 
     def _is_to_be_played(self, version: int, done: bool) -> bool:
         last = done and self._evaluation.is_newer(version)

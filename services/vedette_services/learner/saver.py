@@ -38,6 +38,7 @@ class Saver:
         self._checkpoints, self._retry_s = checkpoints, retry_s
         self._work = threading.Condition()
         self._waiting: _Job | None = None
+        self._writing = False
         self._closed = False
         self._failed: _Job | None = None
         self._last_try = False  # what failed was begun once more after the close
@@ -49,6 +50,12 @@ class Saver:
         with self._work:
             self._waiting = _Job(opt_steps, state, meta)
             self._work.notify()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a state waits or is being written; one that failed and is tried later is not."""
+        with self._work:
+            return self._waiting is not None or self._writing
 
     def close(self, timeout_s: float) -> bool:
         """Write what waits, or failed, once more and end.
@@ -65,6 +72,8 @@ class Saver:
     def _run(self) -> None:
         while (job := self._next()) is not None:
             self._write(job)
+            with self._work:
+                self._writing = False
 
     def _next(self) -> _Job | None:
         """Wait for a state to write; None when closed and nothing is left."""
@@ -75,6 +84,7 @@ class Saver:
                 return None
             self._last_try = self._closed and self._waiting is None
             job, self._waiting = self._waiting or self._failed, None
+            self._writing = job is not None
             return job
 
     def _write(self, job: _Job) -> None:

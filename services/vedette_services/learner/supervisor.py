@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.errors import NewestFormatError
+from vedette_rl.newest import last_value
 from vedette_services.addresses import Address
-from vedette_services.config.loading import write_config
+from vedette_services.config.loading import read_config, write_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ChildFailedError, PortInUseError, ending
+from vedette_services.errors import ChildFailedError, PortInUseError, UsageError, ending
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
@@ -57,7 +59,7 @@ class Supervisor:
     def __init__(self, spec: LearnerSpec, on_status: OnStatus | None) -> None:
         self._spec, self._on_status = spec, on_status
         run = spec.run
-        for path in (run.learning_map, run.ingest_map, run.evaluation_map, run.model_map):
+        for path in (run.learning_map, run.ingest_map, run.evaluation_map):
             path.unlink(missing_ok=True)  # of an earlier start: its last word was "done"
         self._learning = BoardReader(run.learning_map, Learning)
         self._ingest = BoardReader(run.ingest_map, Ingest)
@@ -217,10 +219,24 @@ def run_learner(
     if fresh:
         erase(run)
         run.make()
+    if not _goes_on(config, run):
+        run.model_map.unlink(missing_ok=True)
     write_config(config, run.config_file)
     spec = LearnerSpec(run, run.ensure_id(), config, address, keys.absolute() if keys else None)
     spec.write()
     return Supervisor(spec, on_status).run(stop)
+
+
+def _goes_on(config: RunConfig, run: RunDirectory) -> bool:
+    """Whether the last start of this run had the same configuration, and left a model.
+
+    With that the gateway can serve at once: samples flow again seconds before the trainer, which
+    has torch to load, publishes a newer one.
+    """
+    try:
+        return read_config(run.config_file) == config and last_value(run.model_map) is not None
+    except (UsageError, NewestFormatError, OSError):
+        return False
 
 
 def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
