@@ -147,6 +147,7 @@ class Daemon:
 
     def send_group(self, number: signal.Signals) -> None:
         """To its whole process group, as a terminal does with Ctrl-C."""
+        assert self.running, "the group of one that has ended may be anybody's by now"
         os.killpg(self.pid, number)
 
     def wait(self, timeout_s: float) -> int:
