@@ -214,7 +214,8 @@ class GatewayState:
         new = self.fleet.on_report(report, now)
         if report.state == "gone":
             self.slots.release(report.manager)
-            self._note("info", f"manager {report.manager} has left")
+            why = next((f": {actor.error}" for actor in report.actors if actor.error), "")
+            self._note("warning" if why else "info", f"manager {report.manager} has left{why}")
         elif new:
             self._changed.add(report.manager)
             actors = len(report.actors)

@@ -329,6 +329,8 @@ def test_code_that_was_not_allowed_is_not_imported(address: Address, start: Star
     learner.until(lambda: manager.process.poll() is not None, 60)
     assert manager.wait() == 3
     assert "--allow-import actors_test_envs" in manager.log
+    learner.until(lambda: "gone" in learner.states, 5)  # it was told why, though it left at once
+    assert "--allow-import actors_test_envs" in learner.report().actors[0].error
     learner.close()
 
 
