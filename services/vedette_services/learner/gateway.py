@@ -199,7 +199,7 @@ class Gateway:
         if len(state.notes) > _NOTES_PER_TICK:
             log.warning("and %d more lines like these", len(state.notes) - _NOTES_PER_TICK)
         state.notes.clear()
-        self._door.complain(state.complaints)
+        self._door.complain(state.complaints, now)
         for line in state.complaints.due(now):
             log.warning("%s", line)
         self._door.close_out(now)
