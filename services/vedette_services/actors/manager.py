@@ -278,6 +278,13 @@ class Manager:
 
     # The end
 
+    def _say_unsaid(self) -> None:
+        """A last word that the socket did not take: who leaves at once may not be connected yet."""
+        links, report = self._links, self._unsaid
+        if links is not None and report is not None:
+            links.samples.poll(_LAST_WORDS_MS, zmq.POLLOUT)
+            links.send(report)
+
     def _close_links(self, linger_ms: int = 0) -> None:
         if self._links is not None:
             self._links.close(linger_ms)
@@ -289,10 +296,7 @@ class Manager:
         for actor in self._actors.values():
             actor.wait(_KILL_WAIT_S)
             actor.close()
-        if self._links is not None and self._unsaid is not None:
-            # One that leaves at once may not have been connected yet.
-            if self._links.samples.poll(_LAST_WORDS_MS, zmq.POLLOUT):
-                self._links.send(self._unsaid)
+        self._say_unsaid()
         self._close_links(_LAST_WORDS_MS)
         self._context.term()
 

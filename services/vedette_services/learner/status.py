@@ -82,7 +82,8 @@ def waits(learning: Learning, ingest: Ingest, warmup: int) -> str:
     """Who waits for what, in a sentence; "" when nobody does."""
     present = sum(manager["state"] != "gone" for manager in ingest.managers)
     if learning.phase == "starting":
-        return "the learner is starting"
+        what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
+        return f"the learner is starting: the {what}"
     if learning.phase == "waiting":
         return f"{learning.waits}, {present} managers connected"
     if ingest.limiter_reason:
