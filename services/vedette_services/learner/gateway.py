@@ -218,7 +218,11 @@ class Gateway:
             limiter_reason=state.limiter_reason,
             lag=state.lag.figures(),
             garbage=state.garbage,
-            refused={**self._door.refused, "ids": state.refused_ids},
+            refused={
+                **self._door.refused,
+                "ids": state.refused_ids,
+                "credit": state.refused_credit,
+            },
             ended=ended,
         )
 

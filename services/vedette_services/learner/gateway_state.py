@@ -24,6 +24,7 @@ from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.learner.complaints import Complaints
+from vedette_services.learner.credit_watch import CreditWatch
 from vedette_services.learner.fleet import Fleet
 from vedette_services.learner.ladder_slots import LadderSlots
 from vedette_services.learner.lag import LagMeter
@@ -95,6 +96,7 @@ class GatewayState:
         self.position = Position()
         self.garbage = 0
         self.refused_ids = 0
+        self.refused_credit = 0
         self.complaints = Complaints()
         self.limiter_reason = ""
         self.notes: list[Note] = []
@@ -102,6 +104,7 @@ class GatewayState:
         self._limiter = limiter
         self._rows_per_batch = rows_per_batch
         self._limits = limits or FlightLimits()
+        self._credit_watch = CreditWatch(self._limits.batches)
         self._owners = owners  # None: nobody shows a key, anybody may be anybody
         self._changed: set[str] = set()
         self._acked: dict[str, float] = {}
@@ -153,6 +156,10 @@ class GatewayState:
         self.fleet.on_batch(batch.manager, now)
         if verdict != "new":
             self._changed.add(batch.manager)
+            return None
+        if not self._credit_watch.takes(batch.manager, batch.incarnation):
+            self.refused_credit += 1  # not settled: it may come again, within its credit
+            self.complaints.add("credit", f"manager {batch.manager} sends more than it may")
             return None
         try:
             if batch.rows > self._rows_per_batch:
@@ -275,6 +282,7 @@ class GatewayState:
         for manager, incarnation in due:
             self._acked[manager] = now
             self._changed.discard(manager)
+            self._credit_watch.granted(manager, incarnation, credits[manager].batches, now)
             ack = self.ledger.ack(
                 manager,
                 incarnation,
@@ -314,6 +322,7 @@ class GatewayState:
 
     def tick(self, now: float) -> None:
         """A few times a second: notice who has gone silent."""
+        self._credit_watch.keep(self.ledger.living())
         for manager in self.fleet.newly_gone(now):
             self.ledger.mark_gone(manager)
             self.slots.release(manager)

@@ -14,6 +14,8 @@ _NO_SAMPLES = dict.fromkeys(
     ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight"), 0
 )
 
+_REFUSED = ("keys", "ids", "handshakes", "credit")
+
 
 class Described(Protocol):
     """Which run it is."""
@@ -72,7 +74,7 @@ def assemble(
         "lag": {name: ingest.lag.get(name, 0.0) for name in ("mean", "p95", "max", "seconds_mean")},
         "eval": _evaluation(evaluations),
         "garbage": ingest.garbage,
-        "refused": {name: ingest.refused.get(name, 0) for name in ("keys", "ids", "handshakes")},
+        "refused": {name: ingest.refused.get(name, 0) for name in _REFUSED},
         "record": learning.record,
         "managers": ingest.managers,
     }
