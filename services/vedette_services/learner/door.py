@@ -57,6 +57,7 @@ class Door:
         self.samples = self._bind(sockets.samples_pull)
         self.control = self._bind(sockets.control_xpub)
         self.models = self._bind(sockets.models_xpub)
+        self._model_queue = 0
         self._monitors: list[Socket] = []
         for socket in (self.samples, self.control, self.models):
             self.poller.register(socket, zmq.POLLIN)
@@ -103,6 +104,12 @@ class Door:
                 self._strangers.welcomed += 1
             else:
                 self._strangers.turned_away += 1
+
+    def hold_models(self, chunks: int) -> None:
+        """Let so many chunks wait for a slow reader of models; what is more is left out for it."""
+        if chunks != self._model_queue:
+            self._model_queue = chunks
+            self.models.setsockopt(zmq.SNDHWM, chunks)
 
     def key_of(self, frame: zmq.Frame) -> str | None:
         """The name of the key that a message came with: "" without keys, None if it is unknown."""

@@ -105,6 +105,7 @@ class Gateway:
             self._ring.commit(self._state.stamp())
         self._listen(ready, now)
         self._look_at_learning(now)
+        door.hold_models(self._publisher.queue)
         for frames in self._publisher.turn():
             door.models.send_multipart(frames, copy=False)
         for message in self._state.acks_due(now, self._ring.inserted):

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from vedette_protocol import topics
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Buffer
-from vedette_protocol.model import chunks
+from vedette_protocol.model import chunk_count, chunks
 
 Frames = list[Buffer]
 
+_SMALL_QUEUE = 64
 _CHUNKS_A_TURN = 8  # at most 8 MB are copied before the gateway looks at its other sockets
 
 
@@ -42,6 +43,14 @@ class ModelPublisher:
         """Somebody subscribed to a private topic: the newest model goes there, and only there."""
         if topic not in self._joiners:
             self._joiners.append(topic)
+
+    @property
+    def queue(self) -> int:
+        """Chunks that may wait for one reader: two models, so that one may be behind and no more.
+
+        All readers' queues hold the same bytes: together they take no more than one.
+        """
+        return _SMALL_QUEUE + (2 * chunk_count(len(self.newest.body)) if self.newest else 0)
 
     @property
     def busy(self) -> bool:
