@@ -21,6 +21,7 @@ from typing import Any
 
 from chaos_acts import ACTS, Stage
 from daemons import Daemons, balances, status, wait_for
+from footprints import Footprints
 
 PAUSE_S = (1.0, 6.0)
 """Between two bad things."""
@@ -46,6 +47,7 @@ class Chaos:
         self._began = time.monotonic()
         self.done: Counter[str] = Counter()
         self.wrong: list[str] = []
+        self.footprints = Footprints()
         self._inserted = 0
 
     def say(self, text: str) -> None:
@@ -68,6 +70,7 @@ class Chaos:
 
     def look(self) -> dict[str, Any]:
         """The status, if there is one; the books must balance and samples never become fewer."""
+        self.footprints.look(self._stage.house.alive())
         found = status(self._stage.learner_address)
         if not found:
             return {}
@@ -156,6 +159,8 @@ def tell(chaos: Chaos, summary: dict[str, Any]) -> int:
     print(f"{chaos.done.total()} acts: {acts}")
     print(f"epoch {summary['epoch']}, {summary['opt_steps']} optimization steps")
     print(f"best return {summary['eval']['best_return_mean']}, books {summary['samples']}")
+    for text in chaos.footprints.lines():
+        print(text)
     for text in chaos.wrong:
         print(f"wrong: {text}")
     print("it bore it all" if not chaos.wrong else f"{len(chaos.wrong)} things went wrong")

@@ -15,6 +15,7 @@ from vedette_services.addresses import Address
 Way = Literal["up", "down"]
 
 _CHUNK = 1 << 16
+_LATE_S = 0.1  # a slow line makes up for so much of what the machine's load took from it
 _PIECE = 1 << 14  # on a slow line, so that no connection has it for long
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 _STOP_S = 5.0
@@ -129,8 +130,9 @@ class Proxy:
         """Wait while the line carries so much; pieces of all connections take turns."""
         if self.bytes_per_s:
             now = self._loop.time()
-            self._free_at[way] = max(now, self._free_at[way]) + size / self.bytes_per_s
-            await asyncio.sleep(self._free_at[way] - now)
+            begin = max(now - _LATE_S, self._free_at[way])
+            self._free_at[way] = begin + size / self.bytes_per_s
+            await asyncio.sleep(max(0.0, self._free_at[way] - now))
 
     def _spoilt(self, data: bytes) -> bytes:
         if self._rng.random() >= 1.0 - (1.0 - self.flips_per_byte) ** len(data):

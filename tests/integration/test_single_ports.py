@@ -32,8 +32,7 @@ def test_each_of_the_three_ports_may_be_cut_alone(daemons: Daemons) -> None:
             time.sleep(5.0)
             if port == MODELS:  # nobody needs a newer model to play on
                 run.flows(100, BACK_S)
-                late = run.start_manager("late", to=proxy.listen)
-                wait_for(lambda: late.children("actor"), "an actor that waits for its model")
+                run.start_manager("late", to=proxy.listen).child("actor")  # waits for its model
             proxy.hold(False, port)
             began = time.monotonic()
             run.flows(100)

@@ -9,23 +9,19 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 
 import zmq
 
-from vedette_protocol import topics
 from vedette_protocol.codec import decode_model
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.model import CompleteModel, ModelAssembler
 from vedette_services import sockets
-from vedette_services.actors.slow_line import SlowLine
 from vedette_services.addresses import Address
 from vedette_services.keys import ClientKeys
 
 log = logging.getLogger("vedette.actors")
 
 _POLL_MS = 1000
-_ASKING_POLL_MS = 50
 _CLOSE_WAIT_S = 2.0
 
 
@@ -47,7 +43,6 @@ class ModelListener:
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
         self._assembler = ModelAssembler()
-        self._line = SlowLine(time.monotonic())
         self._refused = 0
         self._thread = threading.Thread(target=self._listen, name="models", daemon=True)
         self._thread.start()
@@ -81,30 +76,17 @@ class ModelListener:
         poller.register(self._stop_read, zmq.POLLIN)
         try:
             while True:
-                ready = dict(poller.poll(_ASKING_POLL_MS if self._line.asks else _POLL_MS))
+                ready = dict(poller.poll(_POLL_MS))
                 if self._stop_read.fileno() in ready:
                     return
                 if models in ready:
                     self._receive(models.recv_multipart())
-                self._ask(models)
         finally:
             models.close(linger=0)
 
-    def _ask(self, models: zmq.Socket[bytes]) -> None:
-        """Over a line too slow for every model: subscribing anew brings the newest."""
-        own = topics.manager_topic(self._manager)
-        if self._line.changes_over():
-            log.warning("models come faster than they arrive here: asking for one at a time")
-            models.setsockopt(zmq.UNSUBSCRIBE, topics.ALL)
-        if self._line.should_ask(time.monotonic()):
-            models.setsockopt(zmq.UNSUBSCRIBE, own)
-            models.setsockopt(zmq.SUBSCRIBE, own)
-
     def _receive(self, frames: list[bytes]) -> None:
         try:
-            chunk = decode_model(frames[1:])
-            complete = self._assembler.offer(chunk)
-            self._line.on_chunk(chunk, time.monotonic(), complete=complete is not None)
+            complete = self._assembler.offer(decode_model(frames[1:]))
         except ProtocolError as error:
             self._refused += 1
             if self._refused & (self._refused - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...

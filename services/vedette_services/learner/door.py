@@ -105,9 +105,13 @@ class Door:
             else:
                 self._strangers.turned_away += 1
 
-    def hold_models(self, chunks: int) -> None:
-        """Let so many chunks wait for a slow reader of models; what is more is left out for it."""
-        if chunks != self._model_queue:
+    def hold_models(self, chunks: int, *, newcomers: bool = False) -> None:
+        """Let so many chunks wait for a slow reader of models; what is more is left out for it.
+
+        Args:
+            newcomers: connections were made meanwhile; theirs is what it was at the bind.
+        """
+        if newcomers or chunks != self._model_queue:
             self._model_queue = chunks
             self.models.setsockopt(zmq.SNDHWM, chunks)
 

@@ -159,6 +159,7 @@ class Gateway:
                 topic = self._state.on_model_subscription(event)
                 if topic:
                     self._publisher.joined(topic)
+            door.hold_models(self._publisher.queue, newcomers=True)
 
     def _look_at_learning(self, now: float) -> None:
         """How far the trainer is; a newer model in its map, perhaps of another epoch."""

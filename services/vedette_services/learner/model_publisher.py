@@ -12,7 +12,7 @@ from vedette_protocol.model import chunk_count, chunks
 
 Frames = list[Buffer]
 
-_SMALL_QUEUE = 64
+_SMALL_QUEUE = 16
 _CHUNKS_A_TURN = 8  # at most 8 MB are copied before the gateway looks at its other sockets
 
 
@@ -46,11 +46,15 @@ class ModelPublisher:
 
     @property
     def queue(self) -> int:
-        """Chunks that may wait for one reader: two models, so that one may be behind and no more.
+        """Chunks that may wait for one reader: four models.
 
-        All readers' queues hold the same bytes: together they take no more than one.
+        A queue that was full takes nothing until half of it is through (libzmq's low-water mark),
+        so that there is room for one model whole wherever the gap ends: a line too slow for every
+        version carries some, and none of them for ever torn. All readers' queues hold the same
+        bytes: together they take no more than one does.
         """
-        return _SMALL_QUEUE + (2 * chunk_count(len(self.newest.body)) if self.newest else 0)
+        count = chunk_count(len(self.newest.body)) if self.newest else 0
+        return max(_SMALL_QUEUE, 4 * count + 4)
 
     @property
     def busy(self) -> bool:
