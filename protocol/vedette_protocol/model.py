@@ -66,6 +66,11 @@ def digest_of(body: Buffer) -> bytes:
     return hashlib.blake2b(body, digest_size=8).digest()
 
 
+def chunk_count(total_bytes: int, chunk_bytes: int = CHUNK_MAX_BYTES) -> int:
+    """How many chunks a body of so many bytes is cut into."""
+    return -(-total_bytes // min(max(chunk_bytes, CHUNK_MIN_BYTES), CHUNK_MAX_BYTES))
+
+
 def chunks(
     run_id: str,
     epoch: int,
@@ -89,7 +94,7 @@ def chunks(
         raise ModelError(f"a model of {total_bytes} bytes, expected at most {MODEL_MAX_BYTES}")
     version = int.from_bytes(body[:_VERSION_BYTES], "little")
     digest = digest or digest_of(body)
-    count = -(-total_bytes // min(max(chunk_bytes, CHUNK_MIN_BYTES), CHUNK_MAX_BYTES))
+    count = chunk_count(total_bytes, chunk_bytes)
     size = -(-total_bytes // count)
     view = memoryview(body).toreadonly()
     for index in range(count):

@@ -135,16 +135,25 @@ class NewestWriter:
         path: the file; made if it is not there, continued if it is.
         max_bytes: no value may be larger.
         slots: values kept; a reader slower than ``slots - 1`` writes has to try again.
+        durable: the file must outlive a power cut; making it then waits for the disk, which may
+            take seconds where others write much.
 
     Raises:
         NewestFormatError: the file is something else, or made for smaller values.
         OneWriterError: another process writes it.
     """
 
-    def __init__(self, path: str | os.PathLike[str], max_bytes: int, slots: int = 3) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        max_bytes: int,
+        slots: int = 3,
+        *,
+        durable: bool = False,
+    ) -> None:
         self.path = Path(path)
         if not self.path.exists():
-            _make_file(self.path, max_bytes, slots)
+            _make_file(self.path, max_bytes, slots, durable=durable)
         self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             _lock(self._file, self.path)
@@ -335,7 +344,7 @@ def file_bytes(max_bytes: int, slots: int) -> int:
     return HEADER_BYTES + slots * (SLOT_HEAD_BYTES + -(-max_bytes // 64) * 64)
 
 
-def _make_file(path: Path, max_bytes: int, slots: int) -> None:
+def _make_file(path: Path, max_bytes: int, slots: int, *, durable: bool) -> None:
     if max_bytes < 1 or slots < 2:
         raise ValueError(f"a map of {slots} slots of {max_bytes} bytes: at least 2 of 1")
     aside = path.with_name(f"{path.name}.{os.getpid()}.new")
@@ -344,7 +353,8 @@ def _make_file(path: Path, max_bytes: int, slots: int) -> None:
         # Reserved now: a disk that fills up later would end the process at some store to the map.
         os.posix_fallocate(file, 0, file_bytes(max_bytes, slots))
         os.pwrite(file, _GEOMETRY.pack(MAGIC, slots, max_bytes), 0)
-        os.fsync(file)
+        if durable:
+            os.fsync(file)
         aside.rename(path)
     except OSError:
         aside.unlink(missing_ok=True)

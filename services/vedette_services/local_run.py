@@ -28,6 +28,8 @@ from vedette_services.errors import (
 )
 from vedette_services.live import QuietView, View
 from vedette_services.processes import StopSignals, end, python_module, spawn
+from vedette_services.run_directory import RunDirectory
+from vedette_services.starting import stage_of_start
 
 ASK_EVERY_S = 0.5
 STOP_S = 60.0  # for the learner's last checkpoint
@@ -159,6 +161,7 @@ class LocalRun:
         Raises:
             DaemonFailedError: one of them ended badly.
         """
+        began, answered = time.time(), False
         self._start_learner()
         self._start_manager()
         self._view.say(f"in another terminal: vedette status --learner {self.address}")
@@ -175,7 +178,11 @@ class LocalRun:
                 learner.kill()
             if _ended(learner, ASK_EVERY_S if deadline is None else 0.1):
                 break
-            self._view.show(ask(ASK_EVERY_S))
+            status = ask(ASK_EVERY_S)
+            answered = answered or status is not None
+            if not answered:
+                status = {"waits": stage_of_start(RunDirectory(self._out), began)}
+            self._view.show(status)
             if deadline is None:
                 self._look_after_manager()
         if stop and learner.returncode == -signal.SIGTERM:

@@ -167,8 +167,8 @@ def control_sub(
 def models_xpub(
     context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: LearnerKeys | None = None
 ) -> zmq.Socket[bytes]:
-    """The learner's end for models, bound."""
-    socket = _open(context, zmq.XPUB, _Options(send_queue=8192, dead_ms=30_000))
+    """The learner's end for models, bound. Its queue is set when the models' size is known."""
+    socket = _open(context, zmq.XPUB, _Options(dead_ms=30_000))
     socket.setsockopt(zmq.XPUB_VERBOSE, 1)
     _serve_curve(socket, keys)
     socket.bind(address.models)

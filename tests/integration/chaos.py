@@ -17,6 +17,7 @@ from typing import Any
 
 from chaos_acts import ACTS, Stage
 from daemons import Daemons, balances, status, wait_for
+from footprints import Footprints
 from trial import Trial, parser_of
 
 PAUSE_S = (1.0, 6.0)
@@ -42,6 +43,7 @@ class Chaos:
         self._stage, self._rng = stage, rng
         self.say, self.wrong = trial.say, trial.wrong
         self.done: Counter[str] = Counter()
+        self.footprints = Footprints()
         self._inserted = 0
 
     def rage(self, seconds: float) -> None:
@@ -61,6 +63,7 @@ class Chaos:
 
     def look(self) -> dict[str, Any]:
         """The status, if there is one; the books must balance and samples never become fewer."""
+        self.footprints.look(self._stage.house.alive())
         found = status(self._stage.learner_address)
         if not found:
             return {}
@@ -142,6 +145,8 @@ def tell(chaos: Chaos, summary: dict[str, Any]) -> None:
     print(f"{chaos.done.total()} acts: {acts}")
     print(f"epoch {summary['epoch']}, {summary['opt_steps']} optimization steps")
     print(f"best return {summary['eval']['best_return_mean']}, books {summary['samples']}")
+    for text in chaos.footprints.lines():
+        print(text)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from daemons import Daemon, Daemons, balances, flows, free_address
+from daemons import Daemon, Daemons, balances, flows, free_address, status
 from proof import Proof, prove
 
 from vedette_services.addresses import Address
+from vedette_services.keys import ClientKeys
 
 N_BUFFER = 20
 WINDOW_BATCHES = 64
@@ -31,10 +32,19 @@ class CountingRun:
 
     Args:
         bind: where the learner listens, if not on three free ports of loopback.
+        keys: the learner's folder of keys, which serves everybody here.
     """
 
-    def __init__(self, daemons: Daemons, *settings: str, bind: Address | None = None) -> None:
+    def __init__(
+        self,
+        daemons: Daemons,
+        *settings: str,
+        bind: Address | None = None,
+        keys: Path | None = None,
+    ) -> None:
         self._daemons, self._settings = daemons, settings
+        self._secured = ("--keys", keys) if keys else ("--insecure",)
+        self._client = ClientKeys.read(keys) if keys else None
         self.run = daemons.place / "run"
         self.tally = daemons.place / "tally"
         self.tally.mkdir()
@@ -46,7 +56,7 @@ class CountingRun:
         """Start it, or start it again on what it left."""
         self.learner = self._daemons.start(
             *("learner", "learner", "--env", "counting_env:Count-v0", "--agent", "dqn"),
-            *("--bind", self.address, "--out", self.run, "--insecure"),
+            *("--bind", self.address, "--out", self.run, *self._secured),
             *(*SETTINGS, f"env.kwargs.tally={self.tally}", *self._settings),
         )
         return self.learner
@@ -56,14 +66,18 @@ class CountingRun:
     ) -> Daemon:
         manager = self._daemons.start(
             *(name, "actors", "--learner", to or self.address, "--id", name),
-            *("--count", count, "--allow-import", "counting_env", "--insecure"),
+            *("--count", count, "--allow-import", "counting_env", *self._secured),
             run_in=run_in,
         )
         self.managers.append(manager)
         return manager
 
     def flows(self, more: int = 500, timeout_s: float = 60.0) -> int:
-        return flows(self.address, more, timeout_s)
+        return flows(self.address, more, timeout_s, self._client)
+
+    def status(self) -> dict[str, Any]:
+        """Its status; empty where none answers."""
+        return status(self.address, keys=self._client)
 
     def stop(self) -> dict[str, int]:
         """Stop the managers, then the learner; the books, which must balance."""

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from vedette_services.addresses import Address
 from vedette_services.errors import ending
+from vedette_services.keys import ClientKeys
 from vedette_services.local_run import free_port
 from vedette_services.status import ask_status
 
@@ -147,6 +148,7 @@ class Daemon:
 
     def send_group(self, number: signal.Signals) -> None:
         """To its whole process group, as a terminal does with Ctrl-C."""
+        assert self.running, "the group of one that has ended may be anybody's by now"
         os.killpg(self.pid, number)
 
     def wait(self, timeout_s: float) -> int:
@@ -213,21 +215,25 @@ def wait_for(what: Callable[[], T], name: str, timeout_s: float = START_S) -> T:
     return found
 
 
-def status(address: Address, timeout_s: float = 2.0) -> dict[str, Any]:
+def status(
+    address: Address, timeout_s: float = 2.0, keys: ClientKeys | None = None
+) -> dict[str, Any]:
     """The learner's status; empty where none answers."""
-    return ask_status(address, timeout_s) or {}
+    return ask_status(address, timeout_s, keys) or {}
 
 
-def inserted(address: Address) -> int:
+def inserted(address: Address, keys: ClientKeys | None = None) -> int:
     """Samples in the replay's books; -1 where no learner answers."""
-    return int(status(address).get("samples", {}).get("inserted", -1))
+    return int(status(address, keys=keys).get("samples", {}).get("inserted", -1))
 
 
-def flows(address: Address, more: int = 500, timeout_s: float = START_S) -> int:
+def flows(
+    address: Address, more: int = 500, timeout_s: float = START_S, keys: ClientKeys | None = None
+) -> int:
     """Wait until `more` samples have come than there are now; how many there are then."""
-    began = wait_for(lambda: inserted(address) + 1, "status", timeout_s) - 1
+    began = wait_for(lambda: inserted(address, keys) + 1, "status", timeout_s) - 1
     return wait_for(
-        lambda: now if (now := inserted(address)) >= began + more else 0,
+        lambda: now if (now := inserted(address, keys)) >= began + more else 0,
         f"{more} more samples than {began}",
         timeout_s,
     )

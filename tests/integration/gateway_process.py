@@ -45,12 +45,20 @@ class GatewayProcess:
 
     Args:
         keys: the learner's folder; `client` of it asks for the status.
+        model: its arrays.
+        settings: of the run, besides those that make it small.
     """
 
-    def __init__(self, root: Path, keys: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        keys: Path | None = None,
+        model: dict[str, Any] | None = None,
+        settings: tuple[str, ...] = (),
+    ) -> None:
         self.address = Address("127.0.0.1", free_port())
         self.config = load_config(
-            None, env="CartPole-v1", agent="dqn", settings=list(SETTINGS)
+            None, env="CartPole-v1", agent="dqn", settings=[*SETTINGS, *settings]
         ).config
         self.run = RunDirectory(root / "run")
         self.run.make()
@@ -58,9 +66,9 @@ class GatewayProcess:
         self.keys = ClientKeys.read(keys) if keys else None
         spec = LearnerSpec(self.run, self.run_id, self.config, self.address, keys)
         spec.write()
-        schema = Schema.from_arrays(MODEL)
-        self._models = ModelMapWriter(self.run.model_map, schema)
-        self._models.write(1, ModelInfo(0, MODEL))
+        self._model = MODEL if model is None else model
+        self._models = ModelMapWriter(self.run.model_map, Schema.from_arrays(self._model))
+        self.publish(0)
         self._board: BoardWriter[Learning] = BoardWriter(self.run.learning_map, Learning)
         self._board.write(Learning(epoch=1, phase="training"))
         spaces = probe(self.config.env)
@@ -80,6 +88,10 @@ class GatewayProcess:
                 stdout=out,
                 stderr=out,
             )
+
+    def publish(self, version: int) -> None:
+        """Another version of the model, as the trainer would."""
+        self._models.write(1, ModelInfo(version, self._model))
 
     @property
     def log(self) -> str:
@@ -116,7 +128,11 @@ class HonestManager:
     """
 
     def __init__(
-        self, gateway: GatewayProcess, manager: str = "honest", keys: ClientKeys | None = None
+        self,
+        gateway: GatewayProcess,
+        manager: str = "honest",
+        keys: ClientKeys | None = None,
+        to: Address | None = None,
     ) -> None:
         self.gateway, self.manager = gateway, manager
         self.incarnation = int.from_bytes(os.urandom(7))
@@ -126,9 +142,10 @@ class HonestManager:
         self.runs: list[Run] = []
         keys = keys or gateway.keys
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.samples = sockets.samples_push(self._context, gateway.address, keys)
+        self.samples = sockets.samples_push(self._context, to or gateway.address, keys)
         topics = sockets.manager_subscriptions(manager)
-        self.control = sockets.control_sub(self._context, gateway.address, *topics, keys=keys)
+        address = to or gateway.address
+        self.control = sockets.control_sub(self._context, address, *topics, keys=keys)
 
     def batch(self, **changes: object) -> Batch:
         """The next sound batch, with these fields changed."""

@@ -1,17 +1,22 @@
-"""A TCP proxy before a learner's three ports that can reset and hold what goes through it."""
+"""A TCP proxy before a learner's ports that resets, holds, slows and spoils what goes through."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import struct
 import threading
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from vedette_services.addresses import Address
 
+Way = Literal["up", "down"]
+
 _CHUNK = 1 << 16
+_LATE_S = 0.1  # a slow line makes up for so much of what the machine's load took from it
+_PIECE = 1 << 14  # on a slow line, so that no connection has it for long
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 _STOP_S = 5.0
 
@@ -29,8 +34,14 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
         self._up = threading.Event()
-        self._open: asyncio.Event | None = None
-        self.connections = self.resets = 0
+        self._open: list[asyncio.Event] = []
+        self._free_at = {"up": 0.0, "down": 0.0}  # when the line is free for the next piece
+        self._rng = random.Random(1)
+        self.bytes_per_s = 0.0
+        """What the line carries each way, all ports together; 0: as much as there is."""
+        self.flips_per_byte = 0.0
+        """How likely a byte on its way up to the samples' port has a bit turned."""
+        self.connections = self.resets = self.flips = 0
         self._thread = threading.Thread(target=self._serve, name="proxy", daemon=True)
 
     def __enter__(self) -> Self:
@@ -51,16 +62,21 @@ class Proxy:
         """Reset every connection, on both sides."""
         self._loop.call_soon_threadsafe(self._reset)
 
-    def hold(self, held: bool) -> None:
-        """Let nothing through, or everything again. Connections stay."""
-        assert self._open is not None, "not started"
-        change = self._open.clear if held else self._open.set
-        self._loop.call_soon_threadsafe(change)
+    def hold(self, held: bool, port: int | None = None) -> None:
+        """Let nothing through, or everything again. Connections stay.
+
+        Args:
+            port: of the three, counted from 0; None: all.
+        """
+        assert self._open, "not started"
+        for gate in self._open if port is None else [self._open[port]]:
+            self._loop.call_soon_threadsafe(gate.clear if held else gate.set)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._open = asyncio.Event()
-        self._open.set()
+        self._open = [asyncio.Event() for _ in range(3)]
+        for gate in self._open:
+            gate.set()
         servers = [self._loop.run_until_complete(self._server(above)) for above in range(3)]
         self._up.set()
         self._loop.run_forever()
@@ -94,17 +110,37 @@ class Proxy:
         self._writers.add(far)
         self.connections += 1
         try:
-            await asyncio.gather(self._pump(reader, far), self._pump(far_reader, writer))
+            await asyncio.gather(
+                self._pump(reader, far, above, "up"), self._pump(far_reader, writer, above, "down")
+            )
         finally:
             self._drop(far)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        assert self._open is not None, "not started"
-        while data := await reader.read(_CHUNK):
-            await self._open.wait()
-            writer.write(data)
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, above: int, way: Way
+    ) -> None:
+        while data := await reader.read(_PIECE if self.bytes_per_s else _CHUNK):
+            await self._open[above].wait()
+            await self._carry(len(data), way)
+            writer.write(self._spoilt(data) if (above, way) == (0, "up") else data)
             await writer.drain()
         raise ConnectionResetError("one side has closed")
+
+    async def _carry(self, size: int, way: Way) -> None:
+        """Wait while the line carries so much; pieces of all connections take turns."""
+        if self.bytes_per_s:
+            now = self._loop.time()
+            begin = max(now - _LATE_S, self._free_at[way])
+            self._free_at[way] = begin + size / self.bytes_per_s
+            await asyncio.sleep(max(0.0, self._free_at[way] - now))
+
+    def _spoilt(self, data: bytes) -> bytes:
+        if self._rng.random() >= 1.0 - (1.0 - self.flips_per_byte) ** len(data):
+            return data
+        self.flips += 1
+        spoilt = bytearray(data)
+        spoilt[self._rng.randrange(len(data))] ^= 1 << self._rng.randrange(8)
+        return bytes(spoilt)
 
     def _drop(self, writer: asyncio.StreamWriter) -> None:
         self._writers.discard(writer)

@@ -27,6 +27,7 @@ TLS_HELLO = bytes.fromhex(
     "170000000d0004000204030807"
 )
 ZMTP_1 = b"\x01\x00" + b"\x0a\x00" + b"x" * 9
+ZMTP_2 = b"\xff" + bytes(8) + b"\x7f\x01\x08" + b"\x00\x00" + b"\x01\x01x\x00\x01y" * 50
 ZMTP_3_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
 HUGE_FRAME = ZMTP_3_GREETING + b"\x06" + (1 << 62).to_bytes(8) + b"x" * 4096
 WORDS = {
@@ -38,6 +39,8 @@ WORDS = {
     "http, 200 times": HTTP * 200,
     "tls": TLS_HELLO,
     "zmtp 1": ZMTP_1 * 50,
+    "zmtp 2": ZMTP_2,
+    "plain": ZMTP_3_GREETING.replace(b"NULL\0", b"PLAIN") + b"\x04\x0a\x05HELLO\x01a\x01b",
     "a frame of 2^62 bytes": HUGE_FRAME,
     "a command of 2^62 bytes": HUGE_FRAME.replace(b"\x06\x40", b"\x06\x7f"),
     "half a greeting": ZMTP_3_GREETING[:20],

@@ -48,6 +48,17 @@ def test_a_reader_sees_nothing_before_the_file_is_made(tmp_path: Path) -> None:
     assert reader.read() == (1, b"a")
 
 
+def test_making_a_map_waits_for_the_disk_only_where_it_must_outlive_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    NewestWriter(tmp_path / "live", max_bytes=10)
+    assert not synced  # a manager makes one between two words with its learner
+    NewestWriter(tmp_path / "kept", max_bytes=10, durable=True)
+    assert len(synced) == 1
+
+
 def test_a_reader_gets_the_newest_value_once() -> None:
     newest_value = NewestInMemory()
     assert isinstance(newest_value.write(b"a", memoryview(b"b")), int)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
+from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.registry import AllowImport, find_spec, import_named, what_to_install
 from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.envs.vector_form import SingleOfVector, make_vector
-from vedette_rl.errors import UnknownEnvironmentError
+from vedette_rl.errors import EnvironmentFaultError, UnknownEnvironmentError
 
 Env = gym.Env[Any, Any]
 
@@ -73,16 +76,31 @@ def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spac
         UnknownEnvironmentError: it cannot be made here.
         ImportRefusedError: `allow_import` said no.
         SpaceLayoutError: transitions of its spaces have no columns.
+        EnvironmentFaultError: an observation or the reward is not finite: no learner would take it.
     """
     env = make_env(config, allow_import=allow_import, check=True)
     try:
         spaces = agent_spaces(env.observation_space, env.action_space)
+        layout = ObservationLayout(env.observation_space)
         env.action_space.seed(0)
-        env.reset(seed=0)
-        env.step(env.action_space.sample())
+        with np.errstate(over="ignore"):  # what float32 cannot hold is found below
+            obs, _ = env.reset(seed=0)
+            _check_finite(config, "reset()", layout.encode(obs))
+            obs, reward, *_ = env.step(env.action_space.sample())
+            _check_finite(config, "step()", {**layout.encode(obs), "reward": np.float32(reward)})
     finally:
         env.close()
     return spaces
+
+
+def _check_finite(config: EnvConfig, came_from: str, columns: Mapping[str, Any]) -> None:
+    for name, column in columns.items():
+        if column.dtype.kind == "f" and not np.isfinite(column).all():
+            raise EnvironmentFaultError(
+                config.id,
+                f"{came_from} gave {name!r} with a value that is not finite as {column.dtype}: "
+                "no learner takes that; mend it, or wrap it by env.wrappers",
+            )
 
 
 def _wrap(

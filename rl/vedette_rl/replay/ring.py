@@ -96,7 +96,9 @@ class RingWriter(RowAppender):
                 _make(directory, asked)
             manifest = ring_files.read_manifest(directory)
             _compare(directory, asked, manifest, guard)
-            commits = NewestWriter(directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS)
+            commits = NewestWriter(
+                directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True
+            )
             held.callback(commits.close)
             if not accept_unsynced:
                 _check_synced(directory, commits.value())
@@ -206,7 +208,7 @@ def _make(directory: Path, manifest: Manifest) -> None:
             ring_files.make_array(made[-1], manifest.uid, np.dtype(spec.dtype), (rows, *spec.shape))
         made.append(directory / "cursor.bin")
         ring_files.make_array(made[-1], manifest.uid, _CURSOR_DTYPE, (1,))
-        NewestWriter(directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS).close()
+        NewestWriter(directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True).close()
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)

@@ -25,6 +25,8 @@ class Link:
         self.beat = Beat(jitter, now)
         self.up = False
         """Whether sending makes sense, as far as is known."""
+        self.connected = False
+        """Whether the samples' connection was seen being made."""
         self.resend = False
         """Whether what was sent may be lost; the next ack says what need not be sent again."""
         self._unannounced_since: float | None = None
@@ -41,7 +43,7 @@ class Link:
 
     def down(self) -> None:
         """The connection or the sockets are gone."""
-        self.up = False
+        self.up = self.connected = False
 
     def acknowledged(self, now: float, *, announced: bool) -> None:
         """An ack came, of the run that was announced to us or of another."""

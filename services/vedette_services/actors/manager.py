@@ -119,6 +119,7 @@ class Manager:
         self._model_map: tuple[Path, ModelMapWriter] | None = None
         self._runs = 0
         self._stats_at = 0.0
+        self._unsaid: Report | None = None  # the last word, where the socket did not take it
         self._exit: Exit | None = None
 
     def run(self, signals: StopSignals) -> int:
@@ -233,8 +234,8 @@ class Manager:
     def _do(self, instruction: Instruction) -> None:
         match instruction:
             case SendReport(report):
-                if self._links is not None:
-                    self._links.send(report)
+                sent = self._links is not None and self._links.send(report)
+                self._unsaid = None if sent else report
             case SendBatches(batches):
                 self._send(batches)
             case Say(level, text):
@@ -277,6 +278,13 @@ class Manager:
 
     # The end
 
+    def _say_unsaid(self) -> None:
+        """A last word that the socket did not take: who leaves at once may not be connected yet."""
+        links, report = self._links, self._unsaid
+        if links is not None and report is not None:
+            links.samples.poll(_LAST_WORDS_MS, zmq.POLLOUT)
+            links.send(report)
+
     def _close_links(self, linger_ms: int = 0) -> None:
         if self._links is not None:
             self._links.close(linger_ms)
@@ -288,6 +296,7 @@ class Manager:
         for actor in self._actors.values():
             actor.wait(_KILL_WAIT_S)
             actor.close()
+        self._say_unsaid()
         self._close_links(_LAST_WORDS_MS)
         self._context.term()
 

@@ -169,7 +169,7 @@ class ManagerState:
         try:
             config = accept_run(run, self._allow_import)
         except RefusedError as error:
-            return [*heard, Exit(REFUSED, str(error))]
+            return [*heard, *self._give_up(REFUSED, str(error), str(error), now)]
         text = f"the learner is back (epoch {run.epoch}) with other settings"
         return [*heard, Say("info", text), *self._play(run, config, now)]
 
@@ -178,7 +178,7 @@ class ManagerState:
         try:
             config = accept_run(run, self._allow_import)
         except RefusedError as error:
-            return [Exit(REFUSED, str(error))]
+            return self._give_up(REFUSED, str(error), str(error), now)
         done: list[Instruction] = []
         if self._window is not None:
             text = f"another run begins: {self._window.rows} samples of the last are dropped"
@@ -216,6 +216,8 @@ class ManagerState:
         # Of a run that was not announced to us: its learner is starting, or we missed that.
         announced = run is not None and ack.run_id == run.run_id
         self._link.acknowledged(now, announced=announced)
+        if window is None and not self._leaving:
+            return [*done, *self._voice.starting(ack, now)]
         if window is None or not announced or ack.incarnation != self._incarnation:
             return done
         try:
@@ -250,6 +252,7 @@ class ManagerState:
     def on_connected(self, now: float) -> list[Instruction]:
         """The samples' connection is made: what went before it may be lost."""
         self._link.fresh()
+        self._link.connected = True
         return self._report(now)
 
     def on_disconnected(self) -> None:
@@ -301,11 +304,12 @@ class ManagerState:
         why = self._roster.vacate(index, code, cause, now)
         done: list[Instruction] = []
         if why and code == REFUSED:
-            return [Exit(REFUSED, why)]
+            return self._give_up(REFUSED, why, why, now)
         if why:
             done += self._voice.death(index, why, traceback, now)
         if self._roster.hopeless and not self._leaving:
-            return [*done, Exit(FAILED, f"no actor can play here:\n{traceback or why}".rstrip())]
+            text = f"no actor can play here:\n{traceback or why}".rstrip()
+            return [*done, *self._give_up(FAILED, text, f"no actor can play here: {why}", now)]
         return [*done, *self._start_due(now), *self._report(now), *self._drained(now)]
 
     def _start_due(self, now: float) -> list[Instruction]:
@@ -338,10 +342,12 @@ class ManagerState:
 
     def _remake(self, now: float) -> list[Instruction]:
         holds = self._window is not None and self._window.batches > 0
+        connected = self._link.connected
         delay_s = self._link.remake(now, holds=holds)
         if delay_s is None:
             return []
-        return [*self._voice.remaking(self._link.beat, now), RemakeSockets(delay_s)]
+        said = self._voice.remaking(self._link.beat, now, connected=connected)
+        return [*said, RemakeSockets(delay_s)]
 
     def _ask_for_model(self, now: float) -> list[Instruction]:
         if self._link.beat.silent or not self._models.should_ask(now):
@@ -375,6 +381,19 @@ class ManagerState:
             text = f"{rows} samples are lost: the learner did not take them within {DRAIN_S:g} s"
             done.append(Say("warning", text))
         return [*done, *self._report(now), Exit(DONE, self._leaving)]
+
+    def _give_up(self, code: int, text: str, why: str, now: float) -> list[Instruction]:
+        """Leave at once, and tell the learner why: to it, silence would be all there is.
+
+        Args:
+            text: for the log here.
+            why: for the learner, as what is wrong with every actor.
+        """
+        self._done = True
+        self._roster.despair(why)
+        if self._window is not None:
+            self._window.abandon()
+        return [*self._report(now), Exit(code, text)]
 
     # What goes up
 

@@ -160,6 +160,12 @@ class Roster:
             seat.state, seat.why_killed = "leaving", "another run begins"
         return going
 
+    def despair(self, why: str) -> None:
+        """Nobody can play here: that is what is wrong with every actor, from the first on."""
+        self.seats = self.seats or [Seat(0)]
+        for seat in self.seats:
+            seat.state, seat.error = "empty", why
+
     @property
     def alive(self) -> list[Seat]:
         """Seats with a process in them."""

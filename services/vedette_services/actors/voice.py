@@ -56,12 +56,18 @@ class Voice:
         self._rate.over("silence")
         return [Say("info", f"in touch with {self._where}")]
 
-    def remaking(self, beat: Beat, now: float) -> list[Say]:
+    def starting(self, ack: Ack, now: float) -> list[Say]:
+        """The learner is there, and has announced no run yet."""
+        text = f"{self._where} is there and announces no run yet: {ack.reason or 'it starts'}"
+        return self.say("info", "starting", text, now)
+
+    def remaking(self, beat: Beat, now: float, *, connected: bool) -> list[Say]:
         """The sockets are made anew."""
         if not beat.silent:
             return self.say("warning", "silence", f"connecting anew to {self._where}", now)
         if not beat.ever_heard:
-            return self.say("info", "silence", f"waiting for {self._where}", now)
+            why = "it is connected and silent" if connected else "nothing answers there yet"
+            return self.say("info", "silence", f"waiting for {self._where}: {why}", now)
         text = f"no word from {self._where}: connecting anew until it answers"
         return self.say("warning", "silence", text, now)
 

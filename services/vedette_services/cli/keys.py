@@ -22,24 +22,30 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Of an actor host.", s
 @app.command()
 def new(
     directory: Directory,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Hosts that are to run actors: a pair for each.",
+            show_default=False,
+        ),
+    ] = None,
     actors: Annotated[
         list[str] | None,
-        typer.Option(
-            "--actors", metavar="NAME", help="Make a pair for this host, too; repeat for more."
-        ),
+        typer.Option("--actors", metavar="NAME", help="The same, one at a time."),
     ] = None,
 ) -> None:
     """Make the learner's pair, and one for each host that is to run actors.
 
     \b
-    vedette keys new keys --actors gpu-2 --actors lab-7
+    vedette keys new keys gpu-2 lab-7
     vedette learner --bind 0.0.0.0:5555 --keys keys
     scp -rp keys/hosts/gpu-2 gpu-2:keys                   # that host's part, and nothing more
     vedette actors --learner HOST --keys keys             # there
     """
     from vedette_services.keys import HOSTS, make_keys
 
-    names = actors or []
+    names = list(dict.fromkeys([*(hosts or []), *(actors or [])]))
     make_keys(directory, names)
     typer.echo(f"the learner's keys are in {directory}: vedette learner --keys {directory}")
     for name in names:

@@ -49,6 +49,7 @@ def learner(
     """
     from vedette_services.addresses import Address
     from vedette_services.config.checks import check_config
+    from vedette_services.ephemeral import port_warning
     from vedette_services.keys import LearnerKeys
     from vedette_services.learner.supervisor import run_learner
     from vedette_services.live import LineView
@@ -62,10 +63,12 @@ def learner(
     directory = out or default_out(found.config)
     check_config(found.config, directory, fresh=fresh, force=force)
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    if warning := port_warning(address):
+        logging.getLogger("vedette.learner").warning("%s", warning)
     if found.chosen:
         typer.echo(found.chosen)
     what = f"{found.config.agent.name} on {found.config.env.id}"
-    typer.echo(f"learner at {address}: {what}, {directory}")
+    typer.echo(f"{what}, {directory}; it will listen at {address}")
     view = LineView(found.config.stop.model_dump())
     raise typer.Exit(
         run_learner(found.config, directory, address, keys=folder, fresh=fresh, on_status=view.show)

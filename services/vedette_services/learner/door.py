@@ -17,6 +17,7 @@ from vedette_services.errors import PortInUseError
 from vedette_services.keys import LearnerKeys
 from vedette_services.learner.complaints import Complaints
 from vedette_services.learner.doorkeeper import Doorkeeper
+from vedette_services.learner.strangers import Strangers
 
 log = logging.getLogger("vedette.gateway")
 
@@ -48,8 +49,8 @@ class Door:
         self._context.setsockopt(zmq.MAX_SOCKETS, 1024)
         self._keeper: Doorkeeper | None = None
         self.poller = zmq.Poller()
-        self._accepted = self._welcomed = self._turned_away = 0
-        self._complained = (0, 0)
+        self._strangers = Strangers(time.monotonic())
+        self._keys_complained = 0
         if keys is not None:
             self._keeper = Doorkeeper(self._context, keys, time.monotonic())
             self.poller.register(self._keeper.socket, zmq.POLLIN)
@@ -59,6 +60,7 @@ class Door:
         self.samples = self._bind(sockets.samples_pull)
         self.control = self._bind(sockets.control_xpub)
         self.models = self._bind(sockets.models_xpub)
+        self._model_queue = 0
         self._monitors: list[Socket] = []
         for socket in (self.samples, self.control, self.models):
             self.poller.register(socket, zmq.POLLIN)
@@ -100,15 +102,21 @@ class Door:
                 return
             event, _value = _EVENT.unpack_from(said[0])
             if event == zmq.EVENT_ACCEPTED:
-                self._accepted += 1
+                self._strangers.accepted += 1
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._welcomed += 1
+                self._strangers.welcomed += 1
             else:
-                self._turned_away += 1
+                self._strangers.turned_away += 1
 
-    @property
-    def _strangers(self) -> int:
-        return max(0, self._accepted - self._welcomed) + self._turned_away
+    def hold_models(self, chunks: int, *, newcomers: bool = False) -> None:
+        """Let so many chunks wait for a slow reader of models; what is more is left out for it.
+
+        Args:
+            newcomers: connections were made meanwhile; theirs is what it was at the bind.
+        """
+        if newcomers or chunks != self._model_queue:
+            self._model_queue = chunks
+            self.models.setsockopt(zmq.SNDHWM, chunks)
 
     def receive(self) -> tuple[list[Buffer], str | None]:
         """The next message from the samples' socket, and the name of the key it came with.
@@ -134,18 +142,15 @@ class Door:
     def refused(self) -> dict[str, int]:
         """How many keys were refused, and how many connections became none of a vedette's."""
         keys = 0 if self._keeper is None else self._keeper.refused
-        return {"keys": keys, "handshakes": self._strangers}
+        return {"keys": keys, "handshakes": self._strangers.count}
 
-    def complain(self, complaints: Complaints) -> None:
+    def complain(self, complaints: Complaints, now: float) -> None:
         """Say what was refused since the last time."""
-        keys = 0 if self._keeper is None else self._keeper.refused
-        if self._keeper is not None and keys > self._complained[0]:
+        if self._keeper is not None and self._keeper.refused > self._keys_complained:
+            self._keys_complained = self._keeper.refused
             complaints.add("refused", self._keeper.last_refused)
-        strangers = self._strangers
-        if strangers > self._complained[1]:
-            new = strangers - self._complained[1]
-            complaints.add("connections", f"{new} were not, or not yet, those of a vedette")
-        self._complained = keys, max(strangers, self._complained[1])
+        if new := self._strangers.new(now):
+            complaints.add("connections", f"{new} were not those of a vedette")
 
     def close_out(self, now: float) -> None:
         """End the connections of those whose key was taken off the list.

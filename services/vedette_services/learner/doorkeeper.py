@@ -6,6 +6,7 @@ it does not answer.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Mapping
@@ -46,7 +47,8 @@ class Doorkeeper:
         self.socket = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(_ENDPOINT)
-        self._signature = _look(keys.directory)
+        self._signature = _look(keys.directory) or ()
+        self._names: dict[bytes, str] = {}
         self._names = self._read()
         self._look_at = now + LOOK_EVERY_S
         self.refused = 0
@@ -75,7 +77,7 @@ class Doorkeeper:
             return set()
         self._look_at = now + LOOK_EVERY_S
         signature = _look(self._keys.directory)
-        if signature == self._signature:
+        if signature is None or signature == self._signature:
             return set()
         before, self._signature = self._names, signature
         self._names = self._read()
@@ -108,7 +110,11 @@ class Doorkeeper:
                 if f"{found.name}.toml" != name or found.name == LEARNER:
                     raise KeysError(name, f"names {found.name!r}", "call the file as its name says")
             except KeysError as error:
-                log.warning("lets nobody in: %s", error)
+                if _is_out_of_files(error.__cause__):  # nothing is known of it: as it was before
+                    names.update({k: n for k, n in self._names.items() if f"{n}.toml" == name})
+                    self._signature = ()  # look again
+                else:
+                    log.warning("lets nobody in: %s", error)
                 continue
             names.setdefault(z85.decode(found.public), found.name)
         # Who has the learner's own secret is the learner's operator: its status, its local actors.
@@ -116,8 +122,16 @@ class Doorkeeper:
         return names
 
 
-def _look(directory: Path) -> Signature:
-    """What the folder of the admitted holds: changes when any of its files does."""
+def _is_out_of_files(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def _look(directory: Path) -> Signature | None:
+    """What the folder of the admitted holds: changes when any of its files does.
+
+    None where it cannot be looked at because no descriptors are left: a flood of connections must
+    not close everybody out.
+    """
     try:
         with os.scandir(directory / ADMITTED) as entries:
             found = []
@@ -129,7 +143,9 @@ def _look(directory: Path) -> Signature:
                 except OSError:
                     continue  # removed this moment
                 found.append((entry.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
-    except OSError:
+    except OSError as error:
+        if _is_out_of_files(error):
+            return None
         return ()  # no folder: nobody but the learner's own key
     return tuple(sorted(found))
 

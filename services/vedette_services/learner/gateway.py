@@ -84,6 +84,8 @@ class Gateway:
         self._rate = Rate()
         self._next_tick = 0.0
         self._door = Door(spec.address, keys)
+        whom = "listed keys" if keys else "everybody who reaches it"
+        log.info("listening at %s and the two ports above, for %s", spec.address, whom)
 
     # The loop
 
@@ -107,6 +109,7 @@ class Gateway:
             self._ring.commit(self._state.stamp())
         self._listen(ready, now)
         self._look_at_learning(now)
+        door.hold_models(self._publisher.queue)
         for frames in self._publisher.turn():
             send_now(door.models, frames)
         for message in self._state.acks_due(now, self._ring.inserted):
@@ -159,6 +162,7 @@ class Gateway:
                 topic = self._state.on_model_subscription(event)
                 if topic:
                     self._publisher.joined(topic)
+            door.hold_models(self._publisher.queue, newcomers=True)
 
     def _look_at_learning(self, now: float) -> None:
         """How far the trainer is; a newer model in its map, perhaps of another epoch."""
@@ -202,7 +206,7 @@ class Gateway:
         if len(state.notes) > _NOTES_PER_TICK:
             log.warning("and %d more lines like these", len(state.notes) - _NOTES_PER_TICK)
         state.notes.clear()
-        self._door.complain(state.complaints)
+        self._door.complain(state.complaints, now)
         for line in state.complaints.due(now):
             log.warning("%s", line)
         self._door.close_out(now)
@@ -219,7 +223,11 @@ class Gateway:
             limiter_reason=state.limiter_reason,
             lag=state.lag.figures(),
             garbage=state.garbage,
-            refused={**self._door.refused, "ids": state.refused_ids},
+            refused={
+                **self._door.refused,
+                "ids": state.refused_ids,
+                "credit": state.refused_credit,
+            },
             ended=ended,
         )
 

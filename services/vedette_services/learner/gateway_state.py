@@ -23,6 +23,7 @@ from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Statu
 from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.learner.complaints import Complaints
+from vedette_services.learner.credit_watch import CreditWatch
 from vedette_services.learner.fleet import Fleet
 from vedette_services.learner.intake import Block, Intake
 from vedette_services.learner.ladder_slots import LadderSlots
@@ -87,6 +88,7 @@ class GatewayState:
         self.position = Position()
         self.garbage = 0
         self.refused_ids = 0
+        self.refused_credit = 0
         self.complaints = Complaints()
         self.limiter_reason = ""
         self.notes: list[Note] = []
@@ -97,6 +99,7 @@ class GatewayState:
         self._intake = Intake(schema, rows_per_batch, self.ledger.number)
         self._blocks: list[Block] = []  # looked into, and not yet handed out
         self._limits = limits or FlightLimits()
+        self._credit_watch = CreditWatch(self._limits.batches)
         self._owners = owners  # None: nobody shows a key, anybody may be anybody
         self._changed: set[str] = set()
         self._acked: dict[str, float] = {}
@@ -162,6 +165,13 @@ class GatewayState:
         if batch.run_id != self.run_id:
             self.garbage += 1  # its manager drops that run's window when it hears of this one
             return
+        if self._credit_watch.is_spent(batch.manager, batch.incarnation) and self.ledger.is_new(
+            batch.manager, batch.incarnation, batch.seq
+        ):
+            self.fleet.on_batch(batch.manager, now)
+            self.refused_credit += 1  # not settled: it may come again, within its credit
+            self.complaints.add("credit", f"manager {batch.manager} sends more than it may")
+            return
         self._changed.add(batch.manager)
         try:
             verdict = self.ledger.take(batch, now)
@@ -170,6 +180,7 @@ class GatewayState:
             self.ledger.hear(batch.manager, batch.incarnation, now)
             verdict = self.ledger.take(batch, now)
         if verdict == "new":
+            self._credit_watch.took(batch.manager, batch.incarnation)
             self._intake.add(batch)
             self.dirty = True
         else:
@@ -231,7 +242,8 @@ class GatewayState:
         new = self.fleet.on_report(report, now)
         if report.state == "gone":
             self.slots.release(report.manager)
-            self._note("info", f"manager {report.manager} has left")
+            why = next((f": {actor.error}" for actor in report.actors if actor.error), "")
+            self._note("warning" if why else "info", f"manager {report.manager} has left{why}")
         elif new:
             self._changed.add(report.manager)
             actors = len(report.actors)
@@ -291,6 +303,7 @@ class GatewayState:
         for manager, incarnation in due:
             self._acked[manager] = now
             self._changed.discard(manager)
+            self._credit_watch.granted(manager, incarnation, credits[manager].batches, now)
             ack = self.ledger.ack(
                 manager,
                 incarnation,
@@ -330,6 +343,7 @@ class GatewayState:
 
     def tick(self, now: float) -> None:
         """A few times a second: notice who has gone silent."""
+        self._credit_watch.keep(self.ledger.living())
         for manager in self.fleet.newly_gone(now):
             self.ledger.mark_gone(manager)
             self.slots.release(manager)

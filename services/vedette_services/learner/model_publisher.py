@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from vedette_protocol import topics
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Buffer
-from vedette_protocol.model import chunks
+from vedette_protocol.model import chunk_count, chunks
 
 Frames = list[Buffer]
 
+_SMALL_QUEUE = 16
 _CHUNKS_A_TURN = 8  # at most 8 MB are copied before the gateway looks at its other sockets
 
 
@@ -42,6 +43,18 @@ class ModelPublisher:
         """Somebody subscribed to a private topic: the newest model goes there, and only there."""
         if topic not in self._joiners:
             self._joiners.append(topic)
+
+    @property
+    def queue(self) -> int:
+        """Chunks that may wait for one reader: four models.
+
+        A queue that was full takes nothing until half of it is through (libzmq's low-water mark),
+        so that there is room for one model whole wherever the gap ends: a line too slow for every
+        version carries some, and none of them for ever torn. All readers' queues hold the same
+        bytes: together they take no more than one does.
+        """
+        count = chunk_count(len(self.newest.body)) if self.newest else 0
+        return max(_SMALL_QUEUE, 4 * count + 4)
 
     @property
     def busy(self) -> bool:

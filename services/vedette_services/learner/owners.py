@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 from pathlib import Path
 
 from vedette_services.run_directory import write_json
+
+log = logging.getLogger("vedette.gateway")
+
+_AGAIN_S = 1.0
 
 IDS_MAX = 256
 """Ids that one key may have at a time; with one more it gives up its oldest."""
@@ -21,7 +27,8 @@ class Owners:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._owner: dict[str, str] = {}  # by id, oldest first
-        self._changed = False
+        self._changed = self._failing = False
+        self._again_at = 0.0
         if path.exists():
             found = json.loads(path.read_text())
             self._owner = {str(manager): str(key) for manager, key in found.items()}
@@ -42,10 +49,18 @@ class Owners:
         self._changed = True
 
     def save(self) -> None:
-        """Write the file, if anything is new."""
-        if self._changed:
-            self._changed = False
+        """Write the file, if anything is new; where that fails, again a second later."""
+        if not self._changed or time.monotonic() < self._again_at:
+            return
+        try:
             write_json(self._path, self._owner)
+        except OSError as error:  # a full disk, no descriptors left: who is served stays served
+            self._again_at = time.monotonic() + _AGAIN_S
+            if not self._failing:
+                log.warning("whose key each id belongs to is not written: %s", error)
+            self._failing = True
+        else:
+            self._changed = self._failing = False
 
     def of(self, key: str) -> list[str]:
         """The ids of a key."""

@@ -14,6 +14,8 @@ _NO_SAMPLES = dict.fromkeys(
     ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight"), 0
 )
 
+_REFUSED = ("keys", "ids", "handshakes", "credit")
+
 
 class Described(Protocol):
     """Which run it is."""
@@ -72,7 +74,7 @@ def assemble(
         "lag": {name: ingest.lag.get(name, 0.0) for name in ("mean", "p95", "max", "seconds_mean")},
         "eval": _evaluation(evaluations),
         "garbage": ingest.garbage,
-        "refused": {name: ingest.refused.get(name, 0) for name in ("keys", "ids", "handshakes")},
+        "refused": {name: ingest.refused.get(name, 0) for name in _REFUSED},
         "record": learning.record,
         "managers": ingest.managers,
     }
@@ -82,7 +84,8 @@ def waits(learning: Learning, ingest: Ingest, warmup: int) -> str:
     """Who waits for what, in a sentence; "" when nobody does."""
     present = sum(manager["state"] != "gone" for manager in ingest.managers)
     if learning.phase == "starting":
-        return "the learner is starting"
+        what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
+        return f"the learner is starting: the {what}"
     if learning.phase == "waiting":
         return f"{learning.waits}, {present} managers connected"
     if ingest.limiter_reason:

@@ -20,6 +20,7 @@ from vedette_services.config.loading import read_config, write_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ChildFailedError, PortInUseError, UsageError, ending
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.learner.memory_watch import file_bytes, gateway_limit, private_bytes
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
 from vedette_services.learner.status import assemble
@@ -109,6 +110,8 @@ class Supervisor:
         for name, child in list(self._children.items()):
             code = child.process.poll()
             if code is None:
+                if name == "gateway":
+                    self._limit_memory(child)
                 continue
             if name == "trainer" and code == 0:
                 return False
@@ -116,6 +119,18 @@ class Supervisor:
                 continue  # evaluation is switched off, or it has played the last model
             self._revive(child, code)
         return not stop
+
+    def _limit_memory(self, gateway: _Child) -> None:
+        """End and start anew a gateway that somebody fills up; that does not count as a crash."""
+        held = private_bytes(gateway.process.pid)
+        limit = gateway_limit(file_bytes(self._spec.run.model_map))
+        if held <= limit:
+            return
+        text = "the gateway holds %d MiB, more than its %d: starting it again; the books go on"
+        log.warning(text, held >> 20, limit >> 20)
+        gateway.process.kill()
+        wait_all([gateway.process], 5.0)
+        self._start(gateway.name)
 
     def _revive(self, child: _Child, code: int) -> None:
         """A process died: start it again, unless that would only repeat."""

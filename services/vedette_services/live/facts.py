@@ -107,7 +107,9 @@ def progress(status: Status, stop: Mapping[str, Any]) -> list[tuple[str, float, 
 
 
 def line(status: Status, stop: Mapping[str, Any]) -> str:
-    """A whole status in one line."""
+    """A whole status in one line; of a run that has not begun, what it waits for."""
+    if not status.get("run_id") and waiting(status):
+        return waiting(status)
     target = stop.get("target_return")
     best = text(value(status, "eval", "best_return_mean"), 1)
     goals = {counter: goal for _, counter, goal in _goals(stop)}

@@ -127,8 +127,9 @@ class TerminalView(QuietView):
         from rich.table import Table
         from rich.text import Text
 
-        if status is None:
-            return Panel(Text("starting"), title=self._title, title_align="left")
+        if status is None or not status.get("run_id"):
+            said = (facts.waiting(status) if status else "") or "starting"
+            return Panel(Text(said), title=self._title, title_align="left")
         table = Table.grid(padding=(0, 2))
         table.add_column(style="bold", no_wrap=True)
         table.add_column()

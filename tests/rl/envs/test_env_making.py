@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -19,7 +20,13 @@ from vedette_rl.envs import (
     transition_dtype,
 )
 from vedette_rl.envs.spaces import agent_spaces
-from vedette_rl.errors import ImportRefusedError, SpaceLayoutError, UnknownEnvironmentError
+from vedette_rl.errors import (
+    EnvironmentFaultError,
+    ImportRefusedError,
+    SpaceLayoutError,
+    UnknownEnvironmentError,
+)
+from vedette_rl.testing.scripted import ScriptedEnv
 
 MODULE = """
 import gymnasium as gym
@@ -193,3 +200,31 @@ def test_one_of_the_vector_form_plays_as_a_plain_environment() -> None:
         ends = [env.step(0)[2:4] for _ in range(5)]
         assert ends == [(False, False)] * 4 + [(False, True)]
     env.close()
+
+
+class Unsound(ScriptedEnv):
+    """Gives what is not finite, at reset or as the first step's reward."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self._where = where
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        obs, info = super().reset(seed=seed, options=options)
+        return (obs * np.nan if self._where == "obs" else obs), info
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = super().step(action)
+        return obs, (1e300 if self._where == "reward" else reward), *rest
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium's checker says it, too
+@pytest.mark.parametrize(("where", "came_from"), [("obs", "reset"), ("reward", "step")])
+def test_what_is_not_finite_is_refused_before_anything_starts(where: str, came_from: str) -> None:
+    if "Unsound-v0" not in gym.registry:
+        gym.register("Unsound-v0", entry_point=Unsound)
+    with pytest.raises(EnvironmentFaultError) as refused:
+        probe(EnvConfig(id="Unsound-v0", kwargs={"where": where}))
+    said = str(refused.value)
+    assert said.startswith(f"environment Unsound-v0: {came_from}() gave {where!r}")
+    assert "\n" not in said

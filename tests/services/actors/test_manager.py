@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -29,10 +31,15 @@ COUNT = {"id": "actors_test_envs:ActorsCount-v0"}
 
 
 class ManagerProcess:
-    """A manager of its own process group, and its log."""
+    """A manager, and its log. Its family is known by a mark that every child inherits.
+
+    Process ids are used again: a group of the number of a manager that has ended may be anybody's.
+    """
 
     def __init__(self, address: Address, count: int, log: Path, *allow_import: str) -> None:
         self.log_file = log
+        self._mark = f"VEDETTE_TEST_MARK={secrets.token_hex(8)}"
+        name, _, value = self._mark.partition("=")
         path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
         with log.open("ab") as out:
             self.process = subprocess.Popen(
@@ -42,6 +49,7 @@ class ManagerProcess:
                     **os.environ,
                     "PYTHONPATH": path,
                     "OMP_NUM_THREADS": "1",
+                    name: value,
                 },
                 stdout=out,
                 stderr=out,
@@ -61,20 +69,24 @@ class ManagerProcess:
     def wait(self, timeout_s: float = 20.0) -> int:
         return self.process.wait(timeout_s)
 
-    def group_lives(self) -> bool:
-        listed = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True)
-        return any(
-            line.split()[0] == str(self.process.pid) and "Z" not in line.split()[1]
-            for line in listed.stdout.splitlines()
-        )
+    def family(self) -> list[int]:
+        """Itself and whatever it started, as far as they live."""
+        wanted = self._mark.encode()
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid in pids if wanted in _environment(pid)]
 
     def end(self) -> None:
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
-        finally:
-            self.process.wait()
+        for pid in self.family():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []  # it ended meanwhile
 
 
 Start = Callable[..., ManagerProcess]
@@ -131,7 +143,7 @@ def test_a_manager_plays_what_the_learner_says_and_ends_when_the_run_is_over(
     assert manager.wait() == 0
     assert "draining" in learner.states
     balanced(learner)
-    assert not manager.group_lives()
+    assert not manager.family()
     learner.close()
 
 
@@ -265,7 +277,7 @@ def test_a_manager_whose_learner_is_gone_says_what_it_loses(address: Address, st
     manager.process.send_signal(signal.SIGTERM)
     assert manager.wait(15) == 0
     assert "samples are lost: the learner did not take them within 10 s" in manager.log
-    assert not manager.group_lives()
+    assert not manager.family()
 
 
 def test_an_environment_that_breaks_is_told_with_its_own_traceback(
@@ -317,6 +329,8 @@ def test_code_that_was_not_allowed_is_not_imported(address: Address, start: Star
     learner.until(lambda: manager.process.poll() is not None, 60)
     assert manager.wait() == 3
     assert "--allow-import actors_test_envs" in manager.log
+    learner.until(lambda: "gone" in learner.states, 5)  # it was told why, though it left at once
+    assert "--allow-import actors_test_envs" in learner.report().actors[0].error
     learner.close()
 
 
@@ -343,7 +357,7 @@ def test_a_killed_manager_leaves_no_actor_behind(address: Address, start: Start)
     manager.process.kill()
     manager.process.wait()
     deadline = time.monotonic() + 5
-    while manager.group_lives():
+    while manager.family():
         assert time.monotonic() < deadline, "an actor outlived its manager"
         time.sleep(0.05)
     learner.close()

@@ -183,6 +183,35 @@ def test_a_learner_of_another_version_is_no_learner_of_ours() -> None:
     assert rig.state.on_garbage(MalformedError("what"), 1.0) == []
 
 
+def test_a_manager_that_gives_up_tells_the_learner_why_before_it_leaves() -> None:
+    rig = Rig()
+    rig.state.on_opened()
+    refused = rig.state.on_control(replace(RUN, env={"id": "evil.envs:Env-v0"}), 0.0)
+    assert isinstance(refused[-1], Exit)
+    report = last_report(refused)
+    assert report.state == "gone"
+    assert ["--allow-import evil" in actor.error for actor in report.actors] == [True, True]
+
+    rig = Rig(count=None).joined()  # how many would play is not known yet
+    other = replace(RUN, epoch=2, learner=88, env={"id": "evil.envs:Env-v0"})
+    rig.batch()
+    report = last_report(rig.state.on_control(other, 1.0))
+    assert (report.state, report.produced, report.run_id) == ("gone", ROWS, "r1")
+    assert not any(actor.alive for actor in report.actors)
+
+
+def test_what_a_manager_waits_for_is_said() -> None:
+    rig = Rig()
+    rig.state.on_opened()
+    assert "nothing answers there yet" in said(rig.tick(4.0))
+    rig.state.on_opened()
+    rig.state.on_connected(rig.now)
+    assert "connected and silent" in said(rig.tick(12.0))
+    early = rig.ack(run_id="", incarnation=100, credit=0, reason="the learner is starting")
+    assert "announces no run yet: the learner is starting" in said(early)
+    assert not said(rig.ack(run_id="", credit=0, reason="the learner is starting"))
+
+
 # Samples
 
 

@@ -148,3 +148,16 @@ def test_status_and_help_load_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == 0, ended.stderr
+
+
+def test_keys_are_made_for_the_hosts_that_are_named(vedette: Run, tmp_path: Path) -> None:
+    status, said = vedette("keys", "new", "keys", "gpu-2", "lab-7", "--actors", "gpu-3")
+    assert status == 0
+    assert [line.split()[1] for line in said.splitlines()[1:]] == [
+        f"keys/hosts/{name}" for name in ("gpu-2", "lab-7", "gpu-3")
+    ]
+    assert sorted(p.name for p in (tmp_path / "keys" / "admitted").iterdir()) == [
+        "gpu-2.toml",
+        "gpu-3.toml",
+        "lab-7.toml",
+    ]

@@ -262,6 +262,17 @@ def test_before_the_first_model_nobody_may_send() -> None:
     assert state.on_subscription(b"\x01m/m/", b"", 1.0) == []
 
 
+def test_a_manager_that_leaves_for_a_reason_is_shown_with_it() -> None:
+    state = gateway()
+    why = "the learner's run imports 'mine:Env', which this host does not allow"
+    report = Report("m", 5, "host", "gone", RUN_ID, *[0] * 6,
+                    actors=(ActorReport(0, False, 0, 0, 0, 0, error=why),))  # fmt: skip
+    state.on_samples([bytes(frame) for frame in encode(report)], 1.0)
+    assert [(n.level, n.text) for n in state.notes] == [("warning", f"manager m has left: {why}")]
+    shown = state.fleet.status(1.0)[0]
+    assert (shown["state"], shown["actors"][0]["error"]) == ("gone", why)
+
+
 def test_a_silent_manager_is_gone_and_what_it_held_is_lost_until_it_speaks_again() -> None:
     state = gateway()
     take(state, report_frames(produced=12, window_rows=12), now=1.0)

@@ -88,6 +88,15 @@ def test_lines_come_every_few_seconds() -> None:
     assert [line.split()[0] for line in out.getvalue().splitlines()] == ["0:00:05", "0:00:10"]
 
 
+def test_a_run_that_has_not_begun_says_what_it_waits_for() -> None:
+    starting = {"waits": "the learner starts: its process loads"}
+    assert facts.line(starting, STOP) == "the learner starts: its process loads"
+    out = io.StringIO()
+    view = LineView(STOP, every_s=0.0, out=out, now=lambda: 0.0)
+    view.show(starting)
+    assert "its process loads" in out.getvalue()
+
+
 def test_a_pipe_gets_lines_and_a_terminal_a_live_view(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -1,0 +1,83 @@
+"""Many managers in one process: the real daemon's sockets, timers and state, without actors."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from vedette_services.actors import manager as manager_module
+from vedette_services.actors.instructions import Instruction, StartActor
+from vedette_services.actors.manager import Manager
+from vedette_services.actors.manager_state import Identity, ManagerState
+from vedette_services.addresses import Address
+from vedette_services.processes import StopSignals
+
+
+class _Idle(Manager):
+    """A manager that starts nobody."""
+
+    def _do(self, instruction: Instruction) -> None:
+        if not isinstance(instruction, StartActor):
+            super()._do(instruction)
+
+    def turn(self, signals: StopSignals) -> None:
+        self._turn(signals)
+
+    def end(self) -> None:
+        self._end()
+
+
+class Herd:
+    """So many managers, each given its turn. As a context, they end.
+
+    Args:
+        place: for their maps.
+    """
+
+    def __init__(self, address: Address, count: int, place: Path) -> None:
+        self._signals = StopSignals(signals=())
+        self._poll_ms = manager_module._POLL_MS
+        self._managers: list[_Idle] = []
+        for i in range(count):
+            state = ManagerState(
+                Identity(f"herd-{i}", "here", str(address)),
+                count=1,
+                allow_import=frozenset(),
+                incarnation=lambda: secrets.randbits(64),
+                jitter=random.random,
+                now=time.monotonic(),
+            )
+            directory = place / f"herd-{i}"
+            directory.mkdir()
+            self._managers.append(_Idle(address, f"herd-{i}", state, directory))
+
+    def __enter__(self) -> Self:
+        manager_module._POLL_MS = 0  # each has its turn soon
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        manager_module._POLL_MS = self._poll_ms
+        for manager in self._managers:
+            manager.end()
+
+    def turn_for(self, seconds: float) -> None:
+        """Give everybody turns for so long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._turn()
+
+    def turn_until(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Give everybody turns until something holds, looked at twice a second, or fail."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
+            self.turn_for(0.5)
+
+    def _turn(self) -> None:
+        for manager in self._managers:
+            manager.turn(self._signals)
+        time.sleep(0.005)

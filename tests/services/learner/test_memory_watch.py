@@ -1,0 +1,25 @@
+"""How much the gateway may hold, and how much it does."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from vedette_services.learner.limits import FlightLimits
+from vedette_services.learner.memory_watch import file_bytes, gateway_limit, private_bytes
+
+
+def test_the_limit_leaves_room_for_what_is_in_flight_and_for_models() -> None:
+    small = gateway_limit(0)
+    assert small > 2 * FlightLimits().payload_bytes
+    assert gateway_limit(3 << 30) >= small + (8 << 30)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says it")
+def test_what_a_process_holds_grows_with_its_own_memory_alone(tmp_path: Path) -> None:
+    before = private_bytes(os.getpid())
+    held = b"x" * (64 << 20)
+    grown = private_bytes(os.getpid()) - before
+    assert 60 << 20 < grown < 80 << 20, len(held)
+    assert private_bytes(2**22 + 1) == 0
+    assert file_bytes(tmp_path / "none") == 0
