@@ -127,6 +127,17 @@ class ReplayBudgetError(RlError):
         self.what = what
 
 
+class FrameStorageError(RlError):
+    """Frames are to be stored once, and observations are no stacks of frames."""
+
+    def __init__(self, space: object) -> None:
+        super().__init__(
+            f"replay.frame_storage is 'once', and {space} is no stack of frames: set "
+            "env.frame_stack, or replay.frame_storage=auto"
+        )
+        self.space = space
+
+
 class ReplayOverrunError(RlError):
     """Rows are overwritten faster than they can be read."""
 

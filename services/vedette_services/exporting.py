@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from numpy.lib.format import write_array
+from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 
 from vedette_rl.envs.make import probe
 from vedette_rl.errors import ExportError
@@ -61,7 +61,7 @@ def export_replay(run: FinishedRun, out: Path) -> int:
     """
     if not run.replay.is_dir():
         raise NotARunError(run.directory, "replay/")
-    # A column at a time: numpy.savez asks for all of them in memory at once.
+    # Some megabytes at a time: numpy.savez asks for all of it in memory at once.
     with (
         _replacing(out) as aside,
         LiveRows(run.replay) as rows,
@@ -69,7 +69,15 @@ def export_replay(run: FinishedRun, out: Path) -> int:
     ):
         for name in rows.names:
             with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                write_array(member, rows.column(name), allow_pickle=False)
+                column = rows.dtype[name]
+                header = {
+                    "descr": dtype_to_descr(column.base),
+                    "fortran_order": False,
+                    "shape": (len(rows), *column.shape),
+                }
+                write_array_header_1_0(member, header)
+                for piece in rows.pieces(name):
+                    member.write(memoryview(piece).cast("B") if piece.size else b"")
         return len(rows)
 
 

@@ -62,6 +62,9 @@ class EnvConfig(BaseModel):
         kwargs: arguments of its constructor.
         max_episode_steps: truncate episodes here instead of where it is registered to.
         wrappers: outermost last; ``module:Name`` or a table with `name` and `kwargs`.
+        frame_stack: an observation becomes a stack of this many newest ones, the newest last
+            (Gymnasium's `FrameStackObservation`, around all wrappers); 0 is off. The replay stores
+            each frame of stacked images once, see `replay.frame_storage`.
         vectorization: ``loop`` steps one environment after the other and wastes no step;
             ``vector_entry_point`` asks Gymnasium for the environment's own vector form;
             ``auto`` takes that form where it plays the same spaces, is not wrapped and is the
@@ -76,6 +79,7 @@ class EnvConfig(BaseModel):
     kwargs: Kwargs = {}
     max_episode_steps: PositiveInt | None = None
     wrappers: tuple[Annotated[WrapperConfig, BeforeValidator(_wrapper)], ...] = ()
+    frame_stack: Annotated[int, Field(ge=0, le=255)] = 0
     vectorization: Literal["loop", "vector_entry_point", "auto"] = "auto"
     reward_scale: float = Field(1.0, allow_inf_nan=False)
     reward_clip: float = Field(0.0, ge=0.0, allow_inf_nan=False)

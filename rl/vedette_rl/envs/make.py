@@ -6,10 +6,12 @@ import copy
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.registry import AllowImport, find_spec, import_named, what_to_install
 from vedette_rl.envs.spaces import Spaces, agent_spaces
+from vedette_rl.envs.stacking import stack_of
 from vedette_rl.envs.vector_form import SingleOfVector, make_vector
 from vedette_rl.errors import UnknownEnvironmentError
 
@@ -62,7 +64,7 @@ def make_env(
         raise UnknownEnvironmentError(config.id, f"env.kwargs do not fit: {e}") from e
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper, config, allow_import)
-    return env
+    return FrameStackObservation(env, config.frame_stack) if config.frame_stack else env
 
 
 def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
@@ -76,7 +78,7 @@ def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spac
     """
     env = make_env(config, allow_import=allow_import, check=True)
     try:
-        spaces = agent_spaces(env.observation_space, env.action_space)
+        spaces = agent_spaces(env.observation_space, env.action_space, stack=stack_of(env, config))
         env.action_space.seed(0)
         env.reset(seed=0)
         env.step(env.action_space.sample())
