@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from vedette_protocol.errors import SchemaError
 
 _ENTRIES = struct.Struct("<Q")
+ENTRIES_BYTES = _ENTRIES.size
+"""The number of entries, in front of them."""
 
 
 class SharedColumn(Protocol):

@@ -128,14 +128,12 @@ class ReplayBudgetError(RlError):
 
 
 class FrameStorageError(RlError):
-    """Frames are to be stored once, and observations are no stacks of frames."""
+    """Frames are to be stored once, and they cannot be."""
 
-    def __init__(self, space: object) -> None:
+    def __init__(self, why: str, mend: str) -> None:
         super().__init__(
-            f"replay.frame_storage is 'once', and {space} is no stack of frames: set "
-            "env.frame_stack, or replay.frame_storage=auto"
+            f"replay.frame_storage is 'once', and {why}: {mend}, or set replay.frame_storage=auto"
         )
-        self.space = space
 
 
 class ReplayOverrunError(RlError):

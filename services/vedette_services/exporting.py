@@ -77,7 +77,7 @@ def export_replay(run: FinishedRun, out: Path) -> int:
                 }
                 write_array_header_1_0(member, header)
                 for piece in rows.pieces(name):
-                    member.write(memoryview(piece).cast("B") if piece.size else b"")
+                    member.write(piece.data)
         return len(rows)
 
 

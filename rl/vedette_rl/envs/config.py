@@ -24,6 +24,9 @@ _OWN_KEYS = {
 }
 
 
+_ALE_STACK = 4  # of ALE's own vector form, where nobody says
+
+
 class WrapperConfig(BaseModel):
     """A wrapper around each environment.
 
@@ -110,9 +113,25 @@ class EnvConfig(BaseModel):
         """The id without its module: what Gymnasium's registry knows it by."""
         return self.id.rpartition(":")[2]
 
+    @property
+    def stack(self) -> int:
+        """Frames that an observation is a stack of, as far as the configuration says so; or 0."""
+        if self.frame_stack:
+            return self.frame_stack
+        for wrapper in reversed(self.wrappers):
+            if wrapper.name.endswith(":FrameStackObservation"):
+                return _count(wrapper.kwargs.get("stack_size"))
+        if self.vectorization == "vector_entry_point" and self.name.startswith("ALE/"):
+            return _count(self.kwargs.get("stack_num", _ALE_STACK))
+        return 0
+
     def for_evaluation(self) -> EnvConfig:
         """The same environment without what only training wants."""
         wrappers = tuple(wrapper for wrapper in self.wrappers if not wrapper.training_only)
         return self.model_copy(
             update={"wrappers": wrappers, "reward_scale": 1.0, "reward_clip": 0.0}
         )
+
+
+def _count(value: JsonValue | None) -> int:
+    return value if isinstance(value, int) else 0

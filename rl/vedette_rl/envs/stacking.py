@@ -9,8 +9,6 @@ from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig
 
-_ALE_STACK = 4  # of ALE's own vector form, where nobody says
-
 
 def stack_of(env: gym.Env[Any, Any], config: EnvConfig) -> int:
     """How many frames an observation of `env` is a stack of; 0: it is none that we know of.
@@ -21,7 +19,7 @@ def stack_of(env: gym.Env[Any, Any], config: EnvConfig) -> int:
     if not isinstance(space, gym.spaces.Box) or len(space.shape) < 2:
         return 0
     frames = space.shape[0]
-    if frames > 1 and frames in (_wrapped_stack(env), _ale_stack(config)):
+    if frames > 1 and frames in (_wrapped_stack(env), config.stack):
         return frames
     return 0
 
@@ -32,10 +30,3 @@ def _wrapped_stack(env: gym.Env[Any, Any]) -> int:
             return env.stack_size
         env = env.env
     return 0
-
-
-def _ale_stack(config: EnvConfig) -> int:
-    if config.vectorization != "vector_entry_point" or not config.name.startswith("ALE/"):
-        return 0
-    stack = config.kwargs.get("stack_num", _ALE_STACK)
-    return stack if isinstance(stack, int) else 0

@@ -81,7 +81,7 @@ def frame_stack(config: ReplayConfig, spaces: Spaces) -> FrameStack | None:
         return None
     if not is_stacked:
         if config.frame_storage == "once":
-            raise FrameStorageError(space)
+            raise FrameStorageError(f"{space} is no stack of frames", "set env.frame_stack")
         return None
     assert isinstance(space, gs.Box), "of a stack"
     if config.frame_storage == "auto" and not (space.dtype == np.uint8 and len(space.shape) > 2):

@@ -15,6 +15,7 @@ is needed; and a row is live as long as its span begins within the frames that a
 from __future__ import annotations
 
 import bisect
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -199,10 +200,31 @@ class MemoryFrameRing(FrameAppender, MemoryRing):
         guard: int | None = None,
     ) -> None:
         super().__init__(row_dtype, capacity, guard=guard)
-        self._use(np.zeros(shared_shape(shared), shared.dtype), shared)
+        frames = np.empty(shared_shape(shared), shared.dtype)
+        frames.fill(0)  # as the columns: the pages are taken now
+        self._use(frames, shared)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all columns, and of the frames."""
+        return super().total_bytes + self.frames.nbytes
 
 
-def open_reader(directory: Any) -> RingReader:  # what RingReader takes
+def open_writer(
+    directory: str | os.PathLike[str],
+    row_dtype: np.dtype[Any],
+    capacity: int,
+    *,
+    run_id: str,
+    guard: int | None = None,
+    shared: SharedSpec | None = None,
+) -> RingWriter:
+    """The writing end of a replay, with or without frames: see `RingWriter.open`."""
+    kind = RingWriter if shared is None else FrameRingWriter
+    return kind.open(directory, row_dtype, capacity, run_id=run_id, guard=guard, shared=shared)
+
+
+def open_reader(directory: str | os.PathLike[str]) -> RingReader:
     """The reading end of a replay, whichever way it stores observations.
 
     Raises:

@@ -105,6 +105,12 @@ class Manifest:
         return self.capacity + self.guard
 
     @property
+    def total_bytes(self) -> int:
+        """Bytes of all rows, and of what they share."""
+        shared = self.shared.total_bytes if self.shared else 0
+        return self.physical_rows * self.row_dtype.itemsize + shared
+
+    @property
     def row_dtype(self) -> np.dtype[Any]:
         return row_dtype([(c.name, np.dtype(c.dtype), c.shape) for c in self.columns])
 

@@ -76,6 +76,12 @@ class PlainRows:
         inserted = self.inserted
         return max(0, inserted - self.capacity), inserted
 
+    @property
+    def size(self) -> int:
+        """Rows that may be drawn now."""
+        oldest, inserted = self.live()
+        return inserted - oldest
+
     def gather(self, places: NDArray[np.int64], out: Columns) -> None:
         """Copy the rows at `places` into `out`, every column that is in `out`."""
         gather(self.columns, places, out)
@@ -192,6 +198,11 @@ class MemoryRing(RowAppender):
             column.fill(0)  # the pages are taken now, not at some insert in the middle of a run
         super().__init__(columns, capacity)
         self.stamp = b""
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(column.nbytes for column in self.columns.values())
 
     def commit(self, stamp: bytes = b"") -> None:
         """Make the rows appended, and the stamp, visible."""

@@ -1,9 +1,9 @@
 """Step processors over stacks of frames, without copying the stacks.
 
-What an actor's environments show is kept in a pool, a frame at a time, and the step processor is given
-*places* in the pool instead of stacks: arrays of S numbers instead of S images. A frame is known
-again because a successor is its predecessor moved by one, which is compared byte for byte; where it
-is not so (an episode began), the stack is stored anew. So what comes out is exact for any
+What an actor's environments show is kept in a pool, a frame at a time, and the step processor is
+given *places* in the pool instead of stacks: arrays of S numbers instead of S images. A frame is
+known again because a successor is its predecessor moved by one, which is compared byte for byte;
+where it is not so (an episode began), the stack is stored anew. So what comes out is exact for any
 environment, and small for those that stack.
 
 Letters: E environments, S frames of a stack.
@@ -91,13 +91,13 @@ class FrameSteps:
         following[:, :-1] = seen[:, 1:]
         moved = is_moved(obs, next_obs)
         following[moved, -1] = self.pool.store_newest(np.flatnonzero(moved), next_obs[moved, -1])
-        for env in np.flatnonzero(~moved):
+        for env in np.flatnonzero(~moved).tolist():
             following[env] = self.pool.store_stack(env, next_obs[env])
         beginning = following
         done = step.terminated | step.truncated
         if done.any():
             beginning = following.copy()
-            for env in np.flatnonzero(done):
+            for env in np.flatnonzero(done).tolist():
                 beginning[env] = self.pool.store_stack(env, step.init_obs["obs"][env])
         self._seen = beginning
         return self._inner.process(

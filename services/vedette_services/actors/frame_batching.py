@@ -20,7 +20,7 @@ class FrameSlots(Protocol):
         """Views of the free slot: ``(n_buffer, *shape)``, and `FRAMES` ``(entries, *frame)``."""
         ...
 
-    def publish(self, rows: int, epoch: int, version: int, entries: int) -> None:
+    def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
         """The free slot's first `rows` rows and `entries` frames are a batch."""
         ...
 
