@@ -72,9 +72,15 @@ class LiveRows:
         size = max(1, PIECE_BYTES // max(1, column.itemsize))
         for begin in range(self._oldest, self.inserted, size):
             numbers = np.arange(begin, min(begin + size, self.inserted))
-            piece = np.empty((len(numbers), *column.shape), column.base)
-            self._rows.gather(numbers % self.manifest.physical_rows, {name: piece})
-            yield piece
+            yield self.take(name, numbers - self._oldest)
+
+    def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """A copy of some of one column's live rows ``(len(rows), *shape)``, counted from the
+        oldest."""
+        column = self.dtype[name]
+        taken = np.empty((len(rows), *column.shape), column.base)
+        self._rows.gather((self._oldest + rows) % self.manifest.physical_rows, {name: taken})
+        return taken
 
     def column(self, name: str) -> NDArray[Any]:
         """A copy of one column's live rows, oldest first: ``(len(self), *shape)``."""

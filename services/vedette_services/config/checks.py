@@ -8,10 +8,12 @@ from pathlib import Path
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.registry import agent_type
+from vedette_rl.core import TellsTdErrors
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import FrameStorageError, OwnNetworkError, RlError, UnknownNameError
+from vedette_rl.exploration import ladder_positions
 from vedette_rl.named import is_named, load_named
 from vedette_rl.replay.budget import check_budget, replay_need
 from vedette_services.config.run_config import RunConfig
@@ -37,7 +39,8 @@ class Checked:
 def check_config(
     config: RunConfig, out: Path, *, fresh: bool = False, force: bool = False
 ) -> Checked:
-    """Refuse what cannot work, cheapest first. Imports no torch.
+    """Refuse what cannot work, cheapest first. Imports torch only for a policy that acts by it and
+    is to tell initial priorities.
 
     Args:
         config: of the run.
@@ -62,6 +65,7 @@ def check_config(
         raise ConfigError(str(e)) from e
     except RlError as e:
         raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
+    _check_priorities(config, spaces)
     layout = _layout(config, spaces)
     _check_batch(config, layout)
     check_resume(config, out, layout.stored, fresh=fresh, shared=layout.shared)
@@ -142,6 +146,20 @@ def probe_spaces(env: EnvConfig) -> Spaces:
         return probe(env)
     except RlError as e:
         raise SettingError("env.id", str(e)) from e
+
+
+def _check_priorities(config: RunConfig, spaces: Spaces) -> None:
+    """Only a policy, built, can say whether it tells what actors are to tell."""
+    if config.replay.initial_priorities != "actor":
+        return
+    positions, agent = ladder_positions(0, 1), config.agent
+    policy = agent_type(agent.name).build_policy(agent, spaces, positions=positions, seed=0)
+    if not isinstance(policy, TellsTdErrors):
+        raise SettingError(
+            "replay.initial_priorities",
+            f"the policy of agent {agent.name!r} tells no TD errors of its own",
+            "set replay.initial_priorities=max",
+        )
 
 
 def _layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
