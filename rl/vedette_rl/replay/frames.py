@@ -127,7 +127,8 @@ def frames_kept(
     # No batch has more frames than places, whatever its environments show.
     largest = rows_per_batch * frames.places_per_row
     share = 1 + EPISODES_SHARE + edges / rows_per_batch
-    kept = math.ceil(capacity * share) + largest
+    # The oldest batch is kept whole as long as one of its rows is live.
+    kept = max(largest, math.ceil((capacity + rows_per_batch) * share))
     return SharedSpec(FRAMES, frames.dtype.str, frames.shape, kept, max(largest, guard))
 
 

@@ -126,14 +126,16 @@ class ReplayBench:
         return found
 
 
-def calls_per_s(work: Callable[[], None], seconds: float) -> float:
-    """How often a second `work` is done."""
+def calls_per_s(
+    work: Callable[[], object], seconds: float, *, look_every: int = _LOOK_EVERY
+) -> float:
+    """How often a second `work` is done, in rounds of `look_every` calls."""
     work()
     calls, began = 0, time.perf_counter()
     while (passed := time.perf_counter() - began) < seconds:
-        for _ in range(_LOOK_EVERY):
+        for _ in range(look_every):
             work()
-        calls += _LOOK_EVERY
+        calls += look_every
     return calls / passed
 
 
