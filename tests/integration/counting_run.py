@@ -31,9 +31,17 @@ class CountingRun:
 
     Args:
         bind: where the learner listens, if not on three free ports of loopback.
+        env: what is played.
     """
 
-    def __init__(self, daemons: Daemons, *settings: str, bind: Address | None = None) -> None:
+    def __init__(
+        self,
+        daemons: Daemons,
+        *settings: str,
+        bind: Address | None = None,
+        env: str = "counting_env:Count-v0",
+    ) -> None:
+        self._env = env
         self._daemons, self._settings = daemons, settings
         self.run = daemons.place / "run"
         self.tally = daemons.place / "tally"
@@ -45,7 +53,7 @@ class CountingRun:
     def start_learner(self) -> Daemon:
         """Start it, or start it again on what it left."""
         self.learner = self._daemons.start(
-            *("learner", "learner", "--env", "counting_env:Count-v0", "--agent", "dqn"),
+            *("learner", "learner", "--env", self._env, "--agent", "dqn"),
             *("--bind", self.address, "--out", self.run, "--insecure"),
             *(*SETTINGS, f"env.kwargs.tally={self.tally}", *self._settings),
         )
