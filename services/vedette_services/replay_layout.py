@@ -22,13 +22,13 @@ from vedette_rl.replay.frames import (
     STACKS,
     FrameStack,
     frame_stack,
-    frames_guard,
     frames_kept,
     row_of_places,
     stored_row,
 )
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.replay.ring_files import SharedSpec
+from vedette_rl.replay.rows import default_guard
 from vedette_services.config.run_config import RunConfig
 from vedette_services.run_replay import ring_dtype
 
@@ -62,11 +62,13 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     rows, bounds = config.actors.n_buffer, column_bounds(spaces)
     frames = _frames(config, spaces)
     schema = batch_schema(row, bounds, frames)
+    capacity, plain = config.replay.capacity, ring_dtype(row)
     if frames is None:
-        return ReplayLayout(schema, ring_dtype(row), None, None, schema.payload_bytes(rows))
-    stored = stored_row(ring_dtype(row), frames.stack)
-    capacity, edges = config.replay.capacity, batch_edges(config, frames.stack)
-    guard = frames_guard(stored, frames, capacity)
+        # A batch must fit between two commits.
+        guard = rows if rows > default_guard(capacity, plain.itemsize) else None
+        return ReplayLayout(schema, plain, guard, None, schema.payload_bytes(rows))
+    stored, edges = stored_row(plain, frames.stack), batch_edges(config, frames.stack)
+    guard = max(rows, default_guard(capacity, stored.itemsize + frames.frame_bytes))
     shared = frames_kept(frames, capacity, guard=guard, edges=edges, rows_per_batch=rows)
     entries = min(rows + edges, rows * frames.places_per_row)
     return ReplayLayout(schema, stored, guard, shared, schema.payload_bytes(rows, entries))

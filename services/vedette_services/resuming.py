@@ -11,7 +11,7 @@ import numpy as np
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay.ring import check_ring
-from vedette_rl.replay.ring_files import SharedSpec, read_manifest
+from vedette_rl.replay.ring_files import Manifest, SharedSpec, read_manifest
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, UsageError
@@ -70,9 +70,18 @@ def check_resume(
         run_id = run.identity().run_id
         check_ring(directory, row, config.replay.capacity, run_id=run_id, shared=shared)
     except ReplayFormatError as e:
-        capacity = read_manifest(directory).capacity
-        key = "env" if capacity == config.replay.capacity else "replay.capacity"
-        raise SettingError(key, str(e)) from e
+        key, mend = _key_of(config, read_manifest(directory), shared)
+        raise SettingError(key, str(e), mend) from e
+
+
+def _key_of(config: RunConfig, found: Manifest, shared: SharedSpec | None) -> tuple[str, str]:
+    """The key behind what differs between a replay and what is asked for, and a further mend."""
+    if found.capacity != config.replay.capacity:
+        return "replay.capacity", ""
+    if (found.shared is None) == (shared is None):
+        return "env", ""
+    key = "replay.frame_storage"
+    return key, f"or go on with it by {key}={'auto' if found.shared else 'plain'}"
 
 
 def _check_place(config: RunConfig, run: RunDirectory) -> None:

@@ -26,7 +26,6 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import FrameStorageError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.ring_files import SharedSpec
-from vedette_rl.replay.rows import default_guard
 
 FRAMES = "frames"
 """The column of a batch that its rows share."""
@@ -130,11 +129,6 @@ def frames_kept(
     # The oldest batch is kept whole as long as one of its rows is live.
     kept = max(largest, math.ceil((capacity + rows_per_batch) * share))
     return SharedSpec(FRAMES, frames.dtype.str, frames.shape, kept, max(largest, guard))
-
-
-def frames_guard(row: np.dtype[Any], frames: FrameStack, capacity: int) -> int:
-    """Rows that may be appended before a commit where nobody says, each with a frame."""
-    return default_guard(capacity, row.itemsize + frames.frame_bytes)
 
 
 def _replaced(row: np.dtype[Any], places: np.dtype[Any], stack: int) -> np.dtype[Any]:

@@ -245,8 +245,8 @@ def _compare(directory: Path, asked: Manifest, found: Manifest, guard: int | Non
             f"the replay in {directory} takes {found.guard} rows before a commit, and {guard} are "
             f"asked: {mend}"
         )
-    difference = _columns_difference(found.columns, asked.columns) or _shared_difference(
-        found.shared, asked.shared
+    difference = _shared_difference(found.shared, asked.shared) or _columns_difference(
+        found.columns, asked.columns
     )
     if difference:
         raise ReplayFormatError(f"the replay in {directory} has {difference}: {mend}")
@@ -267,11 +267,10 @@ def _columns_difference(found: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, 
 
 
 def _shared_difference(found: SharedSpec | None, asked: SharedSpec | None) -> str:
-    if found is None or asked is None:
-        shared = found or asked
-        if shared is None:
-            return ""
-        return f"{shared.name!r} of its rows, not asked for" if found else f"no {shared.name!r}"
+    if asked is None:
+        return f"{found.name!r} apart from its rows, which are not asked for" if found else ""
+    if found is None:
+        return f"no {asked.name!r} apart from its rows"
     ours, theirs = ((shared.name, shared.dtype, shared.shape) for shared in (asked, found))
     if ours != theirs:
         return f"{found.name!r} of {found.dtype} {found.shape}, not {asked.dtype} {asked.shape}"

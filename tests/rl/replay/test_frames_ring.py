@@ -26,11 +26,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vedette_rl.core.columns import Columns
-from vedette_rl.envs import Spaces
+from vedette_rl.envs import Spaces, transition_dtype
 from vedette_rl.errors import FrameStorageError, ReplayFormatError
+from vedette_rl.replay.budget import replay_need
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.export import LiveRows, live_columns
-from vedette_rl.replay.frames import frame_stack, frames_kept
+from vedette_rl.replay.frames import frame_stack, frames_kept, stored_row
 from vedette_rl.replay.frames_ring import (
     FrameAppender,
     FrameRingReader,
@@ -42,7 +43,7 @@ from vedette_rl.replay.frames_ring import (
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.ring_files import SharedSpec
-from vedette_rl.replay.rows import Rows
+from vedette_rl.replay.rows import MemoryRing, Rows, default_guard
 from vedette_rl.replay.uniform import UniformReplay
 
 HERE = Path(__file__).parent
@@ -184,8 +185,6 @@ def test_rows_die_early_where_episodes_are_short_and_are_never_drawn_by_priority
 
 def test_a_plain_ring_and_one_of_frames_draw_the_same() -> None:
     plain_row = np.dtype([(name, ROW[name]) for name in ROW.names or ()])
-    from vedette_rl.replay.rows import MemoryRing
-
     shared = frames_kept(STACK, 100, guard=50, edges=4, rows_per_batch=10)
     framed, plain = MemoryFrameRing(STORED, 100, shared, guard=50), MemoryRing(plain_row, 100)
     for first in range(0, 300, 10):
@@ -220,7 +219,7 @@ def test_a_batch_that_is_refused_leaves_nothing_behind() -> None:
 
 def test_what_differs_from_the_replay_that_is_there_is_named(tmp_path: Path) -> None:
     open_ring(tmp_path).close()
-    with pytest.raises(ReplayFormatError, match="'frames' of its rows, not asked for"):
+    with pytest.raises(ReplayFormatError, match="has 'frames' apart from its rows"):
         RingWriter.open(tmp_path, STORED, CAPACITY, run_id="counting")
     for change, words in (
         (SharedSpec("frames", "|u1", (5, 4), 10, 10), r"\(5, 3\), not \|u1 \(5, 4\)"),
@@ -242,15 +241,11 @@ def test_a_replay_without_frames_is_no_ring_of_frames(tmp_path: Path) -> None:
 
 
 def test_a_million_atari_transitions_take_less_than_eight_and_a_half_gigabytes() -> None:
-    from vedette_rl.envs import transition_dtype
-    from vedette_rl.replay.budget import replay_need
-    from vedette_rl.replay.frames import frames_guard, stored_row
-
     spaces = Spaces(Box(0, 255, (4, 84, 84), np.uint8), Discrete(18), stack=4)
     frames = frame_stack(ReplayConfig(), spaces)
     assert frames is not None
     stored = stored_row(transition_dtype(spaces), 4)
-    guard = frames_guard(stored, frames, 1_000_000)
+    guard = default_guard(1_000_000, stored.itemsize + frames.frame_bytes)
     shared = frames_kept(frames, 1_000_000, guard=guard, edges=8 * 6, rows_per_batch=600)
     need = replay_need(stored, 1_000_000, prioritized=True, guard=guard, shared=shared)
     assert 7.5e9 < need.total_bytes < 8.5e9
