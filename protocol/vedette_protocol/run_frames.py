@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vedette_protocol.errors import SchemaError
 from vedette_protocol.fields import Fields
 from vedette_protocol.limits import EPOCH_MAX, RUN_MAX_BYTES, U64_MAX
 from vedette_protocol.messages import Buffer, Run
@@ -42,6 +43,8 @@ def decode_run(header: Fields, payload: Buffer) -> Run:
         actors=fields.settings("actors"),
         seed=header.integer("seed", 0, U64_MAX),
     )
+    if run.model.sharing is not None:
+        raise SchemaError("a model shares nothing")
     header.end_header()
     fields.end()
     return run

@@ -1,7 +1,8 @@
 """Schemas: named columns of dtype and shape, agreed once and then named by their hash.
 
 A payload holds ``rows`` rows of a schema, column after column in the schema's order. A column is
-its values in row-major order, little-endian, padded with zeros to a multiple of 8 bytes.
+its values in row-major order, little-endian, padded with zeros to a multiple of 8 bytes. A last
+column may be one that rows share (`vedette_protocol.sharing`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.limits import COLUMNS_MAX, DIMS_MAX, MODEL_MAX_BYTES, NAME_MAX_CHARS
+from vedette_protocol.sharing import Sharing, sharing_of
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
 """Name to array ``(rows, *shape)``."""
@@ -26,6 +28,7 @@ _DTYPES: Final = {
     for name in ("?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8")
 }
 _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
+_ROLES: Final = ("row", "place", "shared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Column:
         dtype: one of ``? u1 i1 u2 i2 u4 i4 u8 i8 f2 f4 f8``.
         shape: of one row's value; () for a scalar.
         low, high: inclusive bounds of an integer column, None for the dtype's own.
+        role: ``row``: a value a row. ``shared``: entries that rows point into; `shape` is an
+            entry's. ``place``: numbers of entries, unsigned.
 
     Raises:
         SchemaError: any of it is outside these limits.
@@ -47,6 +52,7 @@ class Column:
     shape: tuple[int, ...] = ()
     low: int | None = None
     high: int | None = None
+    role: str = "row"
 
     def __post_init__(self) -> None:
         if type(self.name) is not str or not 1 <= len(self.name) <= NAME_MAX_CHARS:
@@ -62,6 +68,10 @@ class Column:
         if self.row_bytes > MODEL_MAX_BYTES:
             raise SchemaError(f"column {self.name!r}: {self.row_bytes} bytes a row are too many")
         self._check_bounds()
+        if self.role not in _ROLES:
+            raise SchemaError(f"column {self.name!r}: no role is called {self.role!r}"[:200])
+        if self.role == "place" and (self.dtype[0] != "u" or self.high is not None):
+            raise SchemaError(f"column {self.name!r}: places are unsigned and have no bounds")
 
     def _check_bounds(self) -> None:
         if self.low is None and self.high is None:
@@ -86,7 +96,8 @@ class Column:
     def _canonical(self) -> str:
         shape = ",".join(map(str, self.shape))
         low, high = ("" if bound is None else str(bound) for bound in (self.low, self.high))
-        return f"{self.name}\t{self.dtype}\t{shape}\t{low}\t{high}\n"
+        role = "" if self.role == "row" else f"\t{self.role}"
+        return f"{self.name}\t{self.dtype}\t{shape}\t{low}\t{high}{role}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,8 @@ class Schema:
     """Columns in order. Two schemas with the same hash are the same.
 
     Raises:
-        SchemaError: no column, too many, two of the same name, or a row too large.
+        SchemaError: no column, too many, two of the same name, a row too large, or a shared column
+            that nobody points into.
     """
 
     columns: tuple[Column, ...]
@@ -103,6 +115,8 @@ class Schema:
     _plan: tuple[tuple[str, np.dtype[Any], tuple[int, ...], int], ...] = field(
         init=False, compare=False, repr=False
     )
+    sharing: Sharing | None = field(init=False, compare=False, repr=False)
+    """The column that rows share, and who points into it; None: there is none."""
 
     def __post_init__(self) -> None:
         if type(self.columns) is not tuple or not 1 <= len(self.columns) <= COLUMNS_MAX:
@@ -116,7 +130,9 @@ class Schema:
         digest = hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
         # Computed once: batches are checked and laid out thousands of times a second.
         object.__setattr__(self, "hash", digest)
-        plan = tuple((c.name, c.numpy_dtype, c.shape, c.row_bytes) for c in self.columns)
+        object.__setattr__(self, "sharing", sharing_of(self.columns))
+        rows = self.columns[:-1] if self.sharing else self.columns
+        plan = tuple((c.name, c.numpy_dtype, c.shape, c.row_bytes) for c in rows)
         object.__setattr__(self, "_plan", plan)
 
     @classmethod
@@ -149,30 +165,41 @@ class Schema:
 
     @property
     def row_dtype(self) -> np.dtype[Any]:
-        """One row as a numpy structured dtype (packed).
+        """One row as a numpy structured dtype (packed), without what rows share.
 
         Raises:
             SchemaError: numpy cannot hold such a row (2 GiB).
         """
         try:
-            return np.dtype([(c.name, c.numpy_dtype, c.shape) for c in self.columns])
+            return np.dtype([(name, dtype, shape) for name, dtype, shape, _ in self._plan])
         except (ValueError, TypeError) as error:
             raise SchemaError(f"numpy cannot hold such a row: {error}") from error
 
-    def payload_bytes(self, rows: int) -> int:
-        """Bytes of a payload of `rows` rows."""
+    def payload_bytes(self, rows: int, entries: int = 0) -> int:
+        """Bytes of a payload of `rows` rows that share `entries` entries."""
+        shared = self.sharing.bytes(entries) if self.sharing else 0
+        return self._rows_bytes(rows) + shared
+
+    def _rows_bytes(self, rows: int) -> int:
         return sum(-(-rows * row_bytes // 8) * 8 for _, _, _, row_bytes in self._plan)
 
+    def entries_max(self, rows: int, bytes_max: int) -> int:
+        """How many entries a batch of `rows` rows and `bytes_max` bytes may share."""
+        if self.sharing is None:
+            return 0
+        return self.sharing.entries_max(rows, bytes_max - self._rows_bytes(rows))
+
     def pack(self, columns: Mapping[str, NDArray[Any]], rows: int) -> bytearray:
-        """Lay out the first `rows` rows of `columns`: one copy.
+        """Lay out the first `rows` rows of `columns`, and all that they share: one copy.
 
         Raises:
             SchemaError: a column is missing, left over, too short, or of another dtype or shape.
         """
-        if columns.keys() != {name for name, *_ in self._plan}:
-            expected = [name for name, *_ in self._plan]
+        expected = [column.name for column in self.columns]
+        if columns.keys() != set(expected):
             raise SchemaError(f"expected columns {expected}, got {list(columns)}"[:400])
-        payload = bytearray(self.payload_bytes(rows))
+        shared = columns[self.sharing.column.name] if self.sharing else ()
+        payload = bytearray(self.payload_bytes(rows, len(shared)))
         offset = 0
         for name, dtype, shape, row_bytes in self._plan:
             column = columns[name]
@@ -183,23 +210,30 @@ class Schema:
                 )
             np.ndarray((rows, *shape), dtype, payload, offset)[...] = column[:rows]
             offset += -(-rows * row_bytes // 8) * 8
+        if self.sharing is not None:
+            self.sharing.check_array(columns[self.sharing.column.name])
+            self.sharing.pack(columns[self.sharing.column.name], payload, offset)
         return payload
 
     def views(self, payload: bytes | bytearray | memoryview, rows: int) -> Columns:
         """The columns of a payload, as read-only views of it: nothing is copied.
 
         Raises:
-            SchemaError: the payload has not exactly the bytes of `rows` rows.
+            SchemaError: the payload has not exactly the bytes of `rows` rows and what they share.
         """
         buffer = memoryview(payload).toreadonly()
-        expected = self.payload_bytes(rows)
-        if buffer.nbytes != expected:
+        expected = self._rows_bytes(rows)
+        if self.sharing is not None:
+            entries = self.sharing.view(buffer, expected, rows)
+        elif buffer.nbytes != expected:
             raise SchemaError(f"a payload of {rows} rows has {expected} bytes, got {buffer.nbytes}")
         columns: Columns = {}
         offset = 0
         for name, dtype, shape, row_bytes in self._plan:
             columns[name] = np.ndarray((rows, *shape), dtype, buffer, offset)
             offset += -(-rows * row_bytes // 8) * 8
+        if self.sharing is not None:
+            columns[self.sharing.column.name] = entries
         return columns
 
     def stacked_views(self, payloads: bytes | memoryview, batches: int, rows: int) -> Columns:
@@ -233,17 +267,23 @@ class Schema:
             columns: every column, of any number of rows, stacked or not.
 
         Raises:
-            SchemaError: a float is not finite, a boolean byte is neither 0 nor 1, or an integer is
-                outside its bounds.
+            SchemaError: a float is not finite, a boolean byte is neither 0 nor 1, an integer is
+                outside its bounds, or a place beyond the entries.
         """
         # A sum is finite only if every term is; it may overflow by itself, so the slow look decides
         with np.errstate(all="ignore"):
             for column in self.columns:
                 _check_column(column, columns[column.name])
+        if self.sharing is not None:
+            self.sharing.check_places(columns)
 
     def to_wire(self) -> list[list[object]]:
-        """The schema in msgpack's types: ``[name, dtype, [dims], low, high]`` a column."""
-        return [[c.name, c.dtype, list(c.shape), c.low, c.high] for c in self.columns]
+        """The schema in msgpack's types: ``[name, dtype, [dims], low, high]`` a column, and behind
+        these its role where it is not ``row``."""
+        return [
+            [c.name, c.dtype, list(c.shape), c.low, c.high, *([c.role] if c.role != "row" else [])]
+            for c in self.columns
+        ]
 
     @classmethod
     def from_wire(cls, wire: object) -> Schema:
@@ -256,10 +296,12 @@ class Schema:
             raise SchemaError(f"a schema is a list of 1 to {COLUMNS_MAX} columns")
         columns = []
         for entry in wire:
-            if type(entry) is not list or len(entry) != 5 or type(entry[2]) is not list:
-                raise SchemaError("a column is [name, dtype, [dims], low, high]")
-            name, dtype, shape, low, high = entry
-            columns.append(Column(name, dtype, tuple(shape), low, high))
+            if type(entry) is not list or len(entry) not in (5, 6) or type(entry[2]) is not list:
+                raise SchemaError("a column is [name, dtype, [dims], low, high] and perhaps a role")
+            name, dtype, shape, low, high, *role = entry
+            if role and (type(role[0]) is not str or role[0] == "row"):
+                raise SchemaError("a column's role is place or shared, or is not named")
+            columns.append(Column(name, dtype, tuple(shape), low, high, *role))
         return cls(tuple(columns))
 
 
@@ -297,4 +339,5 @@ def _check_column(column: Column, array: NDArray[Any]) -> None:
 
 def _describe(column: Column) -> str:
     bounds = "" if column.low is None and column.high is None else f" {column.low}..{column.high}"
-    return f"{column.dtype}{list(column.shape)}{bounds}"
+    role = "" if column.role == "row" else f" ({column.role})"
+    return f"{column.dtype}{list(column.shape)}{bounds}{role}"

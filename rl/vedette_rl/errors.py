@@ -127,6 +127,15 @@ class ReplayBudgetError(RlError):
         self.what = what
 
 
+class FrameStorageError(RlError):
+    """Frames are to be stored once, and they cannot be."""
+
+    def __init__(self, why: str, mend: str) -> None:
+        super().__init__(
+            f"replay.frame_storage is 'once', and {why}: {mend}, or set replay.frame_storage=auto"
+        )
+
+
 class ReplayOverrunError(RlError):
     """Rows are overwritten faster than they can be read."""
 

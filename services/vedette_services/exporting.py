@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from numpy.lib.format import write_array
+from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 
 from vedette_rl.envs.make import probe
 from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
+from vedette_rl.exported.minari_dataset import missing_packages, write_minari
 from vedette_rl.replay.export import LiveRows
 from vedette_services.errors import NotARunError, UsageError
 from vedette_services.finished_run import BestModel, FinishedRun
@@ -52,16 +54,42 @@ def _write_onnx(path: Path, found: PolicyFile) -> None:
         raise UsageError(f"--format onnx: {e}") from e
 
 
-def export_replay(run: FinishedRun, out: Path) -> int:
-    """Write a replay's live rows as npz; how many.
+def export_replay(run: FinishedRun, format: str, out: Path) -> str:
+    """Write a replay's live rows as ``npz``, or their episodes as a ``minari`` dataset; how many.
 
     Raises:
         NotARunError: the run has no replay.
         OneWriterError: its learner still runs.
+        UsageError: the format needs an extra that is not installed, or none can be made of it.
     """
     if not run.replay.is_dir():
         raise NotARunError(run.directory, "replay/")
-    # A column at a time: numpy.savez asks for all of them in memory at once.
+    if format == "minari":
+        return f"{_write_minari(run, out):,} episodes"
+    return f"{_write_npz(run, out):,} rows"
+
+
+def _write_minari(run: FinishedRun, out: Path) -> int:
+    if missing := missing_packages():
+        raise UsageError(
+            f"--format minari needs the minari extra ({missing[0]} is not installed): "
+            "pip install 'vedette[minari]'"
+        )
+    aside = out.with_name(f"{out.name}.{os.getpid()}.new")
+    try:
+        aside.mkdir()
+        with LiveRows(run.replay) as rows:
+            count = write_minari(aside, rows, run.config.env, f"{out.name}-v0")
+        aside.rename(out)
+    except ExportError as e:
+        raise UsageError(f"--format minari: {e}") from e
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return count
+
+
+def _write_npz(run: FinishedRun, out: Path) -> int:
+    # Some megabytes at a time: numpy.savez asks for all of it in memory at once.
     with (
         _replacing(out) as aside,
         LiveRows(run.replay) as rows,
@@ -69,7 +97,15 @@ def export_replay(run: FinishedRun, out: Path) -> int:
     ):
         for name in rows.names:
             with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                write_array(member, rows.column(name), allow_pickle=False)
+                column = rows.dtype[name]
+                header = {
+                    "descr": dtype_to_descr(column.base),
+                    "fortran_order": False,
+                    "shape": (len(rows), *column.shape),
+                }
+                write_array_header_1_0(member, header)
+                for piece in rows.pieces(name):
+                    member.write(piece.data)
         return len(rows)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay.ring import check_ring
-from vedette_rl.replay.ring_files import read_manifest
+from vedette_rl.replay.ring_files import Manifest, SharedSpec, read_manifest
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, UsageError
@@ -37,7 +37,14 @@ def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
     )
 
 
-def check_resume(config: RunConfig, out: Path, row: np.dtype[Any], *, fresh: bool) -> None:
+def check_resume(
+    config: RunConfig,
+    out: Path,
+    row: np.dtype[Any],
+    *,
+    fresh: bool,
+    shared: SharedSpec | None = None,
+) -> None:
     """Refuse to go on with a run that this configuration does not fit.
 
     Args:
@@ -45,6 +52,7 @@ def check_resume(config: RunConfig, out: Path, row: np.dtype[Any], *, fresh: boo
         out: the run's directory; one without a run takes any.
         row: a row of the replay as `config` would have it.
         fresh: the run that is there is erased before.
+        shared: what its rows share.
 
     Raises:
         SettingError: names the key that differs, and the mend.
@@ -59,11 +67,21 @@ def check_resume(config: RunConfig, out: Path, row: np.dtype[Any], *, fresh: boo
     if not (directory / "ring.json").exists():
         return
     try:
-        check_ring(directory, row, config.replay.capacity, run_id=run.identity().run_id)
+        run_id = run.identity().run_id
+        check_ring(directory, row, config.replay.capacity, run_id=run_id, shared=shared)
     except ReplayFormatError as e:
-        capacity = read_manifest(directory).capacity
-        key = "env" if capacity == config.replay.capacity else "replay.capacity"
-        raise SettingError(key, str(e)) from e
+        key, mend = _key_of(config, read_manifest(directory), shared)
+        raise SettingError(key, str(e), mend) from e
+
+
+def _key_of(config: RunConfig, found: Manifest, shared: SharedSpec | None) -> tuple[str, str]:
+    """The key behind what differs between a replay and what is asked for, and a further mend."""
+    if found.capacity != config.replay.capacity:
+        return "replay.capacity", ""
+    if (found.shared is None) == (shared is None):
+        return "env", ""
+    key = "replay.frame_storage"
+    return key, f"or go on with it by {key}={'auto' if found.shared else 'plain'}"
 
 
 def _check_place(config: RunConfig, run: RunDirectory) -> None:

@@ -20,7 +20,7 @@ TALLY = struct.Struct("<QQ")
 """Steps played, and the process that played them."""
 
 
-class Count(gym.Env[NDArray[np.float32], np.int64]):
+class Count(gym.Env[NDArray[Any], np.int64]):
     """The observation is (uid / 2**22, t / 2**23), both exact in float32.
 
     `uid` is this environment's own number, `t` counts its steps over all episodes: of each uid the
@@ -32,7 +32,7 @@ class Count(gym.Env[NDArray[np.float32], np.int64]):
             leaves as it is: how many transitions there were, whatever became of them.
     """
 
-    observation_space = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
+    observation_space: gym.Space[Any] = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, sleep_s: float = 0.0, tally: str = "") -> None:
@@ -40,18 +40,16 @@ class Count(gym.Env[NDArray[np.float32], np.int64]):
         self._tally_in = tally
         self._tally: mmap.mmap | bytearray | None = None if tally else bytearray(TALLY.size)
 
-    def _observation(self) -> NDArray[np.float32]:
+    def _observation(self) -> NDArray[Any]:
         return np.array([self._uid / UIDS, self._t / STEPS], np.float32)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
         super().reset(seed=seed)
         return self._observation(), {}
 
-    def step(
-        self, action: np.int64
-    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
         if self._sleep_s:
             time.sleep(self._sleep_s)
         self._t += 1
@@ -62,6 +60,15 @@ class Count(gym.Env[NDArray[np.float32], np.int64]):
         if self._tally is None:
             self._tally = _mapped(Path(self._tally_in) / str(self._uid))
         TALLY.pack_into(self._tally, 0, self._t, os.getpid())
+
+
+class CountPictures(Count):
+    """The same, as pictures: the bytes of uid and t, a row each. Made to be stacked."""
+
+    observation_space = gym.spaces.Box(0, 255, (2, 8), np.uint8)
+
+    def _observation(self) -> NDArray[Any]:
+        return np.array([[self._uid], [self._t]], np.int64).view(np.uint8)
 
 
 def _mapped(path: Path) -> mmap.mmap:
@@ -76,3 +83,4 @@ def played(tally: Path) -> dict[int, tuple[int, int]]:
 
 
 gym.register("Count-v0", entry_point="counting_env:Count")
+gym.register("CountPictures-v0", entry_point="counting_env:CountPictures")

@@ -33,6 +33,7 @@ class CountingRun:
     Args:
         bind: where the learner listens, if not on three free ports of loopback.
         keys: the learner's folder of keys, which serves everybody here.
+        env: what is played.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class CountingRun:
         *settings: str,
         bind: Address | None = None,
         keys: Path | None = None,
+        env: str = "counting_env:Count-v0",
     ) -> None:
+        self._env = env
         self._daemons, self._settings = daemons, settings
         self._secured = ("--keys", keys) if keys else ("--insecure",)
         self._client = ClientKeys.read(keys) if keys else None
@@ -55,7 +58,7 @@ class CountingRun:
     def start_learner(self) -> Daemon:
         """Start it, or start it again on what it left."""
         self.learner = self._daemons.start(
-            *("learner", "learner", "--env", "counting_env:Count-v0", "--agent", "dqn"),
+            *("learner", "learner", "--env", self._env, "--agent", "dqn"),
             *("--bind", self.address, "--out", self.run, *self._secured),
             *(*SETTINGS, f"env.kwargs.tally={self.tally}", *self._settings),
         )

@@ -7,7 +7,14 @@ import json
 import msgpack  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from golden_frames import VECTORS, description
-from wire_examples import EXAMPLES, MODEL, SCHEMA, example_columns
+from wire_examples import (
+    EXAMPLES,
+    MODEL,
+    SCHEMA,
+    SHARING_SCHEMA,
+    example_columns,
+    sharing_columns,
+)
 
 from vedette_protocol.codec import decode_control, decode_model, decode_up, encode
 
@@ -48,13 +55,26 @@ def test_the_golden_batch_holds_the_columns_it_was_made_of() -> None:
 def test_the_hashes_of_schemas_do_not_drift() -> None:
     assert SCHEMA.hash == "6991fa3efc543b5b"
     assert MODEL.hash == "0936d1d4316306d7"
+    assert SHARING_SCHEMA.hash == "5e783743d5f900a1"
+
+
+def test_the_golden_batch_of_frames_holds_the_columns_it_was_made_of() -> None:
+    payload = (VECTORS / "batch-of-frames.1.bin").read_bytes()
+    views = SHARING_SCHEMA.views(payload, 3)
+    for name, column in sharing_columns(3).items():
+        assert (views[name] == column).all()
+        assert views[name].dtype == column.dtype
+    assert payload[112:120] == bytes([6, 0, 0, 0, 0, 0, 0, 0])
+    assert len(payload) == 216
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_specification_names_every_key(name: str) -> None:
     specification = (VECTORS.parents[2] / "protocol" / "README.md").read_text()
     for frame in sorted(VECTORS.glob(f"{name}.?.bin")):
-        if name in ("batch", "status", "model") and frame.name.endswith(".1.bin"):
+        if name in ("batch", "batch-of-frames", "status", "model") and frame.name.endswith(
+            ".1.bin"
+        ):
             continue
         for key in msgpack.unpackb(frame.read_bytes()):
             assert f"`{key}`" in specification

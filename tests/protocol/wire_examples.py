@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from vedette_protocol.messages import (
@@ -30,6 +32,14 @@ SCHEMA = Schema(
         Column("n_steps", "u1"),
     )
 )
+SHARING_SCHEMA = Schema(
+    (
+        Column("obs", "u4", (4,), role="place"),
+        Column("reward", "f4"),
+        Column("next_obs", "u4", (4,), role="place"),
+        Column("frames", "u1", (3, 5), role="shared"),
+    )
+)
 MODEL = Schema((Column("0.weight", "f4", (2, 4)), Column("0.bias", "f4", (2,))))
 
 
@@ -45,6 +55,18 @@ def example_columns(rows: int) -> Columns:
         "terminated": numbers % 3 == 2,
         "truncated": np.zeros(rows, np.bool_),
         "n_steps": np.ones(rows, np.uint8),
+    }
+
+
+def sharing_columns(rows: int) -> Columns:
+    """Columns of `SHARING_SCHEMA`: an episode's beginning, its first frame seen more than once."""
+    moved = np.arange(rows, dtype=np.uint32)[:, None] + np.arange(4, dtype=np.uint32)
+    entries = np.arange((rows + 3) * 15, dtype=np.uint32) % 256
+    return {
+        "obs": np.maximum(moved, 1) - np.uint32(1),
+        "reward": np.arange(rows).astype(np.float32),
+        "next_obs": moved,
+        "frames": entries.astype(np.uint8).reshape(rows + 3, 3, 5),
     }
 
 
@@ -74,6 +96,12 @@ def example_chunk() -> ModelChunk:
     return chunk
 
 
+def batch_of_frames() -> Batch:
+    """A batch of `SHARING_SCHEMA`."""
+    payload = bytes(SHARING_SCHEMA.pack(sharing_columns(3), 3))
+    return example_batch(schema=SHARING_SCHEMA.hash, payload=payload)
+
+
 REPORT = Report(
     manager="host-a",
     incarnation=0x0123456789ABCDEF,
@@ -93,20 +121,24 @@ REPORT = Report(
     ),
 )
 
+RUN = Run(
+    run_id="20250102-cartpole",
+    epoch=2,
+    learner=0xFEDCBA9876543210,
+    schema=SCHEMA,
+    model=MODEL,
+    env={"id": "CartPole-v1", "kwargs": {}, "max_episode_steps": None},
+    agent={"name": "dqn", "discount": 0.99, "hidden_sizes": [64, 64], "dueling": True},
+    actors={"envs_per_actor": 8, "n_buffer": 100},
+    seed=7,
+)
+
 EXAMPLES: dict[str, Message] = {
     "batch": example_batch(),
+    "batch-of-frames": batch_of_frames(),
     "report": REPORT,
-    "run": Run(
-        run_id="20250102-cartpole",
-        epoch=2,
-        learner=0xFEDCBA9876543210,
-        schema=SCHEMA,
-        model=MODEL,
-        env={"id": "CartPole-v1", "kwargs": {}, "max_episode_steps": None},
-        agent={"name": "dqn", "discount": 0.99, "hidden_sizes": [64, 64], "dueling": True},
-        actors={"envs_per_actor": 8, "n_buffer": 100},
-        seed=7,
-    ),
+    "run": RUN,
+    "run-of-frames": replace(RUN, schema=SHARING_SCHEMA),
     "ack": Ack(
         run_id="20250102-cartpole",
         epoch=2,

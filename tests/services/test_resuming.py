@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -124,3 +125,22 @@ def test_another_runs_replay_is_neither_taken_nor_erased(tmp_path: Path) -> None
     write_config(taken, other.config_file)
     erase(other)
     assert (elsewhere / "ring.json").exists()
+
+
+def test_a_replay_of_the_other_storage_is_refused_with_what_goes_on_with_it(
+    tmp_path: Path,
+) -> None:
+    box = gym.spaces.Box(0, 255, (4, 3), np.uint8)
+    plain = ("env.frame_stack=3", "replay.frame_storage=plain")
+    gym.register(
+        "ResumeStill-v0",
+        entry_point=lambda: gym.wrappers.TransformObservation(
+            gym.make("CartPole-v1"), lambda _: np.zeros((4, 3), np.uint8), box
+        ),
+    )
+    make_run(tmp_path, config_of(*plain, env="ResumeStill-v0"))
+    said = refusal(config_of("env.frame_stack=3", env="ResumeStill-v0"), tmp_path)
+    assert said.startswith("replay.frame_storage: the replay in ")
+    assert "has no 'frames' apart from its rows: delete " in said
+    assert said.endswith("; or go on with it by replay.frame_storage=plain")
+    check_config(config_of(*plain, env="ResumeStill-v0"), tmp_path)

@@ -3,7 +3,7 @@
 Nothing here imports torch: the gateway and slim actors use these names too.
 """
 
-from vedette_rl.core.acting import Policy, Step, StepProcessor
+from vedette_rl.core.acting import Policy, Step, StepProcessor, TellsTdErrors
 from vedette_rl.core.columns import Columns, columns_of, part, row_dtype
 from vedette_rl.core.evaluation import Evaluation, Evaluator
 from vedette_rl.core.learning import Agent, ModelInfo, OptResult, State, SyncModel
@@ -26,6 +26,7 @@ __all__ = [
     "Step",
     "StepProcessor",
     "SyncModel",
+    "TellsTdErrors",
     "columns_of",
     "part",
     "row_dtype",

@@ -69,6 +69,19 @@ class Policy(Protocol):
 
 
 @runtime_checkable
+class TellsTdErrors(Protocol):
+    """What a `Policy` may be besides, so that actors can tell initial priorities (Ape-X)."""
+
+    def td_errors(self, transitions: Columns) -> NDArray[Any]:
+        """|TD errors| ``(B,)`` float32 of transitions, by the model that it acts on.
+
+        Args:
+            transitions: as `StepProcessor` makes them, ``(B, *shape)`` each.
+        """
+        ...
+
+
+@runtime_checkable
 class StepProcessor(Protocol):
     """Turns steps into transitions: columns ``obs..., action, reward, next_obs..., terminated,
     truncated, n_steps``."""

@@ -24,6 +24,9 @@ _OWN_KEYS = {
 }
 
 
+_ALE_STACK = 4  # of ALE's own vector form, where nobody says
+
+
 class WrapperConfig(BaseModel):
     """A wrapper around each environment.
 
@@ -62,6 +65,9 @@ class EnvConfig(BaseModel):
         kwargs: arguments of its constructor.
         max_episode_steps: truncate episodes here instead of where it is registered to.
         wrappers: outermost last; ``module:Name`` or a table with `name` and `kwargs`.
+        frame_stack: an observation becomes a stack of this many newest ones, the newest last
+            (Gymnasium's `FrameStackObservation`, around all wrappers); 0 is off. The replay stores
+            each frame of stacked images once, see `replay.frame_storage`.
         vectorization: ``loop`` steps one environment after the other and wastes no step;
             ``vector_entry_point`` asks Gymnasium for the environment's own vector form;
             ``auto`` takes that form where it plays the same spaces, is not wrapped and is the
@@ -76,6 +82,7 @@ class EnvConfig(BaseModel):
     kwargs: Kwargs = {}
     max_episode_steps: PositiveInt | None = None
     wrappers: tuple[Annotated[WrapperConfig, BeforeValidator(_wrapper)], ...] = ()
+    frame_stack: Annotated[int, Field(ge=0, le=255)] = 0
     vectorization: Literal["loop", "vector_entry_point", "auto"] = "auto"
     reward_scale: float = Field(1.0, allow_inf_nan=False)
     reward_clip: float = Field(0.0, ge=0.0, allow_inf_nan=False)
@@ -106,9 +113,25 @@ class EnvConfig(BaseModel):
         """The id without its module: what Gymnasium's registry knows it by."""
         return self.id.rpartition(":")[2]
 
+    @property
+    def stack(self) -> int:
+        """Frames that an observation is a stack of, as far as the configuration says so; or 0."""
+        if self.frame_stack:
+            return self.frame_stack
+        for wrapper in reversed(self.wrappers):
+            if wrapper.name.endswith(":FrameStackObservation"):
+                return _count(wrapper.kwargs.get("stack_size"))
+        if self.vectorization == "vector_entry_point" and self.name.startswith("ALE/"):
+            return _count(self.kwargs.get("stack_num", _ALE_STACK))
+        return 0
+
     def for_evaluation(self) -> EnvConfig:
         """The same environment without what only training wants."""
         wrappers = tuple(wrapper for wrapper in self.wrappers if not wrapper.training_only)
         return self.model_copy(
             update={"wrappers": wrappers, "reward_scale": 1.0, "reward_clip": 0.0}
         )
+
+
+def _count(value: JsonValue | None) -> int:
+    return value if isinstance(value, int) else 0

@@ -8,11 +8,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.registry import AllowImport, find_spec, import_named, what_to_install
 from vedette_rl.envs.spaces import Spaces, agent_spaces
+from vedette_rl.envs.stacking import stack_of
 from vedette_rl.envs.vector_form import SingleOfVector, make_vector
 from vedette_rl.errors import EnvironmentFaultError, UnknownEnvironmentError
 
@@ -65,7 +67,7 @@ def make_env(
         raise UnknownEnvironmentError(config.id, f"env.kwargs do not fit: {e}") from e
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper, config, allow_import)
-    return env
+    return FrameStackObservation(env, config.frame_stack) if config.frame_stack else env
 
 
 def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
@@ -80,7 +82,7 @@ def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spac
     """
     env = make_env(config, allow_import=allow_import, check=True)
     try:
-        spaces = agent_spaces(env.observation_space, env.action_space)
+        spaces = agent_spaces(env.observation_space, env.action_space, stack=stack_of(env, config))
         layout = ObservationLayout(env.observation_space)
         env.action_space.seed(0)
         with np.errstate(over="ignore"):  # what float32 cannot hold is found below

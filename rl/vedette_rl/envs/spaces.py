@@ -25,10 +25,17 @@ class Spaces:
 
     Discrete actions count from 0 here whatever the environment's `start` is: the row of
     environments adds it (see `agent_spaces`).
+
+    Args:
+        observation: as the environment's, wrapped.
+        action: likewise.
+        stack: how many frames an observation is a stack of, along its first axis, as far as
+            `vedette_rl.envs.probe` found out; 0: of none.
     """
 
     observation: gym.Space[Any]
     action: gym.Space[Any]
+    stack: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +157,7 @@ def _bounds(space: gym.Space[Any]) -> tuple[int, int] | None:
             return None
 
 
-def agent_spaces(observation: gym.Space[Any], action: gym.Space[Any]) -> Spaces:
+def agent_spaces(observation: gym.Space[Any], action: gym.Space[Any], *, stack: int = 0) -> Spaces:
     """An environment's spaces as agents see them: discrete actions count from 0.
 
     Raises:
@@ -160,6 +167,6 @@ def agent_spaces(observation: gym.Space[Any], action: gym.Space[Any]) -> Spaces:
         action = gs.Discrete(int(action.n))
     elif isinstance(action, gs.MultiDiscrete):
         action = gs.MultiDiscrete(action.nvec)
-    spaces = Spaces(observation, action)
+    spaces = Spaces(observation, action, stack)
     transition_dtype(spaces)
     return spaces

@@ -34,9 +34,11 @@ def make_vector(
         UnknownEnvironmentError: there is none, or it cannot be made as configured.
         ImportRefusedError: `allow_import` said no.
     """
-    if config.wrappers:
+    if config.wrappers or config.frame_stack:
         raise UnknownEnvironmentError(
-            config.id, "its vector form takes no env.wrappers; set env.vectorization to 'loop'"
+            config.id,
+            "its vector form takes no env.wrappers or env.frame_stack; "
+            "set env.vectorization to 'loop'",
         )
     spec = copy.copy(find_spec(config, allow_import))
     if spec.vector_entry_point is None:
@@ -60,7 +62,12 @@ def vector_of(
 ) -> VectorEnv | None:
     """The vector form of `env`; None where it has none, or one of other spaces."""
     spec = find_spec(config, allow_import)
-    if spec.vector_entry_point is None or spec.additional_wrappers or config.wrappers:
+    if (
+        spec.vector_entry_point is None
+        or spec.additional_wrappers
+        or config.wrappers
+        or config.frame_stack
+    ):
         return None
     try:
         vector = make_vector(config, count, allow_import)

@@ -13,7 +13,7 @@ from vedette_rl.errors import ReplayBudgetError
 from vedette_rl.newest import file_bytes
 from vedette_rl.replay.bytes_text import bytes_text
 from vedette_rl.replay.ring import COMMIT_MAX_BYTES, COMMIT_SLOTS
-from vedette_rl.replay.ring_files import PAGE_BYTES
+from vedette_rl.replay.ring_files import PAGE_BYTES, SharedSpec
 from vedette_rl.replay.rows import default_guard
 from vedette_rl.replay.sum_tree import tree_bytes
 
@@ -26,7 +26,7 @@ class Need:
     """Bytes of a replay.
 
     Args:
-        rows_bytes: the columns, the guard's rows too.
+        rows_bytes: the columns, the guard's rows too, and what they share.
         priorities_bytes: the priorities' file and tree; 0 where replay is uniform.
         capacity: rows that can be drawn.
     """
@@ -44,7 +44,12 @@ class Need:
 
 
 def replay_need(
-    row_dtype: np.dtype[Any], capacity: int, *, prioritized: bool, guard: int | None = None
+    row_dtype: np.dtype[Any],
+    capacity: int,
+    *,
+    prioritized: bool,
+    guard: int | None = None,
+    shared: SharedSpec | None = None,
 ) -> Need:
     """What a replay of this capacity takes, on disk and, to be drawn from at speed, in memory."""
     assert row_dtype.fields is not None, "a row dtype is structured"
@@ -52,6 +57,8 @@ def replay_need(
     guard = default_guard(capacity, row_dtype.itemsize) if guard is None else guard
     pages = PAGE_BYTES * (len(row_dtype.fields) + 2)
     rows_bytes = row_bytes * (capacity + guard) + pages + file_bytes(COMMIT_MAX_BYTES, COMMIT_SLOTS)
+    if shared is not None:
+        rows_bytes += shared.total_bytes + PAGE_BYTES
     return Need(rows_bytes, tree_bytes(capacity) if prioritized else 0, capacity)
 
 

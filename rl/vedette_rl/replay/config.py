@@ -1,6 +1,6 @@
 """What a replay is asked to be."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -19,6 +19,12 @@ class ReplayConfig(BaseModel):
         beta_steps: samples drawn, as batches, over which beta rises linearly.
         priority_epsilon: added to |TD error|, so that no row is forgotten.
         samples_per_insert: samples drawn for each sample inserted; 0 switches the limiter off.
+        initial_priorities: what a row that was never drawn counts as: ``max``, the largest priority
+            so far (Schaul et al. 2016); ``actor``, the |TD error| that the actor's network gives it
+            (Ape-X, Horgan et al. 2018, section 3).
+        frame_storage: ``auto`` stores each frame of stacked uint8 images once and gives whole
+            stacks to whoever draws; ``once`` does so for any stack, and refuses other observations;
+            ``plain`` stores every observation whole.
         error_buffer: how far drawing may run from that ratio, in samples drawn; None: wide
             enough for what one batch on either side needs.
     """
@@ -33,13 +39,20 @@ class ReplayConfig(BaseModel):
     beta_final: float = Field(1.0, ge=0.0, le=1.0)
     beta_steps: int = Field(500_000, ge=1)
     priority_epsilon: float = Field(1e-6, gt=0.0, le=1.0)
+    initial_priorities: Literal["max", "actor"] = "max"
+    frame_storage: Literal["auto", "once", "plain"] = "auto"
     samples_per_insert: float = Field(0.0, ge=0.0, allow_inf_nan=False)
     error_buffer: float | None = Field(None, gt=0.0, allow_inf_nan=False)
 
     @model_validator(mode="after")
-    def _beta_rises(self) -> Self:
+    def _goes_together(self) -> Self:
         if self.beta_final < self.beta_0:
             raise ValueError(
                 f"beta_final is {self.beta_final:g}, below beta_0 {self.beta_0:g}: raise it"
+            )
+        if self.initial_priorities == "actor" and not self.prioritized:
+            raise ValueError(
+                "initial_priorities is 'actor', and nothing is drawn by priority: "
+                "set prioritized=true, or initial_priorities=max"
             )
         return self

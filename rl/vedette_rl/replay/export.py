@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,8 +14,12 @@ from numpy.typing import NDArray
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay import ring_files
+from vedette_rl.replay.frames_ring import FrameRows
 from vedette_rl.replay.ring import read_commit
-from vedette_rl.replay.rows import live_places
+from vedette_rl.replay.ring_files import Manifest
+from vedette_rl.replay.rows import PlainRows
+
+PIECE_BYTES = 16 << 20
 
 
 class LiveRows:
@@ -25,6 +30,8 @@ class LiveRows:
         with LiveRows(directory) as rows:
             for name in rows.names:
                 save(name, rows.column(name))        # a copy of one column: (len(rows), *shape)
+
+    Stacks that are stored frame by frame come whole.
 
     Raises:
         ReplayFormatError: there is no replay, or a torn one.
@@ -40,26 +47,45 @@ class LiveRows:
             raise ReplayFormatError(f"{self.directory} cannot be read: {e.strerror}") from e
         try:
             self.inserted, self.stamp = read_commit(self.directory)
-            mapped = ring_files.map_columns(self.directory, self.manifest, writable=False)
+            self._rows = _rows(self.directory, self.manifest, self.inserted)
         except BaseException:
             os.close(self._lock)
             raise
-        self._columns = mapped.columns
-        self._pieces = live_places(
-            self.inserted, self.manifest.capacity, self.manifest.physical_rows
-        )
+        self._oldest, _ = self._rows.live()
 
     def __len__(self) -> int:
-        return min(self.inserted, self.manifest.capacity)
+        return self.inserted - self._oldest
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """A row: the columns, in order."""
+        return self._rows.drawn
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns, in order."""
-        return tuple(self._columns)
+        return self.dtype.names or ()
+
+    def pieces(self, name: str) -> Iterator[NDArray[Any]]:
+        """Copies of parts of one column's live rows, oldest first, of some megabytes each."""
+        column = self.dtype[name]
+        size = max(1, PIECE_BYTES // max(1, column.itemsize))
+        for begin in range(self._oldest, self.inserted, size):
+            numbers = np.arange(begin, min(begin + size, self.inserted))
+            yield self.take(name, numbers - self._oldest)
+
+    def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """A copy of some of one column's live rows ``(len(rows), *shape)``, counted from the
+        oldest."""
+        column = self.dtype[name]
+        taken = np.empty((len(rows), *column.shape), column.base)
+        self._rows.gather((self._oldest + rows) % self.manifest.physical_rows, {name: taken})
+        return taken
 
     def column(self, name: str) -> NDArray[Any]:
         """A copy of one column's live rows, oldest first: ``(len(self), *shape)``."""
-        return np.concatenate([self._columns[name][piece] for piece in self._pieces])
+        column = self.dtype[name]
+        return np.concatenate([np.empty((0, *column.shape), column.base), *self.pieces(name)])
 
     def close(self) -> None:
         """Let a writer start again."""
@@ -75,6 +101,30 @@ class LiveRows:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class _RowsAtRest(PlainRows):
+    """Rows as the last commit left them; a killed writer's cursor may be behind that."""
+
+    def __init__(self, columns: Columns, capacity: int, inserted: int) -> None:
+        self.columns, self.capacity, self._inserted = columns, capacity, inserted
+
+    @property
+    def inserted(self) -> int:
+        return self._inserted
+
+
+class _FrameRowsAtRest(FrameRows, _RowsAtRest):
+    """The same, of stacks."""
+
+
+def _rows(directory: Path, manifest: Manifest, inserted: int) -> PlainRows:
+    mapped = ring_files.map_columns(directory, manifest, writable=False)
+    if mapped.shared is None or manifest.shared is None:
+        return _RowsAtRest(mapped.columns, manifest.capacity, inserted)
+    rows = _FrameRowsAtRest(mapped.columns, manifest.capacity, inserted)
+    rows.frames, rows.frames_capacity = mapped.shared, manifest.shared.capacity
+    return rows
 
 
 def live_columns(directory: str | os.PathLike[str]) -> Columns:

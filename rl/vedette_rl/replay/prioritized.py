@@ -4,7 +4,9 @@ A row of priority ``p_i = |td_error_i| + priority_epsilon`` is drawn with probab
 ``P(i) = p_i**alpha / sum_k p_k**alpha`` (their equation 1), one row from each of `batch_size` equal
 shares of the sum (stratified, their appendix B.2.1). Its importance weight is
 ``(N P(i))**-beta / max_j w_j`` with the largest weight of the batch (section 3.4), beta rising
-linearly. A row not drawn yet has the largest priority ever seen, so that it is soon.
+linearly. A row not drawn yet has the largest priority ever seen, so that it is soon; or, if the
+configuration says so, the one of the column `TD_ERROR` that its actor gave it (Ape-X, Horgan et al.
+2018, https://arxiv.org/abs/1803.00933, algorithm 1).
 
 The trainer that draws owns the priorities. They lie in a file beside the ring's columns, row ``i``
 at place ``i % capacity``, and so survive it.
@@ -29,6 +31,9 @@ from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.rows import Rows, live_places, places_of
 from vedette_rl.replay.sum_tree import SumTree, padded
 from vedette_rl.replay.uniform import SampleBuffers, redraw_stale
+
+TD_ERROR = "td_error"
+"""The column of |TD errors| that actors compute, where initial priorities are theirs."""
 
 _SEEN, _MAX_PRIORITY, _ALPHA = range(3)
 _HEAD = 8  # numbers before the masses
@@ -63,9 +68,11 @@ class PrioritizedReplay:
         self._strata = np.empty(0)
         self._last: tuple[NDArray[Any], NDArray[np.int64]] = self._strata, np.empty(0, np.int64)
         self._draws = 0
+        self._dropped = 0  # rows below have no mass, even where they lie
 
     def __len__(self) -> int:
-        return min(self.rows.inserted, self.rows.capacity)
+        oldest, inserted = self.rows.live()
+        return inserted - oldest
 
     @property
     def inserted(self) -> int:
@@ -102,13 +109,15 @@ class PrioritizedReplay:
         places, masses = self._tree.find(fractions)
         numbers = self._numbers(places, seen)
         columns = self._buffers.gather(numbers, out)
-        if self.rows.inserted > max(seen, self.rows.capacity):  # the writer has gone on meanwhile
+        if self.rows.inserted > seen and self.rows.live()[0]:  # the writer has gone on meanwhile
             redrawn = redraw_stale(self.rows, self._buffers, numbers, columns, self._rng)
             if len(redrawn):
                 # Drawn uniformly, and weighted as the new rows that they mostly are.
                 self.see_new_rows()
                 places = places_of(numbers, self.rows.capacity)
                 masses = self._tree.leaves.take(places)
+                # A row may have died since: it is whole, and has no mass any more.
+                masses[masses == 0.0] = masses.max() or 1.0
         weights = self._weights(masses)
         self._last = numbers, places
         self._draws += 1
@@ -127,7 +136,8 @@ class PrioritizedReplay:
         highest = float(priorities.max())
         if not math.isfinite(highest):
             raise ValueError("a TD error is not finite: the agent has diverged")
-        oldest = self.see_new_rows() - self.rows.capacity
+        self.see_new_rows()
+        oldest, _ = self.rows.live()
         self._head[_MAX_PRIORITY] = max(float(self._head[_MAX_PRIORITY]), highest)
         drawn, places = self._last
         if indices is not drawn:  # mostly it is the sample drawn last, whose places are known
@@ -139,18 +149,22 @@ class PrioritizedReplay:
         self._tree.set(places, masses)
 
     def see_new_rows(self) -> int:
-        """Give rows inserted since the last look the largest priority; returns `inserted`.
+        """Give rows inserted since the last look their first priority, and those that died none;
+        returns `inserted`.
 
         Drawing and telling do so first: nobody else needs to.
         """
-        seen, inserted = int(self._head[_SEEN]), self.rows.inserted
+        seen, (oldest, inserted) = int(self._head[_SEEN]), self.rows.live()
+        capacity = self.rows.capacity
         if inserted > seen:
-            capacity = self.rows.capacity
-            mass = float(self._head[_MAX_PRIORITY]) ** self.config.alpha
-            for piece in live_places(inserted, min(capacity, inserted - seen), capacity):
-                self._tree.fill(piece.start, piece.stop, mass)
+            self._give_priorities(max(seen, inserted - capacity), inserted)
             # Last: a kill before it has the same rows seen again.
             self._head[_SEEN] = inserted
+        if oldest > inserted - capacity and oldest > self._dropped:
+            first = max(self._dropped, inserted - capacity)
+            for piece in live_places(oldest, oldest - first, capacity):
+                self._tree.fill(piece.start, piece.stop, 0.0)
+            self._dropped = oldest
         return inserted
 
     def stats(self) -> dict[str, float]:
@@ -171,6 +185,20 @@ class PrioritizedReplay:
         self._draws = int(state.get("draws", 0))
         highest = max(float(self._head[_MAX_PRIORITY]), float(state.get("max_priority", 0.0)))
         self._head[_MAX_PRIORITY] = highest
+
+    def _give_priorities(self, first: int, end: int) -> None:
+        """The first priorities of the rows [first, end)."""
+        capacity, alpha = self.rows.capacity, self.config.alpha
+        if self.config.initial_priorities == "actor":
+            numbers = np.arange(first, end)
+            td_errors = self.rows.columns[TD_ERROR]
+            priorities = np.abs(td_errors[numbers % len(td_errors)], dtype=np.float64)
+            priorities += self.config.priority_epsilon
+            self._tree.set(numbers % capacity, priorities**alpha)
+            return
+        mass = float(self._head[_MAX_PRIORITY]) ** alpha
+        for piece in live_places(end, end - first, capacity):
+            self._tree.fill(piece.start, piece.stop, mass)
 
     def _numbers(self, places: NDArray[np.int64], seen: int) -> NDArray[np.int64]:
         """The rows at these places, ascending ones: the newest that were seen there."""

@@ -32,8 +32,8 @@ from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.newest import Fence, NewestWriter, last_value
 from vedette_rl.replay import ring_files
-from vedette_rl.replay.ring_files import ColumnSpec, Manifest
-from vedette_rl.replay.rows import RowAppender, default_guard
+from vedette_rl.replay.ring_files import ColumnSpec, Manifest, SharedSpec
+from vedette_rl.replay.rows import PlainRows, RowAppender, default_guard
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -53,7 +53,7 @@ class RingWriter(RowAppender):
         mapped = ring_files.map_columns(directory, manifest, writable=True)
         inserted, self.stamp = _unpacked(commits.value(), directory)
         super().__init__(mapped.columns, manifest.capacity, inserted)
-        self.manifest = manifest
+        self.manifest, self.shared = manifest, mapped.shared
         self._mapped, self._commits, self._held = mapped, commits, ExitStack()
         self._cursor = _map_cursor(directory, manifest, writable=True)
         self._cursor[0] = inserted
@@ -69,6 +69,7 @@ class RingWriter(RowAppender):
         run_id: str,
         guard: int | None = None,
         accept_unsynced: bool = False,
+        shared: SharedSpec | None = None,
     ) -> Self:
         """Open a run's replay, or make an empty one. Its space on disk is taken now.
 
@@ -80,6 +81,8 @@ class RingWriter(RowAppender):
             guard: rows that may be appended before a commit; None: the replay's own, or
                 `default_guard` for a new one.
             accept_unsynced: take a replay that a power cut may have torn.
+            shared: what its rows share (`vedette_rl.replay.frames_ring`). A replay keeps as many
+                entries as it was made with.
 
         Raises:
             ReplayFormatError: torn, foreign, or of another run, capacity or columns.
@@ -87,9 +90,8 @@ class RingWriter(RowAppender):
             OneWriterError: another process has it open.
         """
         directory = Path(directory)
-        asked = ring_files.new_manifest(
-            row_dtype, capacity, guard or default_guard(capacity, row_dtype.itemsize), run_id
-        )
+        guard_rows = guard or default_guard(capacity, row_dtype.itemsize)
+        asked = ring_files.new_manifest(row_dtype, capacity, guard_rows, run_id, shared)
         with ExitStack() as held:
             held.callback(os.close, _prepare(directory))
             if not (directory / "ring.json").exists():
@@ -132,7 +134,7 @@ class RingWriter(RowAppender):
         self._committed()
 
 
-class RingReader:
+class RingReader(PlainRows):
     """The reading end: `Rows` of a replay that another process writes.
 
     Raises:
@@ -143,9 +145,9 @@ class RingReader:
         self.directory = Path(directory)
         self.manifest = ring_files.read_manifest(self.directory)
         self.capacity = self.manifest.capacity
-        self.columns: Columns = ring_files.map_columns(
-            self.directory, self.manifest, writable=False
-        ).columns
+        mapped = ring_files.map_columns(self.directory, self.manifest, writable=False)
+        self.columns: Columns = mapped.columns
+        self.shared = mapped.shared
         self._cursor = _map_cursor(self.directory, self.manifest, writable=False)
         self._fence = Fence()
 
@@ -158,13 +160,20 @@ class RingReader:
         return inserted
 
 
-def check_ring(directory: Path, row_dtype: np.dtype[Any], capacity: int, *, run_id: str) -> None:
+def check_ring(
+    directory: Path,
+    row_dtype: np.dtype[Any],
+    capacity: int,
+    *,
+    run_id: str,
+    shared: SharedSpec | None = None,
+) -> None:
     """See that a replay is the one that `RingWriter.open` would be asked for, without opening it.
 
     Raises:
         ReplayFormatError: it is foreign, or of another run, capacity or columns; names the mend.
     """
-    asked = ring_files.new_manifest(row_dtype, capacity, 1, run_id)
+    asked = ring_files.new_manifest(row_dtype, capacity, 1, run_id, shared)
     _compare(directory, asked, ring_files.read_manifest(directory), None)
 
 
@@ -206,6 +215,10 @@ def _make(directory: Path, manifest: Manifest) -> None:
         for index, spec in enumerate(manifest.columns):
             made.append(ring_files.column_path(directory, index, spec.name))
             ring_files.make_array(made[-1], manifest.uid, np.dtype(spec.dtype), (rows, *spec.shape))
+        if manifest.shared is not None:
+            made.append(ring_files.shared_path(directory, manifest))
+            shape = ring_files.shared_shape(manifest.shared)
+            ring_files.make_array(made[-1], manifest.uid, np.dtype(manifest.shared.dtype), shape)
         made.append(directory / "cursor.bin")
         ring_files.make_array(made[-1], manifest.uid, _CURSOR_DTYPE, (1,))
         NewestWriter(directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True).close()
@@ -234,7 +247,9 @@ def _compare(directory: Path, asked: Manifest, found: Manifest, guard: int | Non
             f"the replay in {directory} takes {found.guard} rows before a commit, and {guard} are "
             f"asked: {mend}"
         )
-    difference = _columns_difference(found.columns, asked.columns)
+    difference = _shared_difference(found.shared, asked.shared) or _columns_difference(
+        found.columns, asked.columns
+    )
     if difference:
         raise ReplayFormatError(f"the replay in {directory} has {difference}: {mend}")
 
@@ -251,6 +266,19 @@ def _columns_difference(found: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, 
         if column.name not in names:
             return f"a column {column.name!r} that is not asked for"
     return "" if found == asked else "its columns in another order"
+
+
+def _shared_difference(found: SharedSpec | None, asked: SharedSpec | None) -> str:
+    if asked is None:
+        return f"{found.name!r} apart from its rows, which are not asked for" if found else ""
+    if found is None:
+        return f"no {asked.name!r} apart from its rows"
+    ours, theirs = ((shared.name, shared.dtype, shared.shape) for shared in (asked, found))
+    if ours != theirs:
+        return f"{found.name!r} of {found.dtype} {found.shape}, not {asked.dtype} {asked.shape}"
+    if found.guard < asked.guard:
+        return f"room for {found.guard} {found.name!r} before a commit, and {asked.guard} are asked"
+    return ""
 
 
 def _check_synced(directory: Path, record: bytes | None) -> None:

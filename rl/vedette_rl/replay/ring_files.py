@@ -4,6 +4,7 @@
 
     DIR/ring.json           what the rows are; written last, so that it is there or nothing is
     DIR/000-obs.bin ...     a column each: a page that says whose it is, then the rows
+    DIR/004-frames.bin      what rows share, if they do, likewise
     DIR/cursor.bin          rows inserted, for readers
     DIR/commits             rows inserted and the stamp, as one value (`vedette_rl.newest`)
     DIR/priorities.bin      the trainer's, where replay is prioritized
@@ -22,9 +23,9 @@ import os
 import re
 import secrets
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,31 @@ class ColumnSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedSpec:
+    """A column of what rows share, in a ring of its own: its entries, not the rows', are counted.
+
+    Args:
+        name: not a row's column's.
+        dtype: in numpy's letters.
+        shape: of an entry.
+        capacity: entries that are kept.
+        guard: entries that may be appended before a commit.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    capacity: int
+    guard: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all its entries."""
+        entry = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return (self.capacity + self.guard) * entry
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What ``ring.json`` says.
 
@@ -64,6 +90,7 @@ class Manifest:
         capacity: rows that can be drawn.
         guard: rows that may be appended before a commit; stored beside the capacity.
         columns: in order.
+        shared: what the rows share; None: nothing.
     """
 
     uid: str
@@ -71,14 +98,24 @@ class Manifest:
     capacity: int
     guard: int
     columns: tuple[ColumnSpec, ...]
+    shared: SharedSpec | None = None
 
     @property
     def physical_rows(self) -> int:
         return self.capacity + self.guard
 
     @property
+    def total_bytes(self) -> int:
+        """Bytes of all rows, and of what they share."""
+        shared = self.shared.total_bytes if self.shared else 0
+        return self.physical_rows * self.row_dtype.itemsize + shared
+
+    @property
     def row_dtype(self) -> np.dtype[Any]:
         return row_dtype([(c.name, np.dtype(c.dtype), c.shape) for c in self.columns])
+
+
+S = TypeVar("S", ColumnSpec, SharedSpec)
 
 
 def column_specs(dtype: np.dtype[Any]) -> tuple[ColumnSpec, ...]:
@@ -90,14 +127,27 @@ def column_specs(dtype: np.dtype[Any]) -> tuple[ColumnSpec, ...]:
     )
 
 
-def new_manifest(dtype: np.dtype[Any], capacity: int, guard: int, run_id: str) -> Manifest:
+def new_manifest(
+    dtype: np.dtype[Any], capacity: int, guard: int, run_id: str, shared: SharedSpec | None = None
+) -> Manifest:
     """A manifest for a replay that does not exist yet."""
-    return Manifest(secrets.token_hex(16), run_id, capacity, guard, column_specs(dtype))
+    return Manifest(secrets.token_hex(16), run_id, capacity, guard, column_specs(dtype), shared)
 
 
 def column_path(directory: Path, index: int, name: str) -> Path:
     """Where a column lies. Names of columns come from environments: only their letters are used."""
     return directory / f"{index:03d}-{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:40]}.bin"
+
+
+def shared_path(directory: Path, manifest: Manifest) -> Path:
+    """Where lies what the rows share."""
+    assert manifest.shared is not None
+    return column_path(directory, len(manifest.columns), manifest.shared.name)
+
+
+def shared_shape(shared: SharedSpec) -> tuple[int, ...]:
+    """Of the array of all entries."""
+    return (shared.capacity + shared.guard, *shared.shape)
 
 
 def check_directory(directory: Path) -> None:
@@ -158,21 +208,26 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def _manifest(content: dict[str, Any]) -> Manifest:
-    columns = []
-    for column in content.pop("columns"):
-        spec = ColumnSpec(column["name"], column["dtype"], tuple(column["shape"]))
-        if np.dtype(spec.dtype).kind not in "biuf" or type(spec.name) is not str:
-            raise ValueError(f"column {spec.name!r} of {spec.dtype}")
-        if not all(type(size) is int and size >= 0 for size in spec.shape):
-            raise ValueError(f"column {spec.name!r} of shape {spec.shape}")
-        columns.append(spec)
-    manifest = Manifest(columns=tuple(columns), **content)
-    if not (type(manifest.capacity) is type(manifest.guard) is int):
-        raise ValueError("capacity and guard are no numbers")
-    if manifest.capacity < 1 or manifest.guard < 1 or not columns:
-        raise ValueError(f"capacity {manifest.capacity}, guard {manifest.guard}")
+    columns = tuple(_checked(ColumnSpec(**column)) for column in content.pop("columns"))
+    shared = content.pop("shared", None)
+    if shared is not None:
+        shared = _checked(SharedSpec(**shared))
+    manifest = Manifest(columns=columns, shared=shared, **content)
+    for ring in (manifest, shared) if shared else (manifest,):
+        if not (type(ring.capacity) is type(ring.guard) is int):
+            raise ValueError("capacity and guard are no numbers")
+        if ring.capacity < 1 or ring.guard < 1 or not columns:
+            raise ValueError(f"capacity {ring.capacity}, guard {ring.guard}")
     bytes.fromhex(manifest.uid)
     return manifest
+
+
+def _checked(spec: S) -> S:
+    if np.dtype(spec.dtype).kind not in "biuf" or type(spec.name) is not str:
+        raise ValueError(f"column {spec.name!r} of {spec.dtype}")
+    if not all(type(size) is int and size >= 0 for size in spec.shape):
+        raise ValueError(f"column {spec.name!r} of shape {spec.shape}")
+    return replace(spec, shape=tuple(spec.shape))
 
 
 def map_columns(directory: Path, manifest: Manifest, *, writable: bool) -> MappedColumns:
@@ -192,15 +247,25 @@ def map_columns(directory: Path, manifest: Manifest, *, writable: bool) -> Mappe
         )
         mapped.columns[spec.name] = array
         mapped.maps.append(file_map)
+    if manifest.shared is not None:
+        mapped.shared, file_map = map_array(
+            shared_path(directory, manifest),
+            manifest.uid,
+            np.dtype(manifest.shared.dtype),
+            shared_shape(manifest.shared),
+            writable=writable,
+        )
+        mapped.maps.append(file_map)
     return mapped
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MappedColumns:
-    """Columns and the maps under them."""
+    """Columns and the maps under them; `shared`, where there is such a column, apart."""
 
     columns: Columns
     maps: list[mmap.mmap]
+    shared: NDArray[Any] | None = None
 
     def flush(self) -> None:
         """Wait until the disk has them."""

@@ -42,13 +42,59 @@ class Rows(Protocol):
         """Rows inserted since the run began; never less than at the call before."""
         ...
 
+    @property
+    def drawn(self) -> np.dtype[Any]:
+        """A row as it is drawn, which need not be as it lies."""
+        ...
+
+    def live(self) -> tuple[int, int]:
+        """The rows that may be drawn: [oldest, inserted)."""
+        ...
+
+    def gather(self, places: NDArray[np.int64], out: Columns) -> None:
+        """Copy the rows at `places` into `out`, every column that is in `out`."""
+        ...
+
+
+class PlainRows:
+    """The part of `Rows` that is the same where rows are drawn as they lie."""
+
+    columns: Columns
+    capacity: int
+
+    @property
+    def inserted(self) -> int:
+        """Rows inserted since the run began."""
+        raise NotImplementedError
+
+    @property
+    def drawn(self) -> np.dtype[Any]:
+        """A row as it is drawn."""
+        columns = self.columns.items()
+        return np.dtype([(name, column.dtype, column.shape[1:]) for name, column in columns])
+
+    def live(self) -> tuple[int, int]:
+        """The rows that may be drawn: [oldest, inserted)."""
+        inserted = self.inserted
+        return max(0, inserted - self.capacity), inserted
+
+    @property
+    def size(self) -> int:
+        """Rows that may be drawn now."""
+        oldest, inserted = self.live()
+        return inserted - oldest
+
+    def gather(self, places: NDArray[np.int64], out: Columns) -> None:
+        """Copy the rows at `places` into `out`, every column that is in `out`."""
+        gather(self.columns, places, out)
+
 
 def default_guard(capacity: int, row_bytes: int) -> int:
     """Rows of guard where nobody says: an eighth of the capacity, between bounds."""
     return max(GUARD_ROWS_MIN, min(GUARD_ROWS_MAX, capacity // 8, GUARD_BYTES // max(1, row_bytes)))
 
 
-class RowAppender:
+class RowAppender(PlainRows):
     """Writes rows beyond those inserted, and counts them.
 
     Args:
@@ -216,6 +262,11 @@ class MemoryRing(RowAppender):
             column.fill(0)  # the pages are taken now, not at some insert in the middle of a run
         super().__init__(columns, capacity)
         self.stamp = b""
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(column.nbytes for column in self.columns.values())
 
     def commit(self, stamp: bytes = b"") -> None:
         """Make the rows appended, and the stamp, visible."""

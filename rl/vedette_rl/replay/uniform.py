@@ -12,7 +12,7 @@ from vedette_rl.core.columns import Columns, columns_of
 from vedette_rl.core.learning import State
 from vedette_rl.core.replay_buffer import Sample
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
-from vedette_rl.replay.rows import Rows, gather, places_of
+from vedette_rl.replay.rows import Rows, places_of
 
 REDRAWS_MAX = 64
 REDRAWS_UNIFORM = 4
@@ -34,7 +34,8 @@ class UniformReplay:
         self._buffers = SampleBuffers(rows, names)
 
     def __len__(self) -> int:
-        return min(self.rows.inserted, self.rows.capacity)
+        oldest, inserted = self.rows.live()
+        return inserted - oldest
 
     @property
     def inserted(self) -> int:
@@ -53,13 +54,12 @@ class UniformReplay:
             EmptyReplayError: nothing has been inserted yet.
             ReplayOverrunError: rows are overwritten faster than they are copied.
         """
-        inserted = self.rows.inserted
+        oldest, inserted = self.rows.live()
         if not inserted:
             raise EmptyReplayError
-        oldest = max(0, inserted - self.rows.capacity)
         numbers = draw(self._rng, oldest, inserted, batch_size)
         columns = self._buffers.gather(numbers, out)
-        if self.rows.inserted > oldest + self.rows.capacity:  # the writer has gone on meanwhile
+        if self.rows.live()[0] > oldest:  # the writer has gone on meanwhile
             redraw_stale(self.rows, self._buffers, numbers, columns, self._rng)
         return Sample(columns, numbers)
 
@@ -93,10 +93,8 @@ class SampleBuffers:
     def __init__(self, rows: Rows, names: Iterable[str] | None = None) -> None:
         self._rows = rows
         self._physical_rows = len(next(iter(rows.columns.values())))
-        chosen = list(rows.columns if names is None else names)
-        self._dtype = np.dtype(
-            [(name, rows.columns[name].dtype, rows.columns[name].shape[1:]) for name in chosen]
-        )
+        drawn = rows.drawn
+        self._dtype = drawn if names is None else np.dtype([(n, drawn[n]) for n in names])
         self._places = np.empty(0, np.int64)
         self._columns: Columns = {}
 
@@ -107,14 +105,18 @@ class SampleBuffers:
             self._columns = columns_of(self._dtype, len(numbers))
         places_of(numbers, self._physical_rows, self._places)
         columns = self._columns if out is None else out
-        gather(self._rows.columns, self._places, columns)
+        self._rows.gather(self._places, columns)
         return columns
 
     def replace(self, columns: Columns, at: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
         """Copy the rows of these numbers over the sample's rows `at`."""
-        places = numbers % self._physical_rows
+        drawn: Columns = {
+            name: np.empty((len(at), *column.shape[1:]), column.dtype)
+            for name, column in columns.items()
+        }
+        self._rows.gather(numbers % self._physical_rows, drawn)
         for name, column in columns.items():
-            column[at] = self._rows.columns[name][places]
+            column[at] = drawn[name]
 
 
 def redraw_stale(
@@ -140,8 +142,8 @@ def redraw_stale(
     for attempt in range(REDRAWS_MAX):
         if not len(stale):
             return redrawn
-        inserted = rows.inserted
-        size = min(inserted, rows.capacity)
+        oldest, inserted = rows.live()
+        size = inserted - oldest
         if attempt >= REDRAWS_UNIFORM:
             # The writer outruns us: keep to newer and newer rows, which it needs longer to reach.
             size = max(1, size >> (attempt - REDRAWS_UNIFORM + 1))
@@ -154,7 +156,7 @@ def redraw_stale(
 
 def _overwritten(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Which of `numbers` may have been overwritten by now."""
-    oldest = rows.inserted - rows.capacity
+    oldest, _ = rows.live()
     if int(numbers.min(initial=oldest)) >= oldest:
         return np.empty(0, np.int64)
     return np.flatnonzero(numbers < oldest)

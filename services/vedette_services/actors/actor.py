@@ -14,25 +14,29 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import gymnasium as gym
+
 from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.acting_loop import ActingLoop
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.row import make_row
-from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
+from vedette_rl.envs.spaces import Spaces, column_bounds
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.exploration import ladder_positions
 from vedette_rl.newest import NewestWriter
-from vedette_rl.steps.registry import make_step_processor
+from vedette_rl.replay.frames import STACKS, FrameStack
+from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_services.actors.actor_spec import ActorSpec
-from vedette_services.actors.batching import Batching
 from vedette_services.actors.errors import SpecMismatchError
-from vedette_services.actors.handover import HandoverWriter
+from vedette_services.actors.handover import HandoverWriter, slot_form
 from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, EpisodeTally
+from vedette_services.actors.transitions import Transitions, make_transitions
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.model_map import ModelMapReader
 from vedette_services.processes import die_with_parent
+from vedette_services.replay_layout import batch_schema, transition_row
 
 FAILED, REFUSED = 1, 3
 ORDERS_EVERY_S = 0.02
@@ -51,13 +55,14 @@ class Actor:
         self,
         *,
         loop: ActingLoop,
+        transitions: Transitions,
         n_buffer: int,
         handover: HandoverWriter,
         tell: Callable[[ActorStats], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop, self._handover = loop, handover
-        self._batching = Batching(handover, n_buffer, self._wait_for_slot)
+        self._batching = transitions.batching(handover, n_buffer, self._wait_for_slot)
         self._tell, self._clock = tell, clock
         self._tally = EpisodeTally()
         self._orders_at = self._stats_at = 0.0
@@ -143,7 +148,8 @@ def build_actor(spec: ActorSpec) -> Actor:
     """
     schema = Schema.from_wire(spec.schema)
     actors = ActorsConfig.model_validate(spec.actors)
-    handover = HandoverWriter(spec.memory_fd, spec.socket_fd, schema, actors.n_buffer, spec.slots)
+    form = slot_form(schema, actors)
+    handover = HandoverWriter(spec.memory_fd, spec.socket_fd, form, spec.slots)
     board = NewestWriter(spec.stats_map, STATS_MAX_BYTES)
     board.write(ActorStats().to_bytes())
     env_seed, exploration_seed = spec.seeds()
@@ -159,12 +165,11 @@ def build_actor(spec: ActorSpec) -> Actor:
         seed=exploration_seed,
     )
     one_torch_thread()
-    processor = make_step_processor(
-        actors.step_processor, agent.n_step, agent.discount, envs, transition_dtype(row.spaces)
-    )
-    loop = ActingLoop(row, policy, processor, ModelMapReader(Path(spec.model_map)), agent.n_step)
+    made = make_transitions(schema, row.spaces, policy, agent, actors)
+    models = ModelMapReader(Path(spec.model_map))
     return Actor(
-        loop=loop,
+        loop=ActingLoop(row, policy, made.processor, models, agent.n_step),
+        transitions=made,
         n_buffer=actors.n_buffer,
         handover=handover,
         tell=lambda stats: _write(board, stats),
@@ -183,7 +188,12 @@ def check_schema(spaces: Spaces, schema: Schema) -> None:
         for name, (low, high) in column_bounds(spaces).items()
         if bounds.get(name) != (None, None)  # where the run names none, none are compared
     }
-    here = Schema.from_dtype(transition_dtype(spaces), same)
+    row = transition_row(spaces, td_errors=TD_ERROR in {column.name for column in schema.columns})
+    frames = None
+    if schema.sharing is not None and isinstance(spaces.observation, gym.spaces.Box):
+        obs = row[STACKS[0]]
+        frames = FrameStack(obs.shape[0], obs.base, obs.shape[1:])
+    here = batch_schema(row, same, frames)
     if difference := spec_difference(schema, here):
         raise SpecMismatchError("environment", difference)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vedette_rl.newest import NewestReader
 from vedette_services.actors.actor_spec import ActorSpec
-from vedette_services.actors.handover import FinishedBatch, HandoverReader
+from vedette_services.actors.handover import FinishedBatch, HandoverReader, slot_form
 from vedette_services.actors.instructions import StartActor
 from vedette_services.actors.stats import ActorStats
 from vedette_services.config.parts import ActorsConfig
@@ -25,8 +25,7 @@ class ActorProcess:
     def __init__(self, order: StartActor, directory: Path, model_map: Path) -> None:
         self.index, self.run = order.index, order.run
         config = ActorsConfig.model_validate(dict(order.run.actors))
-        self.handover = HandoverReader(order.run.schema, config.n_buffer, SLOTS)
-        self.batch_bytes = order.run.schema.payload_bytes(config.n_buffer)
+        self.handover = HandoverReader(slot_form(order.run.schema, config), SLOTS)
         self._traceback_file = directory / f"actor-{order.index}.traceback"
         self._traceback_file.unlink(missing_ok=True)
         stats_map = directory / f"actor-{order.index}-{order.restarts}.stats"
@@ -66,6 +65,11 @@ class ActorProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of the oldest batch it handed over."""
+        return self.handover.next_bytes
 
     def take(self) -> FinishedBatch:
         """The oldest batch it handed over."""

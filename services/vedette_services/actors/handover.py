@@ -22,11 +22,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.schema import Schema
+from vedette_protocol.sharing import ENTRIES_BYTES, write_entries
 from vedette_rl.core import Columns
 from vedette_services.actors.errors import HandoverError
+from vedette_services.config.parts import ActorsConfig
 
-_HEADER = struct.Struct("<QQQ")  # rows, epoch, version
+_HEADER = struct.Struct("<QQQQ")  # rows, epoch, version, entries of what rows share
 _ALIGNMENT = 64  # a slot begins on a cache line
 _PAYLOAD_AT = _ALIGNMENT  # in a slot
 _PUBLISHED = b"+"  # actor to manager: one more slot is written
@@ -45,20 +48,45 @@ class FinishedBatch:
     payload: bytes
 
 
-def slot_bytes(schema: Schema, n_buffer: int) -> int:
-    """The size of a slot that holds a batch of `n_buffer` rows."""
-    size = _PAYLOAD_AT + schema.payload_bytes(n_buffer)
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+@dataclass(frozen=True, slots=True)
+class SlotForm:
+    """What a slot holds; both ends work it out from the same.
+
+    Args:
+        schema: of a batch.
+        n_buffer: its rows at most.
+        bytes_max: what a batch's payload may have. Memory is taken as it is touched: a slot has
+            room for as many entries as rows could share, whatever they mostly do.
+    """
+
+    schema: Schema
+    n_buffer: int
+    bytes_max: int = PAYLOAD_MAX_BYTES
+
+    @property
+    def entries(self) -> int:
+        """Entries of what rows share, at most."""
+        return self.schema.entries_max(self.n_buffer, self.bytes_max)
+
+    @property
+    def bytes(self) -> int:
+        """The size of a slot."""
+        size = _PAYLOAD_AT + self.schema.payload_bytes(self.n_buffer, self.entries)
+        return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def slot_form(schema: Schema, actors: ActorsConfig) -> SlotForm:
+    """What a slot holds in a run."""
+    return SlotForm(schema, actors.n_buffer, min(PAYLOAD_MAX_BYTES, actors.window_bytes))
 
 
 class HandoverReader:
     """The manager's end. It owns the memory and both ends of the socket until `started`."""
 
-    def __init__(self, schema: Schema, n_buffer: int, slots: int) -> None:
-        self._schema = schema
-        self._n_buffer = n_buffer
+    def __init__(self, form: SlotForm, slots: int) -> None:
+        self._form, self._schema = form, form.schema
         self._slots = slots
-        self._slot_bytes = slot_bytes(schema, n_buffer)
+        self._slot_bytes = form.bytes
         self._memory_fd = anonymous_file("vedette-handover")
         os.ftruncate(self._memory_fd, slots * self._slot_bytes)
         self._memory = mmap.mmap(self._memory_fd, slots * self._slot_bytes)
@@ -102,6 +130,14 @@ class HandoverReader:
                 self.ended = True
             self._published += len(received)
 
+    @property
+    def next_bytes(self) -> int:
+        """Bytes of the payload to be taken next; at most a slot's, whatever it says."""
+        at = self._taken % self._slots * self._slot_bytes
+        rows, _, _, entries = _HEADER.unpack_from(self._memory, at)
+        most = self._form.n_buffer, self._form.entries
+        return self._schema.payload_bytes(min(rows, most[0]), min(entries, most[1]))
+
     def take(self) -> FinishedBatch:
         """Copy the oldest batch out and free its slot.
 
@@ -112,11 +148,13 @@ class HandoverReader:
         if self.ready > self._slots:
             raise HandoverError(f"{self.ready} batches in {self._slots} slots")
         at = self._taken % self._slots * self._slot_bytes
-        rows, epoch, version = _HEADER.unpack_from(self._memory, at)
-        if not 0 < rows <= self._n_buffer:
-            raise HandoverError(f"a batch of {rows} rows, expected 1 to {self._n_buffer}")
+        rows, epoch, version, entries = _HEADER.unpack_from(self._memory, at)
+        if not 0 < rows <= self._form.n_buffer:
+            raise HandoverError(f"a batch of {rows} rows, expected 1 to {self._form.n_buffer}")
+        if entries > self._form.entries:
+            raise HandoverError(f"{entries} entries in a slot for {self._form.entries}")
         begin = at + _PAYLOAD_AT
-        payload = self._memory[begin : begin + self._schema.payload_bytes(rows)]
+        payload = self._memory[begin : begin + self._schema.payload_bytes(rows, entries)]
         self._taken += 1
         self._tell(_TAKEN)
         return FinishedBatch(rows, epoch, version, payload)
@@ -158,22 +196,19 @@ class HandoverWriter:
 
         handover.wait_for_slot()               # False: the manager is gone
         columns = handover.columns             # views to write into
-        handover.publish(rows, epoch, version)
+        handover.publish(rows, epoch, version)     # and how many entries, where rows share some
         handover.look(0.0); handover.stopped
     """
 
-    def __init__(
-        self, memory_fd: int, socket_fd: int, schema: Schema, n_buffer: int, slots: int
-    ) -> None:
-        self._schema = schema
-        self._n_buffer = n_buffer
+    def __init__(self, memory_fd: int, socket_fd: int, form: SlotForm, slots: int) -> None:
+        self._form, self._schema = form, form.schema
         self._slots = slots
-        self._slot_bytes = slot_bytes(schema, n_buffer)
+        self._slot_bytes = form.bytes
         self._memory = mmap.mmap(memory_fd, slots * self._slot_bytes)
         os.close(memory_fd)
         self._socket = socket.socket(fileno=socket_fd)
         self._socket.setblocking(False)
-        self._full_views = [self._views(slot, n_buffer) for slot in range(slots)]
+        self._full_views = [self._views(slot, form.n_buffer, form.entries) for slot in range(slots)]
         self._published = 0
         self._freed = 0
         self.stopped = False  # finish: an order, or the manager is gone
@@ -187,16 +222,20 @@ class HandoverWriter:
 
     @property
     def columns(self) -> Columns:
-        """The free slot's columns, ``(n_buffer, *shape)`` views to write into."""
+        """The free slot's columns, ``(n_buffer, *shape)`` views to write into; of what rows share
+        as many entries as there may be."""
         assert self.has_slot, "wait_for_slot() first"
         return self._full_views[self._published % self._slots]
 
-    def publish(self, rows: int, epoch: int, version: int) -> None:
-        """Hand the slot's first `rows` rows over. They are the manager's from now on."""
+    def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
+        """Hand the slot's first `rows` rows, and the entries they share, over. They are the
+        manager's from now on."""
         slot = self._published % self._slots
-        if rows < self._n_buffer:
-            self._lay_out_again(slot, rows)
-        _HEADER.pack_into(self._memory, slot * self._slot_bytes, rows, epoch, version)
+        if rows < self._form.n_buffer:
+            self._lay_out_again(slot, rows, entries)
+        elif self._schema.sharing is not None:
+            self._count(slot, rows, entries)
+        _HEADER.pack_into(self._memory, slot * self._slot_bytes, rows, epoch, version, entries)
         self._published += 1
         try:
             self._socket.send(_PUBLISHED)
@@ -223,9 +262,16 @@ class HandoverWriter:
         """Let go: the manager sees the end of this actor."""
         self._socket.close()
 
-    def _views(self, slot: int, rows: int) -> Columns:
+    def _count(self, slot: int, rows: int, entries: int) -> None:
+        """Write how many entries the payload has, behind its rows."""
+        at = slot * self._slot_bytes + _PAYLOAD_AT + self._schema.payload_bytes(rows)
+        write_entries(memoryview(self._memory), at - ENTRIES_BYTES, entries)
+
+    def _views(self, slot: int, rows: int, entries: int) -> Columns:
+        if self._schema.sharing is not None:
+            self._count(slot, rows, entries)
         begin = slot * self._slot_bytes + _PAYLOAD_AT
-        end = begin + self._schema.payload_bytes(rows)
+        end = begin + self._schema.payload_bytes(rows, entries)
         # The schema alone knows where columns lie; its views may only be read: take their places.
         base = np.frombuffer(self._memory, np.uint8).ctypes.data
         views = self._schema.views(memoryview(self._memory)[begin:end], rows)
@@ -234,10 +280,14 @@ class HandoverWriter:
             for name, view in views.items()
         }
 
-    def _lay_out_again(self, slot: int, rows: int) -> None:
+    def _lay_out_again(self, slot: int, rows: int, entries: int) -> None:
         """Where a column begins depends on the rows of the batch: move a partial one together."""
-        written = {name: column[:rows].copy() for name, column in self._full_views[slot].items()}
-        for name, column in self._views(slot, rows).items():
+        shared = self._schema.sharing.column.name if self._schema.sharing else ""
+        written = {
+            name: column[: entries if name == shared else rows].copy()
+            for name, column in self._full_views[slot].items()
+        }
+        for name, column in self._views(slot, rows, entries).items():
             column[...] = written[name]
 
 

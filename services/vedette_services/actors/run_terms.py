@@ -29,7 +29,9 @@ def accept_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
     except ValidationError as error:
         raise RunNotUnderstoodError(_first_problem(error)) from error
     check_imports(env, run.agent, allow_import, run.actors)
-    batch_bytes = run.schema.payload_bytes(config.n_buffer)
+    sharing = run.schema.sharing  # a batch has at least what one row points to
+    least = sharing.places_per_row if sharing else 0
+    batch_bytes = run.schema.payload_bytes(config.n_buffer, least)
     largest = min(PAYLOAD_MAX_BYTES, config.window_bytes)
     if batch_bytes > largest:
         raise RunNotUnderstoodError(

@@ -126,18 +126,25 @@ class ReplayBench:
         return found
 
 
-def calls_per_s(work: Callable[[], None], seconds: float) -> float:
+def calls_per_s(
+    work: Callable[[], object], seconds: float, *, look_every: int = _LOOK_EVERY
+) -> float:
     """How often `work` is done in a second of this process's own time.
 
     Nothing measured here waits, so that on an idle machine it is the time of the clock; on another
     it leaves out when somebody else had the core.
+
+    Args:
+        work: one call.
+        seconds: to spend.
+        look_every: calls between two looks at the clock.
     """
     work()
     calls, began = 0, time.process_time()
     while (passed := time.process_time() - began) < seconds:
-        for _ in range(_LOOK_EVERY):
+        for _ in range(look_every):
             work()
-        calls += _LOOK_EVERY
+        calls += look_every
     return calls / passed
 
 

@@ -38,6 +38,10 @@ def replay(
             exists=True,
         ),
     ] = None,
+    frames: Annotated[
+        bool,
+        typer.Option("--frames", help="Atari's stacks, each frame stored once, beside whole ones."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Insert and sample, uniform and prioritized, beside plain numpy arrays.
@@ -45,7 +49,14 @@ def replay(
     \b
     vedette bench replay
     vedette bench replay --dir /dev/shm --json
+    vedette bench replay --frames --rounds 11 --capacity 10000
     """
+    if frames:
+        from vedette_services.bench.frames import FramesBench
+
+        stacked = FramesBench(capacity=capacity, rounds=rounds, directory=directory).run()
+        say(stacked, as_json=as_json, lines=frames_lines)
+        return
     from vedette_services.bench.replay import ReplayBench
 
     found = ReplayBench(capacity=capacity, rounds=rounds, directory=directory).run()
@@ -144,6 +155,27 @@ def replay_lines(found: dict[str, Any]) -> list[str]:
             said.append(f"{group:<12}{name:<8}{_range(rate, '{:>12,.0f}')}{times}")
         beside = found[group]["mapped_to_memory_ratio"]
         said.append(f"{'':<12}mapped beside memory {_range(beside, '{:.2f}')}")
+    return said
+
+
+def frames_lines(found: dict[str, Any]) -> list[str]:
+    """The figures of `bench replay --frames` for people."""
+    said = [
+        f"capacity {found['capacity']:,}, stacks of four 84 x 84 images, batches of "
+        f"{found['rows_in']} in and {found['rows_out']} out, {found['rounds']} rounds; "
+        "bytes a transition, rows/s"
+    ]
+    for name, what in (("plain", "stacks whole"), ("once", "frames once")):
+        stored, sent = found["stored_bytes_per_row"][name], found["sent_bytes_per_row"][name]
+        million = f"a million of them {found['million_rows_bytes'][name] / 1e9:.2f} GB"
+        said.append(f"{what}  stored {stored:>8,.0f}   sent {sent:>8,.0f}   {million}")
+    for group in ("insert", "sample"):
+        for name, what in (("plain", "stacks whole"), ("once", "frames once")):
+            said.append(
+                f"{group:<8}{what}  {_range(found[group][f'{name}_rows_per_s'], '{:>10,.0f}')}"
+            )
+        times = found[group]["once_to_plain_ratio"]
+        said.append(f"{'':<8}frames once beside stacks whole {_range(times, '{:.2f}')}")
     return said
 
 

@@ -9,7 +9,7 @@ import typer
 
 from vedette_services.errors import UsageError
 
-FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz",)}
+FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz", "minari")}
 
 
 def export(
@@ -18,7 +18,7 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="onnx, safetensors or numpy, of the policy; npz, of the replay.",
+            help="onnx, safetensors or numpy, of the policy; npz or minari, of the replay.",
             show_default=False,
         ),
     ],
@@ -31,17 +31,20 @@ def export(
     vedette export runs/cart --format onnx --out policy.onnx
     vedette export runs/cart --format numpy --out policy.npz      acts without torch
     vedette export runs/cart --what replay --format npz --out replay.npz
+    vedette export runs/cart --what replay --format minari --out cart     a folder: its episodes
     """
     from vedette_services.finished_run import FinishedRun
 
     found = FinishedRun.open(run)
     _check_format(what, format)
+    if format == "minari" and out.exists():
+        raise UsageError(f"--out {out}: it is there already; a Minari dataset is a new folder")
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise UsageError(f"--out {out}: name a file in a folder that exists")
     if what == "replay":
         from vedette_services.exporting import export_replay
 
-        typer.echo(f"{export_replay(found, out):,} rows in {out}")
+        typer.echo(f"{export_replay(found, format, out)} in {out}")
         return
     from vedette_services.exporting import export_policy
 

@@ -61,7 +61,7 @@ def learner(
     address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
     found = loaded(arguments, env, agent, settings)
     directory = out or default_out(found.config)
-    check_config(found.config, directory, fresh=fresh, force=force)
+    checked = check_config(found.config, directory, fresh=fresh, force=force)
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     if warning := port_warning(address):
         logging.getLogger("vedette.learner").warning("%s", warning)
@@ -69,6 +69,7 @@ def learner(
         typer.echo(found.chosen)
     what = f"{found.config.agent.name} on {found.config.env.id}"
     typer.echo(f"{what}, {directory}; it will listen at {address}")
+    typer.echo(checked.budget)
     view = LineView(found.config.stop.model_dump())
     raise typer.Exit(
         run_learner(found.config, directory, address, keys=folder, fresh=fresh, on_status=view.show)

@@ -41,11 +41,12 @@ def run(
     found = loaded(arguments, env, agent, settings)
     config = found.config
     directory = out or default_out(config)
-    check_config(config, directory, fresh=fresh, force=force)
+    checked = check_config(config, directory, fresh=fresh, force=force)
     if found.chosen:
         typer.echo(found.chosen)
     if found.preset:
         typer.echo(f"from the preset {found.preset}")
+    typer.echo(checked.budget)
     view = view_for(f"{config.agent.name} on {config.env.id}", config.stop.model_dump())
     if in_process:
         from vedette_services.in_process.run import run_in_process

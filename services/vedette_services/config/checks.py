@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.registry import agent_type
+from vedette_rl.core import TellsTdErrors
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe
-from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.errors import OwnNetworkError, RlError, UnknownNameError
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import FrameStorageError, OwnNetworkError, RlError, UnknownNameError
+from vedette_rl.exploration import ladder_positions
 from vedette_rl.named import is_named, load_named
 from vedette_rl.replay.budget import check_budget, replay_need
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError
+from vedette_services.replay_layout import ReplayLayout, replay_layout
 from vedette_services.resuming import check_fresh, check_resume
-from vedette_services.run_replay import replay_directory, ring_dtype, run_limiter
+from vedette_services.run_replay import replay_directory, run_limiter
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found out on the way.
+
+    Args:
+        spaces: the environment's.
+        budget: a line that says what the replay needs and what there is.
+    """
+
+    spaces: Spaces
+    budget: str
 
 
 def check_config(
     config: RunConfig, out: Path, *, fresh: bool = False, force: bool = False
-) -> Spaces:
-    """Refuse what cannot work, cheapest first. Imports no torch.
+) -> Checked:
+    """Refuse what cannot work, cheapest first. Imports torch only for a policy that acts by it and
+    is to tell initial priorities.
 
     Args:
         config: of the run.
@@ -33,7 +49,7 @@ def check_config(
         force: that was meant.
 
     Returns:
-        The environment's spaces, since they had to be found out.
+        What had to be found out.
 
     Raises:
         UsageError: one line that names the key and the mend.
@@ -49,12 +65,11 @@ def check_config(
         raise ConfigError(str(e)) from e
     except RlError as e:
         raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
-    row = transition_dtype(spaces)
-    _check_batch(config, row)
-    stored = ring_dtype(row)
-    check_resume(config, out, stored, fresh=fresh)
-    _check_budget(config, stored, out)
-    return spaces
+    _check_priorities(config, spaces)
+    layout = _layout(config, spaces)
+    _check_batch(config, layout)
+    check_resume(config, out, layout.stored, fresh=fresh, shared=layout.shared)
+    return Checked(spaces, _check_budget(config, layout, out))
 
 
 def check_settings(config: RunConfig) -> None:
@@ -133,14 +148,34 @@ def probe_spaces(env: EnvConfig) -> Spaces:
         raise SettingError("env.id", str(e)) from e
 
 
-def _check_batch(config: RunConfig, row: np.dtype[np.void]) -> None:
-    rows = config.actors.n_buffer
-    batch_bytes = rows * row.itemsize
+def _check_priorities(config: RunConfig, spaces: Spaces) -> None:
+    """Only a policy, built, can say whether it tells what actors are to tell."""
+    if config.replay.initial_priorities != "actor":
+        return
+    positions, agent = ladder_positions(0, 1), config.agent
+    policy = agent_type(agent.name).build_policy(agent, spaces, positions=positions, seed=0)
+    if not isinstance(policy, TellsTdErrors):
+        raise SettingError(
+            "replay.initial_priorities",
+            f"the policy of agent {agent.name!r} tells no TD errors of its own",
+            "set replay.initial_priorities=max",
+        )
+
+
+def _layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
+    try:
+        return replay_layout(config, spaces)
+    except FrameStorageError as e:
+        raise ConfigError(str(e)) from e
+
+
+def _check_batch(config: RunConfig, layout: ReplayLayout) -> None:
+    rows, batch_bytes = config.actors.n_buffer, layout.batch_bytes
     if batch_bytes > PAYLOAD_MAX_BYTES:
         raise SettingError(
             "actors.n_buffer",
             f"a batch of {rows:,} transitions is {batch_bytes:,} bytes, over {PAYLOAD_MAX_BYTES:,}",
-            f"set at most {max(1, PAYLOAD_MAX_BYTES // row.itemsize)}",
+            f"set at most {max(1, rows * PAYLOAD_MAX_BYTES // batch_bytes)}",
         )
     if batch_bytes > config.actors.window_bytes:
         raise SettingError(
@@ -150,11 +185,17 @@ def _check_batch(config: RunConfig, row: np.dtype[np.void]) -> None:
         )
 
 
-def _check_budget(config: RunConfig, stored: np.dtype[np.void], out: Path) -> None:
+def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
     replay = config.replay
-    need = replay_need(stored, replay.capacity, prioritized=replay.prioritized)
+    need = replay_need(
+        layout.stored,
+        replay.capacity,
+        prioritized=replay.prioritized,
+        guard=layout.guard,
+        shared=layout.shared,
+    )
     directory = replay_directory(config, out)
     try:
-        check_budget(need, directory, must_fit_memory=replay.directory is None)
+        return check_budget(need, directory, must_fit_memory=replay.directory is None)
     except RlError as e:
         raise SettingError("replay.capacity", str(e)) from e

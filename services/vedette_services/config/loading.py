@@ -7,6 +7,7 @@ Later layers win: defaults, the preset of (agent, environment), the TOML file, t
 from __future__ import annotations
 
 import json
+import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,8 @@ from vedette_services.config.settings import (
 from vedette_services.errors import SettingError
 
 DEFAULT_ENV = "CartPole-v1"
+EDGES_SHARE = 0.08
+"""Frames that are in two batches, of all, where `actors.n_buffer` is left to us."""
 NONE = "none"
 """How a file and a setting write Python's None; TOML has no word for it."""
 
@@ -177,7 +180,21 @@ def _with_preset(given: Table) -> Loaded:
     wanted = given.get("preset", "auto")
     tuned = preset(str(name), str(env_id)) if wanted == "auto" else None
     config = config_from_table(merged(merged(tuned or {}, base), given))
-    return Loaded(config, f"{name}-{env_id}" if tuned else "", chosen)
+    return Loaded(_with_long_batches(config), f"{name}-{env_id}" if tuned else "", chosen)
+
+
+def _with_long_batches(config: RunConfig) -> RunConfig:
+    """`actors.n_buffer` where nobody named one and stacks travel frame by frame: the frames at a
+    batch's edges are in two batches, and a long batch has few of them for its rows."""
+    actors, stack = config.actors, config.env.stack
+    if "n_buffer" in actors.model_fields_set or stack < 2:
+        return config
+    if config.replay.frame_storage == "plain":
+        return config
+    edges = actors.envs_per_actor * (stack + config.agent.n_step - 1)
+    most = max(actors.n_buffer, config.replay.capacity // 20)
+    rows = min(max(actors.n_buffer, math.ceil(edges / EDGES_SHARE)), most)
+    return config.model_copy(update={"actors": actors.model_copy(update={"n_buffer": rows})})
 
 
 def _suiting_agent(env: Table) -> tuple[str, str]:

@@ -18,7 +18,9 @@ class ActorsConfig(BaseModel):
     Args:
         count: actor processes that `vedette run` starts; `vedette actors` has its own ``--count``.
         envs_per_actor: environments an actor plays with one batched forward.
-        n_buffer: transitions in a batch (upstream's name).
+        n_buffer: transitions in a batch (upstream's name). Where it is not given and the
+            environment's configuration stacks frames, it is as many as it takes for the frames at a
+            batch's edges, which are in two batches, to be 8 % of its own.
         step_processor: what makes transitions of steps: ``n_step``, by `agent.n_step`, or
             ``module:Name`` of your own, made as `vedette_rl.steps.n_step.NStep` is.
         window_batches: batches a manager may have sent without an acknowledgement.

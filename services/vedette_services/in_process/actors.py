@@ -7,12 +7,12 @@ from vedette_rl.acting_loop import ActingLoop
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Columns
 from vedette_rl.envs.row import make_row
-from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.exploration import ladder_positions
-from vedette_rl.steps.registry import make_step_processor
 from vedette_services.actors.actor_spec import actor_seeds
 from vedette_services.actors.batching import Batching
+from vedette_services.actors.frame_batching import FrameBatching
 from vedette_services.actors.stats import EpisodeTally
+from vedette_services.actors.transitions import make_transitions
 from vedette_services.config.run_config import RunConfig
 from vedette_services.in_process.inserting import Inserting, ReplaySlot
 from vedette_services.in_process.models import NewestModelReader
@@ -21,9 +21,8 @@ from vedette_services.in_process.models import NewestModelReader
 class InProcessActor:
     """One actor. Seeds and place on the ladder are those that its process would have."""
 
-    def __init__(self, loop: ActingLoop, slot: ReplaySlot, n_buffer: int, number: int) -> None:
-        self._loop, self._number = loop, number
-        self._batching = Batching(slot, n_buffer, lambda: True)
+    def __init__(self, loop: ActingLoop, batching: Batching | FrameBatching, number: int) -> None:
+        self._loop, self._number, self._batching = loop, number, batching
         self._tally = EpisodeTally()
         self.produced = 0
         """Rows made so far."""
@@ -81,17 +80,10 @@ def build_actor(
         positions=ladder_positions(number * envs, envs),
         seed=exploration_seed,
     )
-    processor = make_step_processor(
-        config.actors.step_processor,
-        agent.n_step,
-        agent.discount,
-        envs,
-        transition_dtype(row.spaces),
-    )
+    made = make_transitions(inserting.schema, row.spaces, policy, agent, config.actors)
     n_buffer = config.actors.n_buffer
     return InProcessActor(
-        ActingLoop(row, policy, processor, models, agent.n_step),
-        ReplaySlot(inserting, n_buffer, number),
-        n_buffer,
+        ActingLoop(row, policy, made.processor, models, agent.n_step),
+        made.batching(ReplaySlot(inserting, n_buffer, number), n_buffer, lambda: True),
         number,
     )

@@ -6,7 +6,10 @@ import logging
 import time
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from vedette_protocol.errors import SchemaError
+from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns, columns_of
 from vedette_rl.replay.rows import MemoryRing
@@ -50,9 +53,18 @@ class ReplaySlot:
 
     def __init__(self, inserting: Inserting, n_buffer: int, actor: int) -> None:
         self._inserting, self._actor = inserting, actor
-        self.columns: Columns = columns_of(inserting.schema.row_dtype, n_buffer)
+        schema = inserting.schema
+        self.columns: Columns = columns_of(schema.row_dtype, n_buffer)
+        self._shared = ""
+        if schema.sharing is not None:
+            entry, self._shared = schema.sharing.column, schema.sharing.column.name
+            entries = schema.entries_max(n_buffer, PAYLOAD_MAX_BYTES)
+            self.columns[self._shared] = np.empty((entries, *entry.shape), entry.numpy_dtype)
 
-    def publish(self, rows: int, epoch: int, version: int) -> None:
-        """The slot's first `rows` rows are a batch."""
-        batch = {name: column[:rows] for name, column in self.columns.items()}
+    def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
+        """The slot's first `rows` rows, and the entries they share, are a batch."""
+        batch = {
+            name: column[: entries if name == self._shared else rows]
+            for name, column in self.columns.items()
+        }
         self._inserting.insert(batch, rows, version, self._actor)

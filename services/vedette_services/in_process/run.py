@@ -18,14 +18,13 @@ import torch
 
 from vedette_protocol.account import Books
 from vedette_protocol.messages import Report
-from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent, ReplayBuffer
 from vedette_rl.envs.make import probe
-from vedette_rl.envs.spaces import column_bounds, transition_dtype
 from vedette_rl.loading import make_loader
 from vedette_rl.recording.surviving import SurvivingRecorder
+from vedette_rl.replay.frames_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
@@ -48,9 +47,9 @@ from vedette_services.learner.trainer import device_of
 from vedette_services.learner.training_loop import TrainingLoop
 from vedette_services.live import QuietView, View
 from vedette_services.processes import StopSignals
+from vedette_services.replay_layout import ReplayLayout, replay_layout
 from vedette_services.resuming import erase
 from vedette_services.run_directory import RunDirectory, write_json
-from vedette_services.run_replay import ring_dtype
 
 log = logging.getLogger("vedette.in_process")
 
@@ -88,14 +87,14 @@ class InProcessRun:
         self.agent: Agent = agent_type(config.agent.name).build_agent(
             config.agent, spaces, device=str(device), seed=config.seed
         )
-        row = transition_dtype(spaces)
-        self.ring = _memory_ring(config, row)
+        layout = replay_layout(config, spaces)
+        self.ring = _memory_ring(config, layout)
         self.replay = _replay(config, self.ring, self._epoch)
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
         self._earlier = self._resume()
         self._loader = make_loader(self.replay, config.agent.batch_size, device)
         self._models = NewestModel()
-        self._inserting = Inserting(self.ring, Schema.from_dtype(row, column_bounds(spaces)))
+        self._inserting = Inserting(self.ring, layout.schema)
         self._actors = [
             build_actor(config, self._epoch, number, self._inserting, self._models.reader())
             for number in range(config.actors.count)
@@ -279,7 +278,7 @@ class InProcessRun:
             samples=asdict(self._books()),
             managers=self._fleet.status(now),
             replay_size=len(self.replay),
-            replay_bytes=sum(column.nbytes for column in ring.columns.values()),
+            replay_bytes=ring.total_bytes,
             samples_per_sec=self._rate.at(ring.inserted, now),
             lag=self._inserting.lag.figures(),
         )
@@ -336,9 +335,12 @@ def run_in_process(
     return DONE
 
 
-def _memory_ring(config: RunConfig, row: np.dtype[np.void]) -> MemoryRing:
-    stored, capacity = ring_dtype(row), config.replay.capacity
-    guard = max(default_guard(capacity, stored.itemsize), config.actors.n_buffer)
+def _memory_ring(config: RunConfig, layout: ReplayLayout) -> MemoryRing:
+    stored, capacity = layout.stored, config.replay.capacity
+    guard = layout.guard or default_guard(capacity, stored.itemsize)
+    guard = max(guard, config.actors.n_buffer)
+    if layout.shared is not None:
+        return MemoryFrameRing(stored, capacity, layout.shared, guard=guard)
     return MemoryRing(stored, capacity, guard=guard)
 
 

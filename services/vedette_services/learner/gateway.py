@@ -16,16 +16,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import zmq
 
 from vedette_protocol.messages import Run
-from vedette_protocol.schema import Schema
 from vedette_rl.envs.make import probe
-from vedette_rl.envs.spaces import column_bounds, transition_dtype
 from vedette_rl.errors import OneWriterError
+from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
-from vedette_rl.replay.rows import default_guard
 from vedette_services.keys import LearnerKeys
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.door import Door
@@ -37,7 +34,8 @@ from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.status import assemble
 from vedette_services.model_map import MappedModel, ModelMapReader
 from vedette_services.processes import StopSignals, die_with_parent
-from vedette_services.run_replay import replay_directory, ring_dtype, run_limiter
+from vedette_services.replay_layout import ReplayLayout, replay_layout
+from vedette_services.run_replay import replay_directory, run_limiter
 from vedette_services.sockets import send_now
 
 log = logging.getLogger("vedette.gateway")
@@ -60,16 +58,14 @@ class Gateway:
     def __init__(self, spec: LearnerSpec) -> None:
         config = spec.config
         self._spec = spec
-        spaces = probe(config.env)
-        row = transition_dtype(spaces)
-        schema = Schema.from_dtype(row, column_bounds(spaces))
+        layout = replay_layout(config, probe(config.env))
         keys = LearnerKeys.read(spec.keys) if spec.keys else None
-        self._ring = _open_ring(spec, ring_dtype(row))
+        self._ring = _open_ring(spec, layout)
         self._owners = Owners(spec.run.owners_file) if keys else None
         self._state = GatewayState(
             spec.run_id,
             secrets.randbits(63),
-            schema,
+            layout.schema,
             stamp=self._ring.stamp,
             now=time.monotonic(),
             limiter=run_limiter(config),
@@ -217,8 +213,8 @@ class Gateway:
         return Ingest(
             samples=asdict(state.ledger.books()),
             managers=state.fleet.status(now),
-            replay_size=min(ring.inserted, ring.capacity),
-            replay_bytes=ring.manifest.physical_rows * ring.manifest.row_dtype.itemsize,
+            replay_size=ring.size,
+            replay_bytes=ring.manifest.total_bytes,
             samples_per_sec=self._rate.at(ring.inserted, now),
             limiter_reason=state.limiter_reason,
             lag=state.lag.figures(),
@@ -256,20 +252,18 @@ class Gateway:
         self._door.close()
 
 
-def _open_ring(spec: LearnerSpec, row: np.dtype[np.void]) -> RingWriter:
+def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
     """The replay's writing end, once a gateway that was killed a moment ago has let go of it."""
     deadline = time.monotonic() + _RING_WAIT_S
-    capacity, batch_rows = spec.config.replay.capacity, spec.config.actors.n_buffer
-    # A batch must fit between two commits.
-    guard = batch_rows if batch_rows > default_guard(capacity, row.itemsize) else None
     while True:
         try:
-            return RingWriter.open(
+            return open_writer(
                 replay_directory(spec.config, spec.run.root),
-                row,
-                capacity,
+                layout.stored,
+                spec.config.replay.capacity,
                 run_id=spec.run_id,
-                guard=guard,
+                guard=layout.guard,
+                shared=layout.shared,
             )
         except OneWriterError:
             if time.monotonic() > deadline:

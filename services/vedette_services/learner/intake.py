@@ -79,7 +79,8 @@ class Intake:
     def __init__(self, schema: Schema, rows_max: int, number: Callable[[str], int]) -> None:
         self._schema, self._rows_max, self._number = schema, rows_max, number
         self._hash, self._full_bytes = schema.hash, schema.payload_bytes(rows_max)
-        self._stacks = self._full_bytes <= _STACKED_BYTES
+        # What rows share is as large as each batch has it.
+        self._stacks = schema.sharing is None and self._full_bytes <= _STACKED_BYTES
         self._piles: list[list[Batch]] = []  # each of batches that are looked into at once
         self._grows = False  # whether the last pile is one of full batches
         self.bytes = 0

@@ -7,8 +7,8 @@ import time
 import numpy as np
 
 from vedette_rl.core import ReplayBuffer
+from vedette_rl.replay.frames_ring import open_reader
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
-from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.run_replay import replay_directory
@@ -32,7 +32,7 @@ def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
     while not (directory / "ring.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
     rng = np.random.default_rng([spec.config.seed, epoch])
-    ring = RingReader(directory)
+    ring = open_reader(directory)
     if replay.prioritized:
         return PrioritizedReplay(ring, rng, replay, memory=open_priorities(ring))
     return UniformReplay(ring, rng)

@@ -13,7 +13,7 @@ import pytest
 from vedette_protocol.schema import Schema
 from vedette_services.actors.batching import Batching
 from vedette_services.actors.errors import HandoverError
-from vedette_services.actors.handover import HandoverReader, HandoverWriter
+from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotForm
 
 ROW = np.dtype([("obs", "<f4", (3,)), ("flag", "?"), ("reward", "<f4")])
 SCHEMA = Schema.from_dtype(ROW)
@@ -22,9 +22,9 @@ N_BUFFER, SLOTS = 5, 2
 
 @pytest.fixture
 def ends() -> Iterator[tuple[HandoverReader, HandoverWriter]]:
-    reader = HandoverReader(SCHEMA, N_BUFFER, SLOTS)
+    reader = HandoverReader(SlotForm(SCHEMA, N_BUFFER), SLOTS)
     memory, channel = reader.pass_fds
-    writer = HandoverWriter(os.dup(memory), os.dup(channel), SCHEMA, N_BUFFER, SLOTS)
+    writer = HandoverWriter(os.dup(memory), os.dup(channel), SlotForm(SCHEMA, N_BUFFER), SLOTS)
     reader.started()
     yield reader, writer
     writer.close()
@@ -127,11 +127,11 @@ def test_nonsense_in_a_slot_is_not_believed(ends: tuple[HandoverReader, Handover
 
 
 def test_a_killed_actor_loses_only_the_batch_it_was_writing() -> None:
-    reader = HandoverReader(SCHEMA, N_BUFFER, SLOTS)
+    reader = HandoverReader(SlotForm(SCHEMA, N_BUFFER), SLOTS)
     memory, channel = reader.pass_fds
     child = os.fork()
     if child == 0:  # write one batch, half of another, and die
-        writer = HandoverWriter(memory, channel, SCHEMA, N_BUFFER, SLOTS)
+        writer = HandoverWriter(memory, channel, SlotForm(SCHEMA, N_BUFFER), SLOTS)
         publish(writer, 30, N_BUFFER)
         writer.columns["reward"][:2] = 99
         os.kill(os.getpid(), signal.SIGKILL)

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from vedette_services.bench import replay
+from vedette_services.bench.frames import FramesBench
 from vedette_services.bench.replay import ReplayBench
 from vedette_services.bench.spread import ratio, spread
 from vedette_services.cli.app import main
-from vedette_services.cli.bench import replay_lines
+from vedette_services.cli.bench import frames_lines, replay_lines
 
 SMALL = ReplayBench(capacity=1000, rows_in=8, rows_out=16, seconds=0.001, rounds=2)
 
@@ -35,6 +36,16 @@ def test_json_is_one_object(
         main(["bench", "replay", "--json"])
     assert not left.value.code
     assert json.loads(capsys.readouterr().out)["rows_in"] == 8
+
+
+def test_frames_stored_once_are_measured_beside_whole_stacks(tmp_path: Path) -> None:
+    found = FramesBench(1000, 4, 0.001, 1, tmp_path).run()
+    for group in ("insert", "sample"):
+        assert found[group]["once_to_plain_ratio"]["median"] > 0
+    assert found["sent_bytes_per_row"]["once"] < 0.14 * found["sent_bytes_per_row"]["plain"]
+    assert found["million_rows_bytes"]["once"] < 8.5e9 < 56e9 < found["million_rows_bytes"]["plain"]
+    assert len(frames_lines(found)) == 9
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_ratio_is_that_of_the_medians_between_those_of_the_rounds() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.agents.acting_td_errors import greedy_td_errors
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.core.columns import Columns
@@ -28,6 +29,7 @@ class DqnPolicy:
         self._parts = flat_parts(config.name, spaces.observation)
         self._exploration = make_exploration(config.exploration, positions, seed)
         self._shapes = q_shapes(config, features(self._parts), self._actions.n)
+        self._discount = config.discount
         self._q: NumpyQ | None = None
         self._version = 0
 
@@ -42,14 +44,23 @@ class DqnPolicy:
 
     def act(self, obs: Columns, *, explore: bool) -> NDArray[np.int64]:
         """Actions ``(E,)``."""
-        if self._q is None:
-            check_arrays(self._shapes, {})  # raises: it has no model to act on
-            raise AssertionError("a network has arrays")
-        q_EA = self._q(flatten(self._parts, obs))
+        q_EA = self._values(obs)
         action: NDArray[np.int64] = (
             self._exploration.choose(q_EA, self._version) if explore else q_EA.argmax(1)
         )
         return action + self._actions.start if self._actions.start else action
+
+    def td_errors(self, transitions: Columns) -> NDArray[np.float32]:
+        """|TD errors| ``(B,)`` of transitions, by the model that it acts on."""
+        return greedy_td_errors(
+            self._values, transitions, discount=self._discount, first_action=self._actions.start
+        )
+
+    def _values(self, obs: Columns) -> NDArray[np.float32]:
+        if self._q is None:
+            check_arrays(self._shapes, {})  # raises: it has no model to act on
+            raise AssertionError("a network has arrays")
+        return self._q(flatten(self._parts, obs))
 
 
 def q_shapes(config: DqnConfig, width: int, actions: int) -> Shapes:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.agents.acting_td_errors import greedy_td_errors
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.own_network import build_q_network
@@ -26,6 +27,7 @@ class DqnTorchPolicy:
         self._actions = DiscreteActions.of(config.name, spaces.action)
         self._q = ActingNetwork(build_q_network(config, spaces))
         self._exploration = make_exploration(config.exploration, positions, seed)
+        self._discount = config.discount
         self._version = 0
 
     def sync_model(self, model: ModelInfo) -> None:
@@ -40,3 +42,9 @@ class DqnTorchPolicy:
             return self._exploration.choose(q_EA, self._version) + self._actions.start
         greedy: NDArray[np.int64] = np.argmax(q_EA, axis=1)
         return greedy + self._actions.start
+
+    def td_errors(self, transitions: Columns) -> NDArray[np.float32]:
+        """|TD errors| ``(B,)`` of transitions, by the model that it acts on."""
+        return greedy_td_errors(
+            self._q, transitions, discount=self._discount, first_action=self._actions.start
+        )

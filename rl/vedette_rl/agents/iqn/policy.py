@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.agents.acting_td_errors import greedy_td_errors
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.core.columns import Columns
@@ -36,6 +37,7 @@ class IqnPolicy:
         self._exploration = make_exploration(config.exploration, positions, seed)
         self._fractions = ActingFractions(config, seed)
         self._shapes = quantile_shapes(config, features(self._parts), self._actions.n)
+        self._discount = config.discount
         self._z: NumpyQuantiles | None = None
         self._version = 0
 
@@ -50,15 +52,28 @@ class IqnPolicy:
 
     def act(self, obs: Columns, *, explore: bool) -> NDArray[np.int64]:
         """Actions ``(E,)``."""
-        if self._z is None:
-            check_arrays(self._shapes, {})  # raises: it has no model to act on
-            raise AssertionError("a network has arrays")
-        z_EKA = self._z(flatten(self._parts, obs), self._fractions(explore=explore))
-        q_EA: NDArray[np.float32] = z_EKA.mean(axis=1)
+        q_EA = self._values(obs, self._fractions(explore=explore))
         if explore:
             return self._exploration.choose(q_EA, self._version) + self._actions.start
         greedy: NDArray[np.int64] = np.argmax(q_EA, axis=1)
         return greedy + self._actions.start
+
+    def td_errors(self, transitions: Columns) -> NDArray[np.float32]:
+        """|TD errors| ``(B,)`` of the distributions' means, by the model that it acts on."""
+        taus_K = self._fractions(explore=False)
+        return greedy_td_errors(
+            lambda obs: self._values(obs, taus_K),
+            transitions,
+            discount=self._discount,
+            first_action=self._actions.start,
+        )
+
+    def _values(self, obs: Columns, taus_K: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._z is None:
+            check_arrays(self._shapes, {})  # raises: it has no model to act on
+            raise AssertionError("a network has arrays")
+        q_EA: NDArray[np.float32] = self._z(flatten(self._parts, obs), taus_K).mean(axis=1)
+        return q_EA
 
 
 class ActingFractions:

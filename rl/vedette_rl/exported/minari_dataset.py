@@ -1,0 +1,122 @@
+"""A replay as a Minari dataset (https://minari.farama.org): needs the minari extra."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.envs import EnvConfig, make_env
+from vedette_rl.envs.actions import ActionForm
+from vedette_rl.envs.spaces import observation_leaves
+from vedette_rl.errors import ExportError
+from vedette_rl.replay.episodes import Episode, episodes
+from vedette_rl.replay.export import LiveRows
+
+_PACKAGES = {"minari": "minari", "h5py": "h5py", "PIL": "pillow"}
+
+
+def missing_packages() -> list[str]:
+    """The packages of the extra that are not installed."""
+    return [name for module, name in _PACKAGES.items() if not importlib.util.find_spec(module)]
+
+
+def write_minari(directory: Path, live: LiveRows, env: EnvConfig, name: str) -> int:
+    """Write a dataset that `minari.MinariDataset(directory)` reads; how many episodes.
+
+    Actions are the environment's own. Where an episode goes on after its last row in the replay,
+    that row is marked truncated.
+
+    Args:
+        directory: made, and empty.
+        live: the replay's rows.
+        env: what was played.
+        name: the dataset's, such as ``my-run-v0``.
+
+    Raises:
+        ExportError: transitions span several steps, so they are no steps of an episode.
+    """
+    import minari
+    from minari.dataset.minari_storage import MinariStorage
+
+    if (live.column("n_steps") > 1).any():
+        raise ExportError("its transitions span several steps; train with agent.n_step=1")
+    one = make_env(env)
+    try:
+        storage = MinariStorage.new(
+            directory,
+            observation_space=one.observation_space,
+            action_space=one.action_space,
+            env_spec=_spec(one, env),
+            data_format="hdf5",
+            jpeg_encoding=False,  # it loses what it cannot see
+        )
+    finally:
+        one.close()
+    storage.update_metadata(
+        {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": "vedette"}
+    )
+    found = episodes(live)
+    storage.update_episodes(_buffers(live, found, one.observation_space, one.action_space))
+    return len(found)
+
+
+def _buffers(
+    live: LiveRows,
+    found: list[Episode],
+    observation: gym.Space[Any],
+    action: gym.Space[Any],
+) -> Iterator[Any]:  # minari.data_collector.EpisodeBuffer
+    from minari.data_collector import EpisodeBuffer
+
+    for number, episode in enumerate(found):
+        rows = episode.rows
+        truncated = live.take("truncated", rows)
+        truncated[-1] |= not episode.is_whole
+        yield EpisodeBuffer(
+            id=number,
+            observations=_observations(live, rows, observation),
+            actions=ActionForm(action, len(rows)).of_env(live.take("action", rows)),
+            rewards=live.take("reward", rows).tolist(),
+            terminations=live.take("terminated", rows).tolist(),
+            truncations=truncated.tolist(),
+            infos=None,
+        )
+
+
+def _observations(live: LiveRows, rows: NDArray[np.int64], space: gym.Space[Any]) -> Any:
+    """What was seen before each step and after the last, composed as the space is."""
+    values = {
+        leaf.path: np.concatenate(
+            [live.take(leaf.name, rows), live.take(f"next_{leaf.name}", rows[-1:])]
+        )
+        for leaf in observation_leaves(space)
+    }
+    return _composed(space, (), values)
+
+
+def _composed(space: gym.Space[Any], path: tuple[Any, ...], values: dict[Any, Any]) -> Any:
+    match space:
+        case gym.spaces.Dict():
+            return {key: _composed(s, (*path, key), values) for key, s in space.spaces.items()}
+        case gym.spaces.Tuple():
+            inner = enumerate(space.spaces)
+            return tuple(_composed(s, (*path, place), values) for place, s in inner)
+        case _:
+            return values[path]
+
+
+def _spec(env: gym.Env[Any, Any], config: EnvConfig) -> Any:  # an EnvSpec
+    """How to make the environment again, where Gymnasium can say it; None elsewhere."""
+    if config.wrappers or config.frame_stack or env.spec is None:
+        return None
+    try:
+        env.spec.to_json()
+    except (TypeError, ValueError):
+        return None
+    return env.spec

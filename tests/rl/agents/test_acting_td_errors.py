@@ -1,0 +1,76 @@
+"""|TD errors| as actors tell them, and what becomes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from vedette_rl.agents.acting_td_errors import greedy_td_errors
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.core import TellsTdErrors
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import ModelMismatchError
+from vedette_rl.testing.transitions import sampled_transitions
+
+VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
+IMAGE = gym.spaces.Box(0, 255, (4, 40, 40), np.uint8)
+ACTIONS = gym.spaces.Discrete(3)
+
+
+def test_the_errors_are_those_of_the_bellman_equation() -> None:
+    table = {0.0: [1.0, 2.0], 1.0: [5.0, 3.0]}
+    transitions = {
+        "obs": np.array([0.0, 0.0, 1.0]),
+        "action": np.array([7, 8, 8]),
+        "reward": np.array([1.0, 1.0, -2.0], np.float32),
+        "next_obs": np.array([1.0, 1.0, 0.0]),
+        "terminated": np.array([False, True, False]),
+        "truncated": np.array([False, False, True]),
+        "n_steps": np.array([1, 1, 3], np.uint8),
+    }
+    errors = greedy_td_errors(
+        lambda obs: np.array([table[value] for value in obs["obs"]], np.float32),
+        transitions,
+        discount=0.5,
+        first_action=7,
+    )
+    assert errors.dtype == np.float32
+    # 1 + 0.5 * 5 - 1; it ended: 1 - 2; truncated, so it goes on: -2 + 0.125 * 2 - 3
+    np.testing.assert_allclose(errors, [2.5, 1.0, 4.75])
+
+
+@pytest.mark.parametrize("name", ["dqn", "iqn"])
+@pytest.mark.parametrize("observation", [VECTOR, IMAGE])
+def test_policies_of_action_values_tell_errors_by_their_model(
+    name: str, observation: gym.Space[Any]
+) -> None:
+    kind, spaces = agent_type(name), Spaces(observation, ACTIONS)
+    config = kind.config(hidden_sizes=(8, 8), cnn_hidden_sizes=(8,) if name == "dqn" else (8, 8))
+    policy = kind.build_policy(config, spaces, positions=np.zeros(1), seed=0)
+    assert isinstance(policy, TellsTdErrors)
+    transitions = sampled_transitions(spaces, 6, 0)
+    with pytest.raises(ModelMismatchError):
+        policy.td_errors(transitions)
+    agent = kind.build_agent(config, spaces, device="cpu", seed=1)
+    policy.sync_model(agent.model_info())
+    errors = policy.td_errors(transitions)
+    assert errors.shape == (6,)
+    assert errors.dtype == np.float32
+    assert (errors >= 0).all()
+    np.testing.assert_array_equal(policy.td_errors(transitions), errors)
+    if name == "dqn":  # of the same network, target and double choose alike
+        batch = {key: torch.from_numpy(column) for key, column in transitions.items()}
+        told = agent.opt(batch).td_errors
+        assert told is not None
+        np.testing.assert_allclose(errors, told.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_policy_of_actions_alone_tells_none() -> None:
+    kind = agent_type("sac")
+    spaces = Spaces(VECTOR, gym.spaces.Box(-1, 1, (2,), np.float32))
+    policy = kind.build_policy(kind.config(), spaces, positions=np.zeros(1), seed=0)
+    assert not isinstance(policy, TellsTdErrors)

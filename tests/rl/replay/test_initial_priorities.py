@@ -1,0 +1,95 @@
+"""Initial priorities that actors tell: Ape-X's."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from vedette_rl.core import Columns, Step
+from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.prioritized import TD_ERROR, PrioritizedReplay, open_priorities
+from vedette_rl.replay.ring import RingReader, RingWriter
+from vedette_rl.replay.rows import MemoryRing
+from vedette_rl.steps.td_errors import StepsWithTdErrors
+
+DTYPE = np.dtype([("action", "<i8"), (TD_ERROR, "<f4")])
+CONFIG = ReplayConfig(
+    prioritized=True, initial_priorities="actor", alpha=1.0, priority_epsilon=1e-9
+)
+
+
+def insert(ring: MemoryRing | RingWriter, errors: list[float]) -> None:
+    for error in errors:
+        ring.append({"action": ring.inserted, TD_ERROR: error}, 1)
+        ring.commit(b"")
+
+
+def shares(replay: PrioritizedReplay) -> dict[int, float]:
+    drawn = np.concatenate([replay.sample(100).indices.copy() for _ in range(50)])
+    numbers, counts = np.unique(drawn, return_counts=True)
+    return dict(zip(numbers.tolist(), (counts / len(drawn)).tolist(), strict=True))
+
+
+def test_new_rows_are_drawn_by_their_own_errors() -> None:
+    ring = MemoryRing(DTYPE, 5, guard=3)
+    replay = PrioritizedReplay(ring, np.random.default_rng(0), CONFIG)
+    insert(ring, [1.0, 0.0, 3.0, 4.0])
+    assert shares(replay) == pytest.approx({0: 1 / 8, 2: 3 / 8, 3: 4 / 8}, abs=0.01)
+    replay.update_priority(np.array([2]), np.array([1.0]))
+    insert(ring, [2.0, 2.0, 6.0])  # 0 and 1 are overwritten
+    expected = {2: 1 / 15, 3: 4 / 15, 4: 2 / 15, 5: 2 / 15, 6: 6 / 15}
+    assert shares(replay) == pytest.approx(expected, abs=0.01)
+
+
+def test_rows_inserted_while_no_trainer_ran_are_drawn_by_their_errors(tmp_path: Path) -> None:
+    ring = RingWriter.open(tmp_path, DTYPE, 5, run_id="r", guard=3)
+    insert(ring, [float(i) for i in range(1, 13)])
+    reader = RingReader(tmp_path)
+    memory = open_priorities(reader)
+    replay = PrioritizedReplay(reader, np.random.default_rng(0), CONFIG, memory=memory)
+    expected = {number: (number + 1) / 50 for number in range(7, 12)}
+    assert shares(replay) == pytest.approx(expected, abs=0.01)
+    ring.close()
+
+
+def test_priorities_of_actors_ask_for_prioritized_replay() -> None:
+    with pytest.raises(ValidationError, match="nothing is drawn by priority: set prioritized=true"):
+        ReplayConfig(initial_priorities="actor")
+
+
+class Transitions:
+    """A step processor that gives what it is told to."""
+
+    def __init__(self, *parts: list[float]) -> None:
+        self._parts = list(parts)
+
+    def process(self, step: Any) -> Columns:
+        return {"reward": np.array(self._parts.pop(0), np.float32)}
+
+    def flush(self) -> Columns:
+        return self.process(None)
+
+
+class TenTimes:
+    """Tells ten times the reward."""
+
+    def td_errors(self, transitions: Columns) -> Any:
+        assert len(transitions["reward"])
+        return transitions["whole"] * 10
+
+
+def test_every_transition_gets_the_error_of_the_whole_one() -> None:
+    steps = StepsWithTdErrors(
+        Transitions([1.0, 2.0], [], [3.0]),
+        TenTimes(),
+        lambda transitions: {**transitions, "whole": transitions["reward"]},
+    )
+    step: Step = None  # type: ignore[assignment]  # nobody looks at it
+    for expected in ([10.0, 20.0], []):
+        found = steps.process(step)
+        assert list(found) == ["reward", TD_ERROR]
+        assert found[TD_ERROR].tolist() == expected
+        assert found[TD_ERROR].dtype == np.float32
+    assert steps.flush()[TD_ERROR].tolist() == [30.0]

@@ -1,0 +1,158 @@
+"""Transitions of places in a pool of frames, against those of whole stacks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import FrameStackObservation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vedette_rl.core import Columns, Step
+from vedette_rl.envs import EnvRow, Spaces, transition_dtype
+from vedette_rl.envs.loop_row import LoopRow
+from vedette_rl.envs.vector_row import VectorRow
+from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.frames import FrameStack, frame_stack, row_of_places
+from vedette_rl.steps import NStep
+from vedette_rl.steps.frames import FrameSteps, is_moved
+
+DISCOUNT = 0.5
+ENDS = st.sampled_from(["terminated", "truncated", "both"])
+SCRIPT = st.lists(st.tuples(st.integers(1, 9), ENDS), min_size=1, max_size=5)
+
+
+class Pictures(gym.Env[Any, Any]):
+    """Shows (own number, episode, step) as an image; `still` shows the same image for ever."""
+
+    observation_space = gym.spaces.Box(0, 255, (2, 3), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, number: int, script: list[tuple[int, str]], still: bool = False) -> None:
+        self._number, self._script, self._still = number, script, still
+        self._episode, self._t = -1, 0
+
+    def _obs(self) -> np.ndarray[Any, Any]:
+        seen = (0, 0, 0) if self._still else (self._number, self._episode, self._t)
+        return np.array([seen, seen], np.uint8)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._episode, self._t = self._episode + 1, 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        length, end = self._script[self._episode % len(self._script)]
+        self._t += 1
+        over = self._t >= length
+        return (
+            self._obs(),
+            float(self._t + 100 * self._episode),
+            over and end != "truncated",
+            over and end != "terminated",
+            {},
+        )
+
+
+class Shuffled(gym.ObservationWrapper[Any, Any, Any]):
+    """A stack that is turned over at random: no successor is the stack moved by one."""
+
+    def observation(self, observation: Any) -> Any:
+        return np.roll(observation, self.np_random.integers(1, 3), axis=0)
+
+
+def envs_of(
+    scripts: list[list[tuple[int, str]]], stack: int, padding: str, kind: str
+) -> list[gym.Env[Any, Any]]:
+    envs: list[gym.Env[Any, Any]] = []
+    for number, script in enumerate(scripts):
+        env = Pictures(number, script, still=kind == "still")
+        stacked = FrameStackObservation(env, stack, padding_type=padding)
+        envs.append(Shuffled(stacked) if kind == "shuffled" else stacked)
+    return envs
+
+
+def row_of(envs: list[gym.Env[Any, Any]], mode: AutoresetMode | None) -> EnvRow:
+    if mode is None:
+        return LoopRow(envs, seed=0)
+    vector = SyncVectorEnv([lambda env=env: env for env in envs], autoreset_mode=mode)
+    return VectorRow(vector, seed=0)
+
+
+def steps_of(row: EnvRow, count: int) -> Iterator[Step]:
+    row.reset()
+    for _ in range(count):
+        yield row.step(np.zeros(len(row), np.int64))
+
+
+def spaces_of(row: EnvRow) -> Spaces:
+    stack = row.spaces.observation.shape[0]  # type: ignore[index]  # of a Box
+    return Spaces(row.spaces.observation, row.spaces.action, stack)
+
+
+def assert_equal(found: Columns, expected: Columns) -> None:
+    assert list(found) == list(expected)
+    for name, column in expected.items():
+        assert found[name].dtype == column.dtype
+        np.testing.assert_array_equal(found[name], column, err_msg=name)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scripts=st.lists(SCRIPT, min_size=1, max_size=4),
+    stack=st.integers(2, 4),
+    n=st.integers(1, 5),
+    padding=st.sampled_from(["reset", "zero"]),
+    kind=st.sampled_from(["plain", "still", "shuffled"]),
+    mode=st.sampled_from([None, *AutoresetMode]),
+)
+def test_transitions_are_those_of_whole_stacks(
+    scripts: list[list[tuple[int, str]]],
+    stack: int,
+    n: int,
+    padding: str,
+    kind: str,
+    mode: AutoresetMode | None,
+) -> None:
+    row = row_of(envs_of(scripts, stack, padding, kind), mode)
+    spaces = spaces_of(row)
+    frames = frame_stack(ReplayConfig(), spaces)
+    assert frames == FrameStack(stack, np.dtype(np.uint8), (2, 3))
+    dtype = transition_dtype(spaces)
+    plain = NStep(n, DISCOUNT, len(row), dtype)
+    inner = NStep(n, DISCOUNT, len(row), row_of_places(dtype, stack))
+    framed = FrameSteps(inner, frames, len(row), n)
+    for step in steps_of(row, 40):
+        assert_equal(framed.whole(framed.process(step)), plain.process(step))
+    assert_equal(framed.whole(framed.flush()), plain.flush())
+
+
+def test_a_step_of_a_stack_stores_one_frame_and_a_new_episode_one_more() -> None:
+    row = LoopRow(envs_of([[(10, "terminated")]] * 3, 4, "reset", "plain"), seed=0)
+    spaces = spaces_of(row)
+    frames = frame_stack(ReplayConfig(), spaces)
+    assert frames is not None
+    framed = FrameSteps(
+        NStep(1, DISCOUNT, 3, row_of_places(transition_dtype(spaces), 4)), frames, 3, 1
+    )
+    stored = []
+    for step in steps_of(row, 20):
+        framed.process(step)
+        stored.append(int(framed.pool.numbers.max()) + 1)
+    assert stored[0] == 6  # a beginning and a successor of each
+    assert np.diff(stored).tolist() == [3] * 8 + [6] + [3] * 9 + [6]
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 4), (2, 3, 3), (1, 1, 5)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_a_stack_has_moved_only_if_every_byte_says_so(shape: tuple[int, ...], dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    obs = rng.integers(0, 9, (5, 4, *shape)).astype(dtype)
+    moved = np.concatenate([obs[:, 1:], rng.integers(0, 9, (5, 1, *shape))], 1).astype(dtype)
+    assert is_moved(obs, moved).all()
+    moved[2, 2, 0, 0, -1] += 1
+    moved[4, 0, -1, -1, 0] += 1
+    assert is_moved(obs, moved).tolist() == [True, True, False, True, False]
