@@ -18,7 +18,8 @@ class ReplayConfig(BaseModel):
         beta_final: the same from `beta_steps` on (their 1.0).
         beta_steps: samples drawn, as batches, over which beta rises linearly.
         priority_epsilon: added to |TD error|, so that no row is forgotten.
-        samples_per_insert: samples drawn for each sample inserted; 0 switches the limiter off.
+        samples_per_insert: samples drawn for each sample inserted; None: as the agent's paper has
+            it (`AgentConfig.usual_samples_per_insert`); 0 switches the limiter off.
         error_buffer: how far drawing may run from that ratio, in samples drawn; None: wide
             enough for what one batch on either side needs.
     """
@@ -33,7 +34,7 @@ class ReplayConfig(BaseModel):
     beta_final: float = Field(1.0, ge=0.0, le=1.0)
     beta_steps: int = Field(500_000, ge=1)
     priority_epsilon: float = Field(1e-6, gt=0.0, le=1.0)
-    samples_per_insert: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    samples_per_insert: float | None = Field(None, ge=0.0, allow_inf_nan=False)
     error_buffer: float | None = Field(None, gt=0.0, allow_inf_nan=False)
 
     @model_validator(mode="after")
