@@ -15,6 +15,7 @@ from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import OwnNetworkError, RlError, UnknownNameError
 from vedette_rl.named import is_named, load_named
 from vedette_rl.replay.budget import check_budget, replay_need
+from vedette_services.config.plugins import MLFLOW
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError
 from vedette_services.resuming import check_fresh, check_resume
@@ -100,6 +101,10 @@ def check_named(config: RunConfig) -> None:
     try:
         for name in filter(is_named, config.learner.recorders):
             load_named("learner.recorders", name)
+        if MLFLOW in config.learner.recorders:
+            from vedette_services.mlflow.client import tracking_from  # loads urllib and ssl
+
+            tracking_from(os.environ)
         if is_named(config.actors.step_processor):
             load_named("actors.step_processor", config.actors.step_processor)
     except UnknownNameError as e:

@@ -56,8 +56,9 @@ class LearnerConfig(BaseModel):
         record_compute_cost_interval: between records of `average_opt_time` and its like.
         flush_record_interval: between flushes of the recorder.
         keep_checkpoints: older ones are removed.
-        recorders: where curves go: ``tensorboard``, ``csv``, ``jsonl``, and ``module:Name`` of your
-            own, which is made with the run's directory.
+        recorders: where curves go: ``tensorboard``, ``csv``, ``jsonl``, ``mlflow`` (the tracking
+            server that ``MLFLOW_TRACKING_URI`` names), and ``module:Name`` of your own, which is
+            made with the run's directory.
         device: ``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
         torch_threads: threads of torch's own pool in the trainer; 0 leaves it to torch.
     """

@@ -28,10 +28,21 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """The groups of entry points, and the key of the configuration that each gives names for."""
 
-OURS = frozenset(
-    "dqn iqn sac auto mlp cnn ladder linear constant softmax n_step tensorboard csv jsonl".split()
-)
-"""Names that come with Vedette."""
+MLFLOW = "vedette_services.mlflow.recorder:MlflowRecorder"
+
+OURS: Mapping[str, Mapping[str, str]] = {
+    "vedette.agents": {name: name for name in ("dqn", "iqn", "sac")},
+    "vedette.networks": {name: name for name in ("auto", "mlp", "cnn")},
+    "vedette.explorations": {k: k for k in ("ladder", "linear", "constant", "softmax")},
+    "vedette.step_processors": {"n_step": "n_step"},
+    "vedette.recorders": {
+        "tensorboard": "tensorboard",
+        "csv": "csv",
+        "jsonl": "jsonl",
+        "mlflow": MLFLOW,
+    },
+}
+"""Names that come with Vedette, and what they mean."""
 
 
 def spelled_out(given: Mapping[str, Any]) -> Table:
@@ -60,7 +71,9 @@ def _at(table: Table, path: tuple[str, ...], group: str) -> Table:
 
 
 def _meaning(group: str, name: Any) -> Any:  # whatever was typed; only texts are names
-    if not isinstance(name, str) or name in OURS or is_named(name):
+    if not isinstance(name, str) or is_named(name):
         return name
+    if name in OURS[group]:
+        return OURS[group][name]
     found = entry_points(group=group, name=name)
     return next(iter(found)).value if found else name
