@@ -1,1 +1,1 @@
-"""Recording to an MLflow tracking server, by its REST interface: no package of MLflow's is needed."""
+"""Recording to an MLflow tracking server, by its REST interface: none of its packages is needed."""
