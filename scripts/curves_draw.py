@@ -2,6 +2,7 @@
 
 import tomllib
 from collections import defaultdict
+from itertools import combinations
 from pathlib import Path
 
 import matplotlib
@@ -32,6 +33,10 @@ def draw_all() -> None:
         draw(file.stem, labels, target)
         lines += [table_line(file.stem, label, runs, target) for label, runs in labels.items()]
     (PLACE / "table.md").write_text("\n".join(lines) + "\n", "utf-8")
+    for file in sorted(DATA.glob("*.csv")):
+        labels = by_label(read_points(file))
+        if {"in-process", "networked"} <= set(labels):
+            print(f"{file.stem}: {agreement(labels['in-process'], labels['networked'])}")
     print("\n".join(lines))
 
 
@@ -60,6 +65,29 @@ def on_grid(runs: list[list[Point]]) -> tuple[Array, Array]:
         at = np.searchsorted([point.env_steps for point in run], grid, side="right") - 1
         returns.append(np.array([point.return_mean for point in run])[at])
     return grid, np.array(returns)
+
+
+def agreement(one: list[list[Point]], other: list[list[Point]]) -> str:
+    """Whether two ways of running differ by more than seeds do: of each run the mean return over
+    the env steps that all have, and an exact permutation test of the difference of their means."""
+    _, returns = on_grid([*one, *other])
+    means = returns.mean(axis=1)
+    count = len(one)
+    whole = set(range(len(means)))
+
+    def difference(chosen: tuple[int, ...]) -> float:
+        rest = sorted(whole - set(chosen))
+        return abs(float(means[list(chosen)].mean() - means[rest].mean()))
+
+    found = difference(tuple(range(count)))
+    splits = [difference(chosen) for chosen in combinations(range(len(means)), count)]
+    share = sum(split >= found - 1e-9 for split in splits) / len(splits)
+    first, second = means[:count], means[count:]
+    return (
+        f"in-process {first.mean():.1f} (deviation of {count} seeds {first.std(ddof=1):.1f}), "
+        f"networked {second.mean():.1f} ({len(second)} seeds, {second.std(ddof=1):.1f}); "
+        f"a difference as large comes in {share:.0%} of all ways to deal the runs out"
+    )
 
 
 def draw(name: str, labels: dict[str, list[list[Point]]], target: float | None) -> None:
