@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from vedette_rl.named import one_of
 
 MIB = 1 << 20
-RecorderName = Annotated[str, one_of("tensorboard", "csv", "jsonl")]
+RecorderName = Annotated[str, one_of("tensorboard", "csv", "jsonl", "mlflow")]
 
 
 class ActorsConfig(BaseModel):
