@@ -1,4 +1,4 @@
-"""Times `vedette run` and Stable-Baselines3's DQN in turn, and prints medians and the ratio.
+"""Times `vedette run` and Stable-Baselines3 in turn, and prints medians and ratios.
 
 Both are timed from the start of their process to its end; Stable-Baselines3's evaluations are
 taken off its time, ours run beside the training.
@@ -17,11 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 900
 
 
-def ours(seed: int) -> dict[str, Any]:
-    """One `vedette run` of the default job."""
+def ours(seed: int, env: str) -> dict[str, Any]:
+    """One `vedette run` of the environment's preset."""
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "run"
-        command = [ROOT / ".venv/bin/vedette", "run", "--out", out, "--set", f"seed={seed}"]
+        command = [ROOT / ".venv/bin/vedette", "run", "--out", out]
+        command += ["--env", env, "--set", f"seed={seed}"]
         began = time.perf_counter()
         subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
         wall_s = time.perf_counter() - began
@@ -37,9 +38,10 @@ def ours(seed: int) -> dict[str, Any]:
     }
 
 
-def theirs(seed: int) -> dict[str, Any]:
+def theirs(seed: int, env: str) -> dict[str, Any]:
     """One run of Stable-Baselines3; its wall time is without evaluations, but with its imports."""
-    command = [ROOT / ".venv-sb3/bin/python", ROOT / "scripts/bench_sb3_peer.py", f"--seed={seed}"]
+    command = [ROOT / ".venv-sb3/bin/python", ROOT / "scripts/bench_sb3_peer.py"]
+    command += [f"--seed={seed}", f"--env={env}"]
     began = time.perf_counter()
     done = subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
     wall_s = time.perf_counter() - began
@@ -52,14 +54,15 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for seed in range(int(sys.argv[1])):
         for run in (ours, theirs):
-            rows.append(run(seed))
+            rows.append({"env": sys.argv[2], **run(seed, sys.argv[2])})
             print(json.dumps(rows[-1]), flush=True)
-    medians = {
-        what: statistics.median(row["wall_s"] for row in rows if row["what"] == what)
-        for what in ("vedette", "stable-baselines3")
-    }
-    ratio = medians["stable-baselines3"] / medians["vedette"]
-    print(json.dumps({"median_wall_s": medians, "ratio": round(ratio, 2)}))
+    for figure in ("wall_s", "env_steps"):
+        medians = {
+            what: statistics.median(row[figure] for row in rows if row["what"] == what)
+            for what in ("vedette", "stable-baselines3")
+        }
+        ratio = medians["stable-baselines3"] / medians["vedette"]
+        print(json.dumps({"median": figure, **medians, "theirs_by_ours": round(ratio, 2)}))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import AfterValidator
@@ -29,6 +30,21 @@ def one_of(*names: str) -> AfterValidator:
 def is_named(name: str) -> bool:
     """Whether a name imports something."""
     return ":" in name
+
+
+def names_in(settings: object) -> Iterator[str]:
+    """Every text in settings, however deep, that imports something."""
+    match settings:
+        case str() if re.fullmatch(NAMED, settings):
+            yield settings
+        case Mapping():
+            for inner in settings.values():
+                yield from names_in(inner)
+        case list() | tuple():
+            for inner in settings:
+                yield from names_in(inner)
+        case _:
+            return
 
 
 def load_named(key: str, name: str) -> Any:  # whatever its author made it

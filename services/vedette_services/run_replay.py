@@ -50,6 +50,7 @@ def run_limiter(config: RunConfig) -> Limiter:
     """
     return limiter_of(
         config.replay,
+        usual=config.agent.usual_samples_per_insert,
         min_size=config.learner.warmup_period,
         batch_size=config.agent.batch_size,
         insert_rows=config.actors.n_buffer,

@@ -16,6 +16,7 @@ from vedette_rl.testing import AgentContract
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SAYS = {
     "own_agent": "max_opts",
+    "own_encoder": "max_opts",
     "own_environment": "target_return -8.0",
     "own_network": "max_opts",
     "own_recorder": "time_s,step,name,value",

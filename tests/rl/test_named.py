@@ -146,14 +146,6 @@ def test_a_network_that_would_not_work_is_refused(kind: type, why: str) -> None:
         OwnQNetwork(named(kind), SPACES.observation, 2)
 
 
-@pytest.mark.parametrize("agent", ["iqn", "sac"])
-def test_agents_that_take_no_own_network_say_so(agent: str) -> None:
-    kind = agent_type(agent)
-    action = gym.spaces.Discrete(2) if agent == "iqn" else gym.spaces.Box(-1, 1, (1,))
-    with pytest.raises(OwnNetworkError, match=f"agent '{agent}' takes none of your own"):
-        kind.check(kind.config(network=named(Net)), Spaces(SPACES.observation, action))
-
-
 def test_an_exploration_by_name() -> None:
     config = ExplorationConfig(kind=named(Zeros))
     chosen = make_exploration(config, np.zeros(3), 0).choose(np.ones((3, 2), np.float32), 0)

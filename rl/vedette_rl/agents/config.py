@@ -27,12 +27,16 @@ class AgentConfig(BaseModel):
         learning_rate: Adam's step size.
 
     Attributes:
+        env_steps_per_opt: environment steps to an optimization step where a run sets no
+            `replay.samples_per_insert` (4: Mnih et al. 2015, table 1, update frequency). An agent's
+            own class says its paper's.
         shaping: names of the keys that a saved state depends on, such as layers' sizes: a run that
             goes on must have them as they were. An agent's own class names its own.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    env_steps_per_opt: ClassVar[float] = 4.0
     shaping: ClassVar[tuple[str, ...]] = ()
 
     name: str
@@ -41,6 +45,11 @@ class AgentConfig(BaseModel):
     n_step: Annotated[int, Field(ge=1, le=255)] = 1
     learning_rate: PositiveFloat = 1e-4
 
+    @property
+    def usual_samples_per_insert(self) -> float:
+        """Samples drawn for each inserted, as the agent's paper has it."""
+        return self.batch_size / self.env_steps_per_opt
+
 
 class NetworkConfig(AgentConfig):
     """The network that stands between an observation and an agent's head.
@@ -48,8 +57,10 @@ class NetworkConfig(AgentConfig):
     Args:
         network: ``cnn`` takes one uint8 image through the convolutions of Mnih et al. 2015,
             ``mlp`` takes every part of the observation flattened, ``auto`` is ``cnn`` for an image
-            that is large enough for it and ``mlp`` for everything else. DQN also takes
-            ``module:Name``, an `nn.Module` of your own (`vedette_rl.agents.dqn.own_network`).
+            that is large enough for it and ``mlp`` for everything else. ``module:Name`` is an
+            `nn.Module` of your own: for DQN the whole Q-network
+            (`vedette_rl.agents.dqn.own_network`), for IQN and SAC the encoder in front of the
+            agent's own layers (`vedette_rl.networks.own_module`).
         hidden_sizes: fully connected ReLU layers behind a flattened observation.
         cnn_hidden_sizes: fully connected ReLU layers behind the convolutions (512: Mnih et al.
             2015, methods).

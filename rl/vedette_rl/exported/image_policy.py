@@ -15,6 +15,7 @@ from vedette_rl.core.acting import Policy
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.named import is_named
 from vedette_rl.networks.model_arrays import Shapes, check_arrays
 from vedette_rl.networks.numpy_nature import NumpyNatureEncoder
 from vedette_rl.networks.observation import Image, find_image
@@ -75,7 +76,7 @@ def _encoder_shapes(image: Image) -> tuple[Shapes, int]:
 
 def image_policy(config: Any, spaces: Spaces, seed: int) -> Policy | None:
     """The policy in numpy where a built-in agent sees an image; None for everything else."""
-    if config.name not in BUILT_IN or config.network == "mlp":
+    if config.name not in BUILT_IN or config.network == "mlp" or is_named(config.network):
         return None
     image = find_image(spaces.observation)
     return None if image is None else NumpyImagePolicy(config, image, spaces.action, seed)

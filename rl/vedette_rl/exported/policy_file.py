@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.config import AgentConfig
-from vedette_rl.agents.registry import BUILT_IN, agent_type
+from vedette_rl.agents.registry import agent_type
 from vedette_rl.core.acting import Policy
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import PolicyFileError
 from vedette_rl.exported.image_policy import image_policy
 from vedette_rl.exported.space_text import space_from_json, space_to_json
+from vedette_rl.named import names_in
 
 FORMAT = "vedette policy"
 FORMAT_VERSION = 1
@@ -79,7 +80,7 @@ def load_policy(path: str | Path, *, seed: int = 0, allow_import: bool = False) 
     Args:
         path: of the file.
         seed: of exploration, where it is asked to explore.
-        allow_import: import the module of an agent of your own that the file names.
+        allow_import: import what the file names of your own: an agent, a network, an exploration.
 
     Raises:
         PolicyFileError: it is not such a file, it is torn, or it names a module.
@@ -139,8 +140,9 @@ def _policy_file(header: str, arrays: dict[str, NDArray[Any]], *, allow_import: 
     if text["format"] != FORMAT or text["format_version"] != FORMAT_VERSION:
         raise ValueError(f"{text['format']!r}, version {text['format_version']}")
     name = str(text["agent"]["name"])
-    if name not in BUILT_IN and not allow_import:
-        raise ValueError(f"it imports the agent {name!r}, which needs allow_import=True")
+    imported = next(names_in(text["agent"]), None)  # the agent, its network, its exploration
+    if imported and not allow_import:
+        raise ValueError(f"it imports {imported!r}, which needs allow_import=True")
     config = agent_type(name).config.model_validate(text["agent"])
     spaces = Spaces(space_from_json(text["observation"]), space_from_json(text["action"]))
     return PolicyFile(config, spaces, ModelInfo(int(text["version"]), arrays), text["meta"])

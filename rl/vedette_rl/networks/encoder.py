@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vedette_rl.networks.observation import FlatPart, Image, features
+from vedette_rl.networks.observation import FlatPart, Image, Own, Seen, features
+from vedette_rl.networks.own_module import OwnEncoder
 
 Obs = Mapping[str, torch.Tensor]
 
@@ -78,6 +79,12 @@ def _side_out(pixels: int) -> int:
     return pixels
 
 
-def build_encoder(seen: Image | tuple[FlatPart, ...]) -> FlatEncoder | NatureEncoder:
+def build_encoder(seen: Seen) -> FlatEncoder | NatureEncoder | OwnEncoder:
     """The encoder of what a network sees (`vedette_rl.networks.observation.choose_input`)."""
-    return NatureEncoder(seen) if isinstance(seen, Image) else FlatEncoder(seen)
+    match seen:
+        case Image():
+            return NatureEncoder(seen)
+        case Own(name, observation):
+            return OwnEncoder(name, observation)
+        case _:
+            return FlatEncoder(seen)

@@ -1,4 +1,4 @@
-"""Acting with a network in torch, on images."""
+"""Acting with a network in torch: on images, and with networks of the user's own."""
 
 from __future__ import annotations
 

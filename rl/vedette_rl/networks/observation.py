@@ -15,8 +15,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vedette_rl.errors import OwnNetworkError, UnsupportedSpaceError
-from vedette_rl.named import is_named
+from vedette_rl.errors import UnsupportedSpaceError
+from vedette_rl.named import is_named, load_named
+from vedette_rl.networks.threads import act_on_one_thread
 
 SMALLEST_IMAGE = 36
 """Pixels: the shortest side that the three Nature convolutions leave anything of."""
@@ -51,6 +52,18 @@ class Image:
     height: int
     width: int
     layout: Literal["channels_first", "channels_last", "no_channels"]
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Whatever an encoder of the user's own sees in it (`vedette_rl.networks.own_module`)."""
+
+    name: str
+    observation: gym.Space[Any]
+
+
+Seen = Image | Own | tuple[FlatPart, ...]
+"""What a network sees of an observation."""
 
 
 def observation_parts(space: gym.Space[Any], column: str = "obs") -> dict[str, gym.Space[Any]]:
@@ -119,15 +132,14 @@ def find_image(space: gym.Space[Any]) -> Image | None:
     return image if min(image.height, image.width) >= SMALLEST_IMAGE else None
 
 
-def choose_input(agent: str, network: str, space: gym.Space[Any]) -> Image | tuple[FlatPart, ...]:
-    """What a network of this kind (``auto``, ``mlp`` or ``cnn``) sees of the observation.
+def choose_input(agent: str, network: str, space: gym.Space[Any]) -> Seen:
+    """What a network of this kind (``auto``, ``mlp``, ``cnn`` or ``module:Name``) sees.
 
     Raises:
-        UnsupportedSpaceError: it cannot take it.
-        OwnNetworkError: it is one of the user's own, which sees what it likes.
+        UnsupportedSpaceError: it cannot take the observation.
     """
     if is_named(network):
-        raise OwnNetworkError(network, f"agent {agent!r} takes none of your own, dqn does")
+        return Own(network, space)
     image = find_image(space) if network != "mlp" else None
     if image is None and network == "cnn":
         takes = (
@@ -135,6 +147,25 @@ def choose_input(agent: str, network: str, space: gym.Space[Any]) -> Image | tup
         )
         raise UnsupportedSpaceError(agent, "observation", space, takes)
     return image or flat_parts(agent, space)
+
+
+def check_network(agent: str, network: str, space: gym.Space[Any]) -> None:
+    """Refuse a network that cannot take the observation, or one of the user's that is not there.
+
+    Raises:
+        UnsupportedSpaceError: it cannot take it.
+        UnknownNameError: nothing of its name can be imported.
+    """
+    if is_named(network):
+        act_on_one_thread()  # the user's module imports torch
+        load_named("agent.network", network)
+    else:
+        choose_input(agent, network, space)
+
+
+def acts_by_torch(agent: str, network: str, space: gym.Space[Any]) -> bool:
+    """Whether acting needs torch: on images, and with networks of the user's own."""
+    return not isinstance(choose_input(agent, network, space), tuple)
 
 
 def features(parts: tuple[FlatPart, ...]) -> int:

@@ -18,13 +18,14 @@ class ReplayConfig(BaseModel):
         beta_final: the same from `beta_steps` on (their 1.0).
         beta_steps: samples drawn, as batches, over which beta rises linearly.
         priority_epsilon: added to |TD error|, so that no row is forgotten.
-        samples_per_insert: samples drawn for each sample inserted; 0 switches the limiter off.
         initial_priorities: what a row that was never drawn counts as: ``max``, the largest priority
             so far (Schaul et al. 2016); ``actor``, the |TD error| that the actor's network gives it
             (Ape-X, Horgan et al. 2018, section 3).
         frame_storage: ``auto`` stores each frame of stacked uint8 images once and gives whole
             stacks to whoever draws; ``once`` does so for any stack, and refuses other observations;
             ``plain`` stores every observation whole.
+        samples_per_insert: samples drawn for each sample inserted; None: as the agent's paper has
+            it (`AgentConfig.usual_samples_per_insert`); 0 switches the limiter off.
         error_buffer: how far drawing may run from that ratio, in samples drawn; None: wide
             enough for what one batch on either side needs.
     """
@@ -41,7 +42,7 @@ class ReplayConfig(BaseModel):
     priority_epsilon: float = Field(1e-6, gt=0.0, le=1.0)
     initial_priorities: Literal["max", "actor"] = "max"
     frame_storage: Literal["auto", "once", "plain"] = "auto"
-    samples_per_insert: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    samples_per_insert: float | None = Field(None, ge=0.0, allow_inf_nan=False)
     error_buffer: float | None = Field(None, gt=0.0, allow_inf_nan=False)
 
     @model_validator(mode="after")

@@ -98,12 +98,13 @@ class Limiter:
 
 
 def limiter_of(
-    config: ReplayConfig, *, min_size: int, batch_size: int, insert_rows: int
+    config: ReplayConfig, *, usual: float, min_size: int, batch_size: int, insert_rows: int
 ) -> Limiter:
     """The limiter that a configuration asks for.
 
     Args:
         config: the replay's.
+        usual: samples drawn for each inserted where the configuration says nothing.
         min_size: the warm-up, in samples.
         batch_size: samples drawn at once.
         insert_rows: samples inserted at once (``n_buffer``).
@@ -111,8 +112,8 @@ def limiter_of(
     Raises:
         LimiterDeadlockError: both sides would wait for each other.
     """
+    rate = usual if config.samples_per_insert is None else config.samples_per_insert
     error_buffer = config.error_buffer
     if error_buffer is None:
-        rate = config.samples_per_insert
         error_buffer = max(0.1 * rate * min_size, 2 * batch_size, 2 * rate * insert_rows)
-    return Limiter(config.samples_per_insert, min_size, error_buffer, batch_size)
+    return Limiter(rate, min_size, error_buffer, batch_size)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.named import NAMED
+from vedette_rl.named import names_in
 from vedette_services.actors.errors import ImportRefusedError
 
-_NAMED = re.compile(NAMED)
 _OURS = ("gymnasium.wrappers.", "vedette_rl.envs.")
 """Where modules of wrappers begin that every host has loaded anyway."""
 
@@ -50,18 +48,4 @@ def imported_names(
     for wrapper in env.wrappers:
         yield wrapper.name
     for settings in (agent, actors):
-        yield from _names_in(settings)
-
-
-def _names_in(value: object) -> Iterator[str]:
-    match value:
-        case str() if _NAMED.fullmatch(value):
-            yield value
-        case Mapping():
-            for inner in value.values():
-                yield from _names_in(inner)
-        case list() | tuple():
-            for inner in value:
-                yield from _names_in(inner)
-        case _:
-            return
+        yield from names_in(settings)

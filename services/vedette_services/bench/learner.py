@@ -78,6 +78,7 @@ class LearnerBench:
                 "actors.envs_per_actor=16",
                 "actors.n_buffer=256",
                 "replay.capacity=100000",
+                "replay.samples_per_insert=0",
                 "learner.eval_interval=0",
                 "learner.save_interval=0",
                 "stop.max_seconds=600",

@@ -16,6 +16,7 @@ from vedette_rl.errors import FrameStorageError, OwnNetworkError, RlError, Unkno
 from vedette_rl.exploration import ladder_positions
 from vedette_rl.named import is_named, load_named
 from vedette_rl.replay.budget import check_budget, replay_need
+from vedette_services.config.plugins import MLFLOW
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError
 from vedette_services.replay_layout import ReplayLayout, replay_layout
@@ -115,6 +116,10 @@ def check_named(config: RunConfig) -> None:
     try:
         for name in filter(is_named, config.learner.recorders):
             load_named("learner.recorders", name)
+        if MLFLOW in config.learner.recorders:
+            from vedette_services.mlflow.client import tracking_from  # loads urllib and ssl
+
+            tracking_from(os.environ)
         if is_named(config.actors.step_processor):
             load_named("actors.step_processor", config.actors.step_processor)
     except UnknownNameError as e:

@@ -22,6 +22,7 @@ from vedette_rl.agents.registry import agent_type
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_services.config.explain import explain, keys_of, unknown_key
+from vedette_services.config.plugins import spelled_out
 from vedette_services.config.presets import preset, preset_agent
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.settings import (
@@ -169,6 +170,7 @@ def config_from_table(table: Mapping[str, Any]) -> RunConfig:
 
 def _with_preset(given: Table) -> Loaded:
     """Put the preset, or the agent that suits the environment, under what was given."""
+    given = spelled_out(given)
     env_id = _table(given, "env").get("id", DEFAULT_ENV)
     name = _table(given, "agent").get("name")
     chosen = ""

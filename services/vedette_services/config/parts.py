@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from vedette_rl.named import one_of
 
 MIB = 1 << 20
-RecorderName = Annotated[str, one_of("tensorboard", "csv", "jsonl")]
+RecorderName = Annotated[str, one_of("tensorboard", "csv", "jsonl", "mlflow")]
 
 
 class ActorsConfig(BaseModel):
@@ -58,8 +58,9 @@ class LearnerConfig(BaseModel):
         record_compute_cost_interval: between records of `average_opt_time` and its like.
         flush_record_interval: between flushes of the recorder.
         keep_checkpoints: older ones are removed.
-        recorders: where curves go: ``tensorboard``, ``csv``, ``jsonl``, and ``module:Name`` of your
-            own, which is made with the run's directory.
+        recorders: where curves go: ``tensorboard``, ``csv``, ``jsonl``, ``mlflow`` (the tracking
+            server that ``MLFLOW_TRACKING_URI`` names), and ``module:Name`` of your own, which is
+            made with the run's directory.
         device: ``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
         torch_threads: threads of torch's own pool in the trainer; 0 leaves it to torch.
     """

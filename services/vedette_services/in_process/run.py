@@ -50,6 +50,7 @@ from vedette_services.processes import StopSignals
 from vedette_services.replay_layout import ReplayLayout, replay_layout
 from vedette_services.resuming import erase
 from vedette_services.run_directory import RunDirectory, write_json
+from vedette_services.run_replay import run_limiter
 
 log = logging.getLogger("vedette.in_process")
 
@@ -291,7 +292,7 @@ def lock_step(config: RunConfig) -> Limiter:
     each step of an actor's row of environments.
     """
     batch = config.agent.batch_size
-    rate = config.replay.samples_per_insert or batch / config.actors.envs_per_actor
+    rate = run_limiter(config).samples_per_insert or batch / config.actors.envs_per_actor
     return Limiter(rate, config.learner.warmup_period, float(batch), batch)
 
 

@@ -43,6 +43,7 @@ class Curves:
 
 def _evaluation(seen: Evaluations) -> dict[str, float]:
     return {
+        "eval/version": float(seen.version),
         "eval/mean_reward": seen.return_mean,
         "eval/std_reward": seen.return_std,
         "eval/mean_ep_length": seen.length_mean,

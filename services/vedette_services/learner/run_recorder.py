@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import tomli_w
 
@@ -13,7 +13,6 @@ from vedette_rl.core import Recorder
 from vedette_rl.recording.event_files import purge_events
 from vedette_rl.recording.registry import make_recorders
 from vedette_rl.recording.tee import TeeRecorder
-from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.config.loading import config_table
 from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.curves import counts_opt_steps
@@ -23,9 +22,18 @@ log = logging.getLogger("vedette.trainer")
 _HYPERPARAMETERS = ("agent", "env", "actors", "replay", "learner")
 
 
+@runtime_checkable
+class WritesHparams(Protocol):
+    """What a recorder may be besides: one that has a place for hyperparameters."""
+
+    def write_hparams(self, hparams: Mapping[str, bool | float | str]) -> None:
+        """Write what the run was configured with."""
+        ...
+
+
 def open_recorder(config: RunConfig, run: Path) -> Recorder:
     """Every recorder of `learner.recorders` behind one, with the configuration as a text and, for
-    TensorBoard, as hyperparameters.
+    TensorBoard and MLflow, as hyperparameters.
 
     Args:
         run: the run's directory.
@@ -37,7 +45,7 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
     recorders = make_recorders(config.learner.recorders, run)
     table = config_table(config)
     for recorder in recorders:
-        if isinstance(recorder, TensorboardRecorder):
+        if isinstance(recorder, WritesHparams):
             recorder.write_hparams(hyperparameters(table))
     tee = TeeRecorder(recorders)
     tee.write_text("config", tomli_w.dumps(table))

@@ -276,7 +276,7 @@ def test_the_policy_in_numpy_sees_what_torch_sees(vector_discrete: Spaces, dueli
     )
     policy.sync_model(agent.model_info())
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    q = agent._q({"obs": torch.from_numpy(obs)}).detach().numpy()
+    q = agent._q.online({"obs": torch.from_numpy(obs)}).detach().numpy()
     np.testing.assert_allclose(policy._q(obs), q, rtol=1e-5, atol=1e-6)  # type: ignore[attr-defined]  # what it believes
     np.testing.assert_array_equal(policy.act({"obs": obs}, explore=False), q.argmax(1))
 
@@ -291,7 +291,7 @@ def test_images_in_any_layout_are_learned_from_and_acted_on(
     agent.opt(batch)
     policy = agent_type("dqn").build_policy(agent._config, spaces, positions=np.zeros(3), seed=0)
     policy.sync_model(agent.model_info())
-    expected = agent._q({"obs": batch["obs"]}).argmax(1)
+    expected = agent._q.online({"obs": batch["obs"]}).argmax(1)
     assert policy.act({"obs": batch["obs"].numpy()}, explore=False).tolist() == expected.tolist()
 
 

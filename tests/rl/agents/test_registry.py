@@ -138,3 +138,12 @@ for name, kind in BUILT_IN.items():
 
 def test_policies_on_vectors_act_without_torch() -> None:
     subprocess.run([sys.executable, "-c", ACT_WITHOUT_TORCH], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "usual"), [("dqn", 32, 8.0), ("iqn", 64, 16.0), ("sac", 256, 256.0)]
+)
+def test_an_agent_knows_how_often_its_paper_draws_a_sample(
+    name: str, batch_size: int, usual: float
+) -> None:
+    assert agent_type(name).config(batch_size=batch_size).usual_samples_per_insert == usual

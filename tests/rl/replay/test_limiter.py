@@ -84,12 +84,24 @@ def test_both_sides_never_wait_at_once_and_the_ratio_is_kept(
 
 def test_left_alone_the_band_has_room_for_a_batch_on_either_side() -> None:
     config = ReplayConfig(samples_per_insert=8.0)
-    limiter = limiter_of(config, min_size=1000, batch_size=64, insert_rows=100)
+    limiter = limiter_of(config, usual=1.0, min_size=1000, batch_size=64, insert_rows=100)
     assert limiter.error_buffer == 1600.0
-    limiter = limiter_of(config, min_size=10_000, batch_size=64, insert_rows=100)
+    limiter = limiter_of(config, usual=1.0, min_size=10_000, batch_size=64, insert_rows=100)
     assert limiter.error_buffer == 8000.0
     asked = ReplayConfig(samples_per_insert=8.0, error_buffer=77.0)
-    assert limiter_of(asked, min_size=1, batch_size=64, insert_rows=1).error_buffer == 77.0
+    assert (
+        limiter_of(asked, usual=1.0, min_size=1, batch_size=64, insert_rows=1).error_buffer == 77.0
+    )
+
+
+def test_where_nothing_is_said_the_ratio_is_the_agents_usual_one() -> None:
+    def rate(config: ReplayConfig) -> float:
+        limiter = limiter_of(config, usual=8.0, min_size=1000, batch_size=32, insert_rows=100)
+        return limiter.samples_per_insert
+
+    assert rate(ReplayConfig()) == 8.0
+    assert rate(ReplayConfig(samples_per_insert=2.0)) == 2.0
+    assert rate(ReplayConfig(samples_per_insert=0.0)) == 0.0
 
 
 def test_it_tells_the_ratio_since_drawing_began() -> None:

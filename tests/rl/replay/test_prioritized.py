@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counting_rows import DTYPE, StartInserting, assert_rows, rows
+from numpy.typing import NDArray
 
 from vedette_rl.core import ReplayBuffer
 from vedette_rl.errors import EmptyReplayError, ReplayFormatError
@@ -85,6 +86,39 @@ def test_weights_are_those_of_the_paper() -> None:
     assert sample.weights.dtype == np.float32
     by_hand = (4 * np.array([0.1, 0.2, 0.3, 0.4])) ** -0.5 / (4 * 0.1) ** -0.5
     np.testing.assert_allclose(sample.weights, by_hand[sample.indices], rtol=1e-5)
+
+
+def chi_square(counts: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
+    """How many standard deviations the statistic lies above its mean (Wilson and Hilferty 1931)."""
+    expected = counts.sum() * shares / shares.sum()
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    freedom = len(counts) - 1
+    return float(
+        ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / np.sqrt(2 / (9 * freedom))
+    )
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_frequencies_and_weights_pass_a_chi_square_test(alpha: float) -> None:
+    """Draws one at a time are independent: more than 4 deviations come once in 30,000 seeds. With
+    beta = 1 a row's weight is inverse to how often it is drawn, so that no expectation is biased.
+    """
+    config = CONFIG.model_copy(update={"alpha": alpha, "beta_0": 1.0})
+    _, replay = replay_of(150, capacity=200, config=config)
+    errors = np.random.default_rng(1).gamma(0.5, size=150) + 0.05
+    replay.update_priority(np.arange(150), errors)
+    counts = np.zeros(150)
+    for _ in range(12_000):
+        counts[replay.sample(1).indices] += 1
+    assert abs(chi_square(counts, errors**alpha)) < 4
+    if alpha:  # and it would tell priorities from their square roots
+        assert chi_square(counts, errors ** (alpha / 2)) > 10
+    sample = replay.sample(12_000)
+    assert sample.weights is not None
+    weights = np.zeros(150)
+    weights[sample.indices] = sample.weights  # equal shares of the sum: every row is drawn
+    assert weights.min() > 0
+    assert abs(chi_square(counts, 1 / weights)) < 4
 
 
 def test_beta_rises_to_its_end_and_stays_there() -> None:

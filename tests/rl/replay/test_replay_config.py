@@ -13,7 +13,7 @@ def test_the_defaults_are_the_papers() -> None:
     config = ReplayConfig()
     assert (config.alpha, config.beta_0, config.beta_final) == (0.6, 0.4, 1.0)
     assert not config.prioritized
-    assert config.samples_per_insert == 0.0
+    assert config.samples_per_insert is None
 
 
 @pytest.mark.parametrize(

@@ -119,11 +119,12 @@ def test_the_same_command_resumes_where_the_checkpoint_is(tmp_path: Path) -> Non
     assert anew["run_id"] != before["run_id"]
 
 
-@pytest.mark.parametrize("rate", [4.0, 0.0])
-def test_sides_take_turns_at_the_samples_per_insert(tmp_path: Path, rate: float) -> None:
+@pytest.mark.parametrize("rate", [4.0, 0.0, None])
+def test_sides_take_turns_at_the_samples_per_insert(tmp_path: Path, rate: float | None) -> None:
     config = config_of(replay={"samples_per_insert": rate}, learner={"eval_interval": 0})
     learner, _ = trained(config, tmp_path)
-    expected = rate or config.agent.batch_size / config.actors.envs_per_actor
+    each_step = config.agent.batch_size / config.actors.envs_per_actor
+    expected = config.agent.usual_samples_per_insert if rate is None else rate or each_step
     assert lock_step(config).samples_per_insert == expected
     sampled = 100 * config.agent.batch_size
     drawn_from = learner.ring.inserted - config.learner.warmup_period

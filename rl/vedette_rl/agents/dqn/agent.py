@@ -15,9 +15,7 @@ from vedette_rl.agents.temporal_difference import Discounts, td_loss
 from vedette_rl.core.columns import part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.adam import VectorAdam
-from vedette_rl.networks.parameter_vector import ParameterVector
-from vedette_rl.networks.seeding import build_seeded
+from vedette_rl.networks.online_target import OnlineTarget
 
 
 class DqnAgent:
@@ -30,23 +28,13 @@ class DqnAgent:
         def build() -> nn.Module:
             return build_q_network(config, spaces)
 
-        self._q = build_seeded(build, seed, device)
-        self._q_target = build_seeded(build, seed, device)
-        self._online = ParameterVector(self._q, learns=True)
-        self._target = ParameterVector(self._q_target, learns=False)
-        self._adam = VectorAdam(
-            self._online,
-            learning_rate=config.learning_rate,
-            eps=config.adam_eps,
-            max_grad_norm=config.max_grad_norm,
-        )
+        self._q = OnlineTarget(build, config, device=device, seed=seed)
         self._discounts = Discounts(config.discount, device)
-        self._opt_steps = 0
 
     @property
     def opt_steps(self) -> int:
         """Optimization steps done, over all epochs of the run."""
-        return self._opt_steps
+        return self._q.opt_steps
 
     def opt(
         self,
@@ -57,16 +45,11 @@ class DqnAgent:
     ) -> OptResult:
         """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
         target = self._td_target(batch)
-        q_tm1_BA = self._q(part(batch, "obs"))
+        q_tm1_BA = self._q.online(part(batch, "obs"))
         a_tm1 = (batch["action"] - self._actions.start).unsqueeze(1)
         q_tm1 = q_tm1_BA.gather(1, a_tm1).squeeze(1)
         loss = td_loss(q_tm1, target, self._config.loss, weights)
-        self._adam.zero_grad()
-        torch.autograd.backward(loss)
-        self._adam.step()
-        self._opt_steps += 1
-        if self._opt_steps % self._config.target_update_interval == 0:
-            self._target.follow(self._online, self._config.tau)
+        self._q.descend(loss)
         td_errors = (q_tm1.detach() - target).abs_()
         if not record:
             return OptResult(td_errors)
@@ -77,7 +60,7 @@ class DqnAgent:
                 "q_mean": q_tm1.mean().item(),
                 "target_mean": target.mean().item(),
                 "td_error_mean": td_errors.mean().item(),
-                "grad_norm": self._adam.grad_norm(),
+                "grad_norm": self._q.grad_norm(),
             },
         )
 
@@ -85,23 +68,19 @@ class DqnAgent:
     def _td_target(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         next_obs = part(batch, "next_obs")
         discount_t = self._discounts(batch["n_steps"], batch["terminated"])
-        q_t_BA = self._q_target(next_obs)
+        q_t_BA = self._q.target(next_obs)
         if self._config.double:
-            return double_q_learning_target(batch["reward"], discount_t, q_t_BA, self._q(next_obs))
+            q_t_selector_BA = self._q.online(next_obs)
+            return double_q_learning_target(batch["reward"], discount_t, q_t_BA, q_t_selector_BA)
         return q_learning_target(batch["reward"], discount_t, q_t_BA)
 
     def model_info(self) -> ModelInfo:
         """The Q-network: all that acting needs."""
-        return ModelInfo(self._opt_steps, self._online.arrays())
+        return self._q.model_info()
 
     def get_state(self) -> State:
         """All that resume needs."""
-        return {
-            "opt_steps": self._opt_steps,
-            "online": self._online.get(self._online.data),
-            "target": self._target.get(self._target.data),
-            "adam": self._adam.get_state(),
-        }
+        return self._q.get_state()
 
     def set_state(self, state: State) -> None:
         """Continue from `state`.
@@ -109,7 +88,4 @@ class DqnAgent:
         Raises:
             ModelMismatchError: it is the state of another network.
         """
-        self._online.set(self._online.data, state["online"])
-        self._target.set(self._target.data, state["target"])
-        self._adam.set_state(state["adam"])
-        self._opt_steps = state["opt_steps"]
+        self._q.set_state(state)

@@ -12,8 +12,7 @@ from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.core.acting import Policy
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.named import is_named, load_named
-from vedette_rl.networks.observation import Image, choose_input
+from vedette_rl.networks.observation import acts_by_torch, check_network
 from vedette_rl.networks.threads import act_on_one_thread
 
 if TYPE_CHECKING:  # it imports torch
@@ -29,11 +28,7 @@ class DqnType:
     def check(self, config: DqnConfig, spaces: Spaces) -> None:
         """Refuse spaces that DQN cannot take."""
         DiscreteActions.of(self.name, spaces.action)
-        if is_named(config.network):
-            act_on_one_thread()  # the user's module imports torch
-            load_named("agent.network", config.network)
-        else:
-            choose_input(self.name, config.network, spaces.observation)
+        check_network(self.name, config.network, spaces.observation)
 
     def build_agent(self, config: DqnConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
         """The agent, on a torch device."""
@@ -47,7 +42,7 @@ class DqnType:
     ) -> Policy:
         """The policy: in numpy on flat observations, in torch on images and by own networks."""
         self.check(config, spaces)
-        if _acts_by_torch(config, spaces):
+        if acts_by_torch(self.name, config.network, spaces.observation):
             act_on_one_thread()
             from vedette_rl.agents.dqn.torch_policy import DqnTorchPolicy
 
@@ -61,9 +56,3 @@ class DqnType:
         from vedette_rl.agents.dqn.greedy import GreedyQ
 
         return GreedyQ(config, spaces, model)
-
-
-def _acts_by_torch(config: DqnConfig, spaces: Spaces) -> bool:
-    if is_named(config.network):
-        return True
-    return isinstance(choose_input(config.name, config.network, spaces.observation), Image)

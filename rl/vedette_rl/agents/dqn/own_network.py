@@ -15,18 +15,18 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
 from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.network import QNetwork
-from vedette_rl.envs.spaces import Spaces, observation_leaves
+from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import OwnNetworkError
-from vedette_rl.named import is_named, load_named
+from vedette_rl.named import is_named
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.observation import choose_input
+from vedette_rl.networks.own_module import make_own_module, shape_for_two
 
 
 class OwnQNetwork(nn.Module):
@@ -39,47 +39,18 @@ class OwnQNetwork(nn.Module):
 
     def __init__(self, name: str, observation: gym.Space[Any], actions: int) -> None:
         super().__init__()
-        network = load_named("agent.network", name)(observation, actions)
-        if not isinstance(network, nn.Module):
-            raise OwnNetworkError(name, f"it made a {type(network).__name__}, not an nn.Module")
-        self.net = network
-        self._check_weights(name)
-        self._check_output(name, observation, actions)
-
-    def forward(self, obs: Obs) -> torch.Tensor:
-        """``(B, A)``."""
-        q_BA: torch.Tensor = self.net(obs.get("obs", obs))
-        return q_BA
-
-    def _check_weights(self, name: str) -> None:
-        """What travels to the actors is parameters of float32, and no more."""
-        parameters = dict(self.net.named_parameters())
-        for key, tensor in self.net.state_dict().items():
-            if key not in parameters:
-                raise OwnNetworkError(
-                    name,
-                    f"its buffer {key!r} would not reach the actors; normalise by LayerNorm, not "
-                    "BatchNorm, or register the buffer with persistent=False",
-                )
-            if tensor.dtype != torch.float32:
-                raise OwnNetworkError(name, f"its {key!r} is {tensor.dtype}, not float32")
-        if not parameters:
-            raise OwnNetworkError(name, "it has no parameters to learn")
-
-    @torch.no_grad()
-    def _check_output(self, name: str, observation: gym.Space[Any], actions: int) -> None:
-        leaves = observation_leaves(observation)
-        obs = {
-            leaf.name: torch.zeros(2, *leaf.shape, dtype=_torch_dtype(leaf.dtype))
-            for leaf in leaves
-        }
-        q_BA = self(obs)
-        shape = tuple(getattr(q_BA, "shape", ()))
+        self.net = make_own_module(name, observation, actions)
+        shape = shape_for_two(self, observation)
         if shape != (2, actions):
             raise OwnNetworkError(
                 name,
                 f"it gave {shape} for 2 observations and {actions} actions, not (2, {actions})",
             )
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """``(B, A)``."""
+        q_BA: torch.Tensor = self.net(obs.get("obs", obs))
+        return q_BA
 
 
 def build_q_network(config: DqnConfig, spaces: Spaces) -> nn.Module:
@@ -89,7 +60,3 @@ def build_q_network(config: DqnConfig, spaces: Spaces) -> nn.Module:
         return OwnQNetwork(config.network, spaces.observation, actions)
     seen = choose_input(config.name, config.network, spaces.observation)
     return QNetwork(config, seen, actions)
-
-
-def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
-    return torch.from_numpy(np.empty(0, dtype)).dtype

@@ -14,10 +14,8 @@ from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.columns import part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.observation import choose_input
-from vedette_rl.networks.parameter_vector import ParameterVector
-from vedette_rl.networks.seeding import build_seeded
+from vedette_rl.networks.online_target import OnlineTarget
 
 
 class IqnAgent:
@@ -34,24 +32,14 @@ class IqnAgent:
         def build() -> QuantileNetwork:
             return QuantileNetwork(config, seen, self._actions.n)
 
-        self._z = build_seeded(build, seed, device)
-        self._z_target = build_seeded(build, seed, device)
-        self._online = ParameterVector(self._z, learns=True)
-        self._target = ParameterVector(self._z_target, learns=False)
-        self._adam = VectorAdam(
-            self._online,
-            learning_rate=config.learning_rate,
-            eps=config.adam_eps,
-            max_grad_norm=config.max_grad_norm,
-        )
+        self._z = OnlineTarget(build, config, device=device, seed=seed)
         self._discounts = Discounts(config.discount, device)
         self._taus = torch.Generator(device).manual_seed(seed)
-        self._opt_steps = 0
 
     @property
     def opt_steps(self) -> int:
         """Optimization steps done, over all epochs of the run."""
-        return self._opt_steps
+        return self._z.opt_steps
 
     def opt(
         self,
@@ -66,17 +54,12 @@ class IqnAgent:
         """
         target_BM = self._target_samples(batch)
         taus_BN = self._draw_taus(batch["reward"], self._config.n_quantiles)
-        z_tm1_BNA = self._z(part(batch, "obs"), taus_BN)
+        z_tm1_BNA = self._z.online(part(batch, "obs"), taus_BN)
         a_tm1 = batch["action"] - self._actions.start
         z_tm1_BN = _of_action(z_tm1_BNA, a_tm1)
         loss_B = quantile_huber_loss(z_tm1_BN, taus_BN, target_BM, self._config.kappa)
         loss = (loss_B if weights is None else weights * loss_B).mean()
-        self._adam.zero_grad()
-        torch.autograd.backward(loss)
-        self._adam.step()
-        self._opt_steps += 1
-        if self._opt_steps % self._config.target_update_interval == 0:
-            self._target.follow(self._online, self._config.tau)
+        self._z.descend(loss)
         td_errors = (target_BM.mean(dim=1) - z_tm1_BN.detach().mean(dim=1)).abs_()
         if not record:
             return OptResult(td_errors)
@@ -87,7 +70,7 @@ class IqnAgent:
                 "q_mean": z_tm1_BN.mean().item(),
                 "target_mean": target_BM.mean().item(),
                 "td_error_mean": td_errors.mean().item(),
-                "grad_norm": self._adam.grad_norm(),
+                "grad_norm": self._z.grad_norm(),
             },
         )
 
@@ -99,10 +82,10 @@ class IqnAgent:
         taus_BK = self._draw_taus(r_t, self._config.n_action_quantiles)
         taus_BM = self._draw_taus(r_t, self._config.n_target_quantiles)
         if self._config.double:
-            q_t_BA = self._z(next_obs, taus_BK).mean(dim=1)
-            z_t_BMA = self._z_target(next_obs, taus_BM)
+            q_t_BA = self._z.online(next_obs, taus_BK).mean(dim=1)
+            z_t_BMA = self._z.target(next_obs, taus_BM)
         else:
-            z_t = self._z_target(next_obs, torch.cat([taus_BK, taus_BM], dim=1))
+            z_t = self._z.target(next_obs, torch.cat([taus_BK, taus_BM], dim=1))
             q_t_BA = z_t[:, : self._config.n_action_quantiles].mean(dim=1)
             z_t_BMA = z_t[:, self._config.n_action_quantiles :]
         z_t_BM = _of_action(z_t_BMA, q_t_BA.argmax(dim=1))
@@ -114,17 +97,11 @@ class IqnAgent:
 
     def model_info(self) -> ModelInfo:
         """The quantile network: all that acting needs."""
-        return ModelInfo(self._opt_steps, self._online.arrays())
+        return self._z.model_info()
 
     def get_state(self) -> State:
         """All that resume needs."""
-        return {
-            "opt_steps": self._opt_steps,
-            "online": self._online.get(self._online.data),
-            "target": self._target.get(self._target.data),
-            "adam": self._adam.get_state(),
-            "taus": self._taus.get_state(),
-        }
+        return {**self._z.get_state(), "taus": self._taus.get_state()}
 
     def set_state(self, state: State) -> None:
         """Continue from `state`.
@@ -132,11 +109,8 @@ class IqnAgent:
         Raises:
             ModelMismatchError: it is the state of another network.
         """
-        self._online.set(self._online.data, state["online"])
-        self._target.set(self._target.data, state["target"])
-        self._adam.set_state(state["adam"])
+        self._z.set_state(state)
         self._taus.set_state(state["taus"])
-        self._opt_steps = state["opt_steps"]
 
 
 def _of_action(z_BNA: torch.Tensor, a_B: torch.Tensor) -> torch.Tensor:

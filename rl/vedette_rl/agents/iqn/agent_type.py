@@ -12,7 +12,7 @@ from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.core.acting import Policy
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.observation import Image, choose_input
+from vedette_rl.networks.observation import acts_by_torch, check_network
 from vedette_rl.networks.threads import act_on_one_thread
 
 if TYPE_CHECKING:  # it imports torch
@@ -28,7 +28,7 @@ class IqnType:
     def check(self, config: IqnConfig, spaces: Spaces) -> None:
         """Refuse spaces that IQN cannot take."""
         DiscreteActions.of(self.name, spaces.action)
-        choose_input(self.name, config.network, spaces.observation)
+        check_network(self.name, config.network, spaces.observation)
 
     def build_agent(self, config: IqnConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
         """The agent, on a torch device."""
@@ -40,9 +40,9 @@ class IqnType:
     def build_policy(
         self, config: IqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
     ) -> Policy:
-        """The policy: in numpy on flat observations, in torch on images."""
+        """The policy: in numpy on flat observations, in torch on images and behind own encoders."""
         self.check(config, spaces)
-        if isinstance(choose_input(self.name, config.network, spaces.observation), Image):
+        if acts_by_torch(self.name, config.network, spaces.observation):
             act_on_one_thread()
             from vedette_rl.agents.iqn.image_policy import IqnImagePolicy
 

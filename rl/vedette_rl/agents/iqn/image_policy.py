@@ -1,4 +1,4 @@
-"""The half of IQN that acts, on images."""
+"""The half of IQN that acts with torch: on images, or behind an encoder of the user's own."""
 
 from __future__ import annotations
 

@@ -12,6 +12,9 @@ from vedette_rl.agents.config import NetworkConfig, NonNegativeFloat, PositiveFr
 class SacConfig(NetworkConfig):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905; table 1 unless said otherwise).
 
+    An optimization step follows each environment step (table 1: gradient steps), unless
+    `replay.samples_per_insert` says otherwise.
+
     Args:
         batch_size: 256.
         learning_rate: of Adam, for the policy and the critics (3e-4).
@@ -34,6 +37,7 @@ class SacConfig(NetworkConfig):
             code does for its first steps.
     """
 
+    env_steps_per_opt: ClassVar[float] = 1.0
     shaping: ClassVar[tuple[str, ...]] = (*NetworkConfig.shaping, "n_critics")
 
     name: Literal["sac"] = "sac"

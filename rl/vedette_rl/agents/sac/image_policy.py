@@ -1,4 +1,4 @@
-"""The half of SAC that acts, on images."""
+"""The half of SAC that acts with torch: on images, or behind an encoder of the user's own."""
 
 from __future__ import annotations
 

@@ -9,9 +9,7 @@ from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.networks.encoder import Obs, build_encoder
 from vedette_rl.networks.ensemble import EnsembleMlp
 from vedette_rl.networks.mlp import Mlp
-from vedette_rl.networks.observation import FlatPart, Image
-
-Seen = Image | tuple[FlatPart, ...]
+from vedette_rl.networks.observation import Image, Seen
 
 
 class PolicyNetwork(nn.Module):
