@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from vedette_services.cli.options import (
     Arguments,
     Env,
     Force,
+    Format,
     Fresh,
     Insecure,
     Keys,
@@ -40,6 +40,16 @@ def learner(
     insecure: Insecure = False,
     fresh: Fresh = False,
     force: Force = False,
+    log_format: Format = "text",
+    metrics_port: Annotated[
+        str | None,
+        typer.Option(
+            envvar="VEDETTE_METRICS_PORT",
+            metavar="[HOST:]PORT",
+            help="Serve the numbers of `status` to Prometheus there. [off]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
 
@@ -52,8 +62,10 @@ def learner(
     from vedette_services.keys import LearnerKeys
     from vedette_services.learner.supervisor import run_learner
     from vedette_services.live import LineView
+    from vedette_services.logs import set_up_logging
     from vedette_services.run_names import default_out
 
+    set_up_logging(log_format)
     folder = chosen_keys(keys, insecure)
     if folder is not None:
         LearnerKeys.read(folder)
@@ -61,12 +73,19 @@ def learner(
     found = loaded(arguments, env, agent, settings)
     directory = out or default_out(found.config)
     check_config(found.config, directory, fresh=fresh, force=force)
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     if found.chosen:
         typer.echo(found.chosen)
     what = f"{found.config.agent.name} on {found.config.env.id}"
     typer.echo(f"learner at {address}: {what}, {directory}")
     view = LineView(found.config.stop.model_dump())
     raise typer.Exit(
-        run_learner(found.config, directory, address, keys=folder, fresh=fresh, on_status=view.show)
+        run_learner(
+            found.config,
+            directory,
+            address,
+            keys=folder,
+            fresh=fresh,
+            on_status=view.show,
+            metrics=metrics_port,
+        )
     )

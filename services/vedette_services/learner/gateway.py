@@ -34,6 +34,7 @@ from vedette_services.learner.owners import Owners
 from vedette_services.learner.rate import Rate
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.status import assemble
+from vedette_services.logs import place_log, set_up_logging
 from vedette_services.model_map import MappedModel, ModelMapReader
 from vedette_services.processes import StopSignals, die_with_parent
 from vedette_services.run_replay import replay_directory, ring_dtype, run_limiter
@@ -170,6 +171,7 @@ class Gateway:
             return
         state.lag.published(model.version, now)
         if model.epoch != state.position.epoch:
+            place_log(epoch=model.epoch)
             state.position = Position(model.epoch, model.version, learning.sampled)
             for frames in state.begin(self._run_message(model)):
                 self._door.control.send_multipart(frames)
@@ -275,7 +277,7 @@ def main() -> None:
     """`python -m vedette_services.learner.gateway RUN`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    set_up_logging()
     gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])))
     gateway.run(StopSignals((signal.SIGTERM,)))
 

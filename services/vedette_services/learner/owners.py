@@ -7,8 +7,9 @@ from pathlib import Path
 
 from vedette_services.run_directory import write_json
 
-IDS_MAX = 256
-"""Ids that one key may have at a time; with one more it gives up its oldest."""
+IDS_MAX = 1024
+"""Ids that one key may have at a time, as many as the ledger keeps managers (replicas that share a
+key have one each); with one more it gives up the one not heard of for longest."""
 
 
 class Owners:
@@ -20,7 +21,7 @@ class Owners:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._owner: dict[str, str] = {}  # by id, oldest first
+        self._owner: dict[str, str] = {}  # by id, the one heard of last at the end
         self._changed = False
         if path.exists():
             found = json.loads(path.read_text())
@@ -32,6 +33,8 @@ class Owners:
         if owner is None:
             self._take(manager, key)
             return True
+        if owner == key:
+            self._owner[manager] = self._owner.pop(manager)
         return owner == key
 
     def _take(self, manager: str, key: str) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from vedette_services.addresses import Address
 from vedette_services.config.loading import write_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ChildFailedError, PortInUseError, ending
-from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.learner.boards import BoardReader, BoardWriter, Learning
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
-from vedette_services.learner.status import assemble
+from vedette_services.learner.status import StatusReader
+from vedette_services.logs import place_log
 from vedette_services.processes import StopSignals, end, pause, python_module, spawn, wait_all
 from vedette_services.resuming import erase
 from vedette_services.run_directory import RunDirectory, write_json
@@ -60,8 +62,7 @@ class Supervisor:
         for path in (run.learning_map, run.ingest_map, run.evaluation_map, run.model_map):
             path.unlink(missing_ok=True)  # of an earlier start: its last word was "done"
         self._learning = BoardReader(run.learning_map, Learning)
-        self._ingest = BoardReader(run.ingest_map, Ingest)
-        self._evaluations = BoardReader(run.evaluation_map, Evaluations)
+        self._status = StatusReader(spec)
         self._children: dict[str, _Child] = {}
         self._summary_due = 0.0
         self._summary_failing = False
@@ -86,6 +87,7 @@ class Supervisor:
         if name == "trainer":
             # every start of the trainer is an epoch: its models are newer than all before
             epoch = self._spec.run.begin_epoch().epoch
+            place_log(run=self._spec.run_id, epoch=epoch)
             self._announce(epoch)
             arguments.append(str(epoch))
         child = self._children.get(name)
@@ -155,9 +157,7 @@ class Supervisor:
 
     def status(self) -> dict[str, Any]:
         """The status now, from the boards."""
-        return assemble(
-            self._spec, self._learning.read(), self._ingest.read(), self._evaluations.read()
-        )
+        return self._status.read()
 
     def _tell(self) -> None:
         now = time.monotonic()
@@ -190,6 +190,7 @@ def run_learner(
     keys: Path | None = None,
     fresh: bool = False,
     on_status: OnStatus | None = None,
+    metrics: str | None = None,
 ) -> int:
     """Run the learner daemon on a run directory until the run is over or a signal comes.
 
@@ -200,6 +201,7 @@ def run_learner(
         address: where to bind.
         keys: folder with the learner's pair and those whom it lets in; None: everybody.
         on_status: called with the status a few times a second.
+        metrics: ``PORT`` or ``HOST:PORT`` to serve them to Prometheus; None: off.
 
     Returns:
         The exit status: 0 done or stopped on request.
@@ -208,6 +210,7 @@ def run_learner(
         RunInUseError: another learner runs here.
         PortInUseError: the address is taken.
         ChildFailedError: a process died and would die again.
+        MetricsError: the port for metrics is taken.
     """
     stop = StopSignals()
     run = RunDirectory(out)
@@ -220,7 +223,13 @@ def run_learner(
     write_config(config, run.config_file)
     spec = LearnerSpec(run, run.ensure_id(), config, address, keys.absolute() if keys else None)
     spec.write()
-    return Supervisor(spec, on_status).run(stop)
+    supervisor = Supervisor(spec, on_status)
+    with ExitStack() as ending_with_us:
+        if metrics is not None:
+            from vedette_services.metrics.server import Place, serve_metrics
+
+            ending_with_us.callback(serve_metrics(Place.parse(metrics), StatusReader(spec).read))
+        return supervisor.run(stop)
 
 
 def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
