@@ -265,9 +265,9 @@ class Manager:
                     self._links.send(report)
             case SendBatches(batches):
                 self._send(batches)
-            case Say(level, text, actor):
+            case Say(level, text, index):
                 number = logging.getLevelNamesMapping()[level.upper()]
-                log.log(number, "%s", text, extra={"actor": actor})
+                log.log(number, "%s", text, extra={"actor": index})
             case PrepareRun(run):
                 self._runs += 1
                 path = self._directory / f"model-{self._runs}.map"
