@@ -1,6 +1,7 @@
 """A stretch of network that takes its time: forwards TCP, each byte so much later.
 
-python slow_road.py LISTEN TARGET PORT COUNT DELAY_S: COUNT ports from PORT on, from one address to another.
+python slow_road.py LISTEN TARGET PORT COUNT DELAY_S: COUNT ports from PORT on, from one address to
+another.
 """
 
 from __future__ import annotations

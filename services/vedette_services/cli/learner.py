@@ -70,6 +70,11 @@ def learner(
     if folder is not None:
         LearnerKeys.read(folder)
     address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
+    metrics = None
+    if metrics_port is not None:
+        from vedette_services.metrics.server import Place
+
+        metrics = Place.parse(metrics_port)
     found = loaded(arguments, env, agent, settings)
     directory = out or default_out(found.config)
     check_config(found.config, directory, fresh=fresh, force=force)
@@ -86,6 +91,6 @@ def learner(
             keys=folder,
             fresh=fresh,
             on_status=view.show,
-            metrics=metrics_port,
+            metrics=metrics,
         )
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vedette_rl.checkpoint import Checkpoints
 from vedette_services.addresses import Address
@@ -26,6 +26,9 @@ from vedette_services.logs import place_log
 from vedette_services.processes import StopSignals, end, pause, python_module, spawn, wait_all
 from vedette_services.resuming import erase
 from vedette_services.run_directory import RunDirectory, write_json
+
+if TYPE_CHECKING:  # an extra
+    from vedette_services.metrics.server import Place
 
 log = logging.getLogger("vedette.learner")
 
@@ -190,7 +193,7 @@ def run_learner(
     keys: Path | None = None,
     fresh: bool = False,
     on_status: OnStatus | None = None,
-    metrics: str | None = None,
+    metrics: Place | None = None,
 ) -> int:
     """Run the learner daemon on a run directory until the run is over or a signal comes.
 
@@ -201,7 +204,7 @@ def run_learner(
         address: where to bind.
         keys: folder with the learner's pair and those whom it lets in; None: everybody.
         on_status: called with the status a few times a second.
-        metrics: ``PORT`` or ``HOST:PORT`` to serve them to Prometheus; None: off.
+        metrics: where to serve them to Prometheus; None: off.
 
     Returns:
         The exit status: 0 done or stopped on request.
@@ -226,9 +229,9 @@ def run_learner(
     supervisor = Supervisor(spec, on_status)
     with ExitStack() as ending_with_us:
         if metrics is not None:
-            from vedette_services.metrics.server import Place, serve_metrics
+            from vedette_services.metrics.server import serve_metrics
 
-            ending_with_us.callback(serve_metrics(Place.parse(metrics), StatusReader(spec).read))
+            ending_with_us.callback(serve_metrics(metrics, StatusReader(spec).read))
         return supervisor.run(stop)
 
 

@@ -31,7 +31,7 @@ COUNT = {"id": "actors_test_envs:ActorsCount-v0"}
 class ManagerProcess:
     """A manager of its own process group, and its log."""
 
-    def __init__(self, address: Address, count: int, log: Path, *allow_import: str) -> None:
+    def __init__(self, address: Address | str, count: int, log: Path, *allow_import: str) -> None:
         self.log_file = log
         path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
         with log.open("ab") as out:
