@@ -15,10 +15,12 @@ from vedette_services.cli.options import (
     Fresh,
     Insecure,
     Keys,
+    MetricsPort,
     Out,
     Settings,
     chosen_keys,
     loaded,
+    metrics_place,
 )
 
 
@@ -41,15 +43,7 @@ def learner(
     fresh: Fresh = False,
     force: Force = False,
     log_format: Format = "text",
-    metrics_port: Annotated[
-        str | None,
-        typer.Option(
-            envvar="VEDETTE_METRICS_PORT",
-            metavar="[HOST:]PORT",
-            help="Serve the numbers of `status` to Prometheus there. [off]",
-            show_default=False,
-        ),
-    ] = None,
+    metrics_port: MetricsPort = None,
 ) -> None:
     """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
 
@@ -70,11 +64,7 @@ def learner(
     if folder is not None:
         LearnerKeys.read(folder)
     address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
-    metrics = None
-    if metrics_port is not None:
-        from vedette_services.metrics.server import Place
-
-        metrics = Place.parse(metrics_port)
+    metrics = metrics_place(metrics_port)
     found = loaded(arguments, env, agent, settings)
     directory = out or default_out(found.config)
     check_config(found.config, directory, fresh=fresh, force=force)
@@ -82,15 +72,8 @@ def learner(
         typer.echo(found.chosen)
     what = f"{found.config.agent.name} on {found.config.env.id}"
     typer.echo(f"learner at {address}: {what}, {directory}")
-    view = LineView(found.config.stop.model_dump())
-    raise typer.Exit(
-        run_learner(
-            found.config,
-            directory,
-            address,
-            keys=folder,
-            fresh=fresh,
-            on_status=view.show,
-            metrics=metrics,
-        )
+    show = LineView(found.config.stop.model_dump()).show
+    ended = run_learner(
+        found.config, directory, address, keys=folder, fresh=fresh, on_status=show, metrics=metrics
     )
+    raise typer.Exit(ended)

@@ -15,6 +15,7 @@ from vedette_services.errors import SettingError, UsageError
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import Loaded
     from vedette_services.keys import ClientKeys
+    from vedette_services.metrics.server import Place
 
 KEYS_VARIABLE = "VEDETTE_KEYS"
 
@@ -95,6 +96,31 @@ Format = Annotated[
         help="json: an object a line, each with run, epoch, host, manager and actor.",
     ),
 ]
+
+
+MetricsPort = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-port",
+        envvar="VEDETTE_METRICS_PORT",
+        metavar="[HOST:]PORT",
+        help="Serve the numbers of `status` to Prometheus there. [off]",
+        show_default=False,
+    ),
+]
+
+
+def metrics_place(text: str | None) -> Place | None:
+    """Where metrics are to be served; None: nowhere.
+
+    Raises:
+        SettingError: the text is no place, or prometheus_client is not installed.
+    """
+    if text is None:
+        return None
+    from vedette_services.metrics.server import Place
+
+    return Place.parse(text)
 
 
 def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:
