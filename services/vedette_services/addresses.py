@@ -6,12 +6,14 @@ import ipaddress
 import re
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from vedette_services.errors import AddressError, SecurityError
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 5555
 LAST_PORT = 65533  # control is one above, models two
+_FILE_MAX_BYTES = 1024
 
 _NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
@@ -46,6 +48,22 @@ class Address:
         if not 1 <= number <= LAST_PORT:
             raise AddressError(text, f"port {port} is not within 1 to {LAST_PORT}")
         return cls(host, number)
+
+    @classmethod
+    def find(cls, text: str) -> Address:
+        """Read an address, or ``@FILE``: a file that holds one now, and another when it moved.
+
+        Raises:
+            AddressError: it is none, or the file cannot be read.
+        """
+        if not text.startswith("@"):
+            return cls.parse(text)
+        try:
+            with Path(text[1:]).open("rb") as file:
+                found = file.read(_FILE_MAX_BYTES).decode("utf-8", "replace").strip()
+        except OSError as error:
+            raise AddressError(text, f"cannot be read: {error.strerror or error}") from error
+        return cls.parse(found)
 
     @property
     def samples(self) -> str:

@@ -12,8 +12,10 @@
     │   └── NotARunError               a folder that holds no run
     ├── RefusedError               3   the other side said no (version, spec, key, id)
     ├── PortInUseError             1
+    ├── MetricsError               1   the port for metrics cannot be had
     ├── RunInUseError              1   another learner runs in a run directory
     ├── NoAnswerError              1   nobody answers at an address
+    ├── AbsentManagerError         1   the learner does not hear of a manager
     ├── ChildFailedError           1   a process of a daemon died and would die again
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
 """
@@ -109,6 +111,14 @@ class PortInUseError(ServicesError):
         self.address = address
 
 
+class MetricsError(ServicesError):
+    """The port for metrics cannot be had."""
+
+    def __init__(self, host: str, port: int, why: str) -> None:
+        super().__init__(f"--metrics-port {host}:{port}: {why}; choose another port")
+        self.host, self.port = host, port
+
+
 class RunInUseError(ServicesError):
     """Another learner runs in a run directory."""
 
@@ -125,6 +135,14 @@ class NoAnswerError(ServicesError):
     def __init__(self, address: object, waited_s: float) -> None:
         super().__init__(f"no learner answers at {address} (waited {waited_s:g} s)")
         self.address, self.waited_s = address, waited_s
+
+
+class AbsentManagerError(ServicesError):
+    """The learner does not hear of a manager."""
+
+    def __init__(self, manager: str) -> None:
+        super().__init__(f"the learner hears nothing of manager {manager!r}")
+        self.manager = manager
 
 
 class ChildFailedError(ServicesError):

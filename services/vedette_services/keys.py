@@ -135,10 +135,10 @@ def add_key(directory: Path, name: str) -> Path:
     check_name(name)
     learner = LearnerKeys.read(directory).pair
     host, admitted = directory / HOSTS / name, directory / ADMITTED / f"{name}.toml"
-    if admitted.exists() or host.exists():
+    if admitted.exists() or _holds_something(host):
         raise KeysError(admitted, "is there already", f"vedette keys remove {directory} {name}")
     try:
-        host.mkdir(mode=0o700, parents=True)
+        host.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be an empty volume
         admitted.parent.mkdir(mode=0o700, exist_ok=True)
         pair = _new_pair(name)
         write_secret(host / HOST_SECRET, pair)
@@ -163,7 +163,7 @@ def remove_key(directory: Path, name: str) -> None:
         admitted.unlink()
         for file in (host / HOST_SECRET, host / LEARNER_PUBLIC):
             file.unlink(missing_ok=True)
-        if host.is_dir():
+        if host.is_dir() and not os.path.ismount(host):
             host.rmdir()
     except OSError as error:
         raise KeysError(admitted, f"cannot be removed: {error.strerror or error}") from error
@@ -190,6 +190,10 @@ def check_name(name: str) -> None:
         raise KeysError(repr(name), "is no name", "use 1 to 64 of A-Z a-z 0-9 . _ -")
     if name == LEARNER:
         raise KeysError(repr(name), "means the learner's own key", "choose another")
+
+
+def _holds_something(folder: Path) -> bool:
+    return folder.exists() and any(folder.iterdir())
 
 
 def _new_pair(name: str) -> KeyPair:
@@ -269,11 +273,20 @@ def read_public(path: Path) -> PublicKey:
     return PublicKey(found["name"], found["public"].encode())
 
 
+def _closed_to(owner: int) -> int:
+    """The permissions that a secret of this owner must not grant.
+
+    One that root laid out for us can be ours only by its group: so do engines that mount secrets.
+    """
+    return 0o037 if owner == 0 and os.getuid() != 0 else 0o077
+
+
 def _read(path: Path, *, secret: bool) -> dict[str, str]:
     try:
         with path.open("rb") as stream:
-            mode = os.fstat(stream.fileno()).st_mode & 0o777
-            if secret and mode & 0o077:
+            status = os.fstat(stream.fileno())
+            mode = status.st_mode & 0o777
+            if secret and mode & _closed_to(status.st_uid):
                 raise KeysError(
                     path, f"others can read this secret (mode {mode:04o})", f"chmod 600 {path}"
                 )

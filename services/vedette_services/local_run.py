@@ -46,6 +46,7 @@ _READ_ALREADY = (
     "VEDETTE_OUT",
     "VEDETTE_BIND",
     "VEDETTE_KEYS",
+    "VEDETTE_LOG_FORMAT",  # `run` reads its daemons' logs itself
 )
 
 Child = subprocess.Popen[bytes]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vedette_services.config.run_config import RunConfig
+if TYPE_CHECKING:  # `vedette status` needs no configuration
+    from vedette_services.config.run_config import RunConfig
 
 
 def default_out(config: RunConfig, at: time.struct_time | None = None) -> Path:
@@ -19,3 +21,8 @@ def default_out(config: RunConfig, at: time.struct_time | None = None) -> Path:
         again += 1
         out = first.with_name(f"{first.name}-{again}")
     return out
+
+
+def host_in_an_id(host: str) -> str:
+    """A host's name in the letters of a manager's id."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", host)

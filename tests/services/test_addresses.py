@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from vedette_services.addresses import Address
@@ -45,3 +47,21 @@ def test_an_open_address_is_bound_only_on_the_word_insecure() -> None:
 
 def test_a_name_is_resolved_before_it_is_bound() -> None:
     assert Address.parse("localhost:6000").to_bind(insecure=False).loopback
+
+
+def test_a_file_names_the_learner_and_is_read_anew_each_time(tmp_path: Path) -> None:
+    place = tmp_path / "address"
+    with pytest.raises(AddressError, match="cannot be read"):
+        Address.find(f"@{place}")
+    place.write_text("gpu-1:6000\n")
+    assert Address.find(f"@{place}") == Address("gpu-1", 6000)
+    place.write_text("gpu-2")
+    assert Address.find(f"@{place}") == Address("gpu-2", 5555)
+    assert Address.find("gpu-3") == Address("gpu-3", 5555)
+
+
+@pytest.mark.parametrize("text", ["", "two words", "a" * 5000, "\xff"])
+def test_a_file_with_no_address_in_it_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "address").write_text(text)
+    with pytest.raises(AddressError):
+        Address.find(f"@{tmp_path / 'address'}")

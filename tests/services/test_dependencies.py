@@ -17,6 +17,7 @@ NAMES = {
     "tomli-w": "tomli_w",
     "opencv-python-headless": "cv2",
     "ale-py": "ale_py",
+    "prometheus-client": "prometheus_client",
     "pillow": "PIL",
 }
 

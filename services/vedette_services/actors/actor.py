@@ -34,6 +34,7 @@ from vedette_services.actors.handover import HandoverWriter, slot_form
 from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, EpisodeTally
 from vedette_services.actors.transitions import Transitions, make_transitions
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.logs import place_log, set_up_logging
 from vedette_services.model_map import ModelMapReader
 from vedette_services.processes import die_with_parent
 from vedette_services.replay_layout import batch_schema, transition_row
@@ -167,12 +168,13 @@ def build_actor(spec: ActorSpec) -> Actor:
     one_torch_thread()
     made = make_transitions(schema, row.spaces, policy, agent, actors)
     models = ModelMapReader(Path(spec.model_map))
+    loop = ActingLoop(row, policy, made.processor, models, agent.n_step)
     return Actor(
-        loop=ActingLoop(row, policy, made.processor, models, agent.n_step),
+        loop=loop,
         transitions=made,
         n_buffer=actors.n_buffer,
         handover=handover,
-        tell=lambda stats: _write(board, stats),
+        tell=lambda stats: _tell(board, loop, stats),
     )
 
 
@@ -212,8 +214,9 @@ def cause_of(error: Exception) -> str:
     return " ".join(" ".join(lines).split())
 
 
-def _write(board: NewestWriter, stats: ActorStats) -> None:
+def _tell(board: NewestWriter, loop: ActingLoop, stats: ActorStats) -> None:
     board.write(stats.to_bytes())
+    place_log(epoch=max(0, loop.acting_on[0]) or None)  # the learner may have started again
 
 
 def main() -> None:
@@ -222,6 +225,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     spec = ActorSpec.from_json(Path(sys.argv[1]).read_bytes())
+    set_up_logging()
+    place_log(actor=spec.index, epoch=spec.epoch)
     try:
         build_actor(spec).run()
     except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is reported

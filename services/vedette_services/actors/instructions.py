@@ -77,10 +77,11 @@ class KillActor:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """A line for the log."""
+    """A line for the log, of one actor where it names one."""
 
     level: Level
     text: str
+    actor: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

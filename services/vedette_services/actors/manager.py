@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import random
-import re
 import secrets
 import socket
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,13 @@ from vedette_services.actors.manager_state import Identity, ManagerState
 from vedette_services.actors.model_listener import ModelListener
 from vedette_services.actors.private_directory import PrivateDirectory
 from vedette_services.addresses import Address
-from vedette_services.errors import FAILED
+from vedette_services.errors import FAILED, AddressError
 from vedette_services.handshake import EVENTS, HandshakeWatch
 from vedette_services.keys import ClientKeys
+from vedette_services.logs import place_log
 from vedette_services.model_map import ModelMapWriter
 from vedette_services.processes import StopSignals
+from vedette_services.run_names import host_in_an_id
 
 log = logging.getLogger("vedette.actors")
 
@@ -53,6 +55,7 @@ _STATS_EVERY_S = 0.2
 _MESSAGES_A_TURN = 256
 _LAST_WORDS_MS = 1000  # for the report that says we are gone
 _KILL_WAIT_S = 2.0
+_FIND_EVERY_S = 1.0  # while the file that names the learner is not there
 
 
 class Links:
@@ -96,21 +99,22 @@ class Manager:
     """Does what its state says.
 
     Args:
-        address: the learner's.
+        find: gives the learner's address, asked whenever the sockets are made anew.
         directory: for the maps shared with actors.
         keys: ours and the learner's; None: neither encrypt nor authenticate.
     """
 
     def __init__(
         self,
-        address: Address,
+        find: Callable[[], Address],
         manager: str,
         state: ManagerState,
         directory: Path,
         keys: ClientKeys | None = None,
     ) -> None:
-        self._address, self._manager, self._keys = address, manager, keys
-        self._handshake = HandshakeWatch(address, keys)
+        self._find, self._manager, self._keys = find, manager, keys
+        self._handshake: HandshakeWatch | None = None
+        self._lost = ""  # why the learner's address is not known
         self._state, self._directory = state, directory
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._links: Links | None = None
@@ -121,6 +125,7 @@ class Manager:
         self._stats_at = 0.0
         self._unsaid: Report | None = None  # the last word, where the socket did not take it
         self._exit: Exit | None = None
+        self._placed = ("", 0)
 
     def run(self, signals: StopSignals) -> int:
         """Serve until the state says that it is over; returns the exit status."""
@@ -141,11 +146,23 @@ class Manager:
         if signals:
             self._obey(self._state.leave("told to stop", now))
         if self._links is None and now >= self._open_at:
-            self._links = Links(self._context, self._address, self._manager, self._keys)
-            self._state.on_opened()
+            self._open_links(now)
         self._listen(now)
         self._look_at_actors(ready, now)
         self._obey(self._state.on_tick(now))
+
+    def _open_links(self, now: float) -> None:
+        try:
+            address = self._find()
+        except AddressError as error:
+            if self._lost != str(error):
+                log.warning("waiting for the learner's address: %s", error)
+            self._lost, self._open_at = str(error), now + _FIND_EVERY_S
+            return
+        self._lost = ""
+        self._handshake = HandshakeWatch(address, self._keys)
+        self._links = Links(self._context, address, self._manager, self._keys)
+        self._state.on_opened()
 
     def _wait(self, signals: StopSignals) -> set[Any]:
         poller = zmq.Poller()
@@ -176,6 +193,7 @@ class Manager:
                 self._obey(self._state.on_connected(now))
             elif event["event"] == zmq.EVENT_DISCONNECTED:
                 self._state.on_disconnected()
+            assert self._handshake is not None, "made with the links"
             refused = self._handshake.hear(event["event"], event["value"])
             if refused:
                 self._obey(self._state.on_refused(refused))
@@ -191,7 +209,16 @@ class Manager:
             except ProtocolError as error:
                 self._obey(self._state.on_garbage(error, now))
             else:
-                self._obey(self._state.on_control(message, now))
+                instructions = self._state.on_control(message, now)
+                self._place_log()
+                self._obey(instructions)
+
+    def _place_log(self) -> None:
+        """What is said from now on is said of the run, and of its epoch, that is played now."""
+        playing = self._state.playing
+        if playing != self._placed:
+            self._placed = playing
+            place_log(run=playing[0], epoch=playing[1])
 
     # Actors
 
@@ -215,7 +242,8 @@ class Manager:
             while actor.handover.ready and self._state.takes(actor.batch_bytes):
                 self._obey(self._state.on_batch(actor.index, actor.run, actor.take(), now))
         except HandoverError as error:
-            log.error("actor %d is killed: %s", actor.index, error)
+            extra = {"actor": actor.index}
+            log.error("actor %d is killed: %s", actor.index, error, extra=extra)
             actor.handover.discard()
             actor.kill()
 
@@ -238,8 +266,9 @@ class Manager:
                 self._unsaid = None if sent else report
             case SendBatches(batches):
                 self._send(batches)
-            case Say(level, text):
-                log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
+            case Say(level, text, index):
+                number = logging.getLevelNamesMapping()[level.upper()]
+                log.log(number, "%s", text, extra={"actor": index})
             case PrepareRun(run):
                 self._runs += 1
                 path = self._directory / f"model-{self._runs}.map"
@@ -312,6 +341,7 @@ def run_manager(
     """Run actors for the learner at `address` until the run is over or a signal comes.
 
     Args:
+        address: the learner's, or ``@FILE`` with a file that holds it (see `Address.find`).
         count: actors to run here; None: as many as the run's ``actors.count``.
         manager_id: 1 to 64 of ``A-Z a-z 0-9 . _ -``; made from the host's name where None.
         allow_import: top packages that the learner's run may import here.
@@ -320,7 +350,9 @@ def run_manager(
     Returns:
         The exit status: 0 done or stopped, 1 no actor can play here, 3 refused.
     """
-    where = Address.parse(address) if isinstance(address, str) else address
+    where = str(address)
+    if not where.startswith("@"):
+        Address.parse(where)
     host = socket.gethostname()
     manager = manager_id or default_manager_id(host)
     directory = PrivateDirectory()
@@ -331,20 +363,22 @@ def run_manager(
 
     signals = StopSignals(leave=leave_at_once)
     state = ManagerState(
-        Identity(manager, host, str(where)),
+        Identity(manager, host, where),
         count=count,
         allow_import=frozenset(allow_import),
         incarnation=lambda: secrets.randbits(64),
         jitter=random.random,
         now=time.monotonic(),
     )
+    place_log(manager=manager)
     try:
         log.info("manager %s, for the learner at %s", manager, where)
-        return Manager(where, manager, state, directory.path, keys).run(signals)
+        find = partial(Address.find, where)
+        return Manager(find, manager, state, directory.path, keys).run(signals)
     finally:
         directory.remove()
 
 
 def default_manager_id(host: str) -> str:
     """An id for a manager that was given none: its host, and something of its own."""
-    return f"{re.sub(r'[^A-Za-z0-9._-]', '-', host)[:40] or 'host'}-{secrets.token_hex(2)}"
+    return f"{host_in_an_id(host)[:40] or 'host'}-{secrets.token_hex(2)}"

@@ -128,6 +128,11 @@ class ManagerState:
         # No hoard while the learner gives no credit: what waits here only grows older.
         return window.unsent < len(self._roster.seats) and window.has_room(payload_bytes)
 
+    @property
+    def playing(self) -> tuple[str, int]:
+        """The run that is played and its epoch; "" and 0 before the first."""
+        return ("", 0) if self._run is None else (self._run.run_id, self._run.epoch)
+
     # The learner's voice
 
     def on_control(self, message: ControlMessage, now: float) -> list[Instruction]:
@@ -330,7 +335,8 @@ class ManagerState:
         self._roster.on_tick(now)
         done += self._remake(now)
         for seat in self._roster.hung(now, self._step_timeout_s):
-            done += [Say("warning", f"actor {seat.index} {seat.why_killed}"), KillActor(seat.index)]
+            text = f"actor {seat.index} {seat.why_killed}"
+            done += [Say("warning", text, seat.index), KillActor(seat.index)]
         done += self._ask_for_model(now)
         done += self._start_due(now)
         if self._window is not None and self._link.up:

@@ -84,4 +84,4 @@ class Voice:
         text = f"actor {index} died: {why}"
         if traceback and self._rate.should_say(f"traceback {index}", why, now):
             text += "\n" + traceback.rstrip()
-        return [Say("warning", text)]
+        return [Say("warning", text, index)]

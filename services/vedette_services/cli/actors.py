@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import re
 from typing import Annotated
 
 import typer
 
-from vedette_services.cli.options import Insecure, Keys, client_keys
-from vedette_services.errors import SettingError
+from vedette_services.cli.options import Format, Insecure, Keys, chosen_id, client_keys
 
 
 def actors(
@@ -19,7 +16,7 @@ def actors(
         typer.Option(
             envvar="VEDETTE_LEARNER",
             metavar="HOST[:PORT]",
-            help="Where the learner takes samples.",
+            help="Where the learner takes samples; @FILE: as that file says, also when it changes.",
         ),
     ],
     count: Annotated[
@@ -37,13 +34,15 @@ def actors(
         typer.Option(
             "--id",
             envvar="VEDETTE_MANAGER_ID",
-            help="Name of this manager among all. [the host's name and a number]",
+            help="Name of this manager among all; {host} stands for the host's name. "
+            "[the host's name and a number]",
             show_default=False,
         ),
     ] = None,
     allow_import: Annotated[
         list[str] | None,
         typer.Option(
+            envvar="VEDETTE_ALLOW_IMPORT",
             metavar="PKG",
             help="A package that the learner's environment or agent may import here.",
             show_default=False,
@@ -51,6 +50,7 @@ def actors(
     ] = None,
     keys: Keys = None,
     insecure: Insecure = False,
+    log_format: Format = "text",
 ) -> None:
     """Play for a learner, here or elsewhere. What to play comes from the learner.
 
@@ -59,17 +59,18 @@ def actors(
     vedette actors --learner gpu.example.org:5555 --count 8 --keys keys --allow-import my_pkg
     """
     from vedette_services.addresses import Address
+    from vedette_services.logs import set_up_logging
 
-    address = Address.parse(learner)
-    if manager_id is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", manager_id):
-        raise SettingError("--id", f"{manager_id!r} has other than 1 to 64 of A-Z a-z 0-9 . _ -")
+    set_up_logging(log_format)
+    if not learner.startswith("@"):
+        Address.parse(learner)
+    manager_id = chosen_id(manager_id)
     shown = client_keys(keys, insecure)
     from vedette_services.actors.manager import run_manager
 
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     raise typer.Exit(
         run_manager(
-            address,
+            learner,
             count=count or cores(),
             manager_id=manager_id,
             allow_import=tuple(allow_import or ()),

@@ -47,7 +47,7 @@ def doctor(
     from vedette_services.doctor import Examination
 
     examination = Examination(
-        Address.parse(learner),
+        Address.find(learner),
         client_keys(keys, insecure),
         env=env,
         allow_import=tuple(allow_import or ()),

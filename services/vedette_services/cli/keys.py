@@ -34,6 +34,9 @@ def new(
         list[str] | None,
         typer.Option("--actors", metavar="NAME", help="The same, one at a time."),
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keys that are there stay; make only what is missing.")
+    ] = False,
 ) -> None:
     """Make the learner's pair, and one for each host that is to run actors.
 
@@ -46,6 +49,9 @@ def new(
     from vedette_services.keys import HOSTS, make_keys
 
     names = list(dict.fromkeys([*(hosts or []), *(actors or [])]))
+    if keep:
+        _keep(directory, names)
+        return
     make_keys(directory, names)
     typer.echo(f"the learner's keys are in {directory}: vedette learner --keys {directory}")
     for name in names:
@@ -92,6 +98,13 @@ def list_(directory: Directory) -> None:
     typer.echo(f"{LEARNER:<20} {learner.public.decode()}  the learner's own")
     for key in admitted:
         typer.echo(f"{key.name:<20} {key.public.decode()}")
+
+
+def _keep(directory: Path, names: list[str]) -> None:
+    from vedette_services.standing_keys import ensure_keys
+
+    made = ensure_keys(directory, names)
+    typer.echo(f"the learner's keys are in {directory}; made now: {', '.join(made) or 'none'}")
 
 
 def _say_copy(name: str, host: Path) -> None:

@@ -12,13 +12,16 @@ from vedette_services.cli.options import (
     Arguments,
     Env,
     Force,
+    Format,
     Fresh,
     Insecure,
     Keys,
+    MetricsPort,
     Out,
     Settings,
     chosen_keys,
     loaded,
+    metrics_place,
 )
 
 
@@ -40,6 +43,8 @@ def learner(
     insecure: Insecure = False,
     fresh: Fresh = False,
     force: Force = False,
+    log_format: Format = "text",
+    metrics_port: MetricsPort = None,
 ) -> None:
     """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
 
@@ -53,16 +58,18 @@ def learner(
     from vedette_services.keys import LearnerKeys
     from vedette_services.learner.supervisor import run_learner
     from vedette_services.live import LineView
+    from vedette_services.logs import set_up_logging
     from vedette_services.run_names import default_out
 
+    set_up_logging(log_format)
     folder = chosen_keys(keys, insecure)
     if folder is not None:
         LearnerKeys.read(folder)
     address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
+    metrics = metrics_place(metrics_port)
     found = loaded(arguments, env, agent, settings)
     directory = out or default_out(found.config)
     checked = check_config(found.config, directory, fresh=fresh, force=force)
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     if warning := port_warning(address):
         logging.getLogger("vedette.learner").warning("%s", warning)
     if found.chosen:
@@ -70,7 +77,8 @@ def learner(
     what = f"{found.config.agent.name} on {found.config.env.id}"
     typer.echo(f"{what}, {directory}; it will listen at {address}")
     typer.echo(checked.budget)
-    view = LineView(found.config.stop.model_dump())
-    raise typer.Exit(
-        run_learner(found.config, directory, address, keys=folder, fresh=fresh, on_status=view.show)
+    show = LineView(found.config.stop.model_dump()).show
+    ended = run_learner(
+        found.config, directory, address, keys=folder, fresh=fresh, on_status=show, metrics=metrics
     )
+    raise typer.Exit(ended)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vedette_services.errors import UsageError
+from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import Loaded
     from vedette_services.keys import ClientKeys
+    from vedette_services.metrics.server import Place
 
 KEYS_VARIABLE = "VEDETTE_KEYS"
 
@@ -85,6 +88,41 @@ Keys = Annotated[
 ]
 
 
+Format = Annotated[
+    Literal["text", "json"],
+    typer.Option(
+        "--log-format",
+        envvar="VEDETTE_LOG_FORMAT",
+        help="json: an object a line, each with run, epoch, host, manager and actor.",
+    ),
+]
+
+
+MetricsPort = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-port",
+        envvar="VEDETTE_METRICS_PORT",
+        metavar="[HOST:]PORT",
+        help="Serve the numbers of `status` to Prometheus there. [off]",
+        show_default=False,
+    ),
+]
+
+
+def metrics_place(text: str | None) -> Place | None:
+    """Where metrics are to be served; None: nowhere.
+
+    Raises:
+        SettingError: the text is no place, or prometheus_client is not installed.
+    """
+    if text is None:
+        return None
+    from vedette_services.metrics.server import Place
+
+    return Place.parse(text)
+
+
 def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:
     """The keys of a command that connects; None where it is to do without.
 
@@ -108,6 +146,22 @@ def chosen_keys(keys: Path | None, insecure: bool) -> Path | None:
     if os.environ.get(KEYS_VARIABLE) == str(keys):
         return None
     raise UsageError("--keys and --insecure say opposite things: give one of them")
+
+
+def chosen_id(manager: str | None) -> str | None:
+    """A manager's id as it was given, ``{host}`` in it replaced by this host's name.
+
+    Raises:
+        SettingError: it is no id.
+    """
+    if manager is None:
+        return None
+    from vedette_services.run_names import host_in_an_id
+
+    found = manager.replace("{host}", host_in_an_id(socket.gethostname()))
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", found):
+        raise SettingError("--id", f"{found!r} has other than 1 to 64 of A-Z a-z 0-9 . _ -")
+    return found
 
 
 def loaded(

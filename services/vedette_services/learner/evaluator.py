@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Learning
 from vedette_services.learner.model_evaluation import ModelEvaluation
 from vedette_services.learner.spec import LearnerSpec
+from vedette_services.logs import place_log, set_up_logging
 from vedette_services.model_map import MappedModel, ModelMapReader
 from vedette_services.processes import die_with_parent
 
@@ -38,6 +38,7 @@ class EvaluatorProcess:
             if self._models.fresh:
                 model = self._newest()
             if model is not None and self._is_to_be_played(model.version, done):
+                place_log(epoch=model.epoch)
                 if self._evaluation.evaluate(model.epoch, model.info()):
                     self._writer.write(self._evaluation.board)
             elif done:
@@ -60,7 +61,7 @@ def main() -> None:
     """`python -m vedette_services.learner.evaluator RUN`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    set_up_logging()
     os.nice(_NICE)
     EvaluatorProcess(LearnerSpec.read(Path(sys.argv[1]))).run()
 

@@ -32,6 +32,7 @@ from vedette_services.learner.owners import Owners
 from vedette_services.learner.rate import Rate
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.status import assemble
+from vedette_services.logs import place_log, set_up_logging
 from vedette_services.model_map import MappedModel, ModelMapReader
 from vedette_services.processes import StopSignals, die_with_parent
 from vedette_services.replay_layout import ReplayLayout, replay_layout
@@ -173,6 +174,7 @@ class Gateway:
             return
         state.lag.published(model.version, now)
         if model.epoch != state.position.epoch:
+            place_log(epoch=model.epoch)
             state.position = Position(model.epoch, model.version, learning.sampled)
             for frames in state.begin(self._run_message(model)):
                 send_now(self._door.control, frames)
@@ -284,7 +286,7 @@ def main() -> None:
     """`python -m vedette_services.learner.gateway RUN`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    set_up_logging()
     gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])))
     gateway.run(StopSignals((signal.SIGTERM,)))
 

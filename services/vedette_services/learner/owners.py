@@ -13,8 +13,9 @@ log = logging.getLogger("vedette.gateway")
 
 _AGAIN_S = 1.0
 
-IDS_MAX = 256
-"""Ids that one key may have at a time; with one more it gives up its oldest."""
+IDS_MAX = 1024
+"""Ids that one key may have at a time, as many as the ledger keeps managers (replicas that share a
+key have one each); with one more it gives up the one not heard of for longest."""
 
 
 class Owners:
@@ -26,7 +27,7 @@ class Owners:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._owner: dict[str, str] = {}  # by id, oldest first
+        self._owner: dict[str, str] = {}  # by id, the one heard of last at the end
         self._changed = self._failing = False
         self._again_at = 0.0
         if path.exists():
@@ -39,6 +40,8 @@ class Owners:
         if owner is None:
             self._take(manager, key)
             return True
+        if owner == key:
+            self._owner[manager] = self._owner.pop(manager)
         return owner == key
 
     def _take(self, manager: str, key: str) -> None:

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_services.config.run_config import RunConfig
-from vedette_services.learner.boards import Evaluations, Ingest, Learning
+from vedette_services.learner.boards import BoardReader, Evaluations, Ingest, Learning
+from vedette_services.learner.spec import LearnerSpec
 from vedette_services.versions import vedette_version
 
 _NO_SAMPLES = dict.fromkeys(
@@ -78,6 +79,25 @@ def assemble(
         "record": learning.record,
         "managers": ingest.managers,
     }
+
+
+class StatusReader:
+    """The status now, from the boards of a run's three processes.
+
+    Not for several threads: each makes its own.
+    """
+
+    def __init__(self, spec: LearnerSpec) -> None:
+        self._spec = spec
+        self._learning = BoardReader(spec.run.learning_map, Learning)
+        self._ingest = BoardReader(spec.run.ingest_map, Ingest)
+        self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
+
+    def read(self) -> dict[str, Any]:
+        """What `status --json` says, from the boards alone."""
+        return assemble(
+            self._spec, self._learning.read(), self._ingest.read(), self._evaluations.read()
+        )
 
 
 def waits(learning: Learning, ingest: Ingest, warmup: int) -> str:

@@ -8,9 +8,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import NewestFormatError
@@ -19,14 +20,18 @@ from vedette_services.addresses import Address
 from vedette_services.config.loading import read_config, write_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ChildFailedError, PortInUseError, UsageError, ending
-from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.learner.boards import BoardReader, BoardWriter, Learning
 from vedette_services.learner.memory_watch import file_bytes, gateway_limit, private_bytes
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
-from vedette_services.learner.status import assemble
+from vedette_services.learner.status import StatusReader
+from vedette_services.logs import place_log
 from vedette_services.processes import StopSignals, end, pause, python_module, spawn, wait_all
 from vedette_services.resuming import erase
 from vedette_services.run_directory import RunDirectory, write_json
+
+if TYPE_CHECKING:  # an extra
+    from vedette_services.metrics.server import Place
 
 log = logging.getLogger("vedette.learner")
 
@@ -63,8 +68,7 @@ class Supervisor:
         for path in (run.learning_map, run.ingest_map, run.evaluation_map):
             path.unlink(missing_ok=True)  # of an earlier start: its last word was "done"
         self._learning = BoardReader(run.learning_map, Learning)
-        self._ingest = BoardReader(run.ingest_map, Ingest)
-        self._evaluations = BoardReader(run.evaluation_map, Evaluations)
+        self._status = StatusReader(spec)
         self._children: dict[str, _Child] = {}
         self._summary_due = 0.0
         self._summary_failing = False
@@ -89,6 +93,7 @@ class Supervisor:
         if name == "trainer":
             # every start of the trainer is an epoch: its models are newer than all before
             epoch = self._spec.run.begin_epoch().epoch
+            place_log(run=self._spec.run_id, epoch=epoch)
             self._announce(epoch)
             arguments.append(str(epoch))
         child = self._children.get(name)
@@ -172,9 +177,7 @@ class Supervisor:
 
     def status(self) -> dict[str, Any]:
         """The status now, from the boards."""
-        return assemble(
-            self._spec, self._learning.read(), self._ingest.read(), self._evaluations.read()
-        )
+        return self._status.read()
 
     def _tell(self) -> None:
         now = time.monotonic()
@@ -207,6 +210,7 @@ def run_learner(
     keys: Path | None = None,
     fresh: bool = False,
     on_status: OnStatus | None = None,
+    metrics: Place | None = None,
 ) -> int:
     """Run the learner daemon on a run directory until the run is over or a signal comes.
 
@@ -217,6 +221,7 @@ def run_learner(
         address: where to bind.
         keys: folder with the learner's pair and those whom it lets in; None: everybody.
         on_status: called with the status a few times a second.
+        metrics: where to serve them to Prometheus; None: off.
 
     Returns:
         The exit status: 0 done or stopped on request.
@@ -225,6 +230,7 @@ def run_learner(
         RunInUseError: another learner runs here.
         PortInUseError: the address is taken.
         ChildFailedError: a process died and would die again.
+        MetricsError: the port for metrics is taken.
     """
     stop = StopSignals()
     run = RunDirectory(out)
@@ -239,7 +245,13 @@ def run_learner(
     write_config(config, run.config_file)
     spec = LearnerSpec(run, run.ensure_id(), config, address, keys.absolute() if keys else None)
     spec.write()
-    return Supervisor(spec, on_status).run(stop)
+    supervisor = Supervisor(spec, on_status)
+    with ExitStack() as ending_with_us:
+        if metrics is not None:
+            from vedette_services.metrics.server import serve_metrics
+
+            ending_with_us.callback(serve_metrics(metrics, StatusReader(spec).read))
+        return supervisor.run(stop)
 
 
 def _goes_on(config: RunConfig, run: RunDirectory) -> bool:

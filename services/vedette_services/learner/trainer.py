@@ -27,6 +27,7 @@ from vedette_services.learner.saver import Saver
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.stopping import Progress, exit_reason
 from vedette_services.learner.training_loop import TrainingLoop
+from vedette_services.logs import place_log, set_up_logging
 from vedette_services.model_map import ModelMapWriter
 from vedette_services.processes import StopSignals, die_with_parent
 from vedette_services.run_replay import run_limiter
@@ -160,7 +161,8 @@ def main() -> None:
     """`python -m vedette_services.learner.trainer RUN EPOCH`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    set_up_logging()
+    place_log(epoch=int(sys.argv[2]))
     stop = StopSignals(signals=(signal.SIGTERM,))
     Trainer(LearnerSpec.read(Path(sys.argv[1])), int(sys.argv[2]), stop).run()
 

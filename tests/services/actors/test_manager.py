@@ -36,7 +36,7 @@ class ManagerProcess:
     Process ids are used again: a group of the number of a manager that has ended may be anybody's.
     """
 
-    def __init__(self, address: Address, count: int, log: Path, *allow_import: str) -> None:
+    def __init__(self, address: Address | str, count: int, log: Path, *allow_import: str) -> None:
         self.log_file = log
         self._mark = f"VEDETTE_TEST_MARK={secrets.token_hex(8)}"
         name, _, value = self._mark.partition("=")

@@ -75,7 +75,12 @@ def vedette(
         (["actors", "--learner", "not an address"], "'not an address'"),
         (["actors", "--learner", "host", "--count", "0"], "--count"),
         (["actors", "--learner", "host", "--id", "a b"], "--id: 'a b'"),
+        (["actors", "--learner", "host", "--id", "{host}?"], "?' has other than"),
         (["status", "--learner", "a:b:c"], "address 'a:b:c'"),
+        (["status", "--learner", "@nothing"], "cannot be read"),
+        (["status", "--manager", "a b"], "--id: 'a b'"),
+        (["learner", "--metrics-port", "x", "--out", "r"], "--metrics-port: 'x' is no port"),
+        (["learner", "--log-format", "xml"], "--log-format"),
         (["frobnicate"], "frobnicate"),
     ],
 )

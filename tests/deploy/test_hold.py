@@ -1,0 +1,39 @@
+"""`hold` for engines that start again whatever ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+HOLD = str(Path(__file__).resolve().parents[2] / "deploy" / "hold")
+WAIT_S = 30
+
+
+def test_what_ends_badly_ends_it_with_the_same_status() -> None:
+    assert subprocess.run([HOLD, "sh", "-c", "exit 3"], timeout=WAIT_S).returncode == 3
+
+
+def test_a_signal_is_passed_on_and_the_end_waited_for() -> None:
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('checkpoint'), sys.exit(0)))\n"
+        "print('here', flush=True)\n"
+        "signal.pause()\n"
+    )
+    with subprocess.Popen([HOLD, sys.executable, "-c", code], stdout=subprocess.PIPE) as held:
+        assert held.stdout is not None
+        assert held.stdout.readline() == b"here\n"
+        held.send_signal(signal.SIGTERM)
+        assert held.stdout.read() == b"checkpoint\n"
+        assert held.wait(WAIT_S) == 0
+
+
+def test_what_ends_well_is_held_until_told_to_stop() -> None:
+    with subprocess.Popen([HOLD, "true"], stdout=subprocess.PIPE, text=True) as held:
+        assert held.stdout is not None
+        assert "the run is over" in held.stdout.readline()
+        assert held.poll() is None
+        held.send_signal(signal.SIGTERM)
+        assert held.wait(WAIT_S) == 0
