@@ -16,8 +16,9 @@ from vedette_rl.checkpoint import Checkpoints
 from vedette_services.addresses import Address
 from vedette_services.config.loading import write_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ChildFailedError, PortInUseError, ending
+from vedette_services.errors import ChildFailedError, PortInUseError, ServicesError, ending
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.learner.chronicle import Chronicle
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
 from vedette_services.learner.status import assemble
@@ -63,11 +64,13 @@ class Supervisor:
         self._ingest = BoardReader(run.ingest_map, Ingest)
         self._evaluations = BoardReader(run.evaluation_map, Evaluations)
         self._children: dict[str, _Child] = {}
+        self._chronicle = Chronicle(run.events_file)
         self._summary_due = 0.0
         self._summary_failing = False
 
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; the exit status."""
+        self._chronicle.started(f"on {socket.gethostname()} at {self._spec.address}")
         try:
             for name in ("trainer", "gateway", "evaluator"):
                 self._start(name)
@@ -76,6 +79,9 @@ class Supervisor:
                 pause(stop, _LOOK_S)
             self._end(stop)
             return 0
+        except ServicesError as error:
+            self._chronicle.failed(str(error))
+            raise
         finally:
             end([child.process for child in self._children.values()], term_s=2.0)
 
@@ -87,6 +93,7 @@ class Supervisor:
             # every start of the trainer is an epoch: its models are newer than all before
             epoch = self._spec.run.begin_epoch().epoch
             self._announce(epoch)
+            self._chronicle.epoch(epoch)
             arguments.append(str(epoch))
         child = self._children.get(name)
         process = spawn(python_module(f"vedette_services.learner.{name}", *arguments))
@@ -123,6 +130,7 @@ class Supervisor:
         if crashed_early or len(recent) >= _RESTARTS:
             raise ChildFailedError(child.name, code)
         log.warning("the %s died (%s); starting it again", child.name, ending(code))
+        self._chronicle.died(child.name, ending(code))
         child.restarts[:] = [*recent, now]
         self._start(child.name)
 
@@ -144,6 +152,8 @@ class Supervisor:
         wait_all([gateway], _GATEWAY_END_S)
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
+        self._look()
+        self._chronicle.ended(self._learning.read().exit_reason or "interrupted")
         status = self.status()
         self._write_summary(status)
         if self._on_status:
@@ -159,7 +169,12 @@ class Supervisor:
             self._spec, self._learning.read(), self._ingest.read(), self._evaluations.read()
         )
 
+    def _look(self) -> None:
+        """Keep what has happened."""
+        self._chronicle.look(self._learning.read(), self._ingest.read())
+
     def _tell(self) -> None:
+        self._look()
         now = time.monotonic()
         due = now >= self._summary_due
         if not due and self._on_status is None:
