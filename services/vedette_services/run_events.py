@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +123,9 @@ def _event(found: Any) -> RunEvent:  # whatever the line says
     Raises:
         ValueError, TypeError, KeyError: it is none.
     """
-    kinds = {"time_s": float, "kind": _cut, "who": _cut, "text": _cut}
-    values = {f.name: kinds.get(f.name, int)(found[f.name]) for f in fields(RunEvent)}
-    event = RunEvent(**values)
+    kind, who, text = (_cut(found[name]) for name in ("kind", "who", "text"))
+    counts = (int(found[name]) for name in ("epoch", "opt_steps", "env_steps"))
+    event = RunEvent(float(found["time_s"]), kind, who, text, *counts)
     if event.kind not in LEARNER_KINDS | FLEET_KINDS or not math.isfinite(event.time_s):
         raise ValueError(event.kind)
     return event

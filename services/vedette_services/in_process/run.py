@@ -130,7 +130,7 @@ class InProcessRun:
     def train(self) -> dict[str, Any]:
         """Train to the end of the run; its summary."""
         config = self.config
-        self._chronicle.epoch(self._epoch)
+        self._chronicle.epoch(self._epoch, self.agent.opt_steps)
         loop = TrainingLoop(
             self.agent,
             self.replay,

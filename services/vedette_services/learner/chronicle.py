@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,8 @@ class FleetWatch:
         if seen is None or seen.incarnation != manager["incarnation"]:
             seen = self._seen[name] = _Seen(manager["incarnation"], "")
             count = len(actors) + manager["actors_hidden"]
-            yield "joined", name, f"on {manager['host']}, {count} actors"
+            actors_said = "1 actor" if count == 1 else f"{count} actors"
+            yield "joined", name, f"on {manager['host']}, {actors_said}"
             seen.restarts = {number: actor["restarts"] for number, actor in actors.items()}
         if state != seen.state:
             yield from _changed(name, seen.state, state, manager)
@@ -71,9 +72,7 @@ class FleetWatch:
             seen.restarts[number] = actor["restarts"]
 
 
-def _changed(
-    name: str, before: str, state: str, manager: Mapping[str, Any]
-) -> Iterator[Happened]:
+def _changed(name: str, before: str, state: str, manager: Mapping[str, Any]) -> Iterator[Happened]:
     if state == "gone":
         silent_s = manager["last_seen_s"]
         if silent_s < GONE_AFTER_S:  # it said so itself, a moment ago
@@ -102,9 +101,10 @@ class Chronicle:
         """The learner has started: where, or how."""
         self._add("started", "learner", text)
 
-    def epoch(self, epoch: int) -> None:
-        """The trainer begins."""
+    def epoch(self, epoch: int, opt_steps: int) -> None:
+        """The trainer begins, with what has been learned so far."""
         self._epoch = epoch
+        self._learning = replace(self._learning, opt_steps=opt_steps)
         self._add("epoch", "trainer", f"epoch {epoch}")
 
     def died(self, process: str, how: str) -> None:

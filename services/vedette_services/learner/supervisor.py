@@ -93,7 +93,6 @@ class Supervisor:
             # every start of the trainer is an epoch: its models are newer than all before
             epoch = self._spec.run.begin_epoch().epoch
             self._announce(epoch)
-            self._chronicle.epoch(epoch)
             arguments.append(str(epoch))
         child = self._children.get(name)
         process = spawn(python_module(f"vedette_services.learner.{name}", *arguments))
@@ -104,8 +103,10 @@ class Supervisor:
         """Where the trainer will go on, for whoever asks before it has got there."""
         latest = Checkpoints(self._spec.run.checkpoints, keep=1).latest()
         board = BoardWriter(self._spec.run.learning_map, Learning)
-        board.write(Learning(epoch=epoch, opt_steps=int(latest.name) if latest else 0))
+        opt_steps = int(latest.name) if latest else 0
+        board.write(Learning(epoch=epoch, opt_steps=opt_steps))
         board.close()
+        self._chronicle.epoch(epoch, opt_steps)
 
     def _watch(self, stop: StopSignals) -> bool:
         """Look after the children; False when the run is over or is to end."""
