@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from typing import Annotated
 
@@ -65,6 +64,7 @@ def actors(
         raise SettingError("--id", f"{manager_id!r} has other than 1 to 64 of A-Z a-z 0-9 . _ -")
     shown = client_keys(keys, insecure)
     from vedette_services.actors.manager import run_manager
+    from vedette_services.processes import cores
 
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     raise typer.Exit(
@@ -76,10 +76,3 @@ def actors(
             keys=shown,
         )
     )
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

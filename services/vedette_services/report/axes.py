@@ -38,9 +38,19 @@ class Axis:
         return [short(tick) for tick in self.ticks]
 
 
-def value_axis(parts: Iterable[Floats], begin: float, end: float) -> Axis:
-    """An axis that begins and ends at a tick, and at 0 where the values are near it."""
+def value_axis(parts: Iterable[Floats], others: Iterable[Floats], begin: float, end: float) -> Axis:
+    """An axis that begins and ends at a tick, and at 0 where the values are near it.
+
+    Args:
+        parts: what it must hold.
+        others: what it makes a little room for, no more than a quarter of its length.
+        begin, end: where it is drawn.
+    """
     low, high = _range(parts)
+    room = _range([*others, np.array([low, high])])
+    quarter = (high - low) / 4
+    least = max(room[0], low - quarter)
+    low, high = least if low < 0 else max(0.0, least), min(room[1], high + quarter)
     if 0 < low < 0.35 * high:
         low = 0.0
     elif 0.35 * low < high < 0:

@@ -77,10 +77,7 @@ def _legend(chart: Chart) -> Markup:
 
 def _drawing(chart: Chart) -> Markup:
     x = step_axis([line.x for line in chart.lines], chart.x_max, _LEFT, WIDTH - _RIGHT)
-    drawn = [line.y for line in chart.lines]
-    drawn += [side for line in chart.lines for band in line.bands for side in (band.low, band.high)]
-    drawn += [np.array([value]) for value, _ in chart.levels]
-    y = value_axis(drawn, HEIGHT - _BOTTOM, _TOP)
+    y = value_axis(_must_show(chart), _may_show(chart), HEIGHT - _BOTTOM, _TOP)
     behind = sorted(chart.lines, key=lambda line: not line.faint)
     return element(
         "svg",
@@ -93,6 +90,22 @@ def _drawing(chart: Chart) -> Markup:
         role="img",
         aria_label=f"{chart.title}, against {chart.x_label}",
     )
+
+
+def _must_show(chart: Chart) -> list[Floats]:
+    """The values for which the plot is made."""
+    bands = [band for line in chart.lines for band in line.bands if not band.loose]
+    return [
+        *(line.y for line in chart.lines),
+        *(side for band in bands for side in (band.low, band.high)),
+        *(np.array([value]) for value, _ in chart.levels),
+    ]
+
+
+def _may_show(chart: Chart) -> list[Floats]:
+    """The values that may lie outside of it."""
+    bands = [band for line in chart.lines for band in line.bands if band.loose]
+    return [side for band in bands for side in (band.low, band.high)]
 
 
 def _axes(x: Axis, y: Axis, label: str) -> Iterator[Markup]:
@@ -128,7 +141,8 @@ def _bands(line: Line, x: Axis, y: Axis) -> Markup:
     drawn = []
     for band in line.bands:
         whole = np.isfinite(band.low) & np.isfinite(band.high)
-        at, low, high = x.at(line.x[whole]), y.at(band.low[whole]), y.at(band.high[whole])
+        at = x.at(line.x[whole])
+        low, high = (y.at(side[whole].clip(y.low, y.high)) for side in (band.low, band.high))
         if at.size > 1:
             path = f"{_path(at, low)}L{_path(at[::-1], high[::-1])[1:]}Z"
             drawn.append(element("path", d=path, class_="strong" if band.strong else "band"))

@@ -21,8 +21,12 @@ from vedette_services.report.tables import configuration, row, table
 COLOURS = 8
 
 
-def comparison_page(records: Sequence[RunRecord]) -> str:
-    """The page about several runs, as HTML."""
+def comparison_page(records: Sequence[RunRecord], command: str) -> str:
+    """The page about several runs, as HTML.
+
+    Args:
+        command: what writes it again.
+    """
     groups = grouped(records)
     count = f"{len(records)} runs of {_counted(len(groups), 'configuration')}"
     return page(
@@ -35,7 +39,7 @@ def comparison_page(records: Sequence[RunRecord]) -> str:
         section("Curves", chart_groups(_charts(groups))),
         section("The runs", table(_RUNS, _runs(groups))),
         section("Configuration of the first", *configuration(records[0].config)),
-        command="vedette report " + " ".join(str(record.directory) for record in records[:20]),
+        command=command,
     )
 
 
@@ -58,7 +62,7 @@ def _remarks(groups: Sequence[Group]) -> Iterator[str]:
     if any(len(group.runs) > 1 for group in groups):
         yield (
             "Thin lines are single seeds; the thick line is their mean with its 95 % interval "
-            "(Student's t), drawn as far as every seed has come."
+            "(Student's t), drawn as far as every seed has come. Of two or three seeds it is wide."
         )
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from vedette_services.report.record import RunRecord
 from vedette_services.report.tables import flat, shown
 
-_OF_A_SEED = frozenset({"seed", "preset", "replay.directory"})
+_OF_A_SEED = ("seed", "preset", "replay.directory", "stop.")
+"""Keys, and beginnings of keys, that do not change what is learned from a seed."""
 _NAMED_MAX = 3
 """Keys in a group's name; all of them are in the table of differences."""
 
@@ -42,7 +43,7 @@ def grouped(records: Sequence[RunRecord]) -> list[Group]:
     groups = []
     for number, (key, runs) in enumerate(members.items(), 1):
         differs = {name: settings[key].get(name, "–") for name in keys}
-        groups.append(Group(_label(differs, runs[0], number), tuple(runs), differs))
+        groups.append(Group(_label(differs, runs[0], number, len(runs) == 1), tuple(runs), differs))
     return groups
 
 
@@ -58,18 +59,19 @@ def differing(settings: Sequence[dict[str, str]]) -> list[str]:
 
 def _settings(record: RunRecord) -> dict[str, str]:
     found = dict(flat(record.config))
-    return {name: shown(value) for name, value in found.items() if name not in _OF_A_SEED}
+    return {name: shown(value) for name, value in found.items() if not name.startswith(_OF_A_SEED)}
 
 
-def _label(differs: dict[str, str], run: RunRecord, number: int) -> str:
+def _label(differs: dict[str, str], run: RunRecord, number: int, alone: bool) -> str:
     if not run.config:
         return run.name
     if not differs:
         return run.title
-    named = dict(list(differs.items())[:_NAMED_MAX])
-    if len(differs) > _NAMED_MAX:
-        return f"{number}: {run.title}, {_said(named)} …"
-    return _said(named)
+    if len(differs) <= _NAMED_MAX:
+        return _said(differs)
+    if alone:
+        return f"{number}: {run.name}"
+    return f"{number}: {_said(dict(list(differs.items())[:1]))} …"
 
 
 def _said(named: dict[str, str]) -> str:

@@ -25,12 +25,15 @@ class Band:
         label: what it is, for the legend.
         low, high: as long as the line; NaN where there is none.
         strong: drawn darker than others.
+        loose: it may leave the plot, which is made for the lines: an interval of two seeds is some
+            ten times as wide as what they differ by.
     """
 
     label: str
     low: Floats
     high: Floats
     strong: bool = False
+    loose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ def mean_line(lines: Sequence[Line], label: str, *, colour: int) -> Line:
     seeds = np.array([np.interp(x, line.x, line.y) for line in lines])
     mean = seeds.mean(0)
     half = t_quantile(len(lines) - 1) * seeds.std(0, ddof=1) / np.sqrt(len(lines))
-    band = Band(f"95 % of the mean of {len(lines)} seeds", mean - half, mean + half, strong=True)
+    what = f"95 % of the mean of {len(lines)} seeds"
+    band = Band(what, mean - half, mean + half, strong=True, loose=True)
     return Line(label, x, mean, (band,), colour)
 
 

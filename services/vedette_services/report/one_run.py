@@ -21,8 +21,12 @@ from vedette_services.report.tables import (
 _OPEN_MAX = 12  # events that are not folded away
 
 
-def run_page(record: RunRecord) -> str:
-    """The page about a run, as HTML."""
+def run_page(record: RunRecord, command: str) -> str:
+    """The page about a run, as HTML.
+
+    Args:
+        command: what writes it again.
+    """
     films_shown = list(films(record.directory))
     return page(
         f"{record.title} · {record.name}",
@@ -36,7 +40,7 @@ def run_page(record: RunRecord) -> str:
         section("The books, in samples", books(record)),
         section("Films", element("div", *films_shown, class_="films") if films_shown else None),
         section("Configuration", *configuration(record.config)),
-        command=f"vedette report {record.directory}",
+        command=command,
     )
 
 

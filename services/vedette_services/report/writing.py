@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -33,7 +34,8 @@ def write_report(runs: Iterable[str | Path], out: str | Path | None = None) -> P
     """
     given = [Path(run) for run in runs]
     path = Path(out) if out is not None else default_file(given)
-    page = report_html(read_records(given))
+    command = shlex.join(["vedette", "report", *map(str, given)])
+    page = report_html(read_records(given), command)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         aside.write_text(page, "utf-8")
@@ -63,6 +65,8 @@ def read_records(given: Iterable[Path]) -> list[RunRecord]:
     return [read_record(run) for run in unique.values()]
 
 
-def report_html(records: list[RunRecord]) -> str:
-    """The page about these runs."""
-    return run_page(records[0]) if len(records) == 1 else comparison_page(records)
+def report_html(records: list[RunRecord], command: str) -> str:
+    """The page about these runs, which a command writes again."""
+    if len(records) == 1:
+        return run_page(records[0], command)
+    return comparison_page(records, command)
