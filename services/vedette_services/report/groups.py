@@ -40,10 +40,13 @@ def grouped(records: Sequence[RunRecord]) -> list[Group]:
         settings[key] = found
         members.setdefault(key, []).append(record)
     keys = differing(list(settings.values()))
-    groups = []
+    groups: list[Group] = []
     for number, (key, runs) in enumerate(members.items(), 1):
         differs = {name: settings[key].get(name, "–") for name in keys}
-        groups.append(Group(_label(differs, runs[0], number, len(runs) == 1), tuple(runs), differs))
+        label = _label(differs, runs[0], number, len(runs) == 1)
+        if any(group.label == label for group in groups):
+            label = f"{number}: {label}"
+        groups.append(Group(label, tuple(runs), differs))
     return groups
 
 

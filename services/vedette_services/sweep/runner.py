@@ -210,9 +210,11 @@ def exit_status(outcomes: Sequence[Outcome]) -> int:
 def _result(trial: Trial) -> str:
     """What a run that has ended came to."""
     summary = summary_of(trial.out)
+    if not summary:
+        return "stopped before it had begun"
     best = facts.value(summary, "eval", "best_return_mean")
     steps = facts.text(facts.value(summary, "env_steps"))
-    reason = summary.get("exit_reason") or "no last word"
+    reason = summary.get("exit_reason") or "interrupted"
     return f"{reason} after {steps} env steps, best evaluation {facts.text(best, 1)}"
 
 
