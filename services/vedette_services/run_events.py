@@ -82,13 +82,13 @@ class EventLog:
     def _forget(self) -> None:
         """Leave out the older half, but for what the learner itself did."""
         events, _ = read_events(self._path)
-        room, kept = self._bytes_max // 2, []
+        kept: list[RunEvent] = []
+        room = {"fleet": self._bytes_max // 4, "learner": self._bytes_max // 4}
         for event in reversed(events):
-            cost = len(_line(event))
-            if cost <= room and event.kind != "forgotten":
+            whose = "fleet" if event.kind in FLEET_KINDS else "learner"
+            room[whose] -= len(_line(event))
+            if room[whose] >= 0 and event.kind != "forgotten":
                 kept.append(event)
-                room -= cost if event.kind in FLEET_KINDS else 0
-        del kept[self._bytes_max // 400 :]  # of a learner that does nothing but die
         left_out = sum(map(_weight, events)) - len(kept)
         since = kept[-1].time_s if kept else 0.0
         gap = RunEvent(since, "forgotten", str(left_out), "older events are not kept")

@@ -129,7 +129,7 @@ def _read_jsonl(path: Path, into: _Gathered) -> None:
             for line in file:
                 try:
                     record = json.loads(line)
-                    if "step" in record:
+                    if "text" not in record:
                         _add_record(record, into)
                     yield False
                 except (ValueError, TypeError, KeyError):

@@ -55,7 +55,7 @@ def value_axis(parts: Iterable[Floats], others: Iterable[Floats], begin: float, 
         low = 0.0
     elif 0.35 * low < high < 0:
         high = 0.0
-    step = _step(high - low, 4)
+    step = _step(high - low, 5)
     low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     count = round((high - low) / step)
     ticks = tuple(_round(low + i * step, step) for i in range(count + 1))
