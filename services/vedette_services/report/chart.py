@@ -33,6 +33,7 @@ class Chart:
         levels: values drawn across, with a label each.
         moments: steps drawn down, with a label each.
         x_max: where the axis ends at least, so that charts side by side have the same.
+        title_says_it: what its only line is; the legend need not.
     """
 
     title: str
@@ -41,6 +42,7 @@ class Chart:
     levels: tuple[tuple[float, str], ...] = ()
     moments: tuple[tuple[float, str], ...] = ()
     x_max: float = 0.0
+    title_says_it: bool = False
 
 
 def figure(chart: Chart) -> Markup:
@@ -49,10 +51,7 @@ def figure(chart: Chart) -> Markup:
 
 
 def _legend(chart: Chart) -> Markup:
-    """The lines with their last values, then what the bands and levels are.
-
-    A line alone in its chart is what the title says.
-    """
+    """The lines with their last values, then what the bands and levels are."""
     named = [line for line in chart.lines if line.label]
     bands = dict.fromkeys((band.label, band.strong) for line in chart.lines for band in line.bands)
     return element(
@@ -61,7 +60,7 @@ def _legend(chart: Chart) -> Markup:
             element(
                 "span",
                 element("i", class_=f"c{line.colour}"),
-                line.label if len(named) > 1 else "last",
+                "last" if chart.title_says_it else line.label,
                 element("b", short(float(line.y[-1]))),
             )
             for line in named

@@ -127,7 +127,7 @@ def mean_line(lines: Sequence[Line], label: str, *, colour: int) -> Line:
     mean = seeds.mean(0)
     half = t_quantile(len(lines) - 1) * seeds.std(0, ddof=1) / np.sqrt(len(lines))
     what = f"95 % of the mean of {len(lines)} seeds"
-    band = Band(what, mean - half, mean + half, strong=True, loose=True)
+    band = Band(what, mean - half, mean + half, loose=True)
     return Line(label, x, mean, (band,), colour)
 
 

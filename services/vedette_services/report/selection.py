@@ -159,6 +159,7 @@ def charts_of(record: RunRecord) -> Iterator[tuple[str, Chart]]:
                     tuple(levels_of(spec, record)),
                     tuple(_moments(record, record.curves[name])),
                     ends[along],
+                    title_says_it=len(spec.curves) == 1,
                 ),
             )
 
