@@ -137,12 +137,16 @@ class _After(StopSignals):
 
 
 def test_ctrl_c_in_a_script_ends_all_and_is_raised_again(fakes: Any) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a command may have had it
     main_thread = threading.main_thread().ident
     assert main_thread is not None
     timer = threading.Timer(1.5, signal.pthread_kill, (main_thread, signal.SIGINT))
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        fakes("time.sleep(60)", jobs=3).run()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fakes("time.sleep(60)", jobs=3).run()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_learner_and_its_actors_take_a_core_each(monkeypatch: pytest.MonkeyPatch) -> None:
