@@ -17,6 +17,7 @@ from typing import Any
 
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.checks import check_config
+from vedette_services.config.loading import Loaded
 from vedette_services.config.settings import merged, put
 from vedette_services.live import View
 from vedette_services.local_run import run_here, summary_of
@@ -87,7 +88,7 @@ def train_async(
         DaemonFailedError: a daemon ended badly.
     """
     if config is None:
-        config = _configured(settings, {})
+        config = _configured(settings, {}).config
     elif settings:
         raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
     run = Path(out) if out is not None else default_out(config)
@@ -136,7 +137,7 @@ def train_seeds(
     """
     directory = Path(out)
     trials = plan(
-        lambda changes: _configured(settings, changes), directory, seeds=seeds, sweep=sweep
+        lambda changes: _configured(settings, changes).config, directory, seeds=seeds, sweep=sweep
     )
     for trial in trials:
         check_config(trial.config, trial.out, fresh=fresh, force=force)
@@ -152,7 +153,7 @@ def train_seeds(
     )
 
 
-def _configured(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
+def _configured(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Loaded:
     """The configuration that settings and changes of dotted keys come to."""
     short = {"env": "id", "agent": "name"}
     table = {
@@ -163,4 +164,4 @@ def _configured(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> RunC
         own: dict[str, Any] = {}
         put(own, key.split("."), value)
         table = merged(table, own)
-    return load_config(table=table, environment={}).config
+    return load_config(table=table, environment={})
