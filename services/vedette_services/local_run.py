@@ -38,8 +38,7 @@ CRASH_STOP_S = 2.0
 RESTARTS = 5
 RESTART_WINDOW_S = 60.0
 
-# What the command line read from the environment is in the resolved configuration already.
-_READ_ALREADY = (
+READ_ALREADY = (
     ENVIRONMENT,
     "VEDETTE_ENV",
     "VEDETTE_AGENT",
@@ -48,6 +47,7 @@ _READ_ALREADY = (
     "VEDETTE_KEYS",
     "VEDETTE_LOG_FORMAT",  # `run` reads its daemons' logs itself
 )
+"""Variables that the command line read: they are in the resolved configuration already."""
 
 Child = subprocess.Popen[bytes]
 AskStatus = Callable[[float], Mapping[str, Any] | None]
@@ -207,7 +207,7 @@ class LocalRun:
         self._start("actors", "actors", "--learner", str(self.address), "--count", count, *allowed)
 
     def _start(self, name: str, *arguments: str) -> None:
-        environment = {**dict.fromkeys(_READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
+        environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
         argv = self._command(*arguments)
         self._children[name] = spawn(argv, environment=environment, log=self._log(name))
 

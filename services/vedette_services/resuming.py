@@ -132,7 +132,7 @@ def erase(run: RunDirectory) -> None:
         places.append(elsewhere)
     for place in places:
         shutil.rmtree(place, ignore_errors=True)
-    for file in (run.root / "run.json", run.summary_file, run.owners_file):
+    for file in (run.root / "run.json", run.summary_file, run.owners_file, run.events_file):
         file.unlink(missing_ok=True)
 
 

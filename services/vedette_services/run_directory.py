@@ -38,6 +38,7 @@ class RunDirectory:
         run.json     whose run it is and its epoch
         lock         held by the learner that runs here
         owners.json  whose key each manager's id belongs to
+        events.jsonl what happened: starts, managers that came and went, restarts
         live/        the maps that the learner's processes share
     """
 
@@ -57,6 +58,7 @@ class RunDirectory:
         self.evaluation_map = self.live / "evaluation.map"
         self.spec_file = self.live / "learner.json"
         self.owners_file = root / "owners.json"
+        self.events_file = root / "events.jsonl"
         self._identity_file = root / "run.json"
         self._lock_file = root / "lock"
         self._lock: int | None = None
@@ -136,7 +138,15 @@ class RunDirectory:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write a JSON file aside and rename it, so that a reader never sees half of it."""
+    """Write a JSON file such that a reader never sees half of it."""
+    replace_file(path, json.dumps(content, indent=2) + "\n")
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a text file aside and rename it, so that a reader never sees half of it."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps(content, indent=2) + "\n")
-    aside.replace(path)
+    try:
+        aside.write_text(text, "utf-8")
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -10,15 +10,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.checks import check_config
+from vedette_services.config.loading import Loaded
+from vedette_services.config.settings import merged, put
 from vedette_services.live import View
 from vedette_services.local_run import run_here, summary_of
 from vedette_services.run_names import default_out
+from vedette_services.sweep.runner import Sweep, jobs_within, report_on
+from vedette_services.sweep.trials import plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,21 @@ class TrainResult:
 
     summary: dict[str, Any]
     run: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What came out of several trainings.
+
+    Args:
+        results: of each run, by its name: ``seed-0``, ``agent.learning_rate=0.001/seed-0``.
+        failed: what went wrong, by name; these have no result to go by.
+        report: the page about all of them; None where none has begun.
+    """
+
+    results: dict[str, TrainResult]
+    failed: dict[str, str]
+    report: Path | None
 
 
 def train_async(
@@ -68,12 +88,7 @@ def train_async(
         DaemonFailedError: a daemon ended badly.
     """
     if config is None:
-        short = {"env": "id", "agent": "name"}
-        table = {
-            name: {short[name]: value} if name in short and isinstance(value, str) else value
-            for name, value in settings.items()
-        }
-        config = load_config(table=table, environment={}).config
+        config = _configured(settings, {}).config
     elif settings:
         raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
     run = Path(out) if out is not None else default_out(config)
@@ -85,3 +100,68 @@ def train_async(
     else:
         run_here(config, run, fresh=fresh, view=view)
     return TrainResult(summary_of(run), run)
+
+
+def train_seeds(
+    seeds: int = 1,
+    *,
+    sweep: Mapping[str, Sequence[Any]] | None = None,
+    out: str | Path,
+    jobs: int | None = None,
+    fresh: bool = False,
+    force: bool = False,
+    in_process: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+    **settings: Any,  # as a configuration file has them
+) -> SweepResult:
+    """Train several seeds, and values of settings, as ``vedette run --seeds N --sweep ...`` does.
+
+    Ctrl-C ends all of them and is raised again; the same call goes on with what is left.
+
+    Args:
+        seeds: how many, counted on from the configured one.
+        sweep: the values that a dotted key is to have, such as
+            ``{"agent.learning_rate": [1e-3, 3e-4]}``; every combination is run.
+        out: the directory with all of them, each in one of its own.
+        jobs: that many at a time; as the cores allow, where None.
+        fresh, force: as `train_async` takes them, for each.
+        in_process: each in one process of its own, in lock step.
+        say: takes lines for people, such as `print`.
+        settings: as `train_async` takes them.
+
+    Returns:
+        What came of each, and where the report on all is.
+
+    Raises:
+        UsageError: something in it cannot work; nothing was started.
+    """
+    directory = Path(out)
+    trials = plan(
+        lambda changes: _configured(settings, changes).config, directory, seeds=seeds, sweep=sweep
+    )
+    for trial in trials:
+        check_config(trial.config, trial.out, fresh=fresh, force=force)
+    side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
+    outcomes = Sweep(
+        trials, directory, jobs=side_by_side, fresh=fresh, in_process=in_process, say=say
+    ).run()
+    good = [outcome.trial for outcome in outcomes if not outcome.status]
+    return SweepResult(
+        {trial.name: TrainResult(summary_of(trial.out), trial.out) for trial in good},
+        {outcome.trial.name: outcome.said for outcome in outcomes if outcome.status},
+        report_on(trials, directory),
+    )
+
+
+def _configured(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Loaded:
+    """The configuration that settings and changes of dotted keys come to."""
+    short = {"env": "id", "agent": "name"}
+    table = {
+        name: {short[name]: value} if name in short and isinstance(value, str) else value
+        for name, value in settings.items()
+    }
+    for key, value in changes.items():
+        own: dict[str, Any] = {}
+        put(own, key.split("."), value)
+        table = merged(table, own)
+    return load_config(table=table, environment={})

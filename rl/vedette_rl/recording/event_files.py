@@ -50,8 +50,8 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
     for path in sorted(Path(directory).glob("events.out.tfevents.*")):
         data = path.read_bytes()
         kept, dropped = [], 0
-        for record in _records(data):
-            event = _event(record)
+        for record in records_of(data):
+            event = event_of(record)
             names = [] if event is None else [value.tag for value in event.summary.value]
             if not names or not all(concerns(name) for name in names):
                 last_other_step = max(last_other_step, event.step if names else 0)
@@ -68,7 +68,7 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
     return Purged(removed, last_other_step)
 
 
-def _records(data: bytes) -> Iterator[bytes]:
+def records_of(data: bytes) -> Iterator[bytes]:
     """Whole records, checksums and all; what a killed writer left half written is passed by."""
     begin = 0
     while begin + _LENGTH_BYTES <= len(data):
@@ -80,7 +80,7 @@ def _records(data: bytes) -> Iterator[bytes]:
         begin = end
 
 
-def _event(record: bytes) -> Any:  # an untyped Event
+def event_of(record: bytes) -> Any:  # an untyped Event
     """What a record holds; None where that is no event: not ours to judge."""
     try:
         return events.Event.FromString(record[_LENGTH_BYTES:-_CHECKSUM_BYTES])

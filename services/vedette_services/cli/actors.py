@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
@@ -67,6 +66,7 @@ def actors(
     manager_id = chosen_id(manager_id)
     shown = client_keys(keys, insecure)
     from vedette_services.actors.manager import run_manager
+    from vedette_services.processes import cores
 
     raise typer.Exit(
         run_manager(
@@ -77,10 +77,3 @@ def actors(
             keys=shown,
         )
     )
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

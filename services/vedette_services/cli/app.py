@@ -27,6 +27,7 @@ from vedette_services.cli.evaluate import evaluate
 from vedette_services.cli.export import export
 from vedette_services.cli.keys import app as keys
 from vedette_services.cli.learner import learner
+from vedette_services.cli.report import report
 from vedette_services.cli.run import run
 from vedette_services.cli.status import status
 from vedette_services.errors import DONE, FAILED, USAGE, ServicesError
@@ -61,6 +62,7 @@ app.command("eval")(evaluate)
 app.command("status")(status)
 app.command("doctor")(doctor)
 app.command("export")(export)
+app.command("report")(report)
 app.add_typer(keys, name="keys")
 app.add_typer(bench.app, name="bench")
 

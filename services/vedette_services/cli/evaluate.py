@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from vedette_rl.core import Evaluation, ModelInfo, Policy
-    from vedette_services.config import RunConfig
-    from vedette_services.finished_run import FinishedRun
+    from vedette_rl.core import Evaluation
 
 
 def evaluate(
@@ -53,63 +51,14 @@ def evaluate(
     vedette eval runs/cart --episodes 100 --json
     vedette eval runs/cart --checkpoint latest --video cart.gif
     """
-    from vedette_services.finished_run import FinishedRun
+    from vedette_services.evaluating import evaluate_run
 
-    if video is not None:
-        from vedette_rl.evaluation.film import check_film
-
-        check_film(video)
-    finished = FinishedRun.open(run)
-    model = finished.checkpoint(checkpoint) if checkpoint else finished.best().model
-    policy = acting(finished.config, model)
-    found = play(finished, policy, model.version, episodes, seed)
+    found, pictures = evaluate_run(
+        run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video
+    )
     typer.echo(json.dumps(fields(found)) if as_json else line(found))
     if video is not None:
-        pictures = film(finished, policy, found.seed, video)
         typer.echo(f"{pictures} pictures of the first episode in {video}", err=as_json)
-
-
-def acting(config: RunConfig, model: ModelInfo) -> Policy:
-    """The run's policy, acting on a model."""
-    import numpy as np
-
-    from vedette_rl.agents.registry import agent_type
-    from vedette_rl.envs.make import probe
-
-    policy = agent_type(config.agent.name).build_policy(
-        config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
-    )
-    policy.sync_model(model)
-    return policy
-
-
-def play(
-    run: FinishedRun, policy: Policy, version: int, episodes: int | None, seed: int | None
-) -> Evaluation:
-    """Play as the run's own evaluations did, unless told otherwise."""
-    from vedette_rl.evaluation.greedy import GreedyEvaluator
-
-    config = run.config
-    evaluator = GreedyEvaluator(
-        config.env,
-        episodes or config.evaluation.episodes,
-        config.evaluation.seed if seed is None else seed,
-    )
-    try:
-        return evaluator.evaluate(policy, version)
-    finally:
-        evaluator.close()
-
-
-def film(run: FinishedRun, policy: Policy, seed: int, path: Path) -> int:
-    """Film the episode of a seed; how many pictures."""
-    from vedette_rl.evaluation.film import Film, write_film
-
-    camera = Film(run.config.env, seed)
-    try:
-        return write_film(path, camera.frames(policy), camera.fps)
-    finally:
-        camera.close()
 
 
 def fields(found: Evaluation) -> dict[str, Any]:

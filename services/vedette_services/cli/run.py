@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from vedette_services.cli import sweep as several
 from vedette_services.cli.options import Agent, Arguments, Env, Force, Fresh, Out, Settings, loaded
+from vedette_services.errors import UsageError
 
 
 def run(
@@ -24,6 +26,9 @@ def run(
             help="All in this process, in lock step: for a debugger, and the same at every run.",
         ),
     ] = False,
+    seeds: several.Seeds = None,
+    sweep: several.Values = None,
+    jobs: several.Jobs = None,
 ) -> None:
     """Train on this machine. A learner and its actors are started and ended together.
 
@@ -32,7 +37,15 @@ def run(
     vedette run --env Pendulum-v1                          its tuned preset is SAC's
     vedette run --env my_pkg:Mine-v0 --set seed=3 --out runs/mine
     vedette run mine.toml agent.learning_rate=3e-4 stop.max_env_steps=1e6
+    vedette run --seeds 5 --out runs/five                  one after another, and a report on all
+    vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
+    if seeds is not None or sweep:
+        typed = several.Typed(arguments, env, agent, settings)
+        several.run_sweep(typed, out, seeds or 1, sweep or [], jobs, in_process, fresh, force)
+        return
+    if jobs is not None:
+        raise UsageError("--jobs: it goes with --seeds or --sweep")
     from vedette_services.config.checks import check_config
     from vedette_services.live import facts, view_for
     from vedette_services.local_run import run_here, summary_of

@@ -35,6 +35,7 @@ from vedette_services.in_process.actors import build_actor
 from vedette_services.in_process.inserting import Inserting
 from vedette_services.in_process.models import NewestModel
 from vedette_services.learner.boards import Ingest, Learning
+from vedette_services.learner.chronicle import Chronicle
 from vedette_services.learner.curves import Curves
 from vedette_services.learner.fleet import Fleet
 from vedette_services.learner.model_evaluation import ModelEvaluation
@@ -83,6 +84,8 @@ class InProcessRun:
         identity = run.begin_epoch()
         self.run_id, self._epoch = identity.run_id, identity.epoch
         self._began = time.monotonic()
+        self._chronicle = Chronicle(run.events_file)
+        self._chronicle.started(f"in one process on {socket.gethostname()}")
         torch.set_num_threads(config.learner.torch_threads)
         device, spaces = device_of(config.learner.device), probe(config.env)
         self.agent: Agent = agent_type(config.agent.name).build_agent(
@@ -127,6 +130,7 @@ class InProcessRun:
     def train(self) -> dict[str, Any]:
         """Train to the end of the run; its summary."""
         config = self.config
+        self._chronicle.epoch(self._epoch, self.agent.opt_steps)
         loop = TrainingLoop(
             self.agent,
             self.replay,
@@ -150,6 +154,7 @@ class InProcessRun:
         self._look(last)
         self._evaluation.close()
         self._recorder.close()
+        self._chronicle.ended(last.exit_reason)
         return self._write_summary()
 
     def _play(self) -> None:
@@ -236,7 +241,9 @@ class InProcessRun:
         self._learning = learning
         now = time.monotonic()
         self._report(now)
-        self._curves.look(now, learning, self._ingest(now), self._evaluation.board)
+        ingest = self._ingest(now)
+        self._curves.look(now, learning, ingest, self._evaluation.board)
+        self._chronicle.look(learning, ingest)
 
     def _write_summary(self) -> dict[str, Any]:
         status = self.status()

@@ -88,6 +88,7 @@ class Evaluations:
     Args:
         count: evaluations done in this epoch.
         version: the model evaluated last; -1 before the first.
+        return_min, return_max: of its worst and its best episode.
         playing: the version being evaluated now; -1 when none.
         best_version: the model with the best mean return; -1 before the first.
     """
@@ -96,6 +97,8 @@ class Evaluations:
     version: int = -1
     return_mean: float = 0.0
     return_std: float = 0.0
+    return_min: float = 0.0
+    return_max: float = 0.0
     length_mean: float = 0.0
     episodes: int = 0
     playing: int = -1

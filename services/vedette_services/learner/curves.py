@@ -46,6 +46,10 @@ def _evaluation(seen: Evaluations) -> dict[str, float]:
         "eval/version": float(seen.version),
         "eval/mean_reward": seen.return_mean,
         "eval/std_reward": seen.return_std,
+        "eval/min_reward": seen.return_min,
+        "eval/max_reward": seen.return_max,
+        "eval/episodes": float(seen.episodes),
+        "eval/version": float(seen.version),
         "eval/mean_ep_length": seen.length_mean,
         "eval/best_mean_reward": seen.best_return_mean,
         "Episode return": seen.return_mean,
@@ -78,12 +82,18 @@ def fleet_record(learning: Learning, ingest: Ingest) -> dict[str, float]:
 
 
 def _rollout(ingest: Ingest) -> dict[str, float]:
-    """Mean return and length of the actors' last episodes; nothing before the first has ended."""
-    actors = [actor for manager in ingest.managers for actor in manager["actors"]]
+    """The actors' last episodes: mean return and length, and the least and the most successful
+    actor's own mean. Nothing before the first episode has ended.
+    """
+    present = [manager for manager in ingest.managers if manager["state"] != "gone"]
+    actors = [actor for manager in present for actor in manager["actors"]]
     played = [a for a in actors if a["return_mean"] is not None]
     if not played:
         return {}
+    returns = [a["return_mean"] for a in played]
     return {
-        "rollout/ep_rew_mean": sum(a["return_mean"] for a in played) / len(played),
+        "rollout/ep_rew_mean": sum(returns) / len(returns),
+        "rollout/ep_rew_min": min(returns),
+        "rollout/ep_rew_max": max(returns),
         "rollout/ep_len_mean": sum(a["length_mean"] for a in played) / len(played),
     }

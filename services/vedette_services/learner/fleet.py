@@ -99,6 +99,7 @@ def _status(member: Member, actors: list[dict[str, Any]], now: float) -> dict[st
     report = member.report
     return {
         "id": report.manager,
+        "incarnation": report.incarnation,
         "host": report.host[:64],
         "state": "gone" if member.gone else report.state,
         "actors": actors,

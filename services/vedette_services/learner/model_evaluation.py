@@ -83,6 +83,8 @@ class ModelEvaluation:
             version=found.version,
             return_mean=found.return_mean,
             return_std=found.return_std,
+            return_min=min(found.returns),
+            return_max=max(found.returns),
             length_mean=found.length_mean,
             episodes=found.episodes,
             best_return_mean=self._best if self._best is not None else 0.0,

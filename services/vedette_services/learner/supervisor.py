@@ -19,8 +19,15 @@ from vedette_rl.newest import last_value
 from vedette_services.addresses import Address
 from vedette_services.config.loading import read_config, write_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ChildFailedError, PortInUseError, UsageError, ending
-from vedette_services.learner.boards import BoardReader, BoardWriter, Learning
+from vedette_services.errors import (
+    ChildFailedError,
+    PortInUseError,
+    ServicesError,
+    UsageError,
+    ending,
+)
+from vedette_services.learner.boards import BoardReader, BoardWriter, Ingest, Learning
+from vedette_services.learner.chronicle import Chronicle
 from vedette_services.learner.memory_watch import file_bytes, gateway_limit, private_bytes
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
@@ -68,13 +75,16 @@ class Supervisor:
         for path in (run.learning_map, run.ingest_map, run.evaluation_map):
             path.unlink(missing_ok=True)  # of an earlier start: its last word was "done"
         self._learning = BoardReader(run.learning_map, Learning)
+        self._ingest = BoardReader(run.ingest_map, Ingest)
         self._status = StatusReader(spec)
         self._children: dict[str, _Child] = {}
+        self._chronicle = Chronicle(run.events_file)
         self._summary_due = 0.0
         self._summary_failing = False
 
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; the exit status."""
+        self._chronicle.started(f"on {socket.gethostname()} at {self._spec.address}")
         try:
             for name in ("trainer", "gateway", "evaluator"):
                 self._start(name)
@@ -83,6 +93,9 @@ class Supervisor:
                 pause(stop, _LOOK_S)
             self._end(stop)
             return 0
+        except ServicesError as error:
+            self._chronicle.failed(str(error))
+            raise
         finally:
             end([child.process for child in self._children.values()], term_s=2.0)
 
@@ -105,8 +118,10 @@ class Supervisor:
         """Where the trainer will go on, for whoever asks before it has got there."""
         latest = Checkpoints(self._spec.run.checkpoints, keep=1).latest()
         board = BoardWriter(self._spec.run.learning_map, Learning)
-        board.write(Learning(epoch=epoch, opt_steps=int(latest.name) if latest else 0))
+        opt_steps = int(latest.name) if latest else 0
+        board.write(Learning(epoch=epoch, opt_steps=opt_steps))
         board.close()
+        self._chronicle.epoch(epoch, opt_steps)
 
     def _watch(self, stop: StopSignals) -> bool:
         """Look after the children; False when the run is over or is to end."""
@@ -145,6 +160,7 @@ class Supervisor:
         if crashed_early or len(recent) >= _RESTARTS:
             raise ChildFailedError(child.name, code)
         log.warning("the %s died (%s); starting it again", child.name, ending(code))
+        self._chronicle.died(child.name, ending(code))
         child.restarts[:] = [*recent, now]
         self._start(child.name)
 
@@ -166,6 +182,8 @@ class Supervisor:
         wait_all([gateway], _GATEWAY_END_S)
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
+        self._look()
+        self._chronicle.ended(self._learning.read().exit_reason or "interrupted")
         status = self.status()
         self._write_summary(status)
         if self._on_status:
@@ -179,7 +197,12 @@ class Supervisor:
         """The status now, from the boards."""
         return self._status.read()
 
+    def _look(self) -> None:
+        """Keep what has happened."""
+        self._chronicle.look(self._learning.read(), self._ingest.read())
+
     def _tell(self) -> None:
+        self._look()
         now = time.monotonic()
         due = now >= self._summary_due
         if not due and self._on_status is None:

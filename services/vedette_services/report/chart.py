@@ -1,0 +1,249 @@
+"""A chart as SVG, without a script: lines, bands, and what they say under the pointer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vedette_services.report.axes import Axis, step_axis, value_axis
+from vedette_services.report.figures import short
+from vedette_services.report.lines import Floats, Line
+from vedette_services.report.markup import Markup, element, joined
+
+WIDTH, HEIGHT = 400.0, 216.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 8.0, 8.0, 34.0
+_STRIPS = 48
+"""Places under the pointer; each says what the lines are there."""
+_LETTER = 5.9  # of the readout, wide
+_ROW = 13.0
+_READOUT_LINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What is drawn.
+
+    Args:
+        title: above it.
+        x_label: below it, such as ``env steps``.
+        lines: each with a point at least.
+        levels: values drawn across, with a label each.
+        moments: steps drawn down, with a label each.
+        x_max: where the axis ends at least, so that charts side by side have the same.
+        title_says_it: what its only line is; the legend need not.
+    """
+
+    title: str
+    x_label: str
+    lines: tuple[Line, ...]
+    levels: tuple[tuple[float, str], ...] = ()
+    moments: tuple[tuple[float, str], ...] = ()
+    x_max: float = 0.0
+    title_says_it: bool = False
+
+
+def figure(chart: Chart) -> Markup:
+    """A chart with its title and legend."""
+    return element("figure", element("figcaption", chart.title), _legend(chart), _drawing(chart))
+
+
+def _legend(chart: Chart) -> Markup:
+    """The lines with their last values, then what the bands and levels are."""
+    named = [line for line in chart.lines if line.label]
+    bands = dict.fromkeys((band.label, band.strong) for line in chart.lines for band in line.bands)
+    return element(
+        "p",
+        *(
+            element(
+                "span",
+                element("i", class_=f"c{line.colour}"),
+                "last" if chart.title_says_it else line.label,
+                element("b", short(float(line.y[-1]))),
+            )
+            for line in named
+        ),
+        *(
+            element("span", element("i", class_="strong" if strong else "band"), label)
+            for label, strong in bands
+        ),
+        *(element("span", element("i", class_="level"), label) for _, label in chart.levels),
+        class_="legend",
+    )
+
+
+def _drawing(chart: Chart) -> Markup:
+    x = step_axis([line.x for line in chart.lines], chart.x_max, _LEFT, WIDTH - _RIGHT)
+    y = value_axis(_must_show(chart), _may_show(chart), HEIGHT - _BOTTOM, _TOP)
+    behind = sorted(chart.lines, key=lambda line: not line.faint)
+    return element(
+        "svg",
+        *_axes(x, y, chart.x_label),
+        *_levels(chart, x, y),
+        *(_bands(line, x, y) for line in behind),
+        *(_line(line, x, y) for line in behind),
+        *_readouts([line for line in chart.lines if line.label], x, y, chart.x_label),
+        viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}",
+        role="img",
+        aria_label=f"{chart.title}, against {chart.x_label}",
+    )
+
+
+def _must_show(chart: Chart) -> list[Floats]:
+    """The values for which the plot is made."""
+    bands = [band for line in chart.lines for band in line.bands if not band.loose]
+    return [
+        *(line.y for line in chart.lines),
+        *(side for band in bands for side in (band.low, band.high)),
+        *(np.array([value]) for value, _ in chart.levels),
+    ]
+
+
+def _may_show(chart: Chart) -> list[Floats]:
+    """The values that may lie outside of it."""
+    bands = [band for line in chart.lines for band in line.bands if band.loose]
+    return [side for band in bands for side in (band.low, band.high)]
+
+
+def _axes(x: Axis, y: Axis, label: str) -> Iterator[Markup]:
+    for value, said in zip(y.ticks, y.labels(), strict=True):
+        at = _unit(y.at(value))
+        yield element("path", d=f"M{_LEFT:g} {at}H{WIDTH - _RIGHT:g}", class_="grid")
+        yield element("text", said, x=f"{_LEFT - 5:g}", y=at, dy="0.32em", class_="y")
+    for value, said in zip(x.ticks, x.labels(), strict=True):
+        at = _unit(x.at(value))
+        foot = HEIGHT - _BOTTOM
+        yield element("path", d=f"M{at} {foot:g}v4", class_="tick")
+        yield element("text", said, x=at, y=f"{foot + 15:g}", class_=_anchor(float(x.at(value))))
+    middle = (_LEFT + WIDTH - _RIGHT) / 2
+    yield element("text", label, x=f"{middle:g}", y=f"{HEIGHT - 5:g}", class_="x label")
+
+
+def _anchor(at: float) -> str:
+    return "x last" if at > WIDTH - _RIGHT - 16 else "x"
+
+
+def _levels(chart: Chart, x: Axis, y: Axis) -> Iterator[Markup]:
+    for value, _ in chart.levels:
+        yield element(
+            "path", d=f"M{_LEFT:g} {_unit(y.at(value))}H{WIDTH - _RIGHT:g}", class_="level"
+        )
+    for step, label in chart.moments:
+        if x.low <= step <= x.high:
+            path = f"M{_unit(x.at(step))} {_TOP:g}V{HEIGHT - _BOTTOM:g}"
+            yield element("path", element("title", label), d=path, class_="moment")
+
+
+def _bands(line: Line, x: Axis, y: Axis) -> Markup:
+    drawn = []
+    for band in line.bands:
+        whole = np.isfinite(band.low) & np.isfinite(band.high)
+        at = x.at(line.x[whole])
+        low, high = (y.at(side[whole].clip(y.low, y.high)) for side in (band.low, band.high))
+        if at.size > 1:
+            path = f"{_path(at, low)}L{_path(at[::-1], high[::-1])[1:]}Z"
+            drawn.append(element("path", d=path, class_="strong" if band.strong else "band"))
+        elif at.size:
+            path = f"M{_unit(at[0])} {_unit(low[0])}V{_unit(high[0])}"
+            drawn.append(element("path", d=path, class_="whisker"))
+    return element("g", *drawn, class_=f"c{line.colour}")
+
+
+def _line(line: Line, x: Axis, y: Axis) -> Markup:
+    at, height = x.at(line.x), y.at(line.y)
+    drawn = [element("path", d=_path(at, height), class_="faint" if line.faint else "line")]
+    if at.size <= 12 and not line.faint:
+        drawn += [
+            element("circle", cx=_unit(a), cy=_unit(h), r="2.4")
+            for a, h in zip(at, height, strict=True)
+        ]
+    return element("g", *drawn, class_=f"c{line.colour}")
+
+
+def _readouts(lines: Sequence[Line], x: Axis, y: Axis, x_label: str) -> Iterator[Markup]:
+    """Strips of the plot; the one under the pointer shows its line and its figures."""
+    every = np.unique(np.concatenate([line.x for line in lines])) if lines else np.zeros(0)
+    if every.size > _STRIPS:
+        every = np.linspace(every[0], every[-1], _STRIPS)
+    at = x.at(every)
+    edges = np.concatenate([[_LEFT], (at[1:] + at[:-1]) / 2, [WIDTH - _RIGHT]])
+    for index, (step, place) in enumerate(zip(every.tolist(), at.tolist(), strict=True)):
+        left, right = edges[index], edges[index + 1]
+        foot = HEIGHT - _BOTTOM
+        yield element(
+            "g",
+            element(
+                "rect",
+                x=_unit(left),
+                y=f"{_TOP:g}",
+                width=_unit(max(0.5, right - left)),
+                height=f"{foot - _TOP:g}",
+                class_="strip",
+            ),
+            element(
+                "g",
+                element("path", d=f"M{_unit(place)} {_TOP:g}V{foot:g}", class_="cross"),
+                *(_dot(line, step, place, y) for line in lines),
+                _box(_said(lines, step, x_label), place),
+                class_="said",
+            ),
+            class_="hit",
+        )
+
+
+def _dot(line: Line, step: float, place: float, y: Axis) -> Markup | None:
+    if not line.x[0] <= step <= line.x[-1]:
+        return None
+    height = y.at(np.interp(step, line.x, line.y))
+    return element("circle", cx=_unit(place), cy=_unit(height), r="3", class_=f"c{line.colour}")
+
+
+def _said(lines: Sequence[Line], step: float, x_label: str) -> list[tuple[str, int | None]]:
+    """What is so at a step: a text and the colour of what it speaks of."""
+    said: list[tuple[str, int | None]] = [(f"{short(step)} {x_label}", None)]
+    shown = [line for line in lines if line.x[0] <= step <= line.x[-1]]
+    for line in shown[:_READOUT_LINES]:
+        said.append((f"{line.label[:28]} {short(_value(line, line.y, step))}", line.colour))
+        for band in line.bands if len(lines) == 1 else ():
+            low, high = _value(line, band.low, step), _value(line, band.high, step)
+            if math.isfinite(low) and math.isfinite(high):
+                said.append((f"{band.label} {short(low)} to {short(high)}", None))
+    if len(shown) > _READOUT_LINES:
+        said.append((f"and {len(shown) - _READOUT_LINES} more", None))
+    return said
+
+
+def _value(line: Line, values: Floats, step: float) -> float:
+    """The value at the line's point that is nearest to a step."""
+    return float(values[int(np.argmin(np.abs(line.x - step)))])
+
+
+def _box(said: list[tuple[str, int | None]], place: float) -> Markup:
+    """The readout, on the side of the plot where the pointer is not."""
+    width = max(len(text) for text, _ in said) * _LETTER + 12
+    width = min(width, WIDTH - _RIGHT - _LEFT)
+    left = place + 8 if place + 8 + width <= WIDTH - _RIGHT else max(_LEFT, place - 8 - width)
+    rows = [
+        element(
+            "text",
+            text,
+            x=f"{left + 6:.1f}",
+            y=f"{_TOP + 14 + _ROW * row:.1f}",
+            class_=None if colour is None else f"t c{colour}",
+        )
+        for row, (text, colour) in enumerate(said)
+    ]
+    height = _ROW * len(said) + 8
+    box = element("rect", x=f"{left:.1f}", y=f"{_TOP + 2:g}", width=f"{width:.1f}",
+                  height=f"{height:.1f}", rx="3", class_="box")  # fmt: skip
+    return joined([box, *rows])
+
+
+def _path(x: Floats, y: Floats) -> str:
+    return "M" + "L".join(f"{_unit(a)} {_unit(b)}" for a, b in zip(x, y, strict=True))
+
+
+def _unit(value: Floats | float) -> str:
+    return f"{float(value):.1f}"

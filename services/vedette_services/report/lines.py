@@ -1,0 +1,172 @@
+"""From curves to what a chart draws: thinned, or several seeds as a mean with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.evaluation.confidence import t_quantile
+from vedette_rl.recording.reading import Curve
+
+POINTS = 160
+"""A chart is some 400 units wide: more points would not be seen."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """An area about a line.
+
+    Args:
+        label: what it is, for the legend.
+        low, high: as long as the line; NaN where there is none.
+        strong: drawn darker than others.
+        loose: it may leave the plot, which is made for the lines: an interval of two seeds is some
+            ten times as wide as what they differ by.
+    """
+
+    label: str
+    low: Floats
+    high: Floats
+    strong: bool = False
+    loose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a chart.
+
+    Args:
+        label: of the legend; "" for none.
+        x, y: finite, in the order of x.
+        bands: about it.
+        colour: which of the page's eight.
+        faint: drawn thinly, behind the others.
+    """
+
+    label: str
+    x: Floats
+    y: Floats
+    bands: tuple[Band, ...] = ()
+    colour: int = 0
+    faint: bool = False
+
+
+def line_of(curve: Curve, label: str, *, colour: int = 0, points: int = POINTS) -> Line:
+    """A curve as a line.
+
+    A long one becomes means of equal stretches, with a band from the least to the greatest value
+    of each, so that no peak is lost.
+    """
+    finite = np.isfinite(curve.values)
+    x, y = curve.steps[finite].astype(np.float64), curve.values[finite]
+    if x.size <= points:
+        return Line(label, x, y, colour=colour)
+    where = _stretches(x, points)
+    counts = np.bincount(where, minlength=points)
+    held = counts > 0
+    means = np.bincount(where, y, points)[held] / counts[held]
+    middles = np.bincount(where, x, points)[held] / counts[held]
+    low, high = np.full(points, np.inf), np.full(points, -np.inf)
+    np.minimum.at(low, where, y)
+    np.maximum.at(high, where, y)
+    band = Band("from least to greatest", low[held], high[held])
+    return Line(label, middles, means, (band,), colour)
+
+
+def evaluation_line(mean: Curve, others: dict[str, Curve], episodes: int) -> Line:
+    """Evaluations, with the interval of each mean and the spread of the episodes.
+
+    Args:
+        mean: of the returns.
+        others: ``std``, ``min`` and ``max`` of them, ``episodes`` of each, as far as recorded.
+        episodes: of an evaluation, where that was not recorded.
+    """
+    step, value = mean.steps.astype(np.float64), mean.values
+    finite = np.isfinite(value)
+    bands: list[Band] = []
+    low, high = (_aligned(mean, others.get(name)) for name in ("min", "max"))
+    if np.isfinite(low).any():
+        bands.append(Band("its episodes, worst to best", low[finite], high[finite]))
+    half = _half_interval(
+        _aligned(mean, others.get("std")), _aligned(mean, others.get("episodes")), episodes
+    )
+    if np.isfinite(half).any():
+        bands.append(
+            Band("95 % of the mean", (value - half)[finite], (value + half)[finite], strong=True)
+        )
+    return Line("mean return", step[finite], value[finite], tuple(bands))
+
+
+def spread_line(mean: Curve, low: Curve | None, high: Curve | None, label: str, what: str) -> Line:
+    """A mean between the lowest and the highest of its parts, thinned."""
+    line = line_of(mean, label)
+    if low is None or high is None or not line.x.size:
+        return line
+    below, above = line_of(low, ""), line_of(high, "")
+    band = Band(what, _at(below, line.x, 0), _at(above, line.x, 1))
+    return replace(line, bands=(band,))
+
+
+def mean_line(lines: Sequence[Line], label: str, *, colour: int) -> Line:
+    """The mean of seeds with its 95 % interval, as far as every one of them has come.
+
+    Args:
+        lines: one a seed, each with a point at least.
+    """
+    first, last = max(line.x[0] for line in lines), min(line.x[-1] for line in lines)
+    if len(lines) == 1 or last <= first:
+        longest = max(lines, key=lambda line: line.x[-1])
+        return replace(longest, label=label, bands=(), colour=colour)
+    x = np.linspace(first, last, POINTS)
+    seeds = np.array([np.interp(x, line.x, line.y) for line in lines])
+    mean = seeds.mean(0)
+    half = t_quantile(len(lines) - 1) * seeds.std(0, ddof=1) / np.sqrt(len(lines))
+    what = f"95 % of the mean of {len(lines)} seeds"
+    band = Band(what, mean - half, mean + half, loose=True)
+    return Line(label, x, mean, (band,), colour)
+
+
+def step_at(curve: Curve, time_s: float) -> float | None:
+    """How far a curve had come at a time; None where it had not begun, or was over."""
+    index = int(np.searchsorted(curve.times, time_s))
+    return float(curve.steps[index]) if 0 < index < curve.steps.size else None
+
+
+def _stretches(x: Floats, count: int) -> NDArray[np.int64]:
+    """Which of `count` equal stretches each x is in."""
+    width = (x[-1] - x[0]) or 1.0
+    where: NDArray[np.int64] = ((x - x[0]) / width * count).astype(np.int64)
+    return where.clip(max=count - 1)
+
+
+def _aligned(to: Curve, curve: Curve | None) -> Floats:
+    """The values recorded together with those of `to`; NaN where there are none."""
+    values = np.full(to.values.size, np.nan)
+    if curve is not None:
+        by_time = dict(zip(curve.times.tolist(), curve.values.tolist(), strict=True))
+        values[:] = [by_time.get(time_s, np.nan) for time_s in to.times.tolist()]
+    return values
+
+
+def _half_interval(std: Floats, episodes: Floats, otherwise: int) -> Floats:
+    """Half the 95 % interval of each mean, by Student's t."""
+    counts = np.where(np.isfinite(episodes), episodes, otherwise).astype(np.int64)
+    return np.array(
+        [
+            t_quantile(n - 1) * s * np.sqrt(n / (n - 1)) / np.sqrt(n) if n > 1 else np.nan
+            for n, s in zip(counts.tolist(), std.tolist(), strict=True)
+        ]
+    )
+
+
+def _at(line: Line, x: Floats, side: int) -> Floats:
+    """The line's extreme (0: least, 1: greatest) at other places."""
+    if not line.x.size:
+        return np.full(x.size, np.nan)
+    extreme = (line.bands[0].low, line.bands[0].high)[side] if line.bands else line.y
+    return np.interp(x, line.x, extreme)

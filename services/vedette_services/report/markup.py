@@ -1,0 +1,51 @@
+"""HTML that is escaped by construction: only `element` makes any, and it escapes every text.
+
+A report shows what came over the network (names of managers, errors of environments). Whatever is
+no `Markup` is text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import escape
+
+_VOID = frozenset({"meta", "img", "br"})
+_UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, which HTML forbids, and those that reverse the text after them."""
+
+
+class Markup(str):
+    """A text that is HTML already."""
+
+    __slots__ = ()
+
+
+def element(name: str, /, *children: str | None, **attributes: object) -> Markup:
+    """``<name attributes>children</name>``.
+
+    Args:
+        name: of the element.
+        children: `Markup`, or texts, which are escaped; None is left out.
+        attributes: ``class_`` for ``class``, ``data_x`` for ``data-x``; None is left out.
+    """
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in _VOID:
+        return Markup(f"<{name}{given}>")
+    return Markup(f"<{name}{given}>{joined(children)}</{name}>")
+
+
+def joined(children: Iterable[str | None]) -> Markup:
+    """Several after one another."""
+    return Markup("".join(text(child) for child in children if child is not None))
+
+
+def text(value: object) -> Markup:
+    """A value as HTML shows it; `Markup` stays what it is."""
+    if isinstance(value, Markup):
+        return value
+    return Markup(escape(_UNSHOWABLE.sub("\ufffd", str(value))))

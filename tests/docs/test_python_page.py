@@ -1,0 +1,48 @@
+"""The page about Python runs from its first block to its last, and so does the notebook."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.timeout(300)
+def test_every_block_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text("utf-8"), re.S)
+    assert len(blocks) > 5
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    said = capsys.readouterr().out
+    assert "max_opts" in said
+    assert "agent.learning_rate=0.0003/seed-0" in said
+    assert "no learner answers there" in said
+    assert (tmp_path / "runs/rates/report.html").is_file()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")  # of Jupyter's own parts, about one another
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = nbformat.read(DOCS / "vedette.ipynb", as_version=4)
+    NotebookClient(
+        notebook,
+        timeout=240,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
+    ).execute()
+    said = json.dumps(notebook)
+    assert "max_opts" in said
+    assert "seed-1" in said
+    assert (tmp_path / "runs/notebook/report.html").is_file()
+    assert (tmp_path / "runs/notebook-seeds/report.html").is_file()

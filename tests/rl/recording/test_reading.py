@@ -1,0 +1,96 @@
+"""What recorders write is read back, also where a run was killed, resumed or damaged."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vedette_rl.core import Recorder
+from vedette_rl.recording.csv import CsvRecorder
+from vedette_rl.recording.jsonl import JsonlRecorder
+from vedette_rl.recording.reading import read_curves
+from vedette_rl.recording.tensorboard import TensorboardRecorder
+
+RECORDERS: dict[str, Callable[[Path], Recorder]] = {
+    "tensorboard": lambda run: TensorboardRecorder(run / "tensorboard", clock=lambda: 7.0),
+    "records.jsonl": lambda run: JsonlRecorder(run / "records.jsonl", clock=lambda: 7.0),
+    "records.csv": lambda run: CsvRecorder(run / "records.csv", clock=lambda: 7.0),
+}
+
+
+@pytest.mark.parametrize("source", RECORDERS)
+def test_what_is_recorded_is_read_back(source: str, tmp_path: Path) -> None:
+    recorder = RECORDERS[source](tmp_path)
+    recorder.write_text("config", "seed = 1")
+    recorder.write({"train/loss": 0.5, "a,b": 1.0}, 10)
+    recorder.write({"train/loss": math.nan}, 20)
+    recorder.close()
+    found = read_curves(tmp_path)
+    assert found.source == source
+    assert found.damage == ()
+    assert sorted(found.curves) == ["a,b", "train/loss"]
+    loss = found.curves["train/loss"]
+    assert loss.steps.tolist() == [10, 20]
+    assert loss.times.tolist() == [7.0, 7.0]
+    np.testing.assert_array_equal(loss.values, [0.5, math.nan])
+
+
+@pytest.mark.parametrize("source", RECORDERS)
+def test_a_later_start_replaces_what_it_went_back_behind(source: str, tmp_path: Path) -> None:
+    for steps in ((10, 20, 30), (20, 40)):
+        recorder = RECORDERS[source](tmp_path)
+        for step in steps:
+            recorder.write({"train/loss": float(step)}, step)
+        recorder.close()
+    assert read_curves(tmp_path).curves["train/loss"].steps.tolist() == [10, 20, 20, 40]
+
+
+def test_a_run_without_records_has_no_curves(tmp_path: Path) -> None:
+    found = read_curves(tmp_path)
+    assert (found.curves, found.source, found.damage) == ({}, "", ())
+
+
+def test_half_a_record_at_the_end_is_what_a_kill_leaves(tmp_path: Path) -> None:
+    recorder = TensorboardRecorder(tmp_path / "tensorboard")
+    recorder.write({"x": 1.0}, 1)
+    recorder.write({"x": 2.0}, 2)
+    recorder.close()
+    recorder.path.write_bytes(recorder.path.read_bytes()[:-5])
+    found = read_curves(tmp_path)
+    assert found.curves["x"].steps.tolist() == [1]
+    assert found.damage == ()
+
+
+def test_damage_is_said_and_the_rest_is_read(tmp_path: Path) -> None:
+    recorder = TensorboardRecorder(tmp_path / "tensorboard")
+    recorder.write({"x": 1.0}, 1)
+    recorder.close()
+    noise = (99).to_bytes(8, "little") + b"\xff" * 107
+    recorder.path.write_bytes(recorder.path.read_bytes() + noise + b"\xff" * 100_000)
+    found = read_curves(tmp_path)
+    assert found.curves["x"].values.tolist() == [1.0]
+    assert len(found.damage) == 2
+    assert "1 records of events.out" in found.damage[0]
+    assert "its last 100,000 bytes are left out" in found.damage[1]
+
+
+def test_lines_that_are_none_are_counted_and_left_out(tmp_path: Path) -> None:
+    lines = ['{"time_s": 1, "step": 1, "x": 2}', "{", '{"step": "a"}', "[]", '{"time_s": 1, "ste']
+    (tmp_path / "records.jsonl").write_text("\n".join(lines))
+    found = read_curves(tmp_path)
+    assert found.curves["x"].values.tolist() == [2.0]
+    assert found.damage == ("records.jsonl: 4 lines are damaged and left out",)
+    (tmp_path / "records.jsonl").unlink()
+    (tmp_path / "records.csv").write_text("time_s,step,name,value\n1,1,x,3\n1,2\n1,b,x,3\n\0")
+    found = read_curves(tmp_path)
+    assert found.curves["x"].values.tolist() == [3.0]
+    assert found.damage == ("records.csv: 3 lines are damaged and left out",)
+
+
+def test_a_folder_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / "tensorboard" / "events.out.tfevents.0.folder").mkdir(parents=True)
+    found = read_curves(tmp_path)
+    assert found.curves == {}
+    assert found.damage == ("tensorboard: cannot be read: Is a directory",)
