@@ -30,7 +30,7 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
 from vedette_rl.replay.uniform import UniformReplay
-from vedette_services.config import RunConfig, write_config
+from vedette_services.config import RunConfig, publish_config
 from vedette_services.errors import DONE
 from vedette_services.in_process.actors import build_actor
 from vedette_services.in_process.inserting import Inserting
@@ -301,6 +301,7 @@ def run_in_process(
     out: Path,
     *,
     fresh: bool = False,
+    note: str = "",
     view: View | None = None,
     signals: bool = False,
 ) -> int:
@@ -310,6 +311,7 @@ def run_in_process(
         config: a checked configuration.
         out: the run's directory; one with a checkpoint resumes, with an empty replay.
         fresh: begin anew; a run that is there is erased.
+        note: where the configuration comes from: a comment in `config.toml`.
         view: what shows it.
         signals: take SIGTERM and Ctrl-C: the first asks to stop, a second leaves at once.
 
@@ -326,7 +328,7 @@ def run_in_process(
         if fresh:
             erase(run)
             run.make()
-        write_config(config, run.config_file)
+        publish_config(config, run.config_file, note)
         run.ensure_id()
         with view or QuietView() as shown:
             stop = StopSignals() if signals else None

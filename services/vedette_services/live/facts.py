@@ -17,6 +17,7 @@ Status = Mapping[str, Any]
 Number = Callable[..., str]
 """How numbers are written: `text`, or `short` where there is little room."""
 
+_UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9))
 _STOP_NAMES = {
     "max_opts": ("optimization steps", "opt_steps"),
     "max_env_steps": ("environment steps", "env_steps"),
@@ -50,11 +51,10 @@ def short(number: float | None, digits: int = 0) -> str:
     """A number in seven characters at most: ``12.3k``, ``1.25M``; small ones as `text` has them."""
     if number is None or abs(number) < 100_000:
         return text(number, digits)
-    for unit, size in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
-        scaled = number / size
-        if abs(scaled) < 999.5:
-            break
-    return f"{scaled:.0f}{unit}" if abs(scaled) >= 100 else f"{scaled:.3g}{unit}"
+    unit, size = next((u, x) for u, x in _UNITS if abs(number) < 999.5 * x or u == "G")
+    return (
+        f"{number / size:.0f}{unit}" if abs(number) >= 100 * size else f"{number / size:.3g}{unit}"
+    )
 
 
 def rate(per_s: float | None, number: Number = text) -> str:

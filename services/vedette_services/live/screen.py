@@ -1,4 +1,4 @@
-"""A whole run on one screen: what `vedette run` and `vedette status` draw, with and without colours.
+"""A whole run on one screen: what `vedette run` and `vedette status` draw, in colours or without.
 
 It is cut to the height it is given: the learner first, then the managers, the worst of them first,
 and a count of the rest.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vedette_rl.errors import ReplayFormatError, UnknownEnvironmentError
-from vedette_services.cli.app import exit_status, main, sentence
+from vedette_services.cli.app import exit_status, main, sentences
 from vedette_services.cli.options import split_arguments
 from vedette_services.errors import NoAnswerError, RefusedError, UsageError
 
@@ -124,7 +124,7 @@ def test_an_error_knows_its_exit_status(error: Exception, status: int) -> None:
 
 
 def test_a_strange_error_is_one_line_that_says_how_to_see_more() -> None:
-    assert sentence(ValueError("a\nb")) == "ValueError: a b (VEDETTE_TRACEBACK=1 shows where)"
+    assert sentences(ValueError("a\nb")) == ["ValueError: a b (VEDETTE_TRACEBACK=1 shows where)"]
 
 
 def test_bare_arguments_are_a_file_and_settings(tmp_path: Path) -> None:

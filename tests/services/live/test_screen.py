@@ -4,9 +4,9 @@ import io
 from typing import Any
 
 import pytest
+from fleets import ERROR, broken, fleet, full, gone, manager  # beside this file
 from rich.console import Console
 
-from fleets import ERROR, broken, fleet, full, gone, manager  # beside this file
 from vedette_services.live.fleet import Health, errors, headcount, lines
 from vedette_services.live.screen import Screen
 from vedette_services.live.time_split import TimeSplit, TimeWatch

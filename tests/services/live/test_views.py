@@ -4,8 +4,8 @@ import io
 import re
 
 import pytest
-
 from fleets import fleet, manager  # beside this file
+
 from vedette_services.live import LineView, print_once, view_for
 from vedette_services.live.views import TerminalView
 
