@@ -117,15 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _say_misuse(error: Any) -> None:  # click's, whose own module typer keeps to itself
     """A wrong command line in one line; the whole help where nothing was asked for."""
-    said = " ".join(error.format_message().split())
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
-    elif error.ctx is None:
-        print(f"vedette: {said}", file=sys.stderr)
-    else:
-        command = error.ctx.command_path
-        said = f"{said[:1].lower()}{said[1:]}".rstrip(".")
-        print(f"vedette: {said}; see {command} --help", file=sys.stderr)
+        return
+    said = " ".join(error.format_message().split()).rstrip(".")
+    command = error.ctx.command_path if error.ctx is not None else "vedette"
+    print(f"vedette: {said[:1].lower()}{said[1:]}; see {command} --help", file=sys.stderr)
 
 
 def exit_status(error: Exception) -> int:

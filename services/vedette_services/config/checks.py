@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +23,8 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, refuse
 from vedette_services.resuming import check_fresh, check_resume
 from vedette_services.run_replay import replay_directory, ring_dtype, run_limiter
+
+log = logging.getLogger("vedette.config")
 
 
 def check_config(
@@ -80,7 +85,7 @@ def _contradictions(config: RunConfig) -> Iterator[SettingError]:
             f"{capacity:,} samples can never hold learner.warmup_period's {warmup:,}",
             f"set at least {warmup} or lower learner.warmup_period",
         )
-    if capacity < batch:
+    elif capacity < batch:
         yield SettingError(
             "replay.capacity",
             f"{capacity:,} samples are fewer than agent.batch_size's {batch:,}",
@@ -106,6 +111,9 @@ def check_named(config: RunConfig) -> None:
             load_named("learner.recorders", name)
         if is_named(config.actors.step_processor):
             load_named("actors.step_processor", config.actors.step_processor)
+        kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
+        if is_named(kind):
+            load_named("agent.exploration.kind", kind)
     except UnknownNameError as e:
         raise ConfigError(str(e)) from e
 
@@ -131,17 +139,27 @@ def probe_spaces(env: EnvConfig) -> Spaces:
     Raises:
         SettingError: it cannot be made here, or fails at once.
     """
-    try:
-        return probe(env)
-    except RlError as e:
-        raise SettingError("env.id", str(e)) from e
-    except Exception as e:
-        said = " ".join(str(e).split()) or "no word"
-        raise SettingError(
-            "env.id",
-            f"{env.id} fails when it is made, reset and stepped: {type(e).__name__}: {said}",
-            "mend the environment; VEDETTE_TRACEBACK=1 shows where",
-        ) from e
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            return probe(env)
+        except RlError as e:
+            raise SettingError("env.id", str(e)) from e
+        except Exception as e:
+            said = " ".join(str(e).split()) or "it does not say why"
+            raise SettingError(
+                "env.id",
+                f"{env.id} fails when it is made, reset and stepped: {type(e).__name__}: {said}",
+                "mend the environment; VEDETTE_TRACEBACK=1 shows where",
+            ) from e
+        finally:
+            for said in dict.fromkeys(_plain(str(warning.message)) for warning in warned):
+                log.warning("environment %s: %s", env.id, said)
+
+
+def _plain(warning: str) -> str:
+    """Gymnasium's warning without its colours."""
+    return re.sub(r"\x1b\[\d*m", "", warning).removeprefix("WARN: ").strip()
 
 
 def _check_batch(config: RunConfig, row: np.dtype[np.void]) -> None:

@@ -11,7 +11,11 @@ from pydantic_core import ErrorDetails
 
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_services.config.field_words import OUR_KEY
+from vedette_services.config.parts import DEVICES
 from vedette_services.errors import SettingError
+
+_PATTERNS = {DEVICES: "auto, cpu, mps, cuda or cuda:N"}
+"""What a pattern means, in words."""
 
 _SENTENCES = {
     "int_type": "must be a whole number",
@@ -33,7 +37,7 @@ _SENTENCES = {
     "less_than_equal": "must be at most {le}",
     "less_than": "must be less than {lt}",
     "literal_error": "must be {expected}",
-    "string_pattern_mismatch": "must look like {pattern}",
+    "string_pattern_mismatch": "must be {pattern}",
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }
@@ -124,6 +128,8 @@ def _sentence(details: ErrorDetails) -> str:
     context: Mapping[str, Any] = details.get("ctx", {})  # numbers and texts, by the error's type
     if details["type"] == "value_error":
         return str(context.get("error", details["msg"]))
+    if (pattern := str(context.get("pattern", ""))) in _PATTERNS:
+        context = {**context, "pattern": _PATTERNS[pattern]}
     template = _SENTENCES.get(details["type"])
     numbers = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
     said = template.format(**numbers) if template else details["msg"]

@@ -139,8 +139,8 @@ def _sentence(text: str) -> str:
 
 def _presets() -> Iterator[str]:
     yield "## Presets\n"
-    yield "A run begins from the preset of its agent and environment where there is one, and from the"
-    yield 'defaults alone with `preset = "none"`.\n'
+    yield "A run begins from the preset of its agent and environment, where there is one; with"
+    yield '`preset = "none"` it begins from the defaults.\n'
     yield "```sh\nvedette config --env Pendulum-v1        # shows what its preset comes to\n```\n"
     yield from (f"* `{name}`: {preset_about(name)}" for name in preset_names())
 
