@@ -83,10 +83,10 @@ def actor_lines(manager: Status, status: Status) -> list[Line]:
     """A line for each actor of a manager."""
     return [
         Line(
-            Health.WELL if actor.get("alive") else Health.TROUBLE,
+            Health.WELL if actor.get("alive") or _starts(actor) else Health.TROUBLE,
             f"  actor {actor.get('id', '-')}",
             "",
-            "" if actor.get("alive") else "down",
+            "" if actor.get("alive") or _starts(actor) else "down",
             text(value(actor, "restarts")) if actor.get("restarts") else "-",
             "",
             short(_lag([actor], status)),
@@ -142,10 +142,13 @@ def _judged(manager: Status, alive: int, restarts: int, share: float | None) -> 
             return Health.LEFT, "left"
         return Health.GONE, f"silent for {clock(silent_s)}"
     error = next((str(actor["error"]) for actor in own if actor.get("error")), "")
-    down = len(own) - alive
+    starting = sum(map(_starts, own))
+    down = len(own) - alive - starting
     if down or error:
         told = [f"{down} down" if down else "", error]
         return Health.TROUBLE, ": ".join(filter(None, told))
+    if starting:
+        return Health.RESTARTED, f"{starting} starting"
     if manager.get("state") == "draining":
         return Health.HELD_BACK, "leaving"
     if silent_s >= SILENT_S:
@@ -155,11 +158,19 @@ def _judged(manager: Status, alive: int, restarts: int, share: float | None) -> 
     return (Health.RESTARTED if restarts else Health.WELL), ""
 
 
+def _starts(actor: Status) -> bool:
+    """Whether an actor is not up yet, for the first time."""
+    before = any(actor.get(name) for name in ("alive", "restarts", "env_steps", "error"))
+    return not before
+
+
 def _doing(actor: Status) -> str:
     """An actor's error, or how its episodes go."""
     if error := actor.get("error"):
         return str(error)
     mean, played = value(actor, "return_mean"), value(actor, "episodes")
+    if _starts(actor):
+        return "starting"
     return f"return {text(mean, 1)} ({short(played)} episodes)" if played else "no episode yet"
 
 

@@ -135,6 +135,15 @@ def test_managers_are_judged_by_what_they_lack() -> None:
     }
 
 
+def test_actors_that_are_not_up_yet_are_no_trouble() -> None:
+    new = manager(0)
+    new["actors"] = [{**one, "alive": False, "env_steps": 0} for one in new["actors"]]
+    assert lines(fleet([new]))[0].health == Health.RESTARTED
+    text = "\n".join(drawn(fleet([new])))
+    assert "8 starting" in text
+    assert "down" not in text
+
+
 def test_the_fleet_is_counted_in_a_line() -> None:
     status = fleet([manager(0), broken(manager(1)), gone(manager(2)), gone(manager(3), left=True)])
     assert headcount(status) == (
