@@ -62,7 +62,7 @@ def script(page: Path) -> str:
     """The blocks marked ``sh`` of a page as one script; daemons run on beside it."""
     text = "\n".join(body for kind, body in fences(page) if kind == "sh")
     text = text.replace("0.0.0.0:5555", "$VEDETTE_BIND")
-    text = text.replace("gpu.example.org", "$VEDETTE_LEARNER")
+    text = re.sub(r"(?<=--learner )(gpu.example.org|127.0.0.1)\b", "$VEDETTE_LEARNER", text)
     lines = []
     for line in text.splitlines():
         if _BACKGROUND.match(line):
