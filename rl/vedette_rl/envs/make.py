@@ -77,7 +77,8 @@ def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spac
     Raises:
         UnknownEnvironmentError: it cannot be made here.
         ImportRefusedError: `allow_import` said no.
-        SpaceLayoutError: transitions of its spaces have no columns.
+        SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
+            another shape than its space says.
         EnvironmentFaultError: an observation or the reward is not finite: no learner would take it.
     """
     env = make_env(config, allow_import=allow_import, check=True)

@@ -45,6 +45,7 @@ def learner(
     force: Force = False,
     log_format: Format = "text",
     metrics_port: MetricsPort = None,
+    note: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
 
@@ -77,8 +78,14 @@ def learner(
     what = f"{found.config.agent.name} on {found.config.env.id}"
     typer.echo(f"{what}, {directory}; it will listen at {address}")
     typer.echo(checked.budget)
-    show = LineView(found.config.stop.model_dump()).show
     ended = run_learner(
-        found.config, directory, address, keys=folder, fresh=fresh, on_status=show, metrics=metrics
+        found.config,
+        directory,
+        address,
+        keys=folder,
+        fresh=fresh,
+        note=note or found.note,
+        on_status=LineView(found.config.stop.model_dump()).show,
+        metrics=metrics,
     )
     raise typer.Exit(ended)

@@ -12,6 +12,7 @@ from vedette_services.cli.options import Insecure, Keys, client_keys
 from vedette_services.errors import AbsentManagerError, NoAnswerError
 
 if TYPE_CHECKING:
+    from vedette_services.addresses import Address
     from vedette_services.status import StatusAsker
 
 WATCH_EVERY_S = 1.0
@@ -46,10 +47,11 @@ def status(
     \b
     vedette status
     vedette status --learner gpu.example.org:5555 --watch
+    vedette status --json | jq .samples
+    watch vedette status                                   cut to the screen, the worst first
     """
     from vedette_services.addresses import Address
     from vedette_services.cli.options import chosen_id
-    from vedette_services.live import facts
     from vedette_services.status import StatusAsker
 
     address, manager = Address.find(learner), chosen_id(manager)
@@ -63,17 +65,22 @@ def status(
                 raise NoAnswerError(address, timeout)
             if manager is not None:
                 found = _present(found, manager)
-            if as_json:
-                typer.echo(json.dumps(found))
-            elif manager is not None:
-                typer.echo(f"{manager} is {found['state']}, heard of {found['last_seen_s']} s ago")
-            else:
-                typer.echo(facts.headline(found))
-                for label, said in facts.rows(found):
-                    typer.echo(f"  {label:<8} {said}")
+            if not as_json:
+                _print(found, manager)
+                return
+            typer.echo(json.dumps(found))
             if not watch:
                 return
             time.sleep(WATCH_EVERY_S)
+
+
+def _print(found: dict[str, Any], manager: str | None) -> None:
+    from vedette_services.live import print_once
+
+    if manager is None:
+        print_once(found)
+    else:
+        typer.echo(f"{manager} is {found['state']}, heard of {found['last_seen_s']} s ago")
 
 
 def _present(status: dict[str, Any], manager: str) -> dict[str, Any]:
@@ -88,17 +95,15 @@ def _present(status: dict[str, Any], manager: str) -> dict[str, Any]:
     raise AbsentManagerError(manager)
 
 
-def _watch(asker: StatusAsker, address: object, timeout_s: float) -> None:
+def _watch(asker: StatusAsker, address: Address, timeout_s: float) -> None:
+    """Show it until Ctrl-C. A learner that does not answer may be starting, or starting again."""
     from vedette_services.live import view_for
 
     typer.echo(f"asking the learner at {address}", err=True)
-    first = asker.ask(timeout_s) or {}
-    stop = first.get("stop")
-    title = f"{first.get('agent', 'a run')} on {first.get('env', 'an environment')}"
-    with view_for(title, stop if isinstance(stop, dict) else {}) as view:
+    with view_for(whole=True) as view:
         try:
             while True:
-                view.show(asker.ask())
+                view.show(asker.ask(timeout_s))
                 time.sleep(WATCH_EVERY_S)
         except KeyboardInterrupt:
             return

@@ -49,7 +49,6 @@ def _evaluation(seen: Evaluations) -> dict[str, float]:
         "eval/min_reward": seen.return_min,
         "eval/max_reward": seen.return_max,
         "eval/episodes": float(seen.episodes),
-        "eval/version": float(seen.version),
         "eval/mean_ep_length": seen.length_mean,
         "eval/best_mean_reward": seen.best_return_mean,
         "Episode return": seen.return_mean,

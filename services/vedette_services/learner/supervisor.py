@@ -17,7 +17,7 @@ from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import NewestFormatError
 from vedette_rl.newest import last_value
 from vedette_services.addresses import Address
-from vedette_services.config.loading import read_config, write_config
+from vedette_services.config.loading import publish_config, read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
     ChildFailedError,
@@ -232,6 +232,7 @@ def run_learner(
     *,
     keys: Path | None = None,
     fresh: bool = False,
+    note: str = "",
     on_status: OnStatus | None = None,
     metrics: Place | None = None,
 ) -> int:
@@ -241,6 +242,7 @@ def run_learner(
         config: what to run; saved as `config.toml`.
         out: the run directory; one with a run in it goes on.
         fresh: erase such a run instead.
+        note: where the configuration comes from: a comment in `config.toml`.
         address: where to bind.
         keys: folder with the learner's pair and those whom it lets in; None: everybody.
         on_status: called with the status a few times a second.
@@ -265,7 +267,7 @@ def run_learner(
         run.make()
     if not _goes_on(config, run):
         run.model_map.unlink(missing_ok=True)
-    write_config(config, run.config_file)
+    publish_config(config, run.config_file, note)
     spec = LearnerSpec(run, run.ensure_id(), config, address, keys.absolute() if keys else None)
     spec.write()
     supervisor = Supervisor(spec, on_status)

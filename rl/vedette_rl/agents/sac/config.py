@@ -16,7 +16,7 @@ class SacConfig(NetworkConfig):
     `replay.samples_per_insert` says otherwise.
 
     Args:
-        batch_size: 256.
+        batch_size: samples an optimization step draws (256).
         learning_rate: of Adam, for the policy and the critics (3e-4).
         alpha_learning_rate: of Adam, for log alpha (3e-4).
         adam_eps: Adam's epsilon (1e-8: Adam's own).
