@@ -23,7 +23,6 @@ from vedette_rl.exported import load_policy
 from vedette_rl.recording.reading import Curve
 from vedette_rl.recording.reading import read_curves as _read_curves
 from vedette_services.addresses import Address
-from vedette_services.errors import UsageError
 from vedette_services.finished_run import FinishedRun
 from vedette_services.keys import ClientKeys
 from vedette_services.training import SweepResult, TrainResult, train_async, train_seeds
@@ -43,7 +42,6 @@ __all__ = [
 ]
 
 Place = str | Path
-FORMATS = ("numpy", "safetensors", "onnx")
 
 
 def evaluate(
@@ -99,28 +97,30 @@ def export_policy(run: Place, out: Place, *, format: str = "numpy") -> int:
     """
     from vedette_services import exporting
 
-    if format not in FORMATS:
-        raise UsageError(f"format {format!r}: not known; {', '.join(FORMATS)} are")
+    exporting.check_export("policy", format, Path(out))
     found = FinishedRun.open(Path(run))
-    return exporting.export_policy(found, format, _file(out)).model.version
+    return exporting.export_policy(found, format, Path(out)).model.version
 
 
-def export_replay(run: Place, out: Place) -> int:
-    """Write the live rows of a run's replay, oldest first, one array a column, as ``.npz``.
+def export_replay(run: Place, out: Place, format: str = "npz") -> int:
+    """Write the live rows of a run's replay, oldest first, one array a column.
 
     Args:
         run: its directory.
-        out: the file.
+        out: the file, or the new folder of a ``minari`` dataset.
+        format: ``npz``, or ``minari`` for its whole episodes.
 
     Returns:
-        How many rows.
+        How many rows, or episodes.
 
     Raises:
         NotARunError: there is no such run, or it has no replay on disk.
+        UsageError: there is no such format, or it needs an extra that is not installed.
     """
     from vedette_services import exporting
 
-    return exporting.export_replay(FinishedRun.open(Path(run)), _file(out))
+    exporting.check_export("replay", format, Path(out))
+    return exporting.export_replay(FinishedRun.open(Path(run)), format, Path(out))
 
 
 def status(
@@ -175,10 +175,3 @@ def curves(run: Place) -> dict[str, Curve]:
         Steps, times and values of each as arrays; nothing where nothing was recorded.
     """
     return _read_curves(Path(run)).curves
-
-
-def _file(out: Place) -> Path:
-    path = Path(out)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"{path}: name a file in a folder that exists")
-    return path

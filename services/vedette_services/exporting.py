@@ -19,7 +19,27 @@ from vedette_rl.replay.export import LiveRows
 from vedette_services.errors import NotARunError, UsageError
 from vedette_services.finished_run import BestModel, FinishedRun
 
+FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz", "minari")}
+"""By what is exported."""
+
 _EXTRA = "--format onnx needs the onnx extra ({} is not installed): pip install 'vedette[onnx]'"
+
+
+def check_export(what: str, format: str, out: Path) -> None:
+    """See that there is such an export, and that it may be written there.
+
+    Raises:
+        UsageError: which of them is wrong.
+    """
+    if what not in FORMATS:
+        raise UsageError(f"--what {what}: not known; policy and replay are")
+    if format not in FORMATS[what]:
+        known = ", ".join(FORMATS[what])
+        raise UsageError(f"--format {format}: a {what} is exported as {known}")
+    if format == "minari" and out.exists():
+        raise UsageError(f"--out {out}: it is there already; a Minari dataset is a new folder")
+    if out.is_dir() or not out.absolute().parent.is_dir():
+        raise UsageError(f"--out {out}: name a file in a folder that exists")
 
 
 def export_policy(run: FinishedRun, format: str, out: Path) -> BestModel:
@@ -54,8 +74,9 @@ def _write_onnx(path: Path, found: PolicyFile) -> None:
         raise UsageError(f"--format onnx: {e}") from e
 
 
-def export_replay(run: FinishedRun, format: str, out: Path) -> str:
-    """Write a replay's live rows as ``npz``, or their episodes as a ``minari`` dataset; how many.
+def export_replay(run: FinishedRun, format: str, out: Path) -> int:
+    """Write a replay's live rows as ``npz``, or their episodes as a ``minari`` dataset; how many
+    rows or episodes.
 
     Raises:
         NotARunError: the run has no replay.
@@ -65,8 +86,8 @@ def export_replay(run: FinishedRun, format: str, out: Path) -> str:
     if not run.replay.is_dir():
         raise NotARunError(run.directory, "replay/")
     if format == "minari":
-        return f"{_write_minari(run, out):,} episodes"
-    return f"{_write_npz(run, out):,} rows"
+        return _write_minari(run, out)
+    return _write_npz(run, out)
 
 
 def _write_minari(run: FinishedRun, out: Path) -> int:

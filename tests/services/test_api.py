@@ -59,7 +59,7 @@ def test_its_curves_and_its_events_are_there(run: Path) -> None:
 
 
 def test_what_cannot_be_done_is_an_error_that_says_so(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="format 'pdf': not known; numpy, safetensors, onnx are"):
+    with pytest.raises(UsageError, match="pdf: a policy is exported as onnx, safetensors, numpy"):
         api.export_policy(run, tmp_path / "x", format="pdf")
     with pytest.raises(UsageError, match="name a file in a folder that exists"):
         api.export_policy(run, tmp_path / "no" / "x")

@@ -7,10 +7,6 @@ from typing import Annotated
 
 import typer
 
-from vedette_services.errors import UsageError
-
-FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz", "minari")}
-
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run's directory.", show_default=False)],
@@ -33,28 +29,14 @@ def export(
     vedette export runs/cart --what replay --format npz --out replay.npz
     vedette export runs/cart --what replay --format minari --out cart     a folder: its episodes
     """
+    from vedette_services.exporting import check_export, export_policy, export_replay
     from vedette_services.finished_run import FinishedRun
 
     found = FinishedRun.open(run)
-    _check_format(what, format)
-    if format == "minari" and out.exists():
-        raise UsageError(f"--out {out}: it is there already; a Minari dataset is a new folder")
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise UsageError(f"--out {out}: name a file in a folder that exists")
+    check_export(what, format, out)
     if what == "replay":
-        from vedette_services.exporting import export_replay
-
-        typer.echo(f"{export_replay(found, format, out)} in {out}")
+        count = export_replay(found, format, out)
+        typer.echo(f"{count:,} {'episodes' if format == 'minari' else 'rows'} in {out}")
         return
-    from vedette_services.exporting import export_policy
-
     best = export_policy(found, format, out)
     typer.echo(f"the policy of version {best.model.version:,} in {out}")
-
-
-def _check_format(what: str, format: str) -> None:
-    if what not in FORMATS:
-        raise UsageError(f"--what {what}: not known; policy and replay are")
-    if format not in FORMATS[what]:
-        known = ", ".join(FORMATS[what])
-        raise UsageError(f"--format {format}: a {what} is exported as {known}")
