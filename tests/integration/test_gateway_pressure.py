@@ -40,7 +40,7 @@ def gateway(tmp_path: Path) -> Iterator[Make]:
     def make(*settings: str, keys: Path | None = None, model_mib: int = 0) -> GatewayProcess:
         model = {"w": np.ones(model_mib * MIB // 4, np.float32)} if model_mib else None
         made.append(GatewayProcess(tmp_path, keys, model, settings))
-        made[-1].status()
+        made[-1].status(60.0)
         return made[-1]
 
     yield make

@@ -13,6 +13,7 @@ from typing import Any
 from vedette_services.addresses import Address
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import NoAnswerError
+from vedette_services.keys import ClientKeys
 from vedette_services.local_run import daemon_command, free_port
 from vedette_services.processes import end, spawn
 from vedette_services.status import StatusAsker
@@ -31,8 +32,14 @@ QUIET = Path(os.devnull)
 
 
 @contextmanager
-def learner_of(config: RunConfig) -> Iterator[tuple[Address, StatusAsker]]:
-    """A learner of its own on a free port, with a run directory that is removed afterwards."""
+def learner_of(
+    config: RunConfig, keys: Path | None = None
+) -> Iterator[tuple[Address, StatusAsker]]:
+    """A learner of its own on a free port, with a run directory that is removed afterwards.
+
+    Args:
+        keys: its folder of keys; None: it lets everybody in.
+    """
     address = Address("127.0.0.1", free_port())
     with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
         place = Path(scratch)
@@ -42,10 +49,11 @@ def learner_of(config: RunConfig) -> Iterator[tuple[Address, StatusAsker]]:
             str(place / "config.toml"),
             *("--out", str(place / "run")),
             *("--bind", str(address)),
+            *(("--keys", str(keys)) if keys else ()),
         )
         learner = spawn(command, log=place / "learner.log")
         try:
-            with StatusAsker(address) as asker:
+            with StatusAsker(address, ClientKeys.read(keys) if keys else None) as asker:
                 yield address, asker
         finally:
             end([learner], term_s=_END_S)

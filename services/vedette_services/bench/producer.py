@@ -1,6 +1,6 @@
 """A manager that makes up its batches: as fast as window and credit let it.
 
-`python -m vedette_services.bench.producer ADDRESS ID ROWS`
+`python -m vedette_services.bench.producer ADDRESS ID ROWS [KEYS]`
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import zmq
@@ -17,6 +18,7 @@ from vedette_protocol.messages import Ack, Run
 from vedette_protocol.schema import Schema
 from vedette_protocol.window import Window
 from vedette_services.addresses import Address
+from vedette_services.keys import ClientKeys
 from vedette_services.processes import die_with_parent
 from vedette_services.sockets import control_sub, manager_subscriptions, samples_push, send_now
 
@@ -48,12 +50,15 @@ def payloads_of(schema: Schema, rows: int) -> list[bytes]:
 class Producer:
     """Sockets and a window, without actors."""
 
-    def __init__(self, address: Address, manager: str, rows: int) -> None:
+    def __init__(
+        self, address: Address, manager: str, rows: int, keys: ClientKeys | None = None
+    ) -> None:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._manager, self._rows = manager, rows
         self._incarnation = secrets.randbits(64)
-        self._push = samples_push(context, address)
-        self._control = control_sub(context, address, *manager_subscriptions(manager))
+        self._push = samples_push(context, address, keys)
+        topics = manager_subscriptions(manager)
+        self._control = control_sub(context, address, *topics, keys=keys)
         self._window: Window | None = None
         self._payloads: list[bytes] = []
         self._turn = 0
@@ -110,8 +115,9 @@ class Producer:
 def main() -> None:
     """Produce for the learner at the address given, as the manager given."""
     die_with_parent()
-    address, manager, rows = sys.argv[1:4]
-    Producer(Address.parse(address), manager, int(rows)).run()
+    address, manager, rows, *folder = sys.argv[1:]
+    keys = ClientKeys.read(Path(folder[0])) if folder else None
+    Producer(Address.parse(address), manager, int(rows), keys).run()
 
 
 if __name__ == "__main__":

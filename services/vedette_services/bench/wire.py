@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vedette_services.bench.bare import Payload, bare_per_s
@@ -40,7 +41,7 @@ class WireBench:
         ours, bare = [], []
         for _ in range(self.rounds):
             bare.append(bare_per_s(self.payload, free_port(), self.seconds))
-            ours.append(self._ours())
+            ours.append(self.vedette_per_s())
         ratios = [a / b for a, b in zip(ours, bare, strict=True)]
         return {
             "rows": self.payload.rows,
@@ -52,7 +53,12 @@ class WireBench:
             "ratio": spread(ratios),
         }
 
-    def _ours(self) -> float:
+    def vedette_per_s(self, keys: Path | None = None) -> float:
+        """Transitions a second from two producers into a learner's replay.
+
+        Args:
+            keys: a learner's folder of keys; None: neither encrypt nor authenticate.
+        """
         shape = json.dumps(list(self.payload.shape))
         config = load_config(
             env="vedette_services.bench.synthetic:Synthetic-v0",
@@ -70,7 +76,7 @@ class WireBench:
                 "stop.max_seconds=600",
             ],
         ).config
-        with learner_of(config) as (address, asker):
+        with learner_of(config, keys) as (address, asker):
             producers = [
                 spawn(
                     python_module(
@@ -78,6 +84,7 @@ class WireBench:
                         str(address),
                         f"producer-{number}",
                         str(self.payload.rows),
+                        *([str(keys)] if keys else []),
                     )
                 )
                 for number in range(_PRODUCERS)

@@ -70,6 +70,10 @@ def wire(
     atari: Annotated[
         bool, typer.Option("--atari", help="32 transitions of 4 x 84 x 84 bytes a batch.")
     ] = False,
+    costs: Annotated[
+        bool,
+        typer.Option("--costs", help="With and without acks, with and without keys, instead."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Two producers into the replay, with acks, window and checks, beside plain PUSH/PULL.
@@ -77,10 +81,17 @@ def wire(
     \b
     vedette bench wire
     vedette bench wire --atari --json
+    vedette bench wire --costs               what exactly-once and what encryption cost
     """
     from vedette_services.bench.wire import ATARI, SMALL, WireBench
 
     payload, capacity = (ATARI, 4_000) if atari else (SMALL, 100_000)
+    if costs:
+        from vedette_services.bench.wire_costs import WireCosts
+
+        measured = WireCosts(payload, capacity, seconds=seconds, rounds=rounds).run()
+        say(measured, as_json=as_json, lines=wire_cost_lines)
+        return
     found = WireBench(payload, capacity, seconds=seconds, rounds=rounds).run()
     say(found, as_json=as_json, lines=wire_lines)
 
@@ -187,6 +198,18 @@ def wire_lines(found: dict[str, Any]) -> list[str]:
         f"plain PUSH/PULL  {_range(found['bare_transitions_per_s'], '{:>12,.0f}')}",
         f"ratio            {_range(found['ratio'], '{:>12.2f}')}",
     ]
+
+
+def wire_cost_lines(found: dict[str, Any]) -> list[str]:
+    """The figures of `bench wire --costs` for people."""
+    said = [
+        f"batches of {found['rows']} transitions, {found['batch_bytes']:,} bytes, "
+        f"{found['rounds']} rounds; transitions/s"
+    ]
+    rates, ratios = found["transitions_per_s"], found["ratios"]
+    said += [f"{kind.replace('_', ', '):<22}{_range(rates[kind], '{:>12,.0f}')}" for kind in rates]
+    said += [f"{name.replace('_', ' '):<22}{_range(ratios[name], '{:>12.2f}')}" for name in ratios]
+    return said
 
 
 def learner_lines(found: dict[str, Any]) -> list[str]:

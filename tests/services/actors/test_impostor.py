@@ -83,6 +83,29 @@ def test_what_is_no_learners_word_is_refused_and_play_goes_on(
     assert len(manager.log.splitlines()) < 60
 
 
+def test_a_model_that_diverged_or_is_of_another_spec_is_said_and_never_acted_on(
+    learner: FakeLearner, manager: ManagerProcess
+) -> None:
+    run = learner.run
+    arrays = a_model(run)
+    nans = {name: np.full_like(array, np.nan) for name, array in arrays.items()}
+    other = Schema.from_arrays({"w": np.zeros(3, np.float32)})
+    diverged = chunks(run.run_id, 1, run.model.hash, pack_model(5, nans, run.model))
+    foreign = chunks(run.run_id, 1, other.hash, pack_model(6, {"w": np.ones(3, "f4")}, other))
+    for wrong, why in ((diverged, "not finite"), (foreign, f"model 6 is of spec {other.hash}")):
+        for frames in frames_of(*wrong):
+            learner.say_raw("models", [topics.ALL, *frames])
+        learner.until(lambda why=why: why in manager.log)
+        learner.serve(3.5)  # what alternates is said at a bounded rate
+    rows = learner.rows()
+    learner.until(lambda: learner.rows() > rows + 500)
+    assert {batch.version for batch in learner.batches} == {0}
+    learner.publish(version=7)
+    learner.until(lambda: learner.batches[-1].version == 7)
+    assert {batch.version for batch in learner.batches} == {0, 7}
+    assert manager.log.count("not acted on") == 2
+
+
 def frames_of(*messages: Ack | Run | Stop | Refusal | ModelChunk) -> list[list[bytes]]:
     return [[bytes(frame) for frame in encode(message)] for message in messages]
 
