@@ -61,9 +61,14 @@ def test_killed_learners_cost_no_sample_and_no_frame(daemons: Daemons) -> None:
     assert balances(books)
     with LiveRows(run.run / "replay") as live:
         assert live.manifest.shared is not None
-        assert len(live) == books["inserted"] == books["produced"]
+        assert len(live) == books["inserted"]
         rows = assert_every_picture_is_where_it_belongs(live)
+    missing = 0
     for uid, (steps, _) in played(run.tally).items():
-        seen = np.sort(rows[rows[:, 0] == uid, 1])
-        probed = steps == 1 and not len(seen)  # to see what a step gives, by whoever asks that
-        assert probed or seen.tolist() == list(range(steps))
+        seen = np.unique(rows[rows[:, 0] == uid, 1])
+        assert len(seen) == (rows[:, 0] == uid).sum()
+        if len(seen) or steps > 1:  # else it was probed: to see what a step gives
+            missing += steps - len(seen)
+    # A learner that is slow to start makes managers drop at their end what it did not take.
+    assert missing == books["dropped"]
+    assert books["lost"] == books["in_flight"] == 0

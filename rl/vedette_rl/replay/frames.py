@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import spaces as gs
 
 from vedette_rl.core.columns import row_dtype
-from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import FrameStorageError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.ring_files import SharedSpec
+
+if TYPE_CHECKING:  # it imports gymnasium
+    from vedette_rl.envs.spaces import Spaces
 
 FRAMES = "frames"
 """The column of a batch that its rows share."""
@@ -74,19 +75,18 @@ def frame_stack(config: ReplayConfig, spaces: Spaces) -> FrameStack | None:
     Raises:
         FrameStorageError: it is to store frames once, and there are none.
     """
-    space, stack = spaces.observation, spaces.stack
-    is_stacked = stack > 1 and isinstance(space, gs.Box) and len(space.shape) > 1
     if config.frame_storage == "plain":
         return None
-    if not is_stacked:
+    space, shape = spaces.observation, spaces.observation.shape
+    if spaces.stack < 2 or shape is None or len(shape) < 2:
         if config.frame_storage == "once":
             raise FrameStorageError(f"{space} is no stack of frames", "set env.frame_stack")
         return None
-    assert isinstance(space, gs.Box), "of a stack"
-    if config.frame_storage == "auto" and not (space.dtype == np.uint8 and len(space.shape) > 2):
+    dtype = np.dtype(space.dtype)
+    if config.frame_storage == "auto" and not (dtype == np.uint8 and len(shape) > 2):
         return None
-    dtype = np.dtype(np.float32) if space.dtype == np.float64 else np.dtype(space.dtype)
-    return FrameStack(stack, dtype, tuple(space.shape[1:]))
+    stored = np.dtype(np.float32) if dtype == np.float64 else dtype
+    return FrameStack(spaces.stack, stored, tuple(shape[1:]))
 
 
 def row_of_places(row: np.dtype[Any], stack: int) -> np.dtype[Any]:
