@@ -221,18 +221,20 @@ def tianshou() -> Works:
     }
 
 
+PEERS: dict[str, Callable[[], Works]] = {
+    "cpprb": cpprb,
+    "stable_baselines3": stable_baselines3,
+    "torchrl": torchrl,
+    "tianshou": tianshou,
+}
+
+
 def main() -> None:
-    rounds = int(sys.argv[1])
+    rounds, chosen = int(sys.argv[1]), sys.argv[2:] or list(PEERS)
     warnings.simplefilter("ignore")
     rates: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as place:
-        peers = {
-            "vedette": ours(Path(place)),
-            "cpprb": cpprb(),
-            "stable_baselines3": stable_baselines3(),
-            "torchrl": torchrl(),
-            "tianshou": tianshou(),
-        }
+        peers = {"vedette": ours(Path(place)), **{name: PEERS[name]() for name in chosen}}
         for _ in range(rounds):
             for group, rows in ROWS_OF.items():
                 for name, works in peers.items():

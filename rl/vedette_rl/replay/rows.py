@@ -9,6 +9,7 @@ which of them the writer may have begun to overwrite: those that are no longer l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NoReturn, Protocol
 
@@ -149,17 +150,22 @@ class RowAppender(PlainRows):
             return
         at = slice(begin, end)
         try:
-            for name, to, dtype, shape in self._targets:
+            for name, to, dtype, shape, size in self._targets:
                 column = columns[name]
-                # Asked so because this is what a small batch costs: most arrays share one object
-                # as dtype.
+                # These questions are a good part of what a small batch costs. Most arrays share one
+                # object as dtype; and of the right size, another shape than ours does not fit.
                 if isinstance(column, _ARRAY) and (
-                    column.dtype is not dtype or column.shape != shape
+                    column.dtype is not dtype or column.size != size
                 ):
                     _check(name, column, dtype, shape)
                 to[at] = column
         except KeyError:
             self._refuse(columns)
+        except ValueError:
+            for name, _, dtype, shape, _ in self._targets:
+                if isinstance(columns[name], _ARRAY):
+                    _check(name, columns[name], dtype, shape)
+            raise
         self._pending += rows
 
     def append_batches(self, columns: Mapping[str, NDArray[Any]], batches: int, rows: int) -> None:
@@ -208,7 +214,7 @@ class RowAppender(PlainRows):
     def _append_around(self, columns: Mapping[str, Any], begin: int, rows: int) -> None:
         """The same from `begin` to the end, and what is left from the beginning on."""
         before = self._physical_rows - begin
-        for name, to, dtype, shape in self._targets:
+        for name, to, dtype, shape, _ in self._targets:
             if name not in columns:
                 self._refuse(columns)
             column = columns[name]
@@ -223,7 +229,8 @@ class RowAppender(PlainRows):
         """Every column: its name, where it goes, and what an array of `rows` rows must be."""
         self._shaped_rows = rows
         self._targets = [
-            (name, to, to.dtype, (rows, *to.shape[1:])) for name, to in self.columns.items()
+            (name, to, to.dtype, (rows, *to.shape[1:]), rows * math.prod(to.shape[1:]))
+            for name, to in self.columns.items()
         ]
 
     def _refuse(self, columns: Mapping[str, Any]) -> NoReturn:
