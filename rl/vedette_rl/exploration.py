@@ -158,9 +158,7 @@ class _Drawn:
         self._at = self._steps
         self._shape = (0, 0)
 
-    def next(
-        self, rows: int, actions: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def next(self, rows: int, actions: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Chances in [0, 1) and actions in [0, A), each ``(rows,)``."""
         if self._at == self._steps or self._shape != (rows, actions):
             self._at, self._shape = 0, (rows, actions)

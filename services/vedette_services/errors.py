@@ -14,6 +14,7 @@
     ├── PortInUseError             1
     ├── RunInUseError              1   another learner runs in a run directory
     ├── NoAnswerError              1   nobody answers at an address
+    ├── ActorDiedError             1   an actor of a measurement died
     ├── ChildFailedError           1   a process of a daemon died and would die again
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
 """
@@ -125,6 +126,14 @@ class NoAnswerError(ServicesError):
     def __init__(self, address: object, waited_s: float) -> None:
         super().__init__(f"no learner answers at {address} (waited {waited_s:g} s)")
         self.address, self.waited_s = address, waited_s
+
+
+class ActorDiedError(ServicesError):
+    """An actor of a measurement died: what is measured then means nothing."""
+
+    def __init__(self, manager: str, actor: int, why: str) -> None:
+        super().__init__(f"actor {actor} of {manager} died{': ' if why else ''}{why}")
+        self.manager, self.actor = manager, actor
 
 
 class ChildFailedError(ServicesError):
