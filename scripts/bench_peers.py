@@ -60,6 +60,7 @@ COLLECT = (
     Peer("RLlib", "collect_rllib", (*CPU_TORCH, "ray[rllib]==2.60.0")),
     Peer("TorchRL", "collect_torchrl", (*CPU_TORCH, "torchrl==0.14.1", "gymnasium")),
 )
+LEARN = (Peer("Stable-Baselines3", "learner_sb3", (*CPU_TORCH, "stable-baselines3==2.9.2")),)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Table:
         unit: of the figures.
         ours: the command that measures us, without `vedette`.
         figure: the field of its JSON.
-        bound: the field that holds what bounds us, "" where none does.
+        bound: what bounds us and the field that holds it; None where nothing is measured.
         argument: what every peer is called with, before the seconds.
         peers: in the order of the table.
     """
@@ -78,20 +79,24 @@ class Table:
     unit: str
     ours: tuple[str, ...]
     figure: str
-    bound: str
+    bound: tuple[str, str] | None
     argument: str
     peers: tuple[Peer, ...]
 
 
-BARE = "bare_transitions_per_s"
+BARE = ("plain PUSH/PULL", "bare_transitions_per_s")
+BY_HAND = ("written by hand", "handwritten_opt_steps_per_s")
 TABLES = {
     "wire": Table("transitions/s", ("wire",), "transitions_per_s", BARE, "small", WIRE),
     "wire-atari": Table(
         "transitions/s", ("wire", "--atari"), "transitions_per_s", BARE, "atari", WIRE
     ),
-    "collect": Table("env steps/s", ("fleet",), "steps_per_s", "", "CartPole-v1", COLLECT),
+    "collect": Table("env steps/s", ("fleet",), "steps_per_s", None, "CartPole-v1", COLLECT),
+    "learner": Table(
+        "optimization steps/s", ("learner",), "opt_steps_per_s", BY_HAND, "256", LEARN
+    ),
     "collect-vectorized": Table(
-        "env steps/s", ("fleet", "--vectorized"), "steps_per_s", "", "CartPole-v1", COLLECT
+        "env steps/s", ("fleet", "--vectorized"), "steps_per_s", None, "CartPole-v1", COLLECT
     ),
 }
 
@@ -125,7 +130,8 @@ def ours(table: Table, seconds: float) -> dict[str, float]:
     found = _json_of([*vedette, "--rounds", "1", "--seconds", str(seconds), "--json"])
     rates = {"vedette": found[table.figure]["median"]}
     if table.bound:
-        rates["plain PUSH/PULL"] = found[table.bound]["median"]
+        name, field = table.bound
+        rates[name] = found[field]["median"]
     return rates
 
 

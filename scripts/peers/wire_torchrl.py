@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing as mp
 import tempfile
 import time
 from typing import Any
 
 import torch
+import torch.multiprocessing as mp
 from tensordict import TensorDict
 from torchrl.data import LazyMemmapStorage, TensorDictReplayBuffer
 from workload import FIRST_S, PRODUCERS, WARM_S, Load, asked, tell
@@ -35,9 +35,11 @@ def main() -> None:
         buffer = TensorDictReplayBuffer(storage=storage, batch_size=256, shared=True)
         first = {name: torch.from_numpy(c) for name, c in load.batches()[0].items()}
         buffer.extend(TensorDict(first, [load.rows]))
-        counts = [mp.Value("q", 0, lock=False) for _ in range(PRODUCERS)]
+        spawn = mp.get_context("spawn")  # torch's threads do not survive a fork
+        counts = [spawn.Value("q", 0, lock=False) for _ in range(PRODUCERS)]
         producers = [
-            mp.Process(target=produce, args=(buffer, load, count), daemon=True) for count in counts
+            spawn.Process(target=produce, args=(buffer, load, count), daemon=True)
+            for count in counts
         ]
         for producer in producers:
             producer.start()

@@ -17,6 +17,7 @@
     ├── RunInUseError              1   another learner runs in a run directory
     ├── NoAnswerError              1   nobody answers at an address
     ├── AbsentManagerError         1   the learner does not hear of a manager
+    ├── ActorDiedError             1   an actor of a measurement died
     ├── ChildFailedError           1   a process of a daemon died and would die again
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
 """
@@ -175,6 +176,14 @@ class AbsentManagerError(ServicesError):
     def __init__(self, manager: str) -> None:
         super().__init__(f"the learner hears nothing of manager {manager!r}")
         self.manager = manager
+
+
+class ActorDiedError(ServicesError):
+    """An actor of a measurement died: what is measured then means nothing."""
+
+    def __init__(self, manager: str, actor: int, why: str) -> None:
+        super().__init__(f"actor {actor} of {manager} died{': ' if why else ''}{why}")
+        self.manager, self.actor = manager, actor
 
 
 class ChildFailedError(ServicesError):

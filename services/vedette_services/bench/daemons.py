@@ -12,7 +12,7 @@ from typing import Any
 
 from vedette_services.addresses import Address
 from vedette_services.config import RunConfig, write_config
-from vedette_services.errors import NoAnswerError
+from vedette_services.errors import ActorDiedError, NoAnswerError
 from vedette_services.keys import ClientKeys
 from vedette_services.local_run import daemon_command, free_port
 from vedette_services.processes import end, spawn
@@ -22,7 +22,7 @@ NOT_TRAINING = ("agent.batch_size=64", "replay.samples_per_insert=1e-12", "repla
 """Settings under which the learner inserts for ever and never draws a batch: the first would be
 more than the limiter allows."""
 
-_START_S = 60.0
+_START_S = 180.0  # a loaded machine takes its time to import torch
 _END_S = 20.0
 _ASK_S = 0.5
 
@@ -73,11 +73,23 @@ def ask(asker: StatusAsker, wait_s: float = _START_S) -> Mapping[str, Any]:
     raise NoAnswerError("the learner of this measurement", wait_s)
 
 
+def check_actors(status: Mapping[str, Any]) -> None:
+    """See that every actor lives: the rate of those that die again and again means nothing.
+
+    Raises:
+        ActorDiedError: one died, and why.
+    """
+    for manager in status["managers"]:
+        for actor in manager["actors"]:
+            if actor["restarts"] or actor["error"]:
+                raise ActorDiedError(manager["id"], actor["id"], actor["error"])
+
+
 def inserted_per_s(asker: StatusAsker, warm_s: float, measure_s: float) -> float:
     """Samples inserted a second over `measure_s`, counted in the replay, `warm_s` after the first.
 
     Raises:
-        NoAnswerError: none is inserted within a minute.
+        NoAnswerError: none is inserted within three minutes.
     """
     deadline = time.monotonic() + _START_S
     while not ask(asker)["samples"]["inserted"]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vedette_services.bench.daemons import NOT_TRAINING, QUIET, inserted_per_s, learner_of
+from vedette_services.bench.daemons import (
+    NOT_TRAINING,
+    QUIET,
+    ask,
+    check_actors,
+    inserted_per_s,
+    learner_of,
+)
 from vedette_services.bench.spread import spread
 from vedette_services.config.loading import load_config
 from vedette_services.local_run import daemon_command
@@ -56,6 +63,7 @@ class FleetBench:
             manager = spawn(daemon_command("actors", *arguments), log=QUIET)
             try:
                 rates = [inserted_per_s(asker, _WARM_S, self.seconds) for _ in range(self.rounds)]
+                check_actors(ask(asker))
             finally:
                 end([manager], term_s=_END_S)
         return {
