@@ -53,7 +53,8 @@ def status(
         while True:
             found = asker.ask(timeout)
             if found is None:
-                raise NoAnswerError(address, timeout)
+                mend = f"`vedette doctor --learner {address}` says why"
+                raise NoAnswerError(address, timeout, mend)
             if not as_json:
                 print_once(found)
                 return
