@@ -162,11 +162,9 @@ class RunInUseError(ServicesError):
 class NoAnswerError(ServicesError):
     """Nobody answers at an address."""
 
-    def __init__(self, address: object, waited_s: float) -> None:
-        super().__init__(
-            f"no learner answers at {address} (waited {waited_s:g} s); "
-            f"`vedette doctor --learner {address}` says why"
-        )
+    def __init__(self, address: object, waited_s: float, mend: str = "") -> None:
+        said = f"no learner answers at {address} (waited {waited_s:g} s)"
+        super().__init__(said + (f"; {mend}" if mend else ""))
         self.address, self.waited_s = address, waited_s
 
 

@@ -34,6 +34,11 @@ if [ -n "$until_it_answers" ]; then
 fi
 exec {python} -m vedette_services.cli "$@"
 """
+_BEGINNING = """\
+set -e
+end() { status=$?; kill $(jobs -p) 2>/dev/null; wait; exit $status; }
+trap end EXIT
+"""
 _COMMAND = re.compile(r"""(\w+=("[^"]*"|\S+) )*(?P<command>vedette .*)""")
 _BACKGROUND = re.compile(r"^(vedette (learner|actors)|tensorboard)\b")
 
@@ -70,8 +75,7 @@ def script(page: Path) -> str:
             lines += [f"echo '$ {body}'", f"{body} &"]
         else:
             lines.append(line)
-    ending = "\nfor job in $(jobs -p); do kill $job; done\nwait\necho all done\n"
-    return "set -e\n" + "\n".join(lines) + ending
+    return "\n".join([_BEGINNING, *lines, "echo all done"])
 
 
 def make_place(place: Path) -> dict[str, str]:

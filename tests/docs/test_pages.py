@@ -1,5 +1,6 @@
 """What the documentation says can be typed, and leads where it says."""
 
+import contextlib
 import os
 import random
 import re
@@ -76,12 +77,12 @@ def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pa
         try:
             status = running.wait(800)
         finally:
-            if running.poll() is None:
+            with contextlib.suppress(ProcessLookupError):  # nobody is left
                 os.killpg(running.pid, signal.SIGKILL)
         said.seek(0)
         text = said.read()
     assert status == 0, text[-5000:]
-    assert text.endswith("all done\n")
+    assert "\nall done\n" in text
     assert "Traceback" not in text, text
 
 

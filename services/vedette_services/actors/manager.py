@@ -241,6 +241,8 @@ class Manager:
         try:
             while actor.handover.ready and self._state.takes(actor.batch_bytes):
                 self._obey(self._state.on_batch(actor.index, actor.run, actor.take(), now))
+                # Where there is room for few, whoever was served is looked at last: all play.
+                self._actors[actor.index] = self._actors.pop(actor.index)
         except HandoverError as error:
             extra = {"actor": actor.index}
             log.error("actor %d is killed: %s", actor.index, error, extra=extra)

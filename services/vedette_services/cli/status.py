@@ -62,7 +62,8 @@ def status(
         while True:
             found = asker.ask(timeout)
             if found is None:
-                raise NoAnswerError(address, timeout)
+                mend = f"`vedette doctor --learner {address}` says why"
+                raise NoAnswerError(address, timeout, mend)
             if manager is not None:
                 found = _present(found, manager)
             if not as_json:

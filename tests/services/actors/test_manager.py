@@ -156,6 +156,17 @@ def test_the_run_says_how_many_actors_where_the_command_did_not(
     learner.close()
 
 
+def test_actors_come_in_turn_where_there_is_room_for_few(address: Address, start: Start) -> None:
+    start(3)
+    learner = FakeLearner(address, a_run(), credit=1)
+    learner.until(lambda: {batch.actor for batch in learner.batches} == {0, 1, 2}, 60)
+    before = len(learner.batches)
+    learner.until(lambda: len(learner.batches) >= before + 60, 60)
+    since = [batch.actor for batch in learner.batches[before:]]
+    assert min(since.count(actor) for actor in range(3)) >= 10
+    learner.close()
+
+
 def test_a_stopped_manager_hands_in_even_unfinished_batches(address: Address, start: Start) -> None:
     manager = start(2, "actors_test_envs")
     run = a_run({**COUNT, "kwargs": {"sleep_s": 0.002}}, n_buffer=1000)
