@@ -33,6 +33,7 @@ STATE_FILE = "state.safetensors"
 META_FILE = "meta.json"
 FORMAT = "1"
 _ASIDE = ".writing-"
+_BUFFER_BYTES = 1 << 20  # one write for many small tensors: each takes the interpreter once more
 
 
 def write_state(directory: str | Path, state: State, meta: Mapping[str, Any]) -> None:
@@ -114,7 +115,7 @@ def _replaced(path: Path) -> Iterator[Any]:  # a binary file open for writing
     """A file that takes `path`'s place when all of it is on the disk."""
     aside = path.with_name(f"{_ASIDE}{path.name}-{os.getpid()}")
     try:
-        with aside.open("wb") as file:
+        with aside.open("wb", buffering=_BUFFER_BYTES) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
