@@ -51,7 +51,6 @@ WIRE = (
     Peer("multiprocessing.Queue", "wire_queue", ("numpy",)),
     Peer("gRPC stream", "wire_grpc", ("numpy", "grpcio==1.85.1")),
     Peer("torch.multiprocessing", "wire_torch_queue", ("numpy", *CPU_TORCH)),
-    Peer("TorchRL", "wire_torchrl", ("numpy", *CPU_TORCH, "torchrl==0.14.1")),
     Peer("Ray", "wire_ray", ("numpy", "ray==2.60.0")),
     Peer("Reverb", "wire_reverb", ("dm-reverb[tensorflow]==0.14.0",)),
 )

@@ -56,7 +56,7 @@ def main() -> None:
     server.start()
     for _ in producers:
         up.put(port)
-    count_for(seconds, ring)
+    count_for(seconds, lambda: ring.inserted)
     for producer in producers:
         producer.kill()
     os._exit(0)  # its handlers are still in their streams

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import ray
-from workload import PRODUCERS, WARM_S, Load, Ring, asked, tell
+from workload import FIRST_S, PRODUCERS, Load, Ring, asked, count_for
 
 IN_FLIGHT = 8
 
@@ -39,16 +39,10 @@ def main() -> None:
     load, seconds = asked()
     ray.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
     replay: Any = Replay.remote(load)
-    until = time.time() + seconds + 30
+    until = time.time() + seconds + FIRST_S
     for _ in range(PRODUCERS):
         produce.remote(replay, load, until)
-    while not ray.get(replay.inserted.remote()):
-        time.sleep(0.05)
-    time.sleep(WARM_S)
-    before, began = ray.get(replay.inserted.remote()), time.monotonic()
-    time.sleep(seconds)
-    after = ray.get(replay.inserted.remote())
-    tell((after - before) / (time.monotonic() - began))
+    count_for(seconds, lambda: int(ray.get(replay.inserted.remote())))
     ray.shutdown()
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing as mp
-import time
 
 import numpy as np
 import reverb
-from workload import FIRST_S, PRODUCERS, WARM_S, Load, asked, tell
+from workload import PRODUCERS, Load, asked, count_for
 
 
 def produce(port: int, load: Load) -> None:
@@ -42,13 +41,7 @@ def main() -> None:
     def inserted() -> int:
         return int(table.info.rate_limiter_info.insert_stats.completed)
 
-    deadline = time.monotonic() + FIRST_S
-    while not inserted() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(WARM_S)
-    before, began = inserted(), time.monotonic()
-    time.sleep(seconds)
-    tell((inserted() - before) / (time.monotonic() - began))
+    count_for(seconds, inserted)
 
 
 if __name__ == "__main__":
