@@ -29,7 +29,6 @@ IMPORTS_BY_NAME = {
     # environments: guarded by `allow_import`, and before it by `actors/imports.py`
     "vedette_rl/envs/registry.py": 2,
     # agents: guarded by `actors/imports.py` where the name came over the network
-    "vedette_rl/agents/registry.py": 1,
     # networks, explorations, step processors, recorders: guarded by `actors/imports.py`
     "vedette_rl/named.py": 1,
 }
