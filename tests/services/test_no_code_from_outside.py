@@ -28,9 +28,7 @@ FORBIDDEN_ATTRIBUTES = {"recv_pyobj", "send_pyobj", "unsafe_load", "load_module"
 IMPORTS_BY_NAME = {
     # environments: guarded by `allow_import`, and before it by `actors/imports.py`
     "vedette_rl/envs/registry.py": 2,
-    # agents: guarded by `actors/imports.py` where the name came over the network
-    "vedette_rl/agents/registry.py": 1,
-    # networks, explorations, step processors, recorders: guarded by `actors/imports.py`
+    # agents, networks, explorations, step processors, recorders: guarded by `actors/imports.py`
     "vedette_rl/named.py": 1,
 }
 """Where modules are imported by a name that is data, and how often."""
