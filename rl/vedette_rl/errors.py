@@ -53,9 +53,10 @@ class EnvironmentFaultError(RlError):
 class UnknownAgentError(RlError):
     """No agent of this name is known."""
 
-    def __init__(self, name: str, known: list[str]) -> None:
+    def __init__(self, name: str, known: list[str], why: str = "") -> None:
+        said = f": {why}" if why else ""
         super().__init__(
-            f"unknown agent {name!r}; known: {', '.join(known)}, or module:Name of your own"
+            f"unknown agent {name!r}{said}; known: {', '.join(known)}, or module:Name of your own"
         )
         self.name = name
 
@@ -65,7 +66,7 @@ class UnknownNameError(RlError):
 
     def __init__(self, key: str, name: str, why: str) -> None:
         super().__init__(f"{key} is {name!r}: {why}")
-        self.key, self.name = key, name
+        self.key, self.name, self.why = key, name, why
 
 
 class OwnNetworkError(RlError):

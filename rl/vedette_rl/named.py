@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import re
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic import AfterValidator
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from vedette_rl.errors import UnknownNameError
 
@@ -14,16 +16,38 @@ NAMED = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 """What such a name looks like, as a regular expression."""
 
 
-def one_of(*names: str) -> AfterValidator:
+@dataclass(frozen=True, slots=True)
+class OneOf:
     """What a configuration's text may be: one of these, or a name of the user's own."""
 
-    def check(text: str) -> str:
-        if text not in names and not re.fullmatch(NAMED, text):
-            known = ", ".join(map(repr, names))
+    names: tuple[str, ...]
+
+    def check(self, text: str) -> str:
+        """The text as it is.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        if text not in self.names and not re.fullmatch(NAMED, text):
+            known = ", ".join(map(repr, self.names))
             raise ValueError(f"must be {known} or module:Name, not {text!r}")
         return text
 
-    return AfterValidator(check)
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        own = {"type": "string", "pattern": f"^{NAMED}$"}
+        return {"anyOf": [{"enum": list(self.names)}, own]}
+
+
+def one_of(*names: str) -> OneOf:
+    """What a configuration's text may be: one of these, or a name of the user's own."""
+    return OneOf(names)
 
 
 def is_named(name: str) -> bool:

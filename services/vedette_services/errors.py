@@ -5,8 +5,9 @@
     ServicesError                  1
     ├── UsageError                 2   the command line or the configuration is wrong
     │   ├── ConfigError                what was configured cannot be done
-    │   │   └── SettingError           a key of the configuration, with the mend
-    │   │       └── AddressError       a host and port
+    │   │   ├── SettingError           a key of the configuration, with the mend
+    │   │   │   └── AddressError       a host and port
+    │   │   └── ManySettingsError      several of them, a line each
     │   ├── SecurityError              something would be open that nobody asked to open
     │   │   └── KeysError              key files that are missing, broken, or open to others
     │   └── NotARunError               a folder that holds no run
@@ -20,6 +21,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
@@ -49,11 +51,38 @@ class SettingError(ConfigError):
         key: its path, as `--set` takes it.
         why: what is wrong with it.
         mend: what to do about it; "" where `why` says it already.
+        source: the file or variable that it stands in; "" for the command line.
     """
 
-    def __init__(self, key: str, why: str, mend: str = "") -> None:
-        super().__init__(f"{key}: {why}" + (f"; {mend}" if mend else ""))
-        self.key, self.why, self.mend = key, why, mend
+    def __init__(self, key: str, why: str, mend: str = "", *, source: str = "") -> None:
+        place = f"{source}: " if source else ""
+        super().__init__(f"{place}{key}: {why}" + (f"; {mend}" if mend else ""))
+        self.key, self.why, self.mend, self.source = key, why, mend, source
+
+    def within(self, source: str) -> SettingError:
+        """The same, said of a file or variable."""
+        return SettingError(self.key, self.why, self.mend, source=source)
+
+
+class ManySettingsError(ConfigError):
+    """Several keys are wrong; each has a line of its own."""
+
+    def __init__(self, errors: Sequence[SettingError]) -> None:
+        super().__init__("\n".join(map(str, errors)))
+        self.errors = tuple(errors)
+
+
+def refuse(errors: Sequence[SettingError]) -> None:
+    """Raise all of them together; nothing where there is none.
+
+    Raises:
+        SettingError: there is one.
+        ManySettingsError: there are more.
+    """
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ManySettingsError(errors)
 
 
 class AddressError(SettingError):
@@ -123,7 +152,10 @@ class NoAnswerError(ServicesError):
     """Nobody answers at an address."""
 
     def __init__(self, address: object, waited_s: float) -> None:
-        super().__init__(f"no learner answers at {address} (waited {waited_s:g} s)")
+        super().__init__(
+            f"no learner answers at {address} (waited {waited_s:g} s); "
+            f"`vedette doctor --learner {address}` says why"
+        )
         self.address, self.waited_s = address, waited_s
 
 

@@ -56,6 +56,7 @@ def run_here(
     out: Path,
     *,
     fresh: bool = False,
+    note: str = "",
     view: View | None = None,
     signals: bool = False,
 ) -> int:
@@ -67,6 +68,7 @@ def run_here(
         config: a checked configuration.
         out: the run's directory; one with a checkpoint resumes.
         fresh: begin anew; a run that is there is erased.
+        note: where the configuration comes from: a comment in `config.toml`.
         view: what shows it.
         signals: take SIGTERM and Ctrl-C: the first asks the learner to stop, a second kills all
             and leaves. Without, KeyboardInterrupt ends the daemons and is raised again.
@@ -79,7 +81,7 @@ def run_here(
     """
     from vedette_services.status import StatusAsker
 
-    run = LocalRun(config, out, fresh=fresh, view=view or QuietView())
+    run = LocalRun(config, out, fresh=fresh, note=note, view=view or QuietView())
 
     def leave() -> None:
         run.kill()
@@ -113,6 +115,7 @@ class LocalRun:
         out: the run's directory.
         fresh: begin anew; a run that is there is erased.
         view: what shows it.
+        note: where the configuration comes from.
         command: from a daemon's arguments to the command line that starts it.
     """
 
@@ -123,10 +126,11 @@ class LocalRun:
         *,
         fresh: bool,
         view: View,
+        note: str = "",
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
         self._config, self._out, self._fresh, self._view = config, out, fresh, view
-        self._command, self._logs = command, out / "log"
+        self._command, self._logs, self._note = command, out / "log", note
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
         self._manager_ends: list[float] = []
@@ -189,9 +193,9 @@ class LocalRun:
         resolved = self._logs / "config.toml"
         write_config(self._config, resolved, "what `vedette run` gave to the learner")
         arguments = [str(resolved), "--out", str(self._out), "--bind", str(self.address)]
-        self._start(
-            "learner", "learner", *arguments, *(["--fresh", "--force"] if self._fresh else [])
-        )
+        arguments += ["--fresh", "--force"] if self._fresh else []
+        arguments += ["--note", self._note] if self._note else []
+        self._start("learner", "learner", *arguments)
 
     def _start_manager(self) -> None:
         allowed = [f"--allow-import={name}" for name in imports_of(self._config)]

@@ -87,8 +87,10 @@ def train_async(
         UsageError: something in it cannot work; nothing was started.
         DaemonFailedError: a daemon ended badly.
     """
+    note = ""
     if config is None:
-        config = _configured(settings, {}).config
+        loaded = _configured(settings, {})
+        config, note = loaded.config, loaded.note
     elif settings:
         raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
     run = Path(out) if out is not None else default_out(config)
@@ -96,9 +98,9 @@ def train_async(
     if in_process:
         from vedette_services.in_process.run import run_in_process
 
-        run_in_process(config, run, fresh=fresh, view=view)
+        run_in_process(config, run, fresh=fresh, note=note, view=view)
     else:
-        run_here(config, run, fresh=fresh, view=view)
+        run_here(config, run, fresh=fresh, note=note, view=view)
     return TrainResult(summary_of(run), run)
 
 

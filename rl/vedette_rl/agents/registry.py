@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -15,7 +14,8 @@ from vedette_rl.agents.sac.agent_type import SacType
 from vedette_rl.core.acting import Policy
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import UnknownAgentError
+from vedette_rl.errors import UnknownAgentError, UnknownNameError
+from vedette_rl.named import load_named
 
 if TYPE_CHECKING:  # it imports torch
     from vedette_rl.networks.greedy import GreedyNetwork
@@ -101,10 +101,10 @@ def agent_type(name: str) -> AgentType[Any]:
     if not module_name or not attribute:
         raise UnknownAgentError(name, list(BUILT_IN))
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UnknownAgentError(name, list(BUILT_IN)) from error
+        found = load_named("agent.name", name)
+    except UnknownNameError as error:
+        raise UnknownAgentError(name, list(BUILT_IN), error.why) from error
     kind = found() if isinstance(found, type) else found
     if not isinstance(kind, AgentType):
-        raise UnknownAgentError(name, list(BUILT_IN))
+        raise UnknownAgentError(name, list(BUILT_IN), "it is no AgentType")
     return kind

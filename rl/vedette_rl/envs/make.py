@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
+from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.registry import AllowImport, find_spec, import_named, what_to_install
 from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.envs.vector_form import SingleOfVector, make_vector
@@ -72,14 +73,17 @@ def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spac
     Raises:
         UnknownEnvironmentError: it cannot be made here.
         ImportRefusedError: `allow_import` said no.
-        SpaceLayoutError: transitions of its spaces have no columns.
+        SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
+            another shape than its space says.
     """
     env = make_env(config, allow_import=allow_import, check=True)
     try:
         spaces = agent_spaces(env.observation_space, env.action_space)
         env.action_space.seed(0)
-        env.reset(seed=0)
-        env.step(env.action_space.sample())
+        layout = ObservationLayout(spaces.observation)
+        row = layout.empty(1)
+        layout.write(row, 0, env.reset(seed=0)[0])
+        layout.write(row, 0, env.step(env.action_space.sample())[0])
     finally:
         env.close()
     return spaces

@@ -7,7 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +22,7 @@ from vedette_rl.errors import (
 )
 from vedette_services.cli import bench
 from vedette_services.cli.actors import actors
+from vedette_services.cli.config import config
 from vedette_services.cli.doctor import doctor
 from vedette_services.cli.evaluate import evaluate
 from vedette_services.cli.export import export
@@ -30,7 +31,7 @@ from vedette_services.cli.learner import learner
 from vedette_services.cli.report import report
 from vedette_services.cli.run import run
 from vedette_services.cli.status import status
-from vedette_services.errors import DONE, FAILED, USAGE, ServicesError
+from vedette_services.errors import DONE, FAILED, USAGE, ManySettingsError, ServicesError
 from vedette_services.processes import PARENT_VARIABLE, die_with_parent
 
 TRACEBACK = "VEDETTE_TRACEBACK"
@@ -47,9 +48,11 @@ _USAGE = (
     UnsupportedSpaceError,
 )
 
+_MISUSE: type[Exception] = typer.BadParameter.__bases__[0]
+"""What typer raises for a wrong command line."""
+
 app = typer.Typer(
     name="vedette",
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -63,6 +66,7 @@ app.command("status")(status)
 app.command("doctor")(doctor)
 app.command("export")(export)
 app.command("report")(report)
+app.command("config")(config)
 app.add_typer(keys, name="keys")
 app.add_typer(bench.app, name="bench")
 
@@ -92,18 +96,35 @@ def _vedette(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave with its exit status. An error is one line on stderr."""
+    """Run a command and leave with its exit status. Every error is a line on stderr."""
     _settle_in()
     asked = sys.argv[1:] if arguments is None else arguments
     if asked and asked[0] in _DAEMONS:
         _end_when_told()
     try:
-        app(args=list(arguments) if arguments is not None else None)
+        status = app(args=list(asked), prog_name="vedette", standalone_mode=False)
+    except typer.Abort:
+        sys.exit(FAILED)
+    except _MISUSE as e:
+        _say_misuse(e)
+        sys.exit(USAGE)
     except Exception as e:  # noqa: BLE001 - the border: every error becomes a line and a status
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
-        print(f"vedette: {sentence(e)}", file=sys.stderr)
+        for line in sentences(e):
+            print(f"vedette: {line}", file=sys.stderr)
         sys.exit(exit_status(e))
+    sys.exit(status if isinstance(status, int) else DONE)
+
+
+def _say_misuse(error: Any) -> None:  # click's, whose own module typer keeps to itself
+    """A wrong command line in one line; the whole help where nothing was asked for."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+        return
+    said = " ".join(error.format_message().split()).rstrip(".")
+    command = error.ctx.command_path if error.ctx is not None else "vedette"
+    print(f"vedette: {said[:1].lower()}{said[1:]}; see {command} --help", file=sys.stderr)
 
 
 def exit_status(error: Exception) -> int:
@@ -113,13 +134,19 @@ def exit_status(error: Exception) -> int:
     return USAGE if isinstance(error, _USAGE) else FAILED
 
 
-def sentence(error: Exception) -> str:
-    """An error in one line."""
-    said = " ".join(str(error).split())
+def sentences(error: Exception) -> list[str]:
+    """An error in a line; several errors of the configuration in a line each."""
+    if isinstance(error, ManySettingsError):
+        return [_one_line(one) for one in error.errors]
+    said = _one_line(error)
     if isinstance(error, ServicesError | RlError):
-        return said
+        return [said]
     hint = "" if os.environ.get(TRACEBACK) else f" ({TRACEBACK}=1 shows where)"
-    return f"{type(error).__name__}: {said}{hint}"
+    return [f"{type(error).__name__}: {said}{hint}"]
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _end_when_told() -> None:

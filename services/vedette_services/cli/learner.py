@@ -40,6 +40,7 @@ def learner(
     insecure: Insecure = False,
     fresh: Fresh = False,
     force: Force = False,
+    note: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
 
@@ -68,5 +69,13 @@ def learner(
     typer.echo(f"learner at {address}: {what}, {directory}")
     view = LineView(found.config.stop.model_dump())
     raise typer.Exit(
-        run_learner(found.config, directory, address, keys=folder, fresh=fresh, on_status=view.show)
+        run_learner(
+            found.config,
+            directory,
+            address,
+            keys=folder,
+            fresh=fresh,
+            note=note or found.note,
+            on_status=view.show,
+        )
     )

@@ -14,6 +14,43 @@ if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import Loaded
     from vedette_services.keys import ClientKeys
 
+
+def complete_environments(incomplete: str) -> list[str]:
+    """Environments whose names begin so, for the shell: those with a preset first."""
+    import gymnasium
+
+    from vedette_services.config.presets import preset_names
+
+    tuned = [name.partition("-")[2].replace("ALE_", "ALE/") for name in preset_names()]
+    known = dict.fromkeys([*tuned, *sorted(gymnasium.registry)])
+    return [name for name in known if name.startswith(incomplete) and name != "ALE"]
+
+
+def complete_agents(incomplete: str) -> list[str]:
+    """Agents whose names begin so."""
+    from vedette_rl.agents.registry import BUILT_IN
+
+    return [name for name in BUILT_IN if name.startswith(incomplete)]
+
+
+def complete_settings(incomplete: str) -> list[str]:
+    """Keys of the configuration that begin so, each with the ``=`` that follows."""
+    from vedette_rl.agents.registry import BUILT_IN
+    from vedette_services.config.explain import keys_of
+    from vedette_services.config.run_config import RunConfig
+
+    keys = [*keys_of(RunConfig)]
+    keys += [key for kind in BUILT_IN.values() for key in keys_of(kind.config, "agent")]
+    return [f"{key}=" for key in dict.fromkeys(keys) if key.startswith(incomplete)]
+
+
+def complete_arguments(incomplete: str) -> list[str]:
+    """TOML files and settings that begin so."""
+    files = sorted(str(path) for path in Path().glob(f"{incomplete}*.toml"))
+    folders = sorted(f"{path}/" for path in Path().glob(f"{incomplete}*") if path.is_dir())
+    return [*files, *folders, *complete_settings(incomplete)]
+
+
 KEYS_VARIABLE = "VEDETTE_KEYS"
 
 Arguments = Annotated[
@@ -21,6 +58,7 @@ Arguments = Annotated[
     typer.Argument(
         metavar="[CONFIG] [KEY=VALUE]...",
         help="A TOML file, and settings, as with --set.",
+        autocompletion=complete_arguments,
         show_default=False,
     ),
 ]
@@ -31,6 +69,7 @@ Env = Annotated[
         envvar="VEDETTE_ENV",
         metavar="ID",
         help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv-v0. [CartPole-v1]",
+        autocompletion=complete_environments,
         show_default=False,
     ),
 ]
@@ -41,6 +80,7 @@ Agent = Annotated[
         envvar="VEDETTE_AGENT",
         metavar="NAME",
         help="dqn, iqn, sac or my_pkg.agents:MyAgent. [what suits the environment]",
+        autocompletion=complete_agents,
         show_default=False,
     ),
 ]
@@ -60,6 +100,7 @@ Settings = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Set one key of the configuration, as often as needed.",
+        autocompletion=complete_settings,
         show_default=False,
     ),
 ]

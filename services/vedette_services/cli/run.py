@@ -57,14 +57,14 @@ def run(
     check_config(config, directory, fresh=fresh, force=force)
     if found.chosen:
         typer.echo(found.chosen)
-    if found.preset:
-        typer.echo(f"from the preset {found.preset}")
+    if found.note:
+        typer.echo(found.note)
     view = view_for(f"{config.agent.name} on {config.env.id}", config.stop.model_dump())
     if in_process:
         from vedette_services.in_process.run import run_in_process
 
-        run_in_process(config, directory, fresh=fresh, view=view, signals=True)
+        run_in_process(config, directory, fresh=fresh, note=found.note, view=view, signals=True)
     else:
-        run_here(config, directory, fresh=fresh, view=view, signals=True)
+        run_here(config, directory, fresh=fresh, note=found.note, view=view, signals=True)
     for line in facts.summary_lines(summary_of(directory), str(directory)):
         typer.echo(line)

@@ -12,6 +12,7 @@ from vedette_services.cli.options import Insecure, Keys, client_keys
 from vedette_services.errors import NoAnswerError
 
 if TYPE_CHECKING:
+    from vedette_services.addresses import Address
     from vedette_services.status import StatusAsker
 
 WATCH_EVERY_S = 1.0
@@ -37,9 +38,11 @@ def status(
     \b
     vedette status
     vedette status --learner gpu.example.org:5555 --watch
+    vedette status --json | jq .samples
+    watch vedette status                                   cut to the screen, the worst first
     """
     from vedette_services.addresses import Address
-    from vedette_services.live import facts
+    from vedette_services.live import print_once
     from vedette_services.status import StatusAsker
 
     address = Address.parse(learner)
@@ -51,28 +54,24 @@ def status(
             found = asker.ask(timeout)
             if found is None:
                 raise NoAnswerError(address, timeout)
-            if as_json:
-                typer.echo(json.dumps(found))
-            else:
-                typer.echo(facts.headline(found))
-                for label, said in facts.rows(found):
-                    typer.echo(f"  {label:<8} {said}")
+            if not as_json:
+                print_once(found)
+                return
+            typer.echo(json.dumps(found))
             if not watch:
                 return
             time.sleep(WATCH_EVERY_S)
 
 
-def _watch(asker: StatusAsker, address: object, timeout_s: float) -> None:
+def _watch(asker: StatusAsker, address: Address, timeout_s: float) -> None:
+    """Show it until Ctrl-C. A learner that does not answer may be starting, or starting again."""
     from vedette_services.live import view_for
 
     typer.echo(f"asking the learner at {address}", err=True)
-    first = asker.ask(timeout_s) or {}
-    stop = first.get("stop")
-    title = f"{first.get('agent', 'a run')} on {first.get('env', 'an environment')}"
-    with view_for(title, stop if isinstance(stop, dict) else {}) as view:
+    with view_for(whole=True) as view:
         try:
             while True:
-                view.show(asker.ask())
+                view.show(asker.ask(timeout_s))
                 time.sleep(WATCH_EVERY_S)
         except KeyboardInterrupt:
             return

@@ -3,7 +3,12 @@
 Read by every daemon and by no library code: what learns gets its own part and nothing else.
 """
 
-from vedette_services.config.loading import load_config, read_config, write_config
+from vedette_services.config.loading import (
+    load_config,
+    publish_config,
+    read_config,
+    write_config,
+)
 from vedette_services.config.parts import ActorsConfig, EvaluationConfig, LearnerConfig, StopConfig
 from vedette_services.config.run_config import RunConfig
 
@@ -14,6 +19,7 @@ __all__ = [
     "RunConfig",
     "StopConfig",
     "load_config",
+    "publish_config",
     "read_config",
     "write_config",
 ]

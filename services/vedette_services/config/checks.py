@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +20,11 @@ from vedette_rl.errors import OwnNetworkError, RlError, UnknownNameError
 from vedette_rl.named import is_named, load_named
 from vedette_rl.replay.budget import check_budget, replay_need
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ConfigError, SettingError
+from vedette_services.errors import ConfigError, SettingError, refuse
 from vedette_services.resuming import check_fresh, check_resume
 from vedette_services.run_replay import replay_directory, ring_dtype, run_limiter
+
+log = logging.getLogger("vedette.config")
 
 
 def check_config(
@@ -63,32 +69,35 @@ def check_settings(config: RunConfig) -> None:
     Raises:
         ConfigError: names both and the mend.
     """
-    capacity, warmup = config.replay.capacity, config.learner.warmup_period
-    if capacity < warmup:
-        raise SettingError(
-            "replay.capacity",
-            f"{capacity:,} samples can never hold learner.warmup_period's {warmup:,}",
-            f"set at least {warmup} or lower learner.warmup_period",
-        )
-    batch = config.agent.batch_size
-    if capacity < batch:
-        raise SettingError(
-            "replay.capacity",
-            f"{capacity:,} samples are fewer than agent.batch_size's {batch:,}",
-            f"set at least {batch} or lower agent.batch_size",
-        )
-    stop = config.stop
-    others = stop.max_opts or stop.max_env_steps or stop.max_seconds
-    if stop.target_return is not None and not config.learner.eval_interval and not others:
-        raise SettingError(
-            "stop.target_return",
-            "is never reached with learner.eval_interval=0",
-            "set an eval_interval or another stop condition",
-        )
+    refuse(list(_contradictions(config)))
     try:
         run_limiter(config)
     except RlError as e:
         raise ConfigError(str(e)) from e
+
+
+def _contradictions(config: RunConfig) -> Iterator[SettingError]:
+    capacity, warmup = config.replay.capacity, config.learner.warmup_period
+    batch, stop = config.agent.batch_size, config.stop
+    if capacity < warmup:
+        yield SettingError(
+            "replay.capacity",
+            f"{capacity:,} samples can never hold learner.warmup_period's {warmup:,}",
+            f"set at least {warmup} or lower learner.warmup_period",
+        )
+    elif capacity < batch:
+        yield SettingError(
+            "replay.capacity",
+            f"{capacity:,} samples are fewer than agent.batch_size's {batch:,}",
+            f"set at least {batch} or lower agent.batch_size",
+        )
+    others = stop.max_opts or stop.max_env_steps or stop.max_seconds
+    if stop.target_return is not None and not config.learner.eval_interval and not others:
+        yield SettingError(
+            "stop.target_return",
+            "is never reached with learner.eval_interval=0",
+            "set an eval_interval or another stop condition",
+        )
 
 
 def check_named(config: RunConfig) -> None:
@@ -102,6 +111,9 @@ def check_named(config: RunConfig) -> None:
             load_named("learner.recorders", name)
         if is_named(config.actors.step_processor):
             load_named("actors.step_processor", config.actors.step_processor)
+        kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
+        if is_named(kind):
+            load_named("agent.exploration.kind", kind)
     except UnknownNameError as e:
         raise ConfigError(str(e)) from e
 
@@ -122,15 +134,32 @@ def check_out(out: Path) -> None:
 
 
 def probe_spaces(env: EnvConfig) -> Spaces:
-    """The spaces of an environment, by making one.
+    """The spaces of an environment, by making one, resetting it and stepping it once.
 
     Raises:
-        SettingError: it cannot be made here.
+        SettingError: it cannot be made here, or fails at once.
     """
-    try:
-        return probe(env)
-    except RlError as e:
-        raise SettingError("env.id", str(e)) from e
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            return probe(env)
+        except RlError as e:
+            raise SettingError("env.id", str(e)) from e
+        except Exception as e:
+            said = " ".join(str(e).split()) or "it does not say why"
+            raise SettingError(
+                "env.id",
+                f"{env.id} fails when it is made, reset and stepped: {type(e).__name__}: {said}",
+                "mend the environment; VEDETTE_TRACEBACK=1 shows where",
+            ) from e
+        finally:
+            for said in dict.fromkeys(_plain(str(warning.message)) for warning in warned):
+                log.warning("environment %s: %s", env.id, said)
+
+
+def _plain(warning: str) -> str:
+    """Gymnasium's warning without its colours."""
+    return re.sub(r"\x1b\[\d*m", "", warning).removeprefix("WARN: ").strip()
 
 
 def _check_batch(config: RunConfig, row: np.dtype[np.void]) -> None:

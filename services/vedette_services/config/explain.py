@@ -1,4 +1,4 @@
-"""pydantic's errors, said in one line that names the key and the mend."""
+"""pydantic's errors, each said in one line that names the key and the mend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from vedette_rl.agents.registry import BUILT_IN
+from vedette_services.config.field_words import OUR_KEY
+from vedette_services.config.parts import DEVICES
 from vedette_services.errors import SettingError
+
+_PATTERNS = {DEVICES: "auto, cpu, mps, cuda or cuda:N"}
+"""What a pattern means, in words."""
 
 _SENTENCES = {
     "int_type": "must be a whole number",
@@ -31,7 +37,7 @@ _SENTENCES = {
     "less_than_equal": "must be at most {le}",
     "less_than": "must be less than {lt}",
     "literal_error": "must be {expected}",
-    "string_pattern_mismatch": "must look like {pattern}",
+    "string_pattern_mismatch": "must be {pattern}",
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }
@@ -39,45 +45,72 @@ _SENTENCES = {
 
 def explain(
     error: ValidationError, part: type[BaseModel], prefix: str, keys: Iterable[str]
-) -> SettingError:
-    """The first of pydantic's complaints about `part` as our own error.
+) -> list[SettingError]:
+    """pydantic's complaints about `part` as our own errors, a key once.
 
     Args:
         prefix: the key of the part, "" for the whole.
         keys: every key there is, to find the nearest.
     """
-    details = error.errors(include_url=False)
-    first = details[0]
-    key = ".".join(filter(None, [prefix, *_path(part, first["loc"])]))
-    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-    if first["type"] == "extra_forbidden":
-        unknown = ".".join(filter(None, [prefix, *map(str, first["loc"])]))
-        return unknown_key(unknown, keys, more)
-    if first["type"] == "missing":
-        return SettingError(key, "is missing" + more)
-    return SettingError(key or "configuration", _sentence(first) + more)
+    found: dict[str, SettingError] = {}
+    for details in error.errors(include_url=False):
+        said = _explained(details, part, prefix, keys)
+        found.setdefault(said.key, said)  # each member of a union complains about the same value
+    return list(found.values())
 
 
-def unknown_key(key: str, keys: Iterable[str], more: str = "") -> SettingError:
-    """The error for a key that does not exist, with the nearest that does."""
-    near = nearest(key, keys)
-    why = "unknown key" + more
-    return SettingError(key, why, f"did you mean {near}?" if near else "")
+def _explained(
+    details: ErrorDetails, part: type[BaseModel], prefix: str, keys: Iterable[str]
+) -> SettingError:
+    if details["type"] == "extra_forbidden":
+        return unknown_key(".".join(filter(None, [prefix, *map(str, details["loc"])])), keys)
+    key = ".".join(filter(None, [prefix, *_path(part, details["loc"])]))
+    if details["type"] == "missing":
+        return SettingError(key, "is missing")
+    return SettingError(key or "configuration", _sentence(details))
+
+
+def unknown_key(key: str, keys: Iterable[str]) -> SettingError:
+    """The error for a key that does not exist, with the one that is probably meant."""
+    known = set(keys)
+    near = nearest(key, known)
+    if near:
+        return SettingError(key, "unknown key", f"did you mean {near}?")
+    last = key.removeprefix("agent.")
+    meant = OUR_KEY.get(last, f"agent.{last}").removeprefix("agent.")
+    others = [name for name, kind in BUILT_IN.items() if meant in kind.config.model_fields]
+    if key.startswith("agent.") and others:
+        return SettingError(key, "unknown key", f"agents that have {meant}: {', '.join(others)}")
+    return SettingError(key, "unknown key", f"`vedette config` lists all {len(known)} keys")
 
 
 def nearest(key: str, keys: Iterable[str]) -> str:
-    """The key most like `key`, also one of the same last name in another part; "" for none."""
-    known = list(keys)
+    """The key that `key` probably means; "" for none.
+
+    In this order: one of the same last name in another part, one that others call so, one that is
+    spelled alike.
+    """
+    known = sorted(keys)
     last = key.rpartition(".")[2]
-    for candidate in known:
-        if candidate.rpartition(".")[2] == last:
-            return candidate
+    part = key.partition(".")[0]
+    namesakes = [candidate for candidate in known if candidate.rpartition(".")[2] == last]
+    if namesakes and part != "agent":
+        return namesakes[0]
+    if OUR_KEY.get(last.lower()) in known:
+        return OUR_KEY[last.lower()]
+    if namesakes:
+        return namesakes[0]
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    if close:
+    if close and _alike(last, close[0].rpartition(".")[2]):
         return close[0]
     by_last = {candidate.rpartition(".")[2]: candidate for candidate in known}
     close = difflib.get_close_matches(last, list(by_last), n=1, cutoff=0.75)
     return by_last[close[0]] if close else ""
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether last names are, too: the part's name alone makes no likeness."""
+    return difflib.SequenceMatcher(None, one, other).ratio() >= 0.6
 
 
 def keys_of(part: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -95,6 +128,8 @@ def _sentence(details: ErrorDetails) -> str:
     context: Mapping[str, Any] = details.get("ctx", {})  # numbers and texts, by the error's type
     if details["type"] == "value_error":
         return str(context.get("error", details["msg"]))
+    if (pattern := str(context.get("pattern", ""))) in _PATTERNS:
+        context = {**context, "pattern": _PATTERNS[pattern]}
     template = _SENTENCES.get(details["type"])
     numbers = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
     said = template.format(**numbers) if template else details["msg"]

@@ -17,22 +17,27 @@ from typing import Any, TypeVar, get_args
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_services.config.explain import explain, keys_of, unknown_key
+from vedette_services.config.layers import Layer, each, laid_over, sourced
 from vedette_services.config.presets import preset, preset_agent
 from vedette_services.config.run_config import RunConfig
+from vedette_services.config.schema import config_schema
 from vedette_services.config.settings import (
+    ENVIRONMENT,
     Table,
     environment_settings,
     merged,
     put,
     settings_table,
 )
-from vedette_services.errors import SettingError
+from vedette_services.errors import ManySettingsError, SettingError, refuse
 
 DEFAULT_ENV = "CartPole-v1"
+SCHEMA_FILE = "config.schema.json"
 NONE = "none"
 """How a file and a setting write Python's None; TOML has no word for it."""
 
@@ -52,6 +57,11 @@ class Loaded:
     config: RunConfig
     preset: str
     chosen: str
+
+    @property
+    def note(self) -> str:
+        """Where it comes from, for a comment."""
+        return f"from the preset {self.preset}" if self.preset else ""
 
 
 def load_config(
@@ -77,16 +87,24 @@ def load_config(
         SettingError: a key is wrong.
         UsageError: a setting is no ``KEY=VALUE``.
     """
-    given: Table = read_toml(path) if path is not None else {}
     variables = os.environ if environment is None else environment
-    given = merged(given, settings_table(environment_settings(variables)))
-    given = merged(given, table or {})
+    typed: Table = {}
     if env is not None:
-        put(given, ["env", "id"], env)
+        put(typed, ["env", "id"], env)
     if agent is not None:
-        put(given, ["agent", "name"], agent)
-    given = merged(given, settings_table(settings))
-    return _with_preset(given)
+        put(typed, ["agent", "name"], agent)
+    layers = [
+        Layer(str(path), read_toml(path) if path is not None else {}),
+        Layer(ENVIRONMENT, settings_table(environment_settings(variables))),
+        Layer("", dict(table or {})),
+        Layer("", typed),
+        Layer("", settings_table(settings)),
+    ]
+    try:
+        return _with_preset(laid_over(layers))
+    except (SettingError, ManySettingsError) as e:
+        refuse(sourced(e, layers))
+        raise
 
 
 def read_config(path: Path) -> RunConfig:
@@ -95,14 +113,35 @@ def read_config(path: Path) -> RunConfig:
     Raises:
         SettingError: it is not readable, or not ours.
     """
-    return config_from_table(read_toml(path))
+    table = read_toml(path)
+    try:
+        return config_from_table(table)
+    except (SettingError, ManySettingsError) as e:
+        refuse(sourced(e, [Layer(str(path), table)]))
+        raise
 
 
 def write_config(config: RunConfig, path: Path, comment: str = "") -> None:
     """Write a configuration such that `read_config` gives it back; renamed to `path` when whole."""
+    _write_aside(path, config_text(config, comment))
+
+
+def publish_config(config: RunConfig, path: Path, comment: str = "") -> None:
+    """The same for people: with its JSON schema beside it, by which editors complete and check."""
+    schema = path.with_name(SCHEMA_FILE)
+    _write_aside(schema, json.dumps(config_schema(), indent=1) + "\n")
+    _write_aside(path, f"#:schema ./{SCHEMA_FILE}\n{config_text(config, comment)}")
+
+
+def config_text(config: RunConfig, comment: str = "") -> str:
+    """A configuration as TOML, below a comment."""
     text = "".join(f"# {line}\n" for line in comment.splitlines())
+    return text + tomli_w.dumps(config_table(config))
+
+
+def _write_aside(path: Path, text: str) -> None:
     aside = path.with_name(path.name + ".new")
-    aside.write_text(text + tomli_w.dumps(config_table(config)), "utf-8")
+    aside.write_text(text, "utf-8")
     aside.replace(path)
 
 
@@ -135,33 +174,57 @@ def config_from_table(table: Mapping[str, Any]) -> RunConfig:
     """Validate a whole table, part by part, each with the class that it names.
 
     Raises:
-        SettingError: the first key that is wrong.
+        SettingError: a key is wrong.
+        ManySettingsError: several are.
     """
-    given = dict(table)
-    agent_table = _table(given, "agent")
-    agent_name = agent_table.get("name")
-    if not isinstance(agent_name, str):
-        raise SettingError("agent.name", "must be a text", "name an agent, such as dqn")
+    given, wrong = dict(table), list[SettingError]()
+    classes = _classes(_agent_class(given, wrong))
+    keys = [key for key in keys_of(RunConfig) if not key.startswith("agent.")]
+    keys += keys_of(classes["agent"], "agent")
+    wrong += [unknown_key(name, keys) for name in given if name not in RunConfig.model_fields]
+    parts: Table = {}
+    for name, cls in classes.items():
+        try:
+            parts[name] = _part(cls, _table(given, name), name, keys)
+        except (SettingError, ManySettingsError) as e:
+            wrong += each(e)
+    known = {name: value for name, value in given.items() if name in RunConfig.model_fields}
+    plain = {name: value for name, value in known.items() if name not in classes}
+    whole = {**plain, **parts}
     try:
-        agent_class = agent_type(agent_name).config
-    except UnknownAgentError as e:
-        raise SettingError("agent.name", str(e)) from e
+        config = RunConfig.model_validate(whole, strict=True)
+    except ValidationError as e:
+        told = explain(e, RunConfig, "", keys)
+        wrong += [error for error in told if error.key.partition(".")[0] not in classes]
+    refuse(wrong)
+    return config
+
+
+def _agent_class(given: Table, wrong: list[SettingError]) -> type[AgentConfig]:
+    """The class of the agent that is named; what all agents have where that is no agent."""
+    try:
+        name = _table(given, "agent").get("name")
+    except SettingError:
+        return AgentConfig  # it is told when the parts are read
+    if not isinstance(name, str):
+        wrong.append(SettingError("agent.name", "must be a text", "name an agent, such as dqn"))
+    else:
+        try:
+            found: type[AgentConfig] = agent_type(name).config
+            return found
+        except UnknownAgentError as e:
+            wrong.append(SettingError("agent.name", str(e)))
+    given["agent"] = {"name": "unknown"}  # whose keys are, nobody knows
+    return AgentConfig
+
+
+def _classes(agent_class: type[AgentConfig]) -> dict[str, type[BaseModel]]:
+    """The class of each part."""
     classes: dict[str, type[BaseModel]] = {}
     for name, field in RunConfig.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             classes[name] = field.annotation
-    classes["agent"] = agent_class
-    keys = [key for key in keys_of(RunConfig) if not key.startswith("agent.")]
-    keys += keys_of(agent_class, "agent")
-    for name in given:
-        if name not in RunConfig.model_fields:
-            raise unknown_key(name, keys)
-    parts = {name: _part(cls, _table(given, name), name, keys) for name, cls in classes.items()}
-    plain = {name: value for name, value in given.items() if name not in classes}
-    try:
-        return RunConfig.model_validate({**plain, **parts}, strict=True)
-    except ValidationError as e:
-        raise explain(e, RunConfig, "", keys) from e
+    return {**classes, "agent": agent_class}
 
 
 def _with_preset(given: Table) -> Loaded:
@@ -206,9 +269,8 @@ def _part(cls: type[Part], table: Table, name: str, keys: Iterable[str]) -> Part
         # JSON's strictness takes a list for a tuple, Python's does not.
         return cls.model_validate_json(json.dumps(conformed, default=str), strict=True)
     except ValidationError as e:
-        raise explain(e, cls, name, known) from e
-    except UnknownAgentError as e:
-        raise SettingError(name, str(e)) from e
+        refuse(explain(e, cls, name, known))
+        raise
 
 
 def _conformed(cls: type[BaseModel], key: str, value: Any) -> Any:  # any value that TOML knows

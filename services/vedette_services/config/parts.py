@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from vedette_rl.named import one_of
 
 MIB = 1 << 20
+DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
 RecorderName = Annotated[str, one_of("tensorboard", "csv", "jsonl")]
 
 
@@ -73,7 +74,7 @@ class LearnerConfig(BaseModel):
     flush_record_interval: int = Field(500, ge=0)
     keep_checkpoints: int = Field(3, ge=1)
     recorders: tuple[RecorderName, ...] = ("tensorboard",)
-    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d{1,3})?)$")
+    device: str = Field("auto", pattern=DEVICES)
     torch_threads: int = Field(1, ge=0, le=1024)
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from vedette_protocol.account import Books
-from vedette_protocol.messages import Report
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
@@ -30,17 +28,16 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
 from vedette_rl.replay.uniform import UniformReplay
-from vedette_services.config import RunConfig, write_config
+from vedette_services.config import RunConfig, publish_config
 from vedette_services.errors import DONE
+from vedette_services.in_process.account import Account, Earlier
 from vedette_services.in_process.actors import build_actor
 from vedette_services.in_process.inserting import Inserting
 from vedette_services.in_process.models import NewestModel
-from vedette_services.learner.boards import Ingest, Learning
+from vedette_services.learner.boards import Learning
 from vedette_services.learner.chronicle import Chronicle
 from vedette_services.learner.curves import Curves
-from vedette_services.learner.fleet import Fleet
 from vedette_services.learner.model_evaluation import ModelEvaluation
-from vedette_services.learner.rate import Rate
 from vedette_services.learner.run_recorder import cut_curves_back, open_recorder
 from vedette_services.learner.saver import Saver
 from vedette_services.learner.status import assemble
@@ -57,16 +54,6 @@ log = logging.getLogger("vedette.in_process")
 
 _SHOW_EVERY_S = 0.5
 _LAST_SAVE_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """What earlier starts of the run came to, in rows. The replay itself does not outlive them."""
-
-    produced: int = 0
-    inserted: int = 0
-    rejected: int = 0
-    sampled: int = 0
 
 
 class InProcessRun:
@@ -95,7 +82,7 @@ class InProcessRun:
         self.ring = _memory_ring(config, row)
         self.replay = _replay(config, self.ring, self._epoch)
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
-        self._earlier = self._resume()
+        earlier = self._resume()
         self._loader = make_loader(self.replay, config.agent.batch_size, device)
         self._models = NewestModel()
         self._inserting = Inserting(self.ring, Schema.from_dtype(row, column_bounds(spaces)))
@@ -108,7 +95,9 @@ class InProcessRun:
         recorded = cut_curves_back(run.tensorboard, self.agent.opt_steps)
         self._curves = Curves(self._recorder, recorded)
         self._saver = Saver(self._checkpoints)
-        self._fleet, self._rate = Fleet(), Rate()
+        self._account = Account(
+            self.run_id, self._epoch, earlier, self.ring, self._inserting, self._actors
+        )
         self._learning = Learning(epoch=self._epoch, opt_steps=self.agent.opt_steps)
         self._acting = False
         self._next_show = 0.0
@@ -183,7 +172,7 @@ class InProcessRun:
 
     def save(self, agent: Agent, learning: Learning) -> None:
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
-        books = self._books()
+        books = self._account.books()
         meta = {
             "run_id": self.run_id,
             "epoch": self._epoch,
@@ -194,7 +183,7 @@ class InProcessRun:
                 "produced": books.produced,
                 "inserted": books.inserted,
                 "rejected": books.rejected,
-                "sampled": self._earlier.sampled + learning.sampled,
+                "sampled": self._account.earlier.sampled + learning.sampled,
             },
         }
         self._saver.save(agent.opt_steps, state, meta)
@@ -221,7 +210,7 @@ class InProcessRun:
             self.config.stop,
             Progress(
                 learning.opt_steps,
-                self._books().produced,
+                self._account.books().produced,
                 now - self._began,
                 board.return_mean if board.count else None,
             ),
@@ -231,8 +220,8 @@ class InProcessRun:
 
     def status(self) -> dict[str, Any]:
         """The contract's status, as of the last look."""
-        ingest = self._ingest(time.monotonic())
-        sampled = self._earlier.sampled + self._learning.sampled
+        ingest = self._account.ingest(time.monotonic(), len(self.replay))
+        sampled = self._account.earlier.sampled + self._learning.sampled
         learning = replace(self._learning, sampled=sampled)
         return assemble(self, learning, ingest, self._evaluation.board)
 
@@ -240,8 +229,8 @@ class InProcessRun:
         """Keep the learner's word, and draw the curves."""
         self._learning = learning
         now = time.monotonic()
-        self._report(now)
-        ingest = self._ingest(now)
+        self._account.report(now)
+        ingest = self._account.ingest(now, len(self.replay))
         self._curves.look(now, learning, ingest, self._evaluation.board)
         self._chronicle.look(learning, ingest)
 
@@ -249,47 +238,6 @@ class InProcessRun:
         status = self.status()
         write_json(self._run.summary_file, status)
         return status
-
-    def _books(self) -> Books:
-        earlier = self._earlier
-        produced = sum(actor.produced for actor in self._actors)
-        inserted, rejected = self.ring.inserted, self._inserting.rejected
-        return Books(
-            produced=earlier.produced + produced,
-            inserted=earlier.inserted + inserted,
-            rejected=earlier.rejected + rejected,
-            in_flight=produced - inserted - rejected,
-            lost=earlier.produced - earlier.inserted - earlier.rejected,
-        )
-
-    def _report(self, now: float) -> None:
-        books = self._books()
-        report = Report(
-            manager="in-process",
-            incarnation=self._epoch,
-            host=socket.gethostname(),
-            state="running",
-            run_id=self.run_id,
-            produced=books.produced,
-            dropped=0,
-            window_batches=0,
-            window_rows=0,
-            window_bytes=0,
-            sequenced=0,
-            actors=tuple(actor.report() for actor in self._actors),
-        )
-        self._fleet.on_report(report, now)
-
-    def _ingest(self, now: float) -> Ingest:
-        ring = self.ring
-        return Ingest(
-            samples=asdict(self._books()),
-            managers=self._fleet.status(now),
-            replay_size=len(self.replay),
-            replay_bytes=sum(column.nbytes for column in ring.columns.values()),
-            samples_per_sec=self._rate.at(ring.inserted, now),
-            lag=self._inserting.lag.figures(),
-        )
 
 
 def lock_step(config: RunConfig) -> Limiter:
@@ -308,6 +256,7 @@ def run_in_process(
     out: Path,
     *,
     fresh: bool = False,
+    note: str = "",
     view: View | None = None,
     signals: bool = False,
 ) -> int:
@@ -317,6 +266,7 @@ def run_in_process(
         config: a checked configuration.
         out: the run's directory; one with a checkpoint resumes, with an empty replay.
         fresh: begin anew; a run that is there is erased.
+        note: where the configuration comes from: a comment in `config.toml`.
         view: what shows it.
         signals: take SIGTERM and Ctrl-C: the first asks to stop, a second leaves at once.
 
@@ -333,7 +283,7 @@ def run_in_process(
         if fresh:
             erase(run)
             run.make()
-        write_config(config, run.config_file)
+        publish_config(config, run.config_file, note)
         run.ensure_id()
         with view or QuietView() as shown:
             stop = StopSignals() if signals else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vedette_protocol.messages import ActorReport, Report
+from vedette_services.learner.rate import Rate
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
@@ -15,11 +16,13 @@ STATUS_BYTES = 3 << 20  # what all managers together may take in a status, some 
 
 @dataclass(slots=True)
 class Member:
-    """One manager's last word."""
+    """One manager's last word, and how fast it brings samples."""
 
     report: Report
     seen: float
     gone: bool = False
+    rate: Rate = field(default_factory=Rate)
+    samples_per_sec: float = 0.0
 
 
 class Fleet:
@@ -31,8 +34,12 @@ class Fleet:
     def on_report(self, report: Report, now: float) -> bool:
         """Take a report; True if the manager was unknown, gone, or is another incarnation."""
         member = self._members.get(report.manager)
-        new = member is None or member.gone or member.report.incarnation != report.incarnation
-        self._members[report.manager] = Member(report, now, gone=report.state == "gone")
+        same = member is not None and member.report.incarnation == report.incarnation
+        new = member is None or member.gone or not same
+        rate = member.rate if member is not None and same else Rate()
+        self._members[report.manager] = Member(
+            report, now, report.state == "gone", rate, rate.at(report.produced, now)
+        )
         if len(self._members) > MEMBERS_MAX:
             self._forget_one(report.manager)
         return new
@@ -102,6 +109,8 @@ def _status(member: Member, actors: list[dict[str, Any]], now: float) -> dict[st
         "incarnation": report.incarnation,
         "host": report.host[:64],
         "state": "gone" if member.gone else report.state,
+        "left": report.state == "gone",  # it said so, and was not merely silent
+        "samples_per_sec": 0.0 if member.gone else round(member.samples_per_sec, 1),
         "actors": actors,
         "actors_hidden": len(report.actors) - len(actors),
         "window": {"batches": report.window_batches, "bytes": report.window_bytes},

@@ -74,6 +74,10 @@ def assemble(
         "garbage": ingest.garbage,
         "refused": {name: ingest.refused.get(name, 0) for name in ("keys", "ids", "handshakes")},
         "record": learning.record,
+        "window_limits": {
+            "batches": config.actors.window_batches,
+            "bytes": config.actors.window_bytes,
+        },
         "managers": ingest.managers,
     }
 

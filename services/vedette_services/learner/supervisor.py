@@ -14,7 +14,7 @@ from typing import Any
 
 from vedette_rl.checkpoint import Checkpoints
 from vedette_services.addresses import Address
-from vedette_services.config.loading import write_config
+from vedette_services.config.loading import publish_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ChildFailedError, PortInUseError, ServicesError, ending
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
@@ -205,6 +205,7 @@ def run_learner(
     *,
     keys: Path | None = None,
     fresh: bool = False,
+    note: str = "",
     on_status: OnStatus | None = None,
 ) -> int:
     """Run the learner daemon on a run directory until the run is over or a signal comes.
@@ -213,6 +214,7 @@ def run_learner(
         config: what to run; saved as `config.toml`.
         out: the run directory; one with a run in it goes on.
         fresh: erase such a run instead.
+        note: where the configuration comes from: a comment in `config.toml`.
         address: where to bind.
         keys: folder with the learner's pair and those whom it lets in; None: everybody.
         on_status: called with the status a few times a second.
@@ -233,7 +235,7 @@ def run_learner(
     if fresh:
         erase(run)
         run.make()
-    write_config(config, run.config_file)
+    publish_config(config, run.config_file, note)
     spec = LearnerSpec(run, run.ensure_id(), config, address, keys.absolute() if keys else None)
     spec.write()
     return Supervisor(spec, on_status).run(stop)

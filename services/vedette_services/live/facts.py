@@ -6,12 +6,18 @@ part of it may still be missing when a run begins: nothing here asks for more th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from vedette_rl.replay.bytes_text import bytes_text
 
 Status = Mapping[str, Any]
 """What the learner answers: JSON, thus anything."""
 
+Number = Callable[..., str]
+"""How numbers are written: `text`, or `short` where there is little room."""
+
+_UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9))
 _STOP_NAMES = {
     "max_opts": ("optimization steps", "opt_steps"),
     "max_env_steps": ("environment steps", "env_steps"),
@@ -41,9 +47,19 @@ def text(number: float | None, digits: int = 0) -> str:
     return f"{number:,.{digits}f}"
 
 
-def rate(per_s: float | None) -> str:
+def short(number: float | None, digits: int = 0) -> str:
+    """A number in seven characters at most: ``12.3k``, ``1.25M``; small ones as `text` has them."""
+    if number is None or abs(number) < 100_000:
+        return text(number, digits)
+    unit, size = next((u, x) for u, x in _UNITS if abs(number) < 999.5 * x or u == "G")
+    return (
+        f"{number / size:.0f}{unit}" if abs(number) >= 100 * size else f"{number / size:.3g}{unit}"
+    )
+
+
+def rate(per_s: float | None, number: Number = text) -> str:
     """A rate, with a digit behind the point where it is small."""
-    return f"{text(per_s, 0 if per_s is None or abs(per_s) >= 10 else 1)}/s"
+    return f"{number(per_s, 0 if per_s is None or abs(per_s) >= 10 else 1)}/s"
 
 
 def rollout_return(status: Status) -> float | None:
@@ -126,29 +142,21 @@ def line(status: Status, stop: Mapping[str, Any]) -> str:
     return " | ".join(parts + trouble[:1])
 
 
-def rows(status: Status) -> list[tuple[str, str]]:
-    """A status as labelled lines."""
-    lines = [
-        ("steps", _steps(status)),
+def rows(status: Status, number: Number = text) -> list[tuple[str, str]]:
+    """What the learner came to, as labelled lines."""
+    return [
+        ("steps", _steps(status, number)),
         ("returns", _returns(status)),
-        ("samples", _samples(status)),
-        ("replay", _replay(status)),
-        ("lag", _lag(status)),
+        ("samples", _samples(status, number)),
+        ("replay", _replay(status, number)),
+        ("lag", _lag(status, number)),
+        *((("refused", refused),) if (refused := _refused(status)) else ()),
     ]
-    lines += [("manager", _manager(m)) for m in managers(status)[:16]]
-    hidden = len(managers(status)) - 16
-    if hidden > 0:
-        lines.append(("", f"and {hidden} more managers"))
-    lines += [("trouble", said) for said in troubles(status)[:4]]
-    waits = waiting(status)
-    if waits:
-        lines.append(("waits", waits))
-    return lines
 
 
-def headline(status: Status) -> str:
-    """Which run it is."""
-    run_id, epoch = status.get("run_id") or "-", status.get("epoch") or "-"
+def headline(status: Status, digits: int = 16) -> str:
+    """Which run it is, by so many digits of its id."""
+    run_id, epoch = str(status.get("run_id") or "-")[:digits], status.get("epoch") or "-"
     since = seconds(status)
     lasted = f", {clock(since)}" if since is not None else ""
     return f"run {run_id}, epoch {epoch}{lasted}"
@@ -159,12 +167,12 @@ def summary_lines(summary: Status, run: str) -> list[str]:
     reason = str(summary.get("exit_reason"))
     since = seconds(summary)
     after = f" after {clock(since)}" if since is not None else ""
-    labelled = [row for row in rows(summary) if row[0] not in ("manager", "waits")]
     curves = f"tensorboard --logdir {run}/tensorboard"
     best = value(summary, "eval", "best_version") is not None
     return [
         _EXIT_WORDS.get(reason, "ended{after}").format(after=after),
-        *(f"  {label:<8} {said}" for label, said in labelled),
+        *(f"  {label:<8} {said}" for label, said in rows(summary)),
+        *(f"  {'trouble':<8} {said}" for said in troubles(summary)[:4]),
         f"  run      {run}",
         f"  next     {f'vedette eval {run}   or   ' if best else ''}{curves}",
     ]
@@ -191,15 +199,13 @@ def _of(status: Status, counter: str, goals: Mapping[str, float]) -> str:
     return text(value(status, counter)) + (f" of {text(goal)}" if goal else "")
 
 
-def _steps(status: Status) -> str:
-    rates = "rates"
-    per_opt = value(status, rates, "samples_per_opt_step")
+def _steps(status: Status, number: Number) -> str:
+    optimized, played = value(status, "opt_steps"), value(status, "env_steps")
+    per_s = [value(status, "rates", name) for name in ("opt_steps_per_sec", "samples_per_sec")]
+    per_opt = text(value(status, "rates", "samples_per_opt_step"), 1)
     return (
-        f"{text(value(status, 'opt_steps'))} optimization "
-        f"({rate(value(status, rates, 'opt_steps_per_sec'))}), "
-        f"{text(value(status, 'env_steps'))} environment "
-        f"({rate(value(status, rates, 'samples_per_sec'))}), "
-        f"{text(per_opt, 1)} samples per optimization"
+        f"{number(played)} environment ({rate(per_s[1], number)}), "
+        f"{number(optimized)} optimization ({rate(per_s[0], number)}): {per_opt} to 1"
     )
 
 
@@ -216,40 +222,52 @@ def _returns(status: Status) -> str:
     return evaluated if said is None else f"actors {text(said, 1)}, {evaluated}"
 
 
-def _samples(status: Status) -> str:
+def _samples(status: Status, number: Number) -> str:
     names = ("produced", "inserted", "dropped", "rejected", "in_flight", "lost", "duplicates")
     counts = ((name, value(status, "samples", name)) for name in names)
     always = ("produced", "inserted")
     return ", ".join(
-        f"{name.replace('_', ' ')} {text(count)}"
+        f"{number(count)} {name.replace('_', ' ')}"
         for name, count in counts
         if count or name in always
     )
 
 
-def _replay(status: Status) -> str:
+def _replay(status: Status, number: Number) -> str:
     held = value(status, "replay", "bytes")
-    mib = f", {text(held / 2**20, 1)} MiB" if held is not None else ""
+    size_said = "-" if held is None else bytes_text(held)
     size, capacity = (value(status, "replay", name) for name in ("size", "capacity"))
-    return f"{text(size)} of {text(capacity)}{mib}"
+    drawn = value(status, "limiter", "samples_per_insert")
+    drawing = f", each drawn {text(drawn, 1)} times" if drawn is not None else ""
+    return f"{number(size)} of {number(capacity)} samples ({size_said}){drawing}"
 
 
-def _lag(status: Status) -> str:
+def _lag(status: Status, number: Number) -> str:
     mean, p95, top = (value(status, "lag", name) for name in ("mean", "p95", "max"))
-    seconds = value(status, "lag", "seconds_mean")
-    return f"{text(mean)} versions (p95 {text(p95)}, max {text(top)}), {text(seconds, 2)} s"
-
-
-def _manager(manager: Status) -> str:
-    own = actors(manager)
-    alive = sum(1 for actor in own if actor.get("alive"))
-    restarts = sum(int(value(actor, "restarts") or 0) for actor in own)
-    again = f", {restarts} restarts" if restarts else ""
-    window, seen = value(manager, "window", "batches"), value(manager, "last_seen_s")
-    state = manager.get("state", "running")
-    what = "" if state == "running" else f" ({state})"
+    late_s = value(status, "lag", "seconds_mean")
     return (
-        f"{manager.get('id', '-')} on {manager.get('host') or '-'}{what}: "
-        f"{alive} of {len(own)} actors{again}, window {text(window)} batches, "
-        f"seen {text(seen, 1)} s ago"
+        f"{number(mean)} versions (p95 {number(p95)}, max {number(top)}); "
+        f"actors' models {text(late_s, 2)} s old"
     )
+
+
+def _refused(status: Status) -> str:
+    """What was turned away at the door, where anything was."""
+    counts = [
+        (value(status, "garbage"), "messages of strangers"),
+        (value(status, "refused", "keys"), "keys"),
+        (value(status, "refused", "ids"), "ids of others"),
+        (value(status, "refused", "handshakes"), "handshakes"),
+    ]
+    return ", ".join(f"{text(count)} {words}" for count, words in counts if count)
+
+
+def title_of(status: Status) -> str:
+    """What is trained, as a status has it."""
+    return f"{status.get('agent', 'a run')} on {status.get('env', 'an environment')}"
+
+
+def stop_of(status: Status) -> Mapping[str, Any]:
+    """The stop conditions, as a status has them."""
+    stop = status.get("stop")
+    return stop if isinstance(stop, Mapping) else {}

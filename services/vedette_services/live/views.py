@@ -9,12 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 from vedette_services.live import facts
+from vedette_services.live.time_split import TimeSplit, TimeWatch
 
 if TYPE_CHECKING:  # rich is loaded only where there is a terminal to draw on
     from rich.console import RenderableType
     from rich.live import Live
 
 LINE_EVERY_S = 5.0
+PIPE_WIDTH = 120
+WATCH_HEADING = 2
+"""Lines that `watch` keeps for itself."""
 
 
 class View(Protocol):
@@ -53,7 +57,7 @@ class LineView(QuietView):
     """One line every few seconds.
 
     Args:
-        stop: the stop conditions, as `StopConfig` has them.
+        stop: the stop conditions, as `StopConfig` has them; None: as the status says.
         every_s: seconds between lines.
         out: where to.
         now: a monotonic clock.
@@ -61,7 +65,7 @@ class LineView(QuietView):
 
     def __init__(
         self,
-        stop: Mapping[str, Any],
+        stop: Mapping[str, Any] | None = None,
         *,
         every_s: float = LINE_EVERY_S,
         out: IO[str] | None = None,
@@ -80,7 +84,7 @@ class LineView(QuietView):
         self._last = self._now()
         self._seen = self._seen or bool(status)
         nobody = "the learner is ending" if self._seen else "waiting for the learner"
-        self.say(facts.line(status, self._stop) if status else nobody)
+        self.say(facts.line(status, self._stop or facts.stop_of(status)) if status else nobody)
 
     def say(self, text: str) -> None:
         """A line with the time since the beginning."""
@@ -91,80 +95,122 @@ class TerminalView(QuietView):
     """A live view on a terminal.
 
     Args:
-        title: what is trained.
-        stop: the stop conditions, as `StopConfig` has them.
+        title: what is trained; "": as the status says.
+        stop: the stop conditions, as `StopConfig` has them; None: as the status says.
+        whole: take the whole terminal until the end, and leave the last picture behind.
+        out: the terminal.
+        now: a monotonic clock.
     """
 
-    def __init__(self, title: str, stop: Mapping[str, Any]) -> None:
-        self._title, self._stop = title, stop
+    def __init__(
+        self,
+        title: str = "",
+        stop: Mapping[str, Any] | None = None,
+        *,
+        whole: bool = False,
+        out: IO[str] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._title, self._stop, self._whole, self._now = title, stop, whole, now
+        self._out = out
         self._live: Live | None = None
+        self._times = TimeWatch()
+        self._status: facts.Status | None = None
+        self._split: TimeSplit | None = None
         self._first_return: float | None = None
+        self._heard = now()
 
     def __enter__(self) -> Self:
+        from rich.console import Console
         from rich.live import Live
 
-        self._live = Live(self._drawn(None), refresh_per_second=4, transient=True)
+        self._live = Live(
+            console=Console(file=self._out),
+            get_renderable=self.screen,
+            refresh_per_second=2,
+            transient=not self._whole,
+            screen=self._whole,
+        )
         self._live.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._live is not None:
-            self._live.__exit__(*error)
+        if self._live is None:
+            return
+        self._live.__exit__(*error)
+        if self._whole:
+            self._live.console.print(self.screen())
 
     def show(self, status: facts.Status | None) -> None:
-        """Draw it; while the learner does not answer, what was drawn last stays."""
-        if self._live is not None and status is not None:
-            self._live.update(self._drawn(status))
+        """Draw it; while the learner does not answer, what was drawn last stays and says so."""
+        if not status:
+            return
+        self._status, self._heard = status, self._now()
+        self._split = self._times.look(status)
+        best = facts.value(status, "eval", "best_return_mean")
+        if self._first_return is None:
+            self._first_return = best
 
     def say(self, text: str) -> None:
         """A line above the view."""
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False)
 
-    def _drawn(self, status: facts.Status | None) -> RenderableType:
-        from rich.console import Group
-        from rich.panel import Panel
-        from rich.table import Table
-        from rich.text import Text
+    def screen(self) -> RenderableType:
+        """What there is to see now, cut to the terminal's height."""
+        from vedette_services.live.screen import Screen
 
-        if status is None:
-            return Panel(Text("starting"), title=self._title, title_align="left")
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column()
-        for label, said in facts.rows(status):
-            style = "yellow" if label == "waits" else ""
-            table.add_row(Text(label), Text(said, style=style))
-        parts: list[RenderableType] = [Text(facts.headline(status), style="dim")]
-        bars = self._bars(status)
-        if bars.row_count:
-            parts.append(bars)
-        return Panel(Group(*parts, table), title=self._title, title_align="left")
-
-    def _bars(self, status: facts.Status) -> Any:  # a rich Table, which is loaded lazily
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        bars = Table.grid(padding=(0, 2))
-        for words, now, goal in facts.progress(status, self._stop):
-            said = f"{facts.text(now)} of {facts.text(goal)} {words}"
-            bars.add_row(ProgressBar(goal, min(now, goal), width=30), Text(said))
-        target = self._stop.get("target_return")
-        best = facts.value(status, "eval", "best_return_mean")
-        if target is not None and best is not None:
-            if self._first_return is None:
-                self._first_return = best
-            way = max(target - self._first_return, 1e-9)
-            gone = min(max(best - self._first_return, 0.0), way)
-            said = f"best evaluation {facts.text(best, 1)} of {target:g}"
-            bars.add_row(ProgressBar(way, gone if best < target else way, width=30), Text(said))
-        return bars
+        status = self._status or {}
+        return Screen(
+            self._title or (facts.title_of(status) if status else "a run"),
+            self._stop or facts.stop_of(status),
+            self._status,
+            split=self._split,
+            first_return=self._first_return,
+            silent_s=self._now() - self._heard,
+            height=None if self._live is None else self._live.console.height - 1,
+        )
 
 
-def view_for(title: str, stop: Mapping[str, Any], out: IO[str] | None = None) -> View:
-    """The view that suits where the output goes."""
+def view_for(
+    title: str = "",
+    stop: Mapping[str, Any] | None = None,
+    out: IO[str] | None = None,
+    *,
+    whole: bool = False,
+) -> View:
+    """The view that suits where the output goes.
+
+    Args:
+        title: what is trained; "": as the status says.
+        stop: the stop conditions; None: as the status says.
+        out: where to; None: the standard output.
+        whole: on a terminal, take all of it.
+    """
     stream = out or sys.stdout
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return TerminalView(title, stop)
+        return TerminalView(title, stop, whole=whole, out=stream)
     return LineView(stop, out=stream)
+
+
+def print_once(status: facts.Status, out: IO[str] | None = None) -> None:
+    """A status as it is now: whole, or cut to ``LINES`` where `watch` runs us."""
+    from rich.console import Console
+
+    from vedette_services.live.screen import Screen
+
+    stream = out or sys.stdout
+    lines = os.environ.get("LINES", "")
+    cut = not stream.isatty() and lines.isdecimal()
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    console = Console(file=stream, width=width)
+    screen = Screen(
+        facts.title_of(status),
+        facts.stop_of(status),
+        status,
+        split=TimeWatch().look(status),
+        height=max(8, int(lines) - WATCH_HEADING) if cut else None,
+    )
+    with console.capture() as drawn:
+        console.print(screen)
+    stream.writelines(f"{line.rstrip()}\n" for line in drawn.get().splitlines())

@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -7,99 +6,33 @@ from pathlib import Path
 import pytest
 
 from vedette_rl.errors import ReplayFormatError, UnknownEnvironmentError
-from vedette_services.cli.app import exit_status, main, sentence
+from vedette_services.cli.app import exit_status, sentences
 from vedette_services.cli.options import split_arguments
 from vedette_services.errors import NoAnswerError, RefusedError, UsageError
 
 Run = Callable[..., tuple[int, str]]
 
 
-@pytest.fixture
-def vedette(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run a command in an empty folder: its exit status, and what it said."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in [name for name in os.environ if name.startswith("VEDETTE_")]:
-        monkeypatch.delenv(name)
-
-    def run(*arguments: object) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        return int(left.value.code or 0), said.out + said.err
-
-    return run
-
-
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["run", "--env", "NoSuchEnv-v9"], "env.id: cannot make environment 'NoSuchEnv-v9'"),
-        (["run", "--agent", "nope"], "agent.name: unknown agent 'nope'"),
-        (["run", "--set", "learner.sync_intervall=3"], "did you mean learner.sync_interval?"),
-        (["run", "learner.sync_interval=abc"], "must be a whole number"),
-        (["run", "--set", "nonsense"], "write KEY=VALUE"),
-        (["run", "broken.toml"], "broken.toml: not TOML"),
-        (["run", "missing.toml"], "missing.toml: no such file"),
-        (["run", "a.toml", "b.toml"], "one file is read"),
-        (["run", "--set", "replay.capacity=10"], "replay.capacity: 10 samples can never hold"),
-        (["run", "--set", "replay.capacity=100000000000"], "replay"),
-        (["run", "--set", "agent.batch_size=200000"], "fewer than agent.batch_size's 200,000"),
-        (["run", "--set", "actors.n_buffer=1000000", "actors.window_bytes=1000"], "actors.window"),
-        (["run", "--agent", "sac", "--env", "CartPole-v1"], "agent.name: agent 'sac' takes"),
-        (["run", "--agent", "dqn", "--env", "Pendulum-v1"], "agent.name: agent 'dqn' takes"),
-        (["run", "agent.network=nopkg:Net"], "agent.network is 'nopkg:Net': there is no module"),
-        (["run", "agent.network=nope"], "agent.network: must be 'auto', 'mlp', 'cnn' or module"),
-        (["run", "--set", 'learner.recorders=["nopkg:R"]'], "learner.recorders is 'nopkg:R'"),
-        (["run", "actors.step_processor=nopkg:S"], "actors.step_processor is 'nopkg:S'"),
-        (["run", "--out", "file"], "--out file: file is a file; name a folder"),
-        (["run", "--out", "file/below"], "file is a file"),
-        (["run", "--frobnicate"], "--frobnicate"),
-        (["run", "learner.eval_interval=0"], "stop.target_return: is never reached"),
-        (["learner", "--bind", "0.0.0.0:0"], "port 0"),
-        (["learner", "--bind", "0.0.0.0:6000"], "--insecure"),
-        (["learner", "--bind", "0.0.0.0:6000"], "vedette keys new"),
-        (["learner", "--keys", "nothing"], "nothing: holds no keys; make them"),
-        (["learner", "--keys", "nothing", "--insecure"], "say opposite things"),
-        (["actors", "--learner", "host", "--keys", "nothing"], "nothing: holds no keys"),
-        (["status", "--keys", "nothing"], "nothing: holds no keys"),
-        (["doctor", "--learner", "host", "--keys", "nothing"], "nothing: holds no keys"),
-        (["keys", "new", "keys", "--actors", "a/b"], "'a/b': is no name"),
-        (["keys", "add", "nothing", "a"], "nothing: holds no keys"),
-        (["eval", "nothing"], "nothing: not a run, it has no config.toml"),
-        (["eval", "file"], "file: not a run"),
-        (["export", "nothing", "--format", "onnx", "--out", "x"], "nothing: not a run"),
-        (["actors"], "--learner"),
-        (["actors", "--learner", "not an address"], "'not an address'"),
-        (["actors", "--learner", "host", "--count", "0"], "--count"),
-        (["actors", "--learner", "host", "--id", "a b"], "--id: 'a b'"),
-        (["status", "--learner", "a:b:c"], "address 'a:b:c'"),
-        (["frobnicate"], "frobnicate"),
-    ],
-)
-def test_wrong_usage_is_refused_with_status_2_and_says_why(
-    vedette: Run, tmp_path: Path, arguments: list[str], said: str
-) -> None:
-    (tmp_path / "file").write_text("x")
-    for name in ("broken.toml", "a.toml", "b.toml"):
-        (tmp_path / name).write_text("[learner\nx = 1")
-    status, text = vedette(*arguments)
-    assert status == 2
-    assert said in text
-    assert "Traceback" not in text
-    assert len(text.splitlines()) <= 5
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    "command", ["run", "learner", "actors", "eval", "status", "export", "doctor"]
+    "command", ["run", "learner", "actors", "eval", "status", "export", "doctor", "config"]
 )
 def test_help_teaches_by_an_example(vedette: Run, command: str) -> None:
     status, text = vedette(command, "--help")
     assert status == 0
     assert f"\n  vedette {command}" in text
+
+
+@pytest.mark.parametrize("command", ["keys new", "keys add", "bench replay", "bench fleet"])
+def test_help_of_a_part_teaches_by_an_example_too(vedette: Run, command: str) -> None:
+    _, text = vedette(*command.split(), "--help")
+    assert f"\n  vedette {command}" in text
+
+
+def test_nothing_at_all_shows_the_commands(vedette: Run) -> None:
+    status, text = vedette()
+    assert status == 2
+    assert text.startswith("Usage: vedette")
+    assert "status" in text
 
 
 def test_version_is_said(vedette: Run) -> None:
@@ -124,7 +57,7 @@ def test_an_error_knows_its_exit_status(error: Exception, status: int) -> None:
 
 
 def test_a_strange_error_is_one_line_that_says_how_to_see_more() -> None:
-    assert sentence(ValueError("a\nb")) == "ValueError: a b (VEDETTE_TRACEBACK=1 shows where)"
+    assert sentences(ValueError("a\nb")) == ["ValueError: a b (VEDETTE_TRACEBACK=1 shows where)"]
 
 
 def test_bare_arguments_are_a_file_and_settings(tmp_path: Path) -> None:

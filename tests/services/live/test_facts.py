@@ -69,10 +69,26 @@ def test_a_status_of_wrong_types_breaks_nothing() -> None:
     assert facts.line(strange, {})
 
 
-def test_rows_show_managers_with_their_dead_actors() -> None:
-    assert dict(facts.rows(STATUS))["manager"] == (
-        "host-1 on host: 1 of 2 actors, 1 restarts, window 3 batches, seen 0.2 s ago"
-    )
+def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
+    assert "refused" not in dict(facts.rows(STATUS))
+    at_the_door = {**STATUS, "garbage": 3, "refused": {"keys": 2, "ids": 0}}
+    assert dict(facts.rows(at_the_door))["refused"] == "3 messages of strangers, 2 keys"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (None, "-"),
+        (7, "7"),
+        (99_999, "99,999"),
+        (123_456, "123k"),
+        (999_600, "1M"),
+        (1_234_567, "1.23M"),
+        (123_456_789_012, "123G"),
+    ],
+)
+def test_short_numbers_have_seven_characters_at_most(number: float | None, said: str) -> None:
+    assert facts.short(number) == said
 
 
 def test_progress_counts_only_what_stops_the_run() -> None:
@@ -98,22 +114,6 @@ def test_a_pipe_gets_lines_and_a_terminal_a_live_view(monkeypatch: pytest.Monkey
     assert isinstance(view_for("", STOP, io.StringIO()), LineView)
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(view_for("", STOP, Terminal()), LineView)
-
-
-def test_the_live_view_draws_every_part(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
-    view = TerminalView("dqn on CartPole-v1", STOP)
-    console = Console(file=io.StringIO(), width=110)
-    console.print(view._drawn(STATUS))
-    drawn = console.file.getvalue()  # type: ignore[attr-defined]  # it is the StringIO above
-    for words in ("dqn on CartPole-v1", "1,200 of 2,400 optimization steps", "210.5 of 475", "lag"):
-        assert words in drawn
-    with view:
-        view.show(None)
-        view.show(STATUS)
-        view.say("something")
-    assert "something" in capsys.readouterr().out
 
 
 def test_the_summary_says_why_it_ended_and_what_to_do_next() -> None:

@@ -13,7 +13,7 @@ class SacConfig(NetworkConfig):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905; table 1 unless said otherwise).
 
     Args:
-        batch_size: 256.
+        batch_size: samples an optimization step draws (256).
         learning_rate: of Adam, for the policy and the critics (3e-4).
         alpha_learning_rate: of Adam, for log alpha (3e-4).
         adam_eps: Adam's epsilon (1e-8: Adam's own).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from importlib import resources
 from typing import Any
@@ -13,6 +14,13 @@ def preset_names() -> list[str]:
     """Every preset, as ``AGENT-ENVIRONMENT``."""
     files = resources.files(__name__).iterdir()
     return sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml"))
+
+
+def preset_about(name: str) -> str:
+    """What a preset's file says of itself at its head."""
+    text = resources.files(__name__).joinpath(f"{name}.toml").read_text("utf-8")
+    head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return " ".join(line.lstrip("# ") for line in head)
 
 
 def preset(agent: str, env_id: str) -> dict[str, Any] | None:

@@ -1,0 +1,46 @@
+"""Draws docs/pictures/live.svg, the still of the live view, from a status that was recorded.
+
+vedette status --json > docs/pictures/status.json      while something worth showing runs
+scripts/docs                                           draws it, among other things
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+
+from vedette_services.live import facts
+from vedette_services.live.screen import Screen
+from vedette_services.live.time_split import TimeWatch
+
+WIDTH, HEIGHT = 104, 24
+
+
+def still(status: dict[str, Any]) -> str:
+    """The SVG. It asks for no font from elsewhere: pages that show it would not fetch one."""
+    console = Console(file=io.StringIO(), width=WIDTH, record=True, force_terminal=True)
+    console.print(
+        Screen(
+            facts.title_of(status),
+            facts.stop_of(status),
+            status,
+            split=TimeWatch().look(status),
+            first_return=0.0,
+            height=HEIGHT,
+        )
+    )
+    drawn = console.export_svg(title="vedette status --watch", theme=MONOKAI, unique_id="live")
+    without_fonts = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.S)
+    return without_fonts.replace("Fira Code, monospace", "ui-monospace, Menlo, Consolas, monospace")
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    (place / "live.svg").write_text(still(json.loads((place / "status.json").read_text())))

@@ -1,0 +1,96 @@
+"""The pages of the documentation, their commands, and a place where these mean what they say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# What the pages leave to be understood: runs are short here, and every host is this one.
+SHORT = (
+    "stop.max_opts=150 stop.target_return=none learner.warmup_period=200 "
+    "learner.eval_interval=100 evaluation.episodes=2 actors.count=1"
+)
+LONG = "stop.max_seconds=600 stop.target_return=none learner.warmup_period=200"
+
+_VEDETTE = """\
+#!/bin/bash
+case "$1" in
+    run | scripts) export VEDETTE_SET="{short} $VEDETTE_SET" ;;
+    learner) export VEDETTE_SET="{long} $VEDETTE_SET" ;;
+    status | doctor) until_it_answers=1 ;;
+esac
+if [ -n "$until_it_answers" ]; then
+    for try in $(seq 30); do
+        {python} -m vedette_services.cli "$@" && exit 0
+        sleep 1
+    done
+    exit 1
+fi
+exec {python} -m vedette_services.cli "$@"
+"""
+_COMMAND = re.compile(r"""(\w+=("[^"]*"|\S+) )*(?P<command>vedette .*)""")
+_BACKGROUND = re.compile(r"^(vedette (learner|actors)|tensorboard)\b")
+
+
+def fences(page: Path) -> Iterator[tuple[str, str]]:
+    """The blocks of a page: the word behind the fence, and what is in it."""
+    for found in re.finditer(r"^```(\w*)\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+        yield found[1], found[2]
+
+
+def commands(page: Path) -> list[str]:
+    """Every line of a block that is a command of ours, without the variables before it."""
+    texts = [text for kind, text in fences(page) if kind in ("", "sh")]
+    found = [_COMMAND.match(line) for text in texts for line in text.splitlines()]
+    return [match["command"] for match in found if match]
+
+
+def words(command: str) -> list[str]:
+    """The arguments of one of our commands, up to what the shell does with its output."""
+    found = shlex.split(command, comments=True)
+    ends = [found.index(sign) for sign in (">", "|", "||", "&&") if sign in found]
+    return found[1 : min(ends, default=len(found))]
+
+
+def script(page: Path) -> str:
+    """The blocks marked ``sh`` of a page as one script; daemons run on beside it."""
+    text = "\n".join(body for kind, body in fences(page) if kind == "sh")
+    text = text.replace("0.0.0.0:5555", "$VEDETTE_BIND")
+    text = text.replace("gpu.example.org", "$VEDETTE_LEARNER")
+    lines = []
+    for line in text.splitlines():
+        if _BACKGROUND.match(line):
+            body = line.partition("  #")[0]
+            lines += [f"echo '$ {body}'", f"{body} &"]
+        else:
+            lines.append(line)
+    ending = "\nfor job in $(jobs -p); do kill $job; done\nwait\necho all done\n"
+    return "set -e\n" + "\n".join(lines) + ending
+
+
+def make_place(place: Path) -> dict[str, str]:
+    """A folder with the examples, and a PATH on which our commands are this checkout's.
+
+    Returns:
+        the variables that make it so.
+    """
+    tools = place / "bin"
+    tools.mkdir()
+    for example in (ROOT / "docs" / "examples").glob("*.py"):
+        (place / example.name).write_bytes(example.read_bytes())
+    made = {
+        "vedette": _VEDETTE.format(short=SHORT, long=LONG, python=sys.executable),
+        "python": f'#!/bin/bash\nexec {sys.executable} "$@"\n',
+        "tensorboard": f'#!/bin/bash\nexec {sys.executable} -m tensorboard.main "$@" --port 0\n',
+        "scp": '#!/bin/bash\nmkdir -p "${3%:*}"\ncp -rp "$2" "${3%:*}/${3#*:}"\n',
+    }
+    for name, text in made.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    return {"PATH": f"{tools}:/usr/bin:/bin", "PYTHONPATH": ":".join([str(place), *sys.path])}

@@ -1,0 +1,110 @@
+"""What the documentation says can be typed, and leads where it says."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from pages import PAGES, ROOT, commands, make_place, script, words
+
+from vedette_services.cli.app import app
+from vedette_services.config import load_config
+from vedette_services.learner.boards import Evaluations, Ingest, Learning
+from vedette_services.learner.curves import Curves
+
+NOT_HERE_YET = {"agents.md", "deploying.md", "python.md"}
+"""Pages that are written elsewhere and join these."""
+
+RUN = [page for page in PAGES if "```sh\n" in page.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_is_one_that_can_be_given(page: Path) -> None:
+    group: Any = typer.main.get_command(app)
+    for command in commands(page):
+        if words(command)[0].startswith("--"):
+            continue  # what typer answers at once
+        context = group.make_context("vedette", words(command))
+        asked, sub = group, context
+        while hasattr(asked, "resolve_command"):
+            _, asked, rest = asked.resolve_command(sub, [*sub._protected_args, *sub.args])
+            sub = asked.make_context("x", list(rest), parent=sub)
+            if sub.params.get("settings") or sub.params.get("arguments"):
+                _check_keys([*(sub.params["settings"] or []), *(sub.params["arguments"] or [])])
+
+
+def _check_keys(given: list[str]) -> None:
+    """Settings among a command's arguments are keys that there are."""
+    settings = [text for text in given if "=" in text]
+    load_config(settings=[s for s in settings if not s.startswith("agent.")], environment={})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_within_the_checkout_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        there = page.parent / target
+        assert there.exists() or there.name in NOT_HERE_YET, target
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
+    port = random.randrange(28_200, 28_900, 3)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("VEDETTE")},
+        **make_place(tmp_path),
+        "VEDETTE_BIND": f"127.0.0.1:{port}",
+        "VEDETTE_LEARNER": f"127.0.0.1:{port}",
+        "OMP_NUM_THREADS": "1",
+    }
+    with (tmp_path / "said.log").open("w+") as said:
+        running = subprocess.Popen(
+            ["bash", "-x", "-c", script(page)],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = running.wait(800)
+        finally:
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+        said.seek(0)
+        text = said.read()
+    assert status == 0, text[-5000:]
+    assert text.endswith("all done\n")
+    assert "Traceback" not in text, text
+
+
+def test_the_table_of_tags_names_what_is_recorded() -> None:
+    page = (ROOT / "docs" / "tensorboard.md").read_text("utf-8")
+    table = [line for line in page.splitlines() if line.startswith("| `")]
+    told = {tag for line in table for tag in re.findall(r"`([^`]+)`", line.split("|")[1])}
+    written: set[str] = set()
+
+    class Names:
+        def write(self, record: dict[str, float], step: int) -> None:
+            written.update(record)
+
+    names = ("produced", "inserted", "dropped", "rejected", "in_flight", "lost", "duplicates")
+    manager = {"state": "running", "actors": [{"return_mean": 1.0, "length_mean": 1.0}]}
+    ingest = Ingest(
+        samples=dict.fromkeys(names, 1),
+        managers=[manager],
+        lag={"mean": 1.0, "p95": 1.0, "max": 1.0, "seconds_mean": 1.0},
+    )
+    recorder: Any = Names()
+    seen = Evaluations(count=1, version=1)
+    Curves(recorder).look(1.0, Learning(opt_steps=1), ingest, seen)
+    costs = {"average_opt_time", "average_sample_time"}
+    others = {tag for tag in told if tag.startswith(("train/", "priority/"))}
+    assert told - others == written | costs

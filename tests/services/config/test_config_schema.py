@@ -1,0 +1,84 @@
+"""The JSON schema that editors complete TOML by, and the reference written from it."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import fastjsonschema
+import pytest
+
+from vedette_rl.agents.registry import BUILT_IN
+from vedette_services.config import RunConfig, load_config, publish_config, read_config
+from vedette_services.config.docstrings import key_docs
+from vedette_services.config.explain import keys_of
+from vedette_services.config.field_words import OUR_KEY
+from vedette_services.config.loading import config_table
+from vedette_services.config.presets import preset_names
+from vedette_services.config.reference import reference
+from vedette_services.config.schema import config_schema
+
+DOCS = Path(__file__).parents[3] / "docs"
+VALID = fastjsonschema.compile(config_schema())
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_configuration_fits_the_schema_whole_and_in_part(name: str) -> None:
+    agent, _, env = name.partition("-")
+    config = load_config(env=env.replace("ALE_", "ALE/"), agent=agent, environment={}).config
+    VALID(config_table(config))
+    VALID({})
+    VALID({"learner": {"sync_interval": 5}, "stop": {"target_return": "none"}})
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"lr": 1},
+        {"learner": {"sync_intervall": 5}},
+        {"learner": {"sync_interval": -5}},
+        {"seed": "x"},
+        {"agent": {"name": "dqn", "kappa": 1.0}},
+        {"agent": {"name": "dqn", "exploration": {"kind": "spiral"}}},
+        {"env": {"wrappers": ["no_module"]}},
+    ],
+)
+def test_what_is_wrong_does_not_fit_the_schema(table: dict[str, Any]) -> None:
+    with pytest.raises(fastjsonschema.JsonSchemaValueException):
+        VALID(table)
+
+
+def test_names_of_the_users_own_fit_the_schema() -> None:
+    VALID({"agent": {"name": "my_pkg.agents:Mine", "anything": 3}})
+    VALID({"agent": {"name": "dqn", "network": "nets:Net"}})
+    VALID({"env": {"wrappers": ["pkg:W", {"name": "pkg:V", "kwargs": {"a": [1]}}]}})
+
+
+def test_every_key_has_a_line_in_its_docstring() -> None:
+    parts = [RunConfig, *(kind.config for kind in BUILT_IN.values())]
+    parts += [field.annotation for field in RunConfig.model_fields.values()]
+    for part in parts:
+        if hasattr(part, "model_fields"):
+            assert set(key_docs(part)) == set(part.model_fields), part
+
+
+def test_the_reference_is_what_the_classes_say() -> None:
+    written = (DOCS / "configuration.md").read_text("utf-8")
+    assert written == reference(), "run scripts/docs"
+
+
+def test_every_word_of_others_leads_to_a_key_that_there_is() -> None:
+    keys = set(keys_of(RunConfig))
+    for kind in BUILT_IN.values():
+        keys |= set(keys_of(kind.config, "agent"))
+    assert not {key for key in OUR_KEY.values() if key not in keys} - {"env.kwargs", "env.wrappers"}
+
+
+def test_a_published_configuration_names_its_schema_and_its_preset(tmp_path: Path) -> None:
+    found = load_config(environment={})
+    publish_config(found.config, tmp_path / "config.toml", found.note)
+    head = (tmp_path / "config.toml").read_text("utf-8").splitlines()[:2]
+    assert head == ["#:schema ./config.schema.json", "# from the preset dqn-CartPole-v1"]
+    schema = json.loads((tmp_path / "config.schema.json").read_text("utf-8"))
+    fastjsonschema.compile(schema)(tomllib.loads((tmp_path / "config.toml").read_text("utf-8")))
+    assert read_config(tmp_path / "config.toml").agent == found.config.agent

@@ -1,0 +1,52 @@
+"""A wrong key is answered with the one that is meant."""
+
+import pytest
+
+from vedette_services.config import load_config
+from vedette_services.errors import ConfigError, ManySettingsError
+
+
+def refusal(*settings: str, agent: str = "dqn") -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(agent=agent, settings=settings, environment={})
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("lr", "agent.learning_rate"),
+        ("agent.lr", "agent.learning_rate"),
+        ("learner.lr", "agent.learning_rate"),
+        ("gamma", "agent.discount"),
+        ("replay.warmup", "learner.warmup_period"),
+        ("learning_starts", "learner.warmup_period"),
+        ("replay.buffer_size", "replay.capacity"),
+        ("total_timesteps", "stop.max_env_steps"),
+        ("num_envs", "actors.envs_per_actor"),
+        ("agent.target_network_frequency", "agent.target_update_interval"),
+        ("train_freq", "replay.samples_per_insert"),
+        ("agent.exploration.end_e", "agent.exploration.epsilon_final"),
+        ("env_id", "env.id"),
+        ("sync_interval", "learner.sync_interval"),
+        ("agent.lerning_rate", "agent.learning_rate"),
+    ],
+)
+def test_words_of_others_and_slips_are_understood(typed: str, meant: str) -> None:
+    assert refusal(f"{typed}=1") == f"{typed}: unknown key; did you mean {meant}?"
+
+
+def test_a_key_of_another_agent_is_said_to_be_one() -> None:
+    assert refusal("agent.n_critics=3").endswith("agents that have n_critics: sac")
+    assert refusal("agent.ent_coef=3").endswith("agents that have alpha: sac")
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(ManySettingsError) as caught:
+        load_config(settings=["seed=x", "lr=3", "learner.sync_interval=-1"], environment={})
+    assert {error.key for error in caught.value.errors} == {"seed", "lr", "learner.sync_interval"}
+
+
+def test_an_unknown_agent_hides_no_other_error() -> None:
+    said = refusal("agent.learning_rate=x", "seed=x", agent="nope").splitlines()
+    assert [line.partition(":")[0] for line in said] == ["agent.name", "seed"]
