@@ -121,7 +121,7 @@ OWN_NAMES = [
     ),
     (
         'run learner.recorders=["nope"]',
-        "learner.recorders.0: must be 'tensorboard', 'csv', 'jsonl' or module:Name, not 'nope'",
+        "learner.recorders.0: must be 'tensorboard', 'csv', 'jsonl', 'mlflow' or module:Name, not 'nope'",
     ),
 ]
 
