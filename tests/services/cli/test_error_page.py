@@ -121,7 +121,8 @@ OWN_NAMES = [
     ),
     (
         'run learner.recorders=["nope"]',
-        "learner.recorders.0: must be 'tensorboard', 'csv', 'jsonl', 'mlflow' or module:Name, not 'nope'",
+        "learner.recorders.0: must be 'tensorboard', 'csv', 'jsonl', 'mlflow' or module:Name, not "
+        "'nope'",
     ),
 ]
 
