@@ -8,45 +8,50 @@ import typer
 
 from vedette_services.cli.options import Format, Insecure, Keys, chosen_id, client_keys
 
+Learner = Annotated[
+    str,
+    typer.Option(
+        envvar="VEDETTE_LEARNER",
+        metavar="HOST[:PORT]",
+        help="Where the learner takes samples; @FILE: as that file says, also when it changes.",
+    ),
+]
+Count = Annotated[
+    int | None,
+    typer.Option(
+        envvar="VEDETTE_COUNT",
+        min=1,
+        max=4096,
+        help="Actor processes on this host. [one a core]",
+        show_default=False,
+    ),
+]
+ManagerId = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        envvar="VEDETTE_MANAGER_ID",
+        help="Name of this manager among all; {host} stands for the host's name. "
+        "[the host's name and a number]",
+        show_default=False,
+    ),
+]
+AllowImport = Annotated[
+    list[str] | None,
+    typer.Option(
+        envvar="VEDETTE_ALLOW_IMPORT",
+        metavar="PKG",
+        help="A package that the learner's environment or agent may import here.",
+        show_default=False,
+    ),
+]
+
 
 def actors(
-    learner: Annotated[
-        str,
-        typer.Option(
-            envvar="VEDETTE_LEARNER",
-            metavar="HOST[:PORT]",
-            help="Where the learner takes samples; @FILE: as that file says, also when it changes.",
-        ),
-    ],
-    count: Annotated[
-        int | None,
-        typer.Option(
-            envvar="VEDETTE_COUNT",
-            min=1,
-            max=4096,
-            help="Actor processes on this host. [one a core]",
-            show_default=False,
-        ),
-    ] = None,
-    manager_id: Annotated[
-        str | None,
-        typer.Option(
-            "--id",
-            envvar="VEDETTE_MANAGER_ID",
-            help="Name of this manager among all; {host} stands for the host's name. "
-            "[the host's name and a number]",
-            show_default=False,
-        ),
-    ] = None,
-    allow_import: Annotated[
-        list[str] | None,
-        typer.Option(
-            envvar="VEDETTE_ALLOW_IMPORT",
-            metavar="PKG",
-            help="A package that the learner's environment or agent may import here.",
-            show_default=False,
-        ),
-    ] = None,
+    learner: Learner,
+    count: Count = None,
+    manager_id: ManagerId = None,
+    allow_import: AllowImport = None,
     keys: Keys = None,
     insecure: Insecure = False,
     log_format: Format = "text",
