@@ -24,6 +24,15 @@ from vedette_services.cli.options import (
     metrics_place,
 )
 
+Bind = Annotated[
+    str,
+    typer.Option(
+        envvar="VEDETTE_BIND",
+        metavar="HOST:PORT",
+        help="Where samples arrive; control and models are the two ports above.",
+    ),
+]
+
 
 def learner(
     arguments: Arguments = None,
@@ -31,14 +40,7 @@ def learner(
     agent: Agent = None,
     out: Out = None,
     settings: Settings = None,
-    bind: Annotated[
-        str,
-        typer.Option(
-            envvar="VEDETTE_BIND",
-            metavar="HOST:PORT",
-            help="Where samples arrive; control and models are the two ports above.",
-        ),
-    ] = "127.0.0.1:5555",
+    bind: Bind = "127.0.0.1:5555",
     keys: Keys = None,
     insecure: Insecure = False,
     fresh: Fresh = False,
