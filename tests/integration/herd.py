@@ -53,7 +53,7 @@ class Herd:
             )
             directory = place / f"herd-{i}"
             directory.mkdir()
-            self._managers.append(_Idle(address, f"herd-{i}", state, directory))
+            self._managers.append(_Idle(lambda: address, f"herd-{i}", state, directory))
 
     def __enter__(self) -> Self:
         manager_module._POLL_MS = 0  # each has its turn soon
