@@ -133,7 +133,8 @@ def test_an_export_has_plain_rows_whatever_the_storage(
         capsys, tmp_path / "run", "--what", "replay", "--format", "npz", "--out", out
     )
     assert (status, said) == (0, f"100 rows in {out}\n")
-    found = np.load(out)
+    with np.load(out) as file:
+        found = dict(file)
     assert list(found) == [*expected, "version", "manager", "actor"]
     for name, column in expected.items():
         assert found[name].dtype == column.dtype

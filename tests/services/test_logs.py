@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -30,8 +31,10 @@ raise RuntimeError("the end")
 
 @pytest.fixture(scope="module")
 def lines() -> list[dict[str, object]]:
+    # Runs in this process have left their place to their children.
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("VEDETTE_")}
     done = subprocess.run(
-        [sys.executable, "-c", DAEMON], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", DAEMON], capture_output=True, text=True, timeout=60, env=clean
     )
     assert done.stdout == ""
     return [json.loads(line) for line in done.stderr.splitlines()]

@@ -155,8 +155,13 @@ def test_prioritized_replay_and_sac_run_too(tmp_path: Path) -> None:
 
 
 class NotANumber(gym.RewardWrapper[Any, Any]):
+    """Its first reward is one, so that the check before the start finds nothing."""
+
+    rewards = 0
+
     def reward(self, reward: Any) -> Any:
-        return float("nan")
+        self.rewards += 1
+        return reward if self.rewards == 1 else float("nan")
 
 
 def test_unsound_samples_are_rejected_and_said(
