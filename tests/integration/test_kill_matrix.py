@@ -58,6 +58,7 @@ def test_a_killed_actor_costs_its_unfinished_batch_a_killed_manager_its_window(
     assert books["in_flight"] == 0, f"{books}"
 
 
+@pytest.mark.slow
 def test_a_host_that_stands_still_for_a_while_costs_no_sample(daemons: Daemons) -> None:
     run = CountingRun(daemons)
     a = run.start_manager("a")

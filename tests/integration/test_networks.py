@@ -118,6 +118,7 @@ def test_a_network_that_loses_a_third_of_its_packets_costs_no_sample(daemons: Da
         assert_nothing_was_lost(run)
 
 
+@pytest.mark.slow
 def test_connections_that_are_reset_every_second_cost_no_sample(daemons: Daemons) -> None:
     run = CountingRun(daemons)
     with Proxy(free_address(), run.address) as proxy:

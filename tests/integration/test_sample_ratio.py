@@ -34,7 +34,8 @@ def samples_per_insert(
     [
         (0.0, 256, {"samples_per_insert": RATIO}),
         (0.002, 8, {"samples_per_insert": RATIO}),
-        (0.0, 8, {}),  # DQN's own: batches of 32, one in 4 environment steps
+        # DQN's own: batches of 32, one in 4 environment steps
+        pytest.param(0.0, 8, {}, marks=pytest.mark.slow),
     ],
     ids=["slow learner, fast actors", "fast learner, slow actors", "no ratio is set"],
 )

@@ -16,7 +16,7 @@ from proxy import Proxy
 from vedette_services.addresses import Address
 from vedette_services.keys import make_keys
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 SAMPLES, CONTROL, MODELS = range(3)
 BACK_S = 8.0
@@ -74,7 +74,6 @@ def test_bits_that_turn_on_the_way_end_the_connection_where_there_are_keys(
         assert_nothing_was_lost(run)
 
 
-@pytest.mark.slow
 def test_a_peer_that_vanishes_without_a_word_is_let_go(daemons: Daemons) -> None:
     if reason := why_not():
         pytest.skip(reason)

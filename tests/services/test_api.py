@@ -70,6 +70,7 @@ def test_what_cannot_be_done_is_an_error_that_says_so(run: Path, tmp_path: Path)
     assert api.status("127.0.0.1:27990", timeout_s=0.2) is None
 
 
+@pytest.mark.slow
 def test_seeds_are_trained_and_go_on_with_what_is_left(tmp_path: Path) -> None:
     first = api.train_seeds(1, out=tmp_path, env="CartPole-v1", in_process=True, **SMALL)
     heard: list[str] = []
