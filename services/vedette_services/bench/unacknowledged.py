@@ -14,13 +14,15 @@ from pathlib import Path
 
 import zmq
 
-from vedette_protocol.codec import decode_up, encode
+from vedette_protocol.batch_reader import BatchReader
+from vedette_protocol.codec import encode
 from vedette_protocol.messages import Batch
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.addresses import Address
 from vedette_services.bench.bare import Payload
 from vedette_services.bench.producer import payloads_of
 from vedette_services.keys import ClientKeys, LearnerKeys
+from vedette_services.learner.intake import Intake
 from vedette_services.processes import die_with_parent, end, python_module, spawn
 from vedette_services.run_replay import ring_dtype
 from vedette_services.sockets import samples_push
@@ -69,22 +71,22 @@ def _receive(
         raise TimeoutError("no producer sent anything for 30 s")
     begin = time.monotonic() + _WARM_S
     inserted = 0
+    reader, intake = BatchReader(), Intake(schema, payload.rows, lambda manager: 0)
     while (now := time.monotonic()) < begin + seconds:
         if not pull.poll(100):
             continue
-        for _ in range(_DRAIN_MESSAGES):
+        for _ in range(min(_DRAIN_MESSAGES, ring.room // payload.rows)):
             try:
                 frames = pull.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
-            batch = decode_up([frame.buffer for frame in frames])
+            header, body = frames
+            batch = reader.read([header.bytes, body.buffer])
             assert isinstance(batch, Batch), "producers send nothing else"
-            columns = schema.views(batch.payload, batch.rows)
-            schema.check_values(columns)
-            if ring.room < batch.rows:
-                ring.commit()
-            ring.append({**columns, "version": 0, "manager": 0, "actor": 0}, batch.rows)
+            intake.add(batch)
             inserted += batch.rows if now >= begin else 0
+        for block in intake.look().blocks:
+            block.append_to(ring)
         ring.commit()
     ring.close()
     return inserted / (time.monotonic() - begin)
