@@ -39,14 +39,9 @@ _pack: Final[Callable[[object], bytes]] = msgpack.Packer().pack
 def encode_batch(batch: Batch) -> list[Buffer]:
     """Header and payload. The payload is handed on, not copied."""
     run_id, manager, incarnation, seq, actor, epoch, version, schema, rows, payload, base = batch
-    header = b"".join(
-        (
-            _beginning(run_id, manager, incarnation),
-            *(_pack(seq), _BASE, _pack(base)),
-            _end(actor, epoch, version, schema, rows),
-        )
-    )
-    return [header, payload]
+    begin = _beginning(run_id, manager, incarnation)
+    end = _end(actor, epoch, version, schema, rows)
+    return [b"".join((begin, _pack(seq), _BASE, _pack(base), end)), payload]
 
 
 # A sender's headers differ in little: what is the same in many of them is packed once.

@@ -26,6 +26,7 @@ from vedette_protocol.packing import pack
 _SENDERS_MAX: Final = 4096
 _SEQ: Final = pack("seq")
 _FIXINT_MAX: Final = 127
+_tuple: Final = tuple.__new__
 _WIDE: Final = {0xCC: "B", 0xCD: "H", 0xCE: "I", 0xCF: "Q"}
 """How msgpack marks an integer that does not fit the marking byte, and what follows."""
 
@@ -35,12 +36,10 @@ class _Form(NamedTuple):
 
     layout: struct.Struct
     fixed: tuple[Any, ...]  # the bytes around the numbers
-    seq_max: int
-    actor_max: int
-    epoch_max: int
-    version_max: int
-    base_max: int
-    sender: tuple[str, str, int]  # run_id, manager, incarnation
+    limits: tuple[int, int, int, int, int]  # of seq, base, actor, epoch, version
+    run_id: str
+    manager: str
+    incarnation: int
     schema: str
     rows: int
 
@@ -64,28 +63,32 @@ class BatchReader:
         beginning = header[: header.find(_SEQ)]
         form = self._forms.get(beginning)
         if form is not None and len(header) == form.layout.size:
-            found = form.layout.unpack(header)
+            layout, fixed, limits, run_id, manager, incarnation, schema, rows = form
+            found = layout.unpack(header)
             _, seq, _, base, _, actor, _, epoch, _, version, _ = found
+            seq_max, base_max, actor_max, epoch_max, version_max = limits
             if (
-                found[::2] == form.fixed
-                and base <= seq <= form.seq_max
-                and base <= form.base_max
-                and actor <= form.actor_max
-                and epoch <= form.epoch_max
-                and version <= form.version_max
+                found[::2] == fixed
+                and base <= seq <= seq_max
+                and base <= base_max
+                and actor <= actor_max
+                and epoch <= epoch_max
+                and version <= version_max
                 and 0 < len(payload) <= PAYLOAD_MAX_BYTES
             ):
                 # Twice as fast as calling `Batch`, which does the same.
-                return tuple.__new__(
+                return _tuple(
                     Batch,
                     (
-                        *form.sender,
+                        run_id,
+                        manager,
+                        incarnation,
                         seq,
                         actor,
                         epoch,
                         version,
-                        form.schema,
-                        form.rows,
+                        schema,
+                        rows,
                         payload,
                         base,
                     ),
@@ -138,12 +141,10 @@ def _form_of(batch: Batch, beginning: bytes) -> _Form | None:
     return _Form(
         layout,
         tuple(fixed),
-        seq_max,
-        actor_max,
-        epoch_max,
-        version_max,
-        base_max,
-        (batch.run_id, batch.manager, batch.incarnation),
+        (seq_max, base_max, actor_max, epoch_max, version_max),
+        batch.run_id,
+        batch.manager,
+        batch.incarnation,
         batch.schema,
         batch.rows,
     )

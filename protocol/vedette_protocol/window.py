@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from vedette_protocol.errors import AckError, WindowFullError
 from vedette_protocol.limits import EXTRAS_MAX
@@ -29,20 +28,11 @@ from vedette_protocol.messages import Ack, ActorReport, Batch, Buffer, ManagerSt
 
 OnFull = Literal["block", "drop_oldest"]
 STALL_S: Final = 5.0
+_tuple: Final = tuple.__new__
 
 
-@dataclass(slots=True)
-class _Held:
-    """A batch in the window. `waiting`: it is to be sent (again)."""
-
-    actor: int
-    epoch: int
-    version: int
-    rows: int
-    payload: Buffer
-    seq: int = -1
-    sent_at: float = 0.0
-    waiting: bool = True
+_Fresh: TypeAlias = tuple[int, int, int, int, Buffer]
+"""A batch that was never sent: actor, epoch, version, rows, payload."""
 
 
 class Window:
@@ -81,10 +71,11 @@ class Window:
         """The next sequence number."""
         self.base = 0
         """The lowest sequence number that may still be sent."""
-        self._fresh: deque[_Held] = deque()  # never sent, without a number
-        self._numbered: dict[int, _Held] = {}  # sent at least once and not settled, ascending
-        self._again: deque[int] = deque()  # those of them that are to be sent again, ascending
-        self._outstanding_batches = self._outstanding_bytes = 0
+        self._fresh: deque[_Fresh] = deque()  # never sent, without a number
+        self._numbered: dict[int, Batch] = {}  # sent at least once and not settled, ascending
+        self._sent_at: dict[int, float] = {}  # those of them that are outstanding, and since when
+        self._again: deque[int] = deque()  # the others, to be sent again, ascending
+        self._outstanding_bytes = 0
         self._credit_batches = self._credit_bytes = 0
         self._learner: tuple[int, int] | None = None  # epoch, learner
         self._acked_at = float("-inf")
@@ -107,7 +98,7 @@ class Window:
     @property
     def outstanding(self) -> int:
         """Batches sent and not settled."""
-        return self._outstanding_batches
+        return len(self._sent_at)
 
     @property
     def outstanding_bytes(self) -> int:
@@ -135,7 +126,7 @@ class Window:
                 self.dropped += rows
                 return dropped + rows
         self.produced += rows
-        self._fresh.append(_Held(actor, epoch, version, rows, payload))
+        self._fresh.append((actor, epoch, version, rows, payload))
         self.bytes += size
         return dropped
 
@@ -154,28 +145,74 @@ class Window:
         They count as sent: what could not be handed to the socket goes to `put_back`.
         """
         batches: list[Batch] = []
-        while len(batches) < limit:
-            held = self._next()
-            if held is None or not self._may_send(len(held.payload)):
-                break
-            if held.seq < 0:
-                self._fresh.popleft()
-                held.seq = self.sequenced
-                self._numbered[held.seq] = held
-                self.sequenced += 1
-            else:
-                self._again.popleft()
-                self.resent += 1
-            held.waiting = False
-            held.sent_at = now
-            self._outstanding_batches += 1
-            self._outstanding_bytes += len(held.payload)
-            batches.append(self._batch(held))
+        self._take_again(now, limit, batches)
+        self._take_fresh(now, limit, batches)
         return batches
+
+    def _take_again(self, now: float, limit: int, batches: list[Batch]) -> None:
+        while self._again and len(batches) < limit:
+            seq = self._again[0]
+            batch = self._numbered.get(seq)
+            if batch is None:  # settled while it waited
+                self._again.popleft()
+                continue
+            size = len(batch.payload)
+            if not self._may_send(size):
+                return
+            self._again.popleft()
+            self.resent += 1
+            self._sent_at[seq] = now
+            self._outstanding_bytes += size
+            batches.append(batch._replace(base=self.base))
+
+    def _take_fresh(self, now: float, limit: int, batches: list[Batch]) -> None:
+        """Number those that were never sent. Thousands a second: nothing is called for each."""
+        if self._again:  # they go first, and there is no credit for them
+            return
+        fresh, numbered, sent_at = self._fresh, self._numbered, self._sent_at
+        run_id, manager, incarnation = self.run_id, self.manager, self.incarnation
+        schema, base, seq = self.schema, self.base, self.sequenced
+        bytes_left = self._credit_bytes - self._outstanding_bytes
+        until = seq + min(
+            limit - len(batches),
+            len(fresh),
+            self._credit_batches - len(sent_at),
+            base + EXTRAS_MAX - seq,  # beyond it the ledger keeps no exact set and would refuse
+        )
+        while seq < until:
+            actor, epoch, version, rows, payload = fresh[0]
+            size = len(payload)
+            # One that is larger than the credit goes alone: it would wait for ever.
+            if size > bytes_left and (sent_at or self._credit_bytes <= 0):
+                break
+            fresh.popleft()
+            # Twice as fast as calling `Batch`, which does the same.
+            numbered[seq] = batch = _tuple(
+                Batch,
+                (
+                    run_id,
+                    manager,
+                    incarnation,
+                    seq,
+                    actor,
+                    epoch,
+                    version,
+                    schema,
+                    rows,
+                    payload,
+                    base,
+                ),
+            )
+            sent_at[seq] = now
+            bytes_left -= size
+            batches.append(batch)
+            seq += 1
+        self.sequenced = seq
+        self._outstanding_bytes = self._credit_bytes - bytes_left
 
     def put_back(self, batches: Iterable[Batch]) -> None:
         """Send these again: the socket did not take them."""
-        self._send_again(held for b in batches if (held := self._numbered.get(b.seq)) is not None)
+        self._send_again([batch.seq for batch in batches])
 
     def on_ack(self, ack: Ack, now: float) -> int:
         """Free what is settled; how many rows that were.
@@ -207,7 +244,7 @@ class Window:
 
     def resend_all(self) -> int:
         """Send everything unsettled again (a fresh connection); how many batches that are."""
-        return self._send_again(self._numbered.values())
+        return self._send_again(list(self._sent_at))
 
     def resend_stalled(self, now: float, after_s: float = STALL_S) -> int:
         """Send again what an ack `after_s` after its sending still did not settle.
@@ -217,7 +254,7 @@ class Window:
         if now - self._acked_at >= after_s:
             return 0
         heard = self._acked_at - after_s
-        return self._send_again(h for h in self._numbered.values() if h.sent_at <= heard)
+        return self._send_again([seq for seq, at in self._sent_at.items() if at <= heard])
 
     def abandon(self) -> int:
         """Drop what was never sent (at the end); how many rows. What was sent may yet arrive."""
@@ -252,7 +289,7 @@ class Window:
             "batches": self.batches,
             "bytes": self.bytes,
             "rows": self.rows,
-            "outstanding": self._outstanding_batches,
+            "outstanding": len(self._sent_at),
             "credit_batches": self._credit_batches,
             "produced": self.produced,
             "dropped": self.dropped,
@@ -261,75 +298,58 @@ class Window:
             "resent": self.resent,
         }
 
-    def _next(self) -> _Held | None:
-        while self._again:
-            held = self._numbered.get(self._again[0])
-            if held is not None:
-                return held
-            self._again.popleft()  # settled while it waited
-        # Beyond this the ledger keeps no exact set and would refuse
-        if self._fresh and self.sequenced - self.base < EXTRAS_MAX:
-            return self._fresh[0]
-        return None
-
     def _may_send(self, payload_bytes: int) -> bool:
-        if self._outstanding_batches >= self._credit_batches:
+        outstanding = len(self._sent_at)
+        if outstanding >= self._credit_batches:
             return False
-        if self._outstanding_batches == 0:  # one larger than the credit would wait for ever
+        if outstanding == 0:  # one larger than the credit would wait for ever
             return self._credit_bytes > 0
         return self._outstanding_bytes + payload_bytes <= self._credit_bytes
 
-    def _batch(self, held: _Held) -> Batch:
-        return Batch(
-            self.run_id,
-            self.manager,
-            self.incarnation,
-            held.seq,
-            held.actor,
-            held.epoch,
-            held.version,
-            self.schema,
-            held.rows,
-            held.payload,
-            self.base,
-        )
+    def _drop(self, fresh: _Fresh) -> int:
+        _, _, _, rows, payload = fresh
+        self.bytes -= len(payload)
+        self.dropped += rows
+        return rows
 
-    def _drop(self, held: _Held) -> int:
-        self.bytes -= len(held.payload)
-        self.dropped += held.rows
-        return held.rows
-
-    def _send_again(self, batches: Iterable[_Held]) -> int:
+    def _send_again(self, outstanding: Iterable[int]) -> int:
+        """Count these as not sent; how many of them were."""
         marked = 0
-        for held in batches:
-            if not held.waiting:
-                held.waiting = True
-                self._outstanding_batches -= 1
-                self._outstanding_bytes -= len(held.payload)
+        for seq in outstanding:
+            if self._sent_at.pop(seq, None) is not None:
+                self._outstanding_bytes -= len(self._numbered[seq].payload)
                 marked += 1
         if marked:
-            self._again = deque(seq for seq, held in self._numbered.items() if held.waiting)
+            self._again = deque(seq for seq in self._numbered if seq not in self._sent_at)
         return marked
 
     def _settle(self, ack: Ack) -> None:
-        for seq in range(self.base, ack.contiguous):
-            self._free(seq)
+        self._free(range(self.base, ack.contiguous))
+        self.base = max(self.base, ack.contiguous)
         extras, seq = ack.extras, ack.contiguous
         if seq < self.base:  # a ledger that was restored from an older state
             extras, seq = extras >> (self.base - seq), self.base
+        beyond = []
         while extras:
             bit = extras & -extras
-            self._free(seq + bit.bit_length() - 1)
+            beyond.append(seq + bit.bit_length() - 1)
             extras ^= bit
+        self._free(beyond)
         while self.base < self.sequenced and self.base not in self._numbered:
             self.base += 1
 
-    def _free(self, seq: int) -> None:
-        held = self._numbered.pop(seq, None)
-        if held is None:
-            return
-        self.bytes -= len(held.payload)
-        self.settled += held.rows
-        if not held.waiting:
-            self._outstanding_batches -= 1
-            self._outstanding_bytes -= len(held.payload)
+    def _free(self, settled: Iterable[int]) -> None:
+        numbered, sent_at = self._numbered, self._sent_at
+        bytes_freed = bytes_landed = rows_freed = 0
+        for seq in settled:
+            batch = numbered.pop(seq, None)
+            if batch is None:
+                continue
+            size = len(batch.payload)
+            bytes_freed += size
+            rows_freed += batch.rows
+            if sent_at.pop(seq, None) is not None:
+                bytes_landed += size
+        self.bytes -= bytes_freed
+        self.settled += rows_freed
+        self._outstanding_bytes -= bytes_landed

@@ -24,6 +24,9 @@ from vedette_protocol.messages import Buffer
 from vedette_services.addresses import Address
 from vedette_services.keys import ClientKeys, LearnerKeys
 
+_send = zmq.backend.Socket.send
+"""What `zmq.Socket.send` calls in the end, for half the price where nobody asks to track a frame."""
+
 _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
@@ -102,10 +105,10 @@ def send_now(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
     Raises:
         zmq.Again: the socket takes none now.
     """
-    # What `send_multipart` does, at half its price: there every flag is added up as an enum.
+    # What `send_multipart` does, at a third of its price: there every flag is added up as an enum.
     for frame in frames[:-1]:
-        socket.send(frame, _NOW_AND_MORE, copy=False)
-    socket.send(frames[-1], _NOW, copy=False)
+        _send(socket, frame, _NOW_AND_MORE, False)
+    _send(socket, frames[-1], _NOW, False)
 
 
 def samples_pull(

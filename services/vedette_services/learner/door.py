@@ -45,6 +45,8 @@ class Door:
     def __init__(self, address: Address, keys: LearnerKeys | None) -> None:
         _raise_file_limit()
         self._address, self._keys = address, keys
+        self.copies = False
+        """Whether payloads are so small that a copy of one costs less than what holds it."""
         self._context: zmq.Context[Socket] = zmq.Context()
         self._context.setsockopt(zmq.MAX_SOCKETS, 1024)
         self._keeper: Doorkeeper | None = None
@@ -121,20 +123,25 @@ class Door:
     def receive(self) -> tuple[list[Buffer], str | None]:
         """The next message from the samples' socket, and the name of the key it came with.
 
-        Large frames are where they lie, not copied. The name is "" without keys, None if the key
-        is unknown.
+        Its payload is where it lies, or a copy (`copies`); then frames behind the second count as a
+        message of their own. The name is "" without keys, None if the key is unknown.
 
         Raises:
             zmq.Again: there is none now.
         """
         # What `recv_multipart` does, without asking the socket after each frame whether more come.
-        frame = first = self.samples.recv(_NOBLOCK, copy=False)
+        receive = self.samples.recv
+        frame = first = receive(_NOBLOCK, copy=False)
         key = "" if self._keeper is None else _key_of(first)
         contents: list[Buffer] = [
             first.bytes if len(first) <= HEADER_MAX_BYTES else first.buffer,
         ]
+        if self.copies:
+            if first.more:
+                contents.append(receive(_NOBLOCK))
+            return contents, key
         while frame.more:
-            frame = self.samples.recv(_NOBLOCK, copy=False)
+            frame = receive(_NOBLOCK, copy=False)
             contents.append(frame.buffer)
         return contents, key
 

@@ -81,6 +81,7 @@ class Gateway:
         self._rate = Rate()
         self._next_tick = 0.0
         self._door = Door(spec.address, keys)
+        self._door.copies = self._state.stacks
         whom = "listed keys" if keys else "everybody who reaches it"
         log.info("listening at %s and the two ports above, for %s", spec.address, whom)
 

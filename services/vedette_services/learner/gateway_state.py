@@ -113,6 +113,11 @@ class GatewayState:
         """Of the batches that were taken and not looked into yet."""
         return self._intake.bytes
 
+    @property
+    def stacks(self) -> bool:
+        """Whether the run's batches are small, and copied together before they are looked into."""
+        return self._intake.stacks
+
     def on_samples(self, frames: Sequence[Any], now: float, key: str = "") -> None:
         """One message from the samples' socket; a batch that is new is held for `blocks`.
 
@@ -165,26 +170,27 @@ class GatewayState:
         if batch.run_id != self.run_id:
             self.garbage += 1  # its manager drops that run's window when it hears of this one
             return
-        if self._credit_watch.is_spent(batch.manager, batch.incarnation) and self.ledger.is_new(
-            batch.manager, batch.incarnation, batch.seq
+        manager, incarnation = batch.manager, batch.incarnation
+        if self._credit_watch.is_spent(manager, incarnation) and self.ledger.is_new(
+            manager, incarnation, batch.seq
         ):
-            self.fleet.on_batch(batch.manager, now)
+            self.fleet.on_batch(manager, now)
             self.refused_credit += 1  # not settled: it may come again, within its credit
-            self.complaints.add("credit", f"manager {batch.manager} sends more than it may")
+            self.complaints.add("credit", f"manager {manager} sends more than it may")
             return
-        self._changed.add(batch.manager)
+        self._changed.add(manager)
         try:
             verdict = self.ledger.take(batch, now)
         except KeyError:
             self._look(now)  # its account may take the place of one whose batches are held
-            self.ledger.hear(batch.manager, batch.incarnation, now)
+            self.ledger.hear(manager, incarnation, now)
             verdict = self.ledger.take(batch, now)
         if verdict == "new":
-            self._credit_watch.took(batch.manager, batch.incarnation)
+            self._credit_watch.took(manager, incarnation)
             self._intake.add(batch)
             self.dirty = True
         else:
-            self.fleet.on_batch(batch.manager, now)
+            self.fleet.on_batch(manager, now)
 
     def _look(self, now: float) -> None:
         """Look into the batches that are held: the unsound ones become rejected."""

@@ -80,7 +80,8 @@ class Intake:
         self._schema, self._rows_max, self._number = schema, rows_max, number
         self._hash, self._full_bytes = schema.hash, schema.payload_bytes(rows_max)
         # What rows share is as large as each batch has it.
-        self._stacks = schema.sharing is None and self._full_bytes <= _STACKED_BYTES
+        self.stacks = schema.sharing is None and self._full_bytes <= _STACKED_BYTES
+        """Whether payloads are copied together before they are looked into."""
         self._piles: list[list[Batch]] = []  # each of batches that are looked into at once
         self._grows = False  # whether the last pile is one of full batches
         self.bytes = 0
@@ -91,7 +92,7 @@ class Intake:
         size = len(batch.payload)
         self.bytes += size
         full = (
-            self._stacks
+            self.stacks
             and size == self._full_bytes
             and batch.rows == self._rows_max
             and batch.schema == self._hash
