@@ -33,12 +33,23 @@ def pack_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema)
     Raises:
         ModelError: the arrays are not those of the schema: says which differs.
     """
+    return b"".join(pack_parts(version, arrays, schema))
+
+
+def pack_parts(
+    version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema
+) -> tuple[bytes, bytearray]:
+    """The body of a model in two parts, for who writes it somewhere: head and payload.
+
+    Raises:
+        ModelError: as `pack_model`.
+    """
     try:
         rows = {name: array[np.newaxis] for name, array in arrays.items()}
         payload = schema.pack(rows, 1)
     except SchemaError as error:
         raise ModelError(f"the model is not of its spec: {error}") from error
-    return version.to_bytes(_VERSION_BYTES, "little") + payload
+    return version.to_bytes(_VERSION_BYTES, "little"), payload
 
 
 def unpack_model(body: Buffer, schema: Schema) -> tuple[int, Columns]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vedette_protocol.messages import Buffer
-from vedette_protocol.model import body_bytes, pack_model, unpack_model
+from vedette_protocol.model import body_bytes, pack_parts, unpack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
 from vedette_rl.newest import NewestReader, NewestWriter
@@ -45,11 +45,14 @@ class ModelMapWriter:
 
     def write(self, epoch: int, info: ModelInfo) -> None:
         """Make a model the newest."""
-        self.write_body(epoch, pack_model(info.version, info.arrays, self.schema))
+        self._write(epoch, *pack_parts(info.version, info.arrays, self.schema))
 
     def write_body(self, epoch: int, body: Buffer) -> None:
         """Make a model that is already packed the newest."""
-        self._map.write(_HEADER.pack(epoch, len(self._text)), self._text, body)
+        self._write(epoch, body)
+
+    def _write(self, epoch: int, *body: Buffer) -> None:
+        self._map.write(_HEADER.pack(epoch, len(self._text)), self._text, *body)
 
 
 class ModelMapReader:

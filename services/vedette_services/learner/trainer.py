@@ -21,6 +21,7 @@ from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.curves import Curves
+from vedette_services.learner.model_outlet import ModelOutlet
 from vedette_services.learner.opening import open_replay
 from vedette_services.learner.run_recorder import cut_curves_back, open_recorder
 from vedette_services.learner.saver import Saver
@@ -35,6 +36,7 @@ from vedette_services.run_replay import run_limiter
 log = logging.getLogger("vedette.trainer")
 
 _LAST_SAVE_S = 60.0
+_LAST_MODEL_S = 60.0
 
 
 class Trainer:
@@ -54,9 +56,8 @@ class Trainer:
         self.replay = open_replay(spec, epoch)
         self._resume()
         self.loader = make_loader(self.replay, config.agent.batch_size, device)
-        self._models = ModelMapWriter(
-            spec.run.model_map, Schema.from_arrays(self.agent.model_info().arrays)
-        )
+        schema = Schema.from_arrays(self.agent.model_info().arrays)
+        self._models = ModelOutlet(ModelMapWriter(spec.run.model_map, schema), epoch)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, spec.run.root))
         recorded = cut_curves_back(spec.run.tensorboard, self.agent.opt_steps)
         self._curves = Curves(self._recorder, recorded)
@@ -95,6 +96,7 @@ class Trainer:
             batch_size=config.agent.batch_size,
         )
         last = loop.run()
+        self._models.close(_LAST_MODEL_S)
         if not self._saver.close(_LAST_SAVE_S):
             log.warning("the last checkpoint is not written; a resume begins at an earlier one")
         self._recorder.close()
@@ -103,7 +105,7 @@ class Trainer:
     # Surroundings
 
     def publish(self, agent: Agent) -> None:
-        self._models.write(self._epoch, agent.model_info())
+        self._models.publish(agent.model_info())
 
     def save(self, agent: Agent, learning: Learning) -> None:
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
