@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -132,6 +132,23 @@ class _Partial:
     body: bytearray
     have: bytearray  # one flag a chunk
     missing: int
+    hashed: int = 0  # chunks from the first on of which the digest is known
+    digest: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
+
+    def enter(self, chunk: ModelChunk) -> None:
+        """Take a chunk in that was not there before."""
+        start = chunk.index * -(-chunk.total_bytes // chunk.count)
+        self.body[start : start + len(chunk.payload)] = chunk.payload
+        self.have[chunk.index] = 1
+        self.missing -= 1
+        if chunk.index == self.hashed:  # in order, while others are still on their way
+            self.digest.update(chunk.payload)
+            self.hashed += 1
+
+    def is_whole(self) -> bool:
+        """Whether the bytes give the digest that every chunk named."""
+        whole = self.hashed == self.first.count
+        return (self.digest.digest() if whole else digest_of(self.body)) == self.first.digest
 
     def belongs(self, chunk: ModelChunk) -> bool:
         first = self.first
@@ -186,14 +203,11 @@ class ModelAssembler:
         if partial is None or partial.have[chunk.index]:
             return None
         first = partial.first
-        start = chunk.index * -(-chunk.total_bytes // chunk.count)
-        partial.body[start : start + len(chunk.payload)] = chunk.payload
-        partial.have[chunk.index] = 1
-        partial.missing -= 1
+        partial.enter(chunk)
         if partial.missing:
             return None
         self._partial = None
-        if digest_of(partial.body) != first.digest:
+        if not partial.is_whole():
             raise ModelError(f"model {first.version}: the bytes do not give the digest")
         if int.from_bytes(partial.body[:_VERSION_BYTES], "little") != first.version:
             raise ModelError(f"model {first.version}: the body says another version")

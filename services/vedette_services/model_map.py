@@ -23,7 +23,7 @@ class MappedModel:
     epoch: int
     version: int
     schema: Schema
-    body: bytes
+    body: Buffer
 
     def info(self) -> ModelInfo:
         """The named arrays, as views of the body.
@@ -80,5 +80,5 @@ class ModelMapReader:
         text = data[_HEADER.size : start]
         if self._schema is None or text != self._text:
             self._schema, self._text = Schema.from_wire(json.loads(text)), text
-        body = data[start:]
-        return MappedModel(epoch, int.from_bytes(body[:8], "little"), self._schema, body)
+        version = int.from_bytes(data[start : start + 8], "little")
+        return MappedModel(epoch, version, self._schema, memoryview(data)[start:])

@@ -17,12 +17,15 @@ import zmq
 from vedette_protocol.schema import Schema
 from vedette_rl.core import columns_of
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
+from vedette_services.bench.daemons import Measured
+from vedette_services.bench.processor import processor_s
 from vedette_services.bench.producer import payloads_of
 from vedette_services.processes import die_with_parent, end, python_module, spawn
 
 _RING_BYTES = 1 << 30
 _WARM_S = 1.0
 _PRODUCERS = 2
+_MODULE = "vedette_services.bench.bare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,8 @@ class Payload:
         return Schema.from_dtype(transition_dtype(spaces), column_bounds(spaces))
 
 
-def bare_per_s(payload: Payload, port: int, seconds: float) -> float:
-    """Transitions a second from two producers through plain PUSH/PULL into arrays."""
+def bare(payload: Payload, port: int, seconds: float) -> Measured:
+    """What two producers bring through plain PUSH/PULL into arrays."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     pull = context.socket(zmq.PULL)
     pull.set_hwm(1000)
@@ -51,7 +54,7 @@ def bare_per_s(payload: Payload, port: int, seconds: float) -> float:
     pull.bind(endpoint)
     shape = ",".join(map(str, payload.shape))
     arguments = ("push", endpoint, str(payload.rows), shape, payload.dtype)
-    command = python_module("vedette_services.bench.bare", *arguments)
+    command = python_module(_MODULE, *arguments)
     producers = [spawn(command) for _ in range(_PRODUCERS)]
     try:
         return _receive(pull, payload, seconds)
@@ -60,17 +63,20 @@ def bare_per_s(payload: Payload, port: int, seconds: float) -> float:
         context.destroy(linger=0)
 
 
-def _receive(pull: zmq.Socket[bytes], payload: Payload, seconds: float) -> float:
+def _receive(pull: zmq.Socket[bytes], payload: Payload, seconds: float) -> Measured:
     schema, rows = payload.schema, payload.rows
     row = schema.row_dtype
     capacity = max(rows, min(100_000, _RING_BYTES // row.itemsize) // rows * rows)
     ring = columns_of(row, capacity)
     at = inserted = 0
+    spent: float | None = None
     if not pull.poll(30_000):
         raise TimeoutError("no producer sent anything for 30 s")
     begin = time.monotonic() + _WARM_S
     finish = begin + seconds
     while (now := time.monotonic()) < finish:
+        if spent is None and now >= begin:
+            spent = _processor_s()
         if not pull.poll(100):
             continue
         for _ in range(64):
@@ -82,7 +88,13 @@ def _receive(pull: zmq.Socket[bytes], payload: Payload, seconds: float) -> float
                 ring[name][at : at + rows] = column
             at = (at + rows) % capacity
             inserted += rows if now >= begin else 0
-    return inserted / (time.monotonic() - begin)
+    took = time.monotonic() - begin
+    return Measured(inserted, took, _processor_s() - (spent or 0.0))
+
+
+def _processor_s() -> float:
+    """The producers' and ours: nothing else is done here meanwhile."""
+    return processor_s(_MODULE) + time.process_time()
 
 
 def main() -> None:

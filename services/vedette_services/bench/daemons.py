@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vedette_services.addresses import Address
+from vedette_services.bench.processor import processor_s
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import ActorDiedError, NoAnswerError
 from vedette_services.keys import ClientKeys
@@ -21,6 +23,9 @@ from vedette_services.status import StatusAsker
 NOT_TRAINING = ("agent.batch_size=64", "replay.samples_per_insert=1e-12", "replay.error_buffer=32")
 """Settings under which the learner inserts for ever and never draws a batch: the first would be
 more than the limiter allows."""
+
+GATEWAY = "vedette_services.learner.gateway"
+PRODUCER = "vedette_services.bench.producer"
 
 _START_S = 180.0  # a loaded machine takes its time to import torch
 _END_S = 20.0
@@ -86,7 +91,37 @@ def check_actors(status: Mapping[str, Any]) -> None:
 
 
 def inserted_per_s(asker: StatusAsker, warm_s: float, measure_s: float) -> float:
-    """Samples inserted a second over `measure_s`, counted in the replay, `warm_s` after the first.
+    """Samples inserted a second over `measure_s`; see `measured`."""
+    return measured(asker, warm_s, measure_s).per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came into the replay.
+
+    Args:
+        rows: samples inserted.
+        seconds: in which.
+        processor_s: that the processes asked about spent meanwhile.
+    """
+
+    rows: int
+    seconds: float
+    processor_s: float
+
+    @property
+    def per_s(self) -> float:
+        """Samples a second."""
+        return self.rows / self.seconds
+
+
+def measured(
+    asker: StatusAsker, warm_s: float, measure_s: float, modules: Sequence[str] = ()
+) -> Measured:
+    """Samples inserted over `measure_s`, counted in the replay, `warm_s` after the first.
+
+    Args:
+        modules: of whose processes the processor time counts.
 
     Raises:
         NoAnswerError: none is inserted within three minutes.
@@ -97,6 +132,8 @@ def inserted_per_s(asker: StatusAsker, warm_s: float, measure_s: float) -> float
             raise NoAnswerError("producers of this measurement", _START_S)
     time.sleep(warm_s)
     before, began = ask(asker)["samples"]["inserted"], time.monotonic()
+    spent = -sum(map(processor_s, modules))
     time.sleep(measure_s)
     after, ended = ask(asker)["samples"]["inserted"], time.monotonic()
-    return float(after - before) / (ended - began)
+    spent += sum(map(processor_s, modules))
+    return Measured(after - before, ended - began, spent)

@@ -1,6 +1,6 @@
-"""A manager that makes up its batches: as fast as window and credit let it.
+"""Managers that make up their batches: as fast as window and credit let them, or at a rate.
 
-`python -m vedette_services.bench.producer ADDRESS ID ROWS [KEYS]`
+`python -m vedette_services.bench.producer ADDRESS ID ROWS COUNT BATCHES_PER_S [KEYS]`
 """
 
 from __future__ import annotations
@@ -48,13 +48,26 @@ def payloads_of(schema: Schema, rows: int) -> list[bytes]:
 
 
 class Producer:
-    """Sockets and a window, without actors."""
+    """Sockets and a window, without actors.
+
+    Args:
+        manager: its id.
+        rows: of a batch.
+        batches_per_s: how many it makes up; `math.inf`: as many as there is room for.
+    """
 
     def __init__(
-        self, address: Address, manager: str, rows: int, keys: ClientKeys | None = None
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        address: Address,
+        manager: str,
+        rows: int,
+        batches_per_s: float,
+        keys: ClientKeys | None = None,
     ) -> None:
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._manager, self._rows = manager, rows
+        self._batches_per_s = batches_per_s
+        self._due, self._due_at = 0.0, time.monotonic()
         self._incarnation = secrets.randbits(64)
         self._push = samples_push(context, address, keys)
         topics = manager_subscriptions(manager)
@@ -64,11 +77,10 @@ class Producer:
         self._turn = 0
         self._report_at = 0.0
 
-    def run(self) -> None:
-        """Produce until somebody ends this process."""
-        while True:
-            now = time.monotonic()
-            self._listen(now, 0 if self._produce(now) else _POLL_MS)
+    def turn(self, wait_ms: int) -> None:
+        """Produce what is due, and hear what came; waits at most so long, if nothing is to do."""
+        now = time.monotonic()
+        self._listen(now, 0 if self._produce(now) else wait_ms)
 
     def _listen(self, now: float, wait_ms: int) -> None:
         while self._control.poll(wait_ms):
@@ -96,11 +108,14 @@ class Producer:
             self._report_at = now + _REPORT_EVERY_S
             report = window.report(host="bench", state="running", actors=())
             self._push.send_multipart(encode(report))
-        for _ in range(64):
+        self._due = min(64.0, self._due + (now - self._due_at) * self._batches_per_s)
+        self._due_at = now
+        while self._due >= 1:
             payload = self._payloads[self._turn % _PAYLOADS]
             if not window.has_room(len(payload)):
                 break
             self._turn += 1
+            self._due -= 1
             window.offer(0, 1, 0, self._rows, payload)
         batches = window.take(now)
         for sent, batch in enumerate(batches):
@@ -113,11 +128,25 @@ class Producer:
 
 
 def main() -> None:
-    """Produce for the learner at the address given, as the manager given."""
+    """Produce for the learner at the address given until somebody ends this process.
+
+    As one manager of the id given, or as several, whose ids begin with it.
+    """
     die_with_parent()
-    address, manager, rows, *folder = sys.argv[1:]
+    address, manager, rows, count, rate, *folder = sys.argv[1:]
     keys = ClientKeys.read(Path(folder[0])) if folder else None
-    Producer(Address.parse(address), manager, int(rows), keys).run()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context.setsockopt(zmq.MAX_SOCKETS, 4 * int(count) + 16)
+    names = [manager] if int(count) == 1 else [f"{manager}-{n}" for n in range(int(count))]
+    producers = [
+        Producer(context, Address.parse(address), name, int(rows), float(rate), keys)
+        for name in names
+    ]
+    while True:
+        for producer in producers:
+            producer.turn(_POLL_MS if len(producers) == 1 else 0)
+        if len(producers) > 1:
+            time.sleep(_POLL_MS / 1e3)
 
 
 if __name__ == "__main__":

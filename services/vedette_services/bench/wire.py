@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vedette_services.bench.bare import Payload, bare_per_s
-from vedette_services.bench.daemons import NOT_TRAINING, inserted_per_s, learner_of
-from vedette_services.bench.spread import spread
+from vedette_services.bench.bare import Payload, bare
+from vedette_services.bench.daemons import (
+    GATEWAY,
+    NOT_TRAINING,
+    PRODUCER,
+    Measured,
+    learner_of,
+    measured,
+)
+from vedette_services.bench.spread import ratio, spread
 from vedette_services.config.loading import load_config
 from vedette_services.local_run import free_port
 from vedette_services.processes import end, python_module, spawn
@@ -38,23 +45,35 @@ class WireBench:
 
     def run(self) -> dict[str, Any]:
         """Measure both in turn."""
-        ours, bare = [], []
+        ours, bound = [], []
         for _ in range(self.rounds):
-            bare.append(bare_per_s(self.payload, free_port(), self.seconds))
-            ours.append(self.vedette_per_s())
-        ratios = [a / b for a, b in zip(ours, bare, strict=True)]
+            bound.append(bare(self.payload, free_port(), self.seconds))
+            ours.append(self.vedette())
+        rate, bound_rate = [x.per_s for x in ours], [x.per_s for x in bound]
+        cost, bound_cost = [self._batch_us(x) for x in ours], [self._batch_us(x) for x in bound]
         return {
             "rows": self.payload.rows,
             "shape": list(self.payload.shape),
             "dtype": self.payload.dtype,
             "batch_bytes": self.payload.schema.payload_bytes(self.payload.rows),
-            "transitions_per_s": spread(ours),
-            "bare_transitions_per_s": spread(bare),
-            "ratio": spread(ratios),
+            "transitions_per_s": spread(rate),
+            "bare_transitions_per_s": spread(bound_rate),
+            "ratio": ratio(rate, bound_rate),
+            "processor_us_per_batch": spread(cost),
+            "bare_processor_us_per_batch": spread(bound_cost),
+            "processor_ratio": ratio(cost, bound_cost),
         }
 
+    def _batch_us(self, found: Measured) -> float:
+        """Processor time of a batch, of everybody who has to do with it."""
+        return 1e6 * found.processor_s / max(1, found.rows) * self.payload.rows
+
     def vedette_per_s(self, keys: Path | None = None) -> float:
-        """Transitions a second from two producers into a learner's replay.
+        """Transitions a second; see `vedette`."""
+        return self.vedette(keys).per_s
+
+    def vedette(self, keys: Path | None = None) -> Measured:
+        """What two producers bring into a learner's replay.
 
         Args:
             keys: a learner's folder of keys; None: neither encrypt nor authenticate.
@@ -77,19 +96,12 @@ class WireBench:
             ],
         ).config
         with learner_of(config, keys) as (address, asker):
+            arguments = (str(self.payload.rows), "1", "inf", *([str(keys)] if keys else []))
             producers = [
-                spawn(
-                    python_module(
-                        "vedette_services.bench.producer",
-                        str(address),
-                        f"producer-{number}",
-                        str(self.payload.rows),
-                        *([str(keys)] if keys else []),
-                    )
-                )
+                spawn(python_module(PRODUCER, str(address), f"producer-{number}", *arguments))
                 for number in range(_PRODUCERS)
             ]
             try:
-                return inserted_per_s(asker, _WARM_S, self.seconds)
+                return measured(asker, _WARM_S, self.seconds, (GATEWAY, PRODUCER))
             finally:
                 end(producers, term_s=5.0)

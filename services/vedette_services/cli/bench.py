@@ -197,6 +197,10 @@ def wire_lines(found: dict[str, Any]) -> list[str]:
         f"vedette          {_range(found['transitions_per_s'], '{:>12,.0f}')}",
         f"plain PUSH/PULL  {_range(found['bare_transitions_per_s'], '{:>12,.0f}')}",
         f"ratio            {_range(found['ratio'], '{:>12.2f}')}",
+        "processor time of a batch, of all who have to do with it; µs",
+        f"vedette          {_range(found['processor_us_per_batch'], '{:>12.1f}')}",
+        f"plain PUSH/PULL  {_range(found['bare_processor_us_per_batch'], '{:>12.1f}')}",
+        f"ratio            {_range(found['processor_ratio'], '{:>12.2f}')}",
     ]
 
 

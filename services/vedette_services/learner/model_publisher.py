@@ -23,7 +23,7 @@ class PackedModel:
     run_id: str
     epoch: int
     spec: str
-    body: bytes
+    body: Buffer
 
 
 class ModelPublisher:
