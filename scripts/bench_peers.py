@@ -8,6 +8,7 @@ fails, is said to and left out.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import statistics
@@ -102,6 +103,13 @@ TABLES = {
 
 def installed(peer: Peer) -> str:
     """Make the peer's environment if it is not there; "" or why it cannot be made."""
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    with (ENVIRONMENTS / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another measurement may want the same one
+        return _install(peer)
+
+
+def _install(peer: Peer) -> str:
     done = peer.python.parent.parent / "installed"
     if done.exists():
         return ""

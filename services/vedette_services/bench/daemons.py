@@ -24,6 +24,7 @@ NOT_TRAINING = ("agent.batch_size=64", "replay.samples_per_insert=1e-12", "repla
 """Settings under which the learner inserts for ever and never draws a batch: the first would be
 more than the limiter allows."""
 
+ACTOR = "vedette_services.actors.actor"
 GATEWAY = "vedette_services.learner.gateway"
 PRODUCER = "vedette_services.bench.producer"
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vedette_services.bench.daemons import (
+    ACTOR,
     NOT_TRAINING,
     QUIET,
     ask,
@@ -13,6 +14,7 @@ from vedette_services.bench.daemons import (
     inserted_per_s,
     learner_of,
 )
+from vedette_services.bench.processor import resident_bytes
 from vedette_services.bench.spread import spread
 from vedette_services.config.loading import load_config
 from vedette_services.local_run import daemon_command
@@ -64,6 +66,7 @@ class FleetBench:
             try:
                 rates = [inserted_per_s(asker, _WARM_S, self.seconds) for _ in range(self.rounds)]
                 check_actors(ask(asker))
+                resident = resident_bytes(ACTOR)
             finally:
                 end([manager], term_s=_END_S)
         return {
@@ -72,4 +75,5 @@ class FleetBench:
             "envs_per_actor": self.envs,
             "vectorization": self.vectorization,
             "steps_per_s": spread(rates),
+            "actor_resident_bytes": max(resident, default=0),
         }

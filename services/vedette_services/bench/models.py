@@ -48,7 +48,7 @@ class ModelsBench:
     seconds: float = 10.0
 
     def run(self) -> dict[str, Any]:
-        """Measure; milliseconds of the models that every actor acted on, and how many there were."""
+        """Measure; milliseconds of the models that every actor acted on, and their number."""
         bare = [self._bare_s() for _ in range(5)]
         with tempfile.TemporaryDirectory(prefix="vedette-bench-") as notes:
             published = self._play(Path(notes))

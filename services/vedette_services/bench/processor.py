@@ -1,4 +1,5 @@
-"""Processor time of the processes that a measurement started: what it counts, no load changes."""
+"""What the processes that a measurement started take: processor time, which hardly depends on the
+load, and memory."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 from pathlib import Path
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PROCESSES = Path("/proc")
 
 
@@ -14,28 +16,38 @@ def processor_s(module: str) -> float:
 
     NaN where the system has no ``/proc``.
     """
-    if not (_PROCESSES / "self" / "stat").exists():
+    if not _PROCESSES.joinpath("self", "stat").exists():
         return float("nan")
+    return sum(seconds for seconds, _ in _found(module))
+
+
+def resident_bytes(module: str) -> list[int]:
+    """Resident memory of each of our descendants that run `python -m MODULE`.
+
+    Nothing where the system has no ``/proc``.
+    """
+    return [pages * _PAGE_BYTES for _, pages in _found(module)]
+
+
+def _found(module: str) -> list[tuple[float, int]]:
+    """Processor seconds and resident pages of each."""
+    if not _PROCESSES.joinpath("self", "stat").exists():
+        return []
     parents: dict[int, int] = {}
-    spent: dict[int, float] = {}
+    found: dict[int, tuple[float, int]] = {}
     for process in _PROCESSES.iterdir():
         if process.name.isdigit():
             try:
-                pid, parent, seconds, runs = _read(process, module)
+                # The name, in brackets, may hold anything
+                fields = (process / "stat").read_text().rpartition(")")[2].split()
+                words = (process / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue  # it has ended meanwhile
-            parents[pid] = parent
-            if runs:
-                spent[pid] = seconds
-    return sum(seconds for pid, seconds in spent.items() if _is_ours(pid, parents))
-
-
-def _read(process: Path, module: str) -> tuple[int, int, float, bool]:
-    # The name, in brackets, may hold anything
-    fields = (process / "stat").read_text().rpartition(")")[2].split()
-    seconds = (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
-    words = (process / "cmdline").read_bytes().split(b"\0")
-    return int(process.name), int(fields[1]), seconds, module.encode() in words
+            parents[int(process.name)] = int(fields[1])
+            if module.encode() in words:
+                seconds = (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
+                found[int(process.name)] = seconds, int(fields[21])
+    return [taken for pid, taken in found.items() if _is_ours(pid, parents)]
 
 
 def _is_ours(pid: int, parents: dict[int, int]) -> bool:

@@ -143,6 +143,53 @@ def fleet(
     say(found, as_json=as_json, lines=fleet_lines)
 
 
+@app.command()
+def models(
+    megabytes: Annotated[float, typer.Option(min=0.001, max=4000.0, help="Of a model.")] = 1.0,
+    actors: Annotated[int, typer.Option(min=1, help="Processes.")] = 8,
+    interval: Annotated[
+        float, typer.Option(min=0.001, max=60.0, metavar="S", help="From sync to sync.")
+    ] = 0.1,
+    step: Annotated[
+        float, typer.Option(min=0.0, max=1.0, metavar="S", help="What an environment's step takes.")
+    ] = 0.001,
+    seconds: Seconds = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """From a sync to the last actor that acts on the model, beside the bare copies that needs.
+
+    \b
+    vedette bench models
+    vedette bench models --megabytes 100 --interval 3 --seconds 40
+    """
+    from vedette_services.bench.models import ModelsBench
+
+    size = int(megabytes * (1 << 20))
+    found = ModelsBench(size, actors, interval, step, seconds).run()
+    say(found, as_json=as_json, lines=model_lines)
+
+
+@app.command()
+def managers(
+    rounds: Rounds = 3,
+    seconds: Seconds = 5.0,
+    few: Annotated[int, typer.Option(min=1, max=1000, help="Managers.")] = 1,
+    many: Annotated[int, typer.Option(min=1, max=1000, help="Managers, beside them.")] = 64,
+    rate: Annotated[float, typer.Option(min=1.0, help="Samples/s of all together.")] = 200_000.0,
+    as_json: AsJson = False,
+) -> None:
+    """What a sample costs the gateway with few managers and with many, at one total rate.
+
+    \b
+    vedette bench managers
+    vedette bench managers --many 256 --rate 100000
+    """
+    from vedette_services.bench.managers import ManagersBench
+
+    found = ManagersBench(few, many, rate, seconds, rounds).run()
+    say(found, as_json=as_json, lines=manager_lines)
+
+
 def say(found: dict[str, Any], *, as_json: bool, lines: Any) -> None:
     """Print a bench's figures."""
     for line in [json.dumps(found)] if as_json else lines(found):
@@ -244,7 +291,34 @@ def fleet_lines(found: dict[str, Any]) -> list[str]:
         f"{found['actors']} actors of {found['envs_per_actor']} {found['env']} "
         f"({found['vectorization']}), counted in the replay; environment steps/s",
         _range(found["steps_per_s"], "{:>12,.0f}"),
+        f"an actor's resident memory: {found['actor_resident_bytes'] / 1e6:.0f} MB",
     ]
+
+
+def model_lines(found: dict[str, Any]) -> list[str]:
+    """The figures of `bench models` for people."""
+    return [
+        f"models of {found['model_bytes']:,} bytes to {found['actors']} actors, every "
+        f"{found['interval_s']:g} s; {found['published']} published, {found['everywhere']} acted on "
+        "by all; ms",
+        f"to the last actor  {_range(found['delay_ms'], '{:>10,.1f}')}",
+        f"bare copies        {_range(found['bare_copies_ms'], '{:>10,.1f}')}",
+        f"ratio              {_range(found['ratio'], '{:>10.1f}')}",
+    ]
+
+
+def manager_lines(found: dict[str, Any]) -> list[str]:
+    """The figures of `bench managers` for people."""
+    said = [f"{found['samples_per_s']:,.0f} samples/s of all managers together"]
+    for count, figures in found["managers"].items():
+        said += [
+            f"{count:>4} managers: inserted/s  {_range(figures['inserted_per_s'], '{:>9,.0f}')}",
+            f"      gateway, µs a sample{_range(figures['gateway_us_per_sample'], '{:>9.2f}')}",
+            f"      status, ms          {_range(figures['status_ms'], '{:>9.1f}')}",
+            f"      lost {figures['lost']}, duplicates {figures['duplicates']}",
+        ]
+    said.append(f"growth of the cost        {_range(found['growth'], '{:>9.2f}')}")
+    return said
 
 
 def _range(spread: dict[str, float], form: str) -> str:

@@ -27,6 +27,7 @@ from vedette_services.keys import LearnerKeys
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.door import Door
 from vedette_services.learner.gateway_state import GatewayState, Position
+from vedette_services.learner.limits import FlightLimits
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.owners import Owners
 from vedette_services.learner.rate import Rate
@@ -71,6 +72,7 @@ class Gateway:
             now=time.monotonic(),
             limiter=run_limiter(config),
             rows_per_batch=config.actors.n_buffer,
+            window=FlightLimits(config.actors.window_batches, config.actors.window_bytes),
             owners=self._owners,
         )
         self._publisher = ModelPublisher()

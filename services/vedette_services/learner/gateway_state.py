@@ -31,8 +31,11 @@ from vedette_services.learner.lag import LagMeter
 from vedette_services.learner.limits import FlightLimits
 from vedette_services.learner.owners import Owners
 
-ACK_CHANGED_S = 0.02  # an ack that says something new waits at most so long
+ACK_CHANGED_S = 0.02  # an ack that says something new waits so long at least
+ACK_SHARE_S = 0.004  # and longer where managers are many: each takes its share of the acks' cost
 ACK_ANYWAY_S = 0.2  # acks are state and the heartbeat: repeated even when nothing is new
+_LOOK_SHARE_S = 1e-4  # from one look at who is due to the next, for each manager
+_AT_ONCE = 1 << 62
 _REFUSALS_A_TURN = 64
 _PREFIX = struct.Struct("<I")
 
@@ -79,6 +82,7 @@ class GatewayState:
         limiter: Limiter,
         rows_per_batch: int,
         limits: FlightLimits | None = None,
+        window: FlightLimits | None = None,
         owners: Owners | None = None,
     ) -> None:
         self.run_id, self.learner, self.schema = run_id, learner, schema
@@ -101,7 +105,10 @@ class GatewayState:
         self._limits = limits or FlightLimits()
         self._credit_watch = CreditWatch(self._limits.batches)
         self._owners = owners  # None: nobody shows a key, anybody may be anybody
-        self._changed: set[str] = set()
+        self._changed: dict[str, int] = {}  # by manager, batches of which no ack has told
+        self._window = window
+        self._credit = Credit(0, 0)  # the least that was given last
+        self._look_for_acks_at = 0.0
         self._acked: dict[str, float] = {}
         self._refusals: list[Refusal] = []
         self._run: Run | None = None
@@ -178,7 +185,8 @@ class GatewayState:
             self.refused_credit += 1  # not settled: it may come again, within its credit
             self.complaints.add("credit", f"manager {manager} sends more than it may")
             return
-        self._changed.add(manager)
+        changed = self._changed
+        changed[manager] = changed.get(manager, 0) + 1
         try:
             verdict = self.ledger.take(batch, now)
         except KeyError:
@@ -209,7 +217,7 @@ class GatewayState:
     def _reject(self, sender: Sender, rows: int, error: ProtocolError, now: float) -> None:
         assert sender.seq is not None, "only batches are rejected"
         self.ledger.settle_rejected(sender.manager, sender.incarnation, sender.seq, rows, now)
-        self._changed.add(sender.manager)
+        self._changed[sender.manager] = _AT_ONCE
         self.dirty = True
         self._complain_of(sender.seq, sender.manager, error)
 
@@ -251,7 +259,7 @@ class GatewayState:
             why = next((f": {actor.error}" for actor in report.actors if actor.error), "")
             self._note("warning" if why else "info", f"manager {report.manager} has left{why}")
         elif new:
-            self._changed.add(report.manager)
+            self._changed[report.manager] = _AT_ONCE
             actors = len(report.actors)
             self._note(
                 "info", f"manager {report.manager} on {report.host} is here, {actors} actors"
@@ -301,14 +309,19 @@ class GatewayState:
             [topics.manager_topic(refusal.manager), *encode(refusal)] for refusal in self._refusals
         ]
         self._refusals.clear()
+        if now < self._look_for_acks_at:
+            return messages
         living = self.ledger.living()
-        due = [(m, incarnation) for m, incarnation in living if self._is_due(m, now)]
+        self._look_for_acks_at = now + _LOOK_SHARE_S * len(living)
+        wait_s, soon = self._pace(len(living))
+        due = [(m, incarnation) for m, incarnation in living if self._is_due(m, now, wait_s, soon)]
         if not due:
             return messages
         credits = self._credits({manager for manager, _ in living}, inserted)
+        self._credit = min(credits.values(), key=lambda credit: credit.batches)
         for manager, incarnation in due:
             self._acked[manager] = now
-            self._changed.discard(manager)
+            self._changed.pop(manager, None)
             self._credit_watch.granted(manager, incarnation, credits[manager].batches, now)
             ack = self.ledger.ack(
                 manager,
@@ -322,9 +335,21 @@ class GatewayState:
             messages.append([topics.manager_topic(manager), *encode(ack)])
         return messages
 
-    def _is_due(self, manager: str, now: float) -> bool:
-        wait = ACK_CHANGED_S if manager in self._changed else ACK_ANYWAY_S
-        return now - self._acked.get(manager, float("-inf")) >= wait
+    def _is_due(self, manager: str, now: float, wait_s: float, soon: int) -> bool:
+        waited = now - self._acked.get(manager, float("-inf"))
+        if waited >= ACK_ANYWAY_S:
+            return True
+        news = self._changed.get(manager, 0)
+        return bool(news) and waited >= (ACK_CHANGED_S if news >= soon else wait_s)
+
+    def _pace(self, managers: int) -> tuple[float, int]:
+        """How long an ack's news wait where managers are so many, and how many batches do not:
+        a quarter of what one manager may have under way."""
+        size = self._intake.full_bytes
+        batches = min(self._credit.batches, self._credit.bytes // size)
+        if self._window is not None:
+            batches = min(batches, self._window.batches_of(size))
+        return max(ACK_CHANGED_S, ACK_SHARE_S * managers), batches // 4
 
     def _credits(self, managers: set[str], inserted: int) -> dict[str, Credit]:
         """What each manager may have in flight, from the shared budget and the limiter."""

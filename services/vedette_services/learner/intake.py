@@ -78,9 +78,11 @@ class Intake:
 
     def __init__(self, schema: Schema, rows_max: int, number: Callable[[str], int]) -> None:
         self._schema, self._rows_max, self._number = schema, rows_max, number
-        self._hash, self._full_bytes = schema.hash, schema.payload_bytes(rows_max)
+        self._hash = schema.hash
+        self.full_bytes = schema.payload_bytes(rows_max)
+        """Of a batch with all its rows, without what these share."""
         # What rows share is as large as each batch has it.
-        self.stacks = schema.sharing is None and self._full_bytes <= _STACKED_BYTES
+        self.stacks = schema.sharing is None and self.full_bytes <= _STACKED_BYTES
         """Whether payloads are copied together before they are looked into."""
         self._piles: list[list[Batch]] = []  # each of batches that are looked into at once
         self._grows = False  # whether the last pile is one of full batches
@@ -93,7 +95,7 @@ class Intake:
         self.bytes += size
         full = (
             self.stacks
-            and size == self._full_bytes
+            and size == self.full_bytes
             and batch.rows == self._rows_max
             and batch.schema == self._hash
         )

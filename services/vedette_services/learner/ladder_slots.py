@@ -14,6 +14,7 @@ class LadderSlots:
 
     def __init__(self, taken: dict[str, tuple[int, int]] | None = None) -> None:
         self._taken = dict(taken or {})  # manager -> (first, count)
+        self._bytes = b""  # of what is taken; empty where that has changed since
 
     def assign(self, manager: str, count: int) -> int:
         """The first of `count` numbers for this manager, the same while it has them."""
@@ -22,11 +23,13 @@ class LadderSlots:
             self._taken.pop(manager, None)
             first = self._first_fit(count)
             self._taken[manager] = (first, count)
+            self._bytes = b""
         return first
 
     def release(self, manager: str) -> None:
         """Free a manager's numbers; a manager without any is no error."""
-        self._taken.pop(manager, None)
+        if self._taken.pop(manager, None) is not None:
+            self._bytes = b""
 
     def _first_fit(self, count: int) -> int:
         first = 0
@@ -37,7 +40,9 @@ class LadderSlots:
         return first
 
     def to_bytes(self) -> bytes:
-        return json.dumps(self._taken, separators=(",", ":")).encode()
+        if not self._bytes:  # asked at every commit, and hardly ever another
+            self._bytes = json.dumps(self._taken, separators=(",", ":")).encode()
+        return self._bytes
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LadderSlots:

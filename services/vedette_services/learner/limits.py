@@ -16,3 +16,7 @@ class FlightLimits:
 
     batches: int = 4096
     payload_bytes: int = 256 << 20
+
+    def batches_of(self, size: int) -> int:
+        """How many batches of so many bytes are within both."""
+        return min(self.batches, self.payload_bytes // size)

@@ -1,0 +1,30 @@
+"""What a measurement says of the processes that it started."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vedette_services.bench.processor import processor_s, resident_bytes
+
+MODULE = "vedette_services.bench.spread"  # any that is not running here otherwise
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
+
+
+def test_our_own_children_are_found_by_their_module_and_nobody_else() -> None:
+    assert processor_s(MODULE) == 0.0
+    assert resident_bytes(MODULE) == []
+    busy = "import time\nwhile time.process_time() < 0.1: pass\nprint()\ninput()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", busy, MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    try:
+        child.stdout.readline()
+        assert processor_s(MODULE) >= 0.08
+        (resident,) = resident_bytes(MODULE)
+        assert resident > 1_000_000
+    finally:
+        child.communicate(b"\n", timeout=10)
