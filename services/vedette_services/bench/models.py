@@ -14,14 +14,18 @@ from typing import Any
 import numpy as np
 import zmq
 
+from vedette_protocol.schema import Schema
 from vedette_services.bench.daemons import QUIET, ask, check_actors, learner_of
 from vedette_services.bench.spread import spread
-from vedette_services.bench.stamped import StampedType
+from vedette_services.bench.stamped import StampedAgent, StampedConfig, StampedType
 from vedette_services.config.loading import load_config
+from vedette_services.learner.model_outlet import ModelOutlet
 from vedette_services.local_run import daemon_command
+from vedette_services.model_map import ModelMapWriter
 from vedette_services.processes import end, spawn
 
 _FIRST_MODELS = 3  # everything is warm after them
+_TIMES = 5
 _CHUNK_BYTES = 1 << 20
 _COPIES = 5
 """Off the weights, into the trainer's map, out of it, together on the other side, into its map."""
@@ -49,7 +53,8 @@ class ModelsBench:
 
     def run(self) -> dict[str, Any]:
         """Measure; milliseconds of the models that every actor acted on, and their number."""
-        bare = [self._bare_s() for _ in range(5)]
+        bare = [self._bare_s() for _ in range(_TIMES)]
+        waits = self._publishing_s()
         with tempfile.TemporaryDirectory(prefix="vedette-bench-") as notes:
             published = self._play(Path(notes))
             delays = self._delays(Path(notes))
@@ -59,6 +64,7 @@ class ModelsBench:
             "interval_s": self.interval_s,
             "published": published,
             "everywhere": len(delays),
+            "loop_waits_ms": spread([1e3 * seconds for seconds in waits]),
             "delay_ms": spread([1e3 * delay for delay in delays]),
             "bare_copies_ms": spread([1e3 * seconds for seconds in bare]),
             "ratio": spread([delay / sorted(bare)[len(bare) // 2] for delay in delays]),
@@ -116,6 +122,21 @@ class ModelsBench:
                 acted[int(version)].append(when)
         everywhere = [v for v, times in sorted(acted.items()) if len(times) == self.actors]
         return [max(acted[v]) - published[v] for v in everywhere[_FIRST_MODELS:]]
+
+    def _publishing_s(self) -> list[float]:
+        """Seconds that a training loop waits for a sync: the copy of its weights."""
+        agent = StampedAgent(StampedConfig(name=StampedType.name, model_bytes=self.model_bytes))
+        schema = Schema.from_arrays(agent.model_info().arrays)
+        with tempfile.TemporaryDirectory(prefix="vedette-bench-") as place:
+            outlet = ModelOutlet(ModelMapWriter(Path(place) / "models", schema), epoch=1)
+            waits = []
+            for _ in range(_FIRST_MODELS + _TIMES):
+                began = time.perf_counter()
+                outlet.publish(agent.model_info())
+                waits.append(time.perf_counter() - began)
+                time.sleep(self.interval_s)  # as in between two syncs: it is written meanwhile
+            outlet.close(60.0)
+        return waits[_FIRST_MODELS:]
 
     def _bare_s(self) -> float:
         """Seconds for the copies alone: in memory, through one socket, and out for every actor, as

@@ -34,7 +34,7 @@ class StampedConfig(AgentConfig):
     batch_size: int = 1
     model_bytes: int = 1 << 20
     opt_s: float = 0.05
-    notes: str
+    notes: str = ""
 
 
 class StampedAgent:

@@ -195,6 +195,19 @@ def test_an_ack_that_says_something_new_waits_only_20_ms() -> None:
     assert acks(state, 1.03)["m"].contiguous == 2
 
 
+def test_among_many_managers_news_wait_longer_unless_they_are_many_themselves() -> None:
+    state = gateway()
+    managers = [f"m{number}" for number in range(64)]
+    for manager in managers:
+        take(state, batch_frames(0, manager=manager))
+    assert len(acks(state, 1.0)) == 64
+    take(state, batch_frames(1, manager="m0"))
+    for seq in range(1, 17):  # a quarter of what each of 64 may have under way
+        take(state, batch_frames(seq, manager="m1"))
+    assert set(acks(state, 1.03)) == {"m1"}
+    assert "m0" in acks(state, 1.21)
+
+
 def test_the_limiter_withholds_credit_and_says_why() -> None:
     limiter = Limiter(1.0, min_size=4, error_buffer=4.0, batch_size=4)
     state = gateway(limiter)
