@@ -213,12 +213,12 @@ class FakeLearner:
             return
         if message.run_id != self.run.run_id:
             return
-        if self.ledger.receive(message, now) != "new":
+        self.ledger.hear(message.manager, message.incarnation, now)
+        if self.ledger.take(message, now) != "new":
             return
         columns = self.run.schema.views(message.payload, message.rows)
         self.run.schema.check_values(columns)
         self.batches.append(message)
-        self.ledger.settle_inserted(message.manager, message.incarnation, message.seq, message.rows)
 
     def _acknowledge(self) -> None:
         credit = Credit(self.credit, 1 << 24) if self.credit else Credit(0, 0, "the test says so")
