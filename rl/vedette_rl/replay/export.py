@@ -125,14 +125,3 @@ def _rows(directory: Path, manifest: Manifest, inserted: int) -> PlainRows:
     rows = _FrameRowsAtRest(mapped.columns, manifest.capacity, inserted)
     rows.frames, rows.frames_capacity = mapped.shared, manifest.shared.capacity
     return rows
-
-
-def live_columns(directory: str | os.PathLike[str]) -> Columns:
-    """Copies of all columns' live rows, oldest first, of a replay that no process writes.
-
-    Raises:
-        ReplayFormatError: there is no replay, or a torn one.
-        OneWriterError: a process writes it.
-    """
-    with LiveRows(directory) as rows:
-        return {name: rows.column(name) for name in rows.names}

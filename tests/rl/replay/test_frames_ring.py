@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from at_rest import live_columns
 from counting_frames import (
     CAPACITY,
     ROW,
@@ -30,7 +31,7 @@ from vedette_rl.envs import Spaces, transition_dtype
 from vedette_rl.errors import FrameStorageError, ReplayFormatError
 from vedette_rl.replay.budget import replay_need
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.replay.export import LiveRows, live_columns
+from vedette_rl.replay.export import LiveRows
 from vedette_rl.replay.frames import frame_stack, frames_kept, stored_row
 from vedette_rl.replay.frames_ring import (
     FrameAppender,
