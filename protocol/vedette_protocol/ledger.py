@@ -122,6 +122,11 @@ class Ledger:
             return incarnation not in self._retired
         return not account.is_settled(seq) and not account.is_beyond(seq)
 
+    def has_settled(self, manager: str, incarnation: int, seq: int) -> bool:
+        """Whether this batch is settled already: all it needs is an ack."""
+        account = self._find(manager, incarnation)
+        return account is not None and account.is_settled(seq)
+
     def knows(self, manager: str, incarnation: int) -> bool:
         """Whether an account of this incarnation is kept."""
         return self._find(manager, incarnation) is not None

@@ -107,6 +107,7 @@ def test_the_set_is_exact_whatever_the_order(seqs: list[int]) -> None:
     seen: set[int] = set()
     for seq in seqs:
         assert ledger.is_new("m", 7, seq) == (seq not in seen)
+        assert ledger.has_settled("m", 7, seq) == (seq in seen)
         assert insert(ledger, batch(seq)) == ("duplicate" if seq in seen else "new")
         seen.add(seq)
         ack = ack_of(ledger)

@@ -165,9 +165,9 @@ class GatewayState:
         if batch.run_id != self.run_id:
             self.garbage += 1  # its manager drops that run's window when it hears of this one
             return
-        if self._credit_watch.is_spent(batch.manager, batch.incarnation) and self.ledger.is_new(
-            batch.manager, batch.incarnation, batch.seq
-        ):
+        if self._credit_watch.is_spent(
+            batch.manager, batch.incarnation
+        ) and not self.ledger.has_settled(batch.manager, batch.incarnation, batch.seq):
             self.fleet.on_batch(batch.manager, now)
             self.refused_credit += 1  # not settled: it may come again, within its credit
             self.complaints.add("credit", f"manager {batch.manager} sends more than it may")
