@@ -132,7 +132,9 @@ def erase(run: RunDirectory) -> None:
         places.append(elsewhere)
     for place in places:
         shutil.rmtree(place, ignore_errors=True)
-    for file in (run.root / "run.json", run.summary_file, run.owners_file, run.events_file):
+    files = [run.root / "run.json", run.summary_file, run.owners_file, run.events_file]
+    files += [run.report_file, *run.root.glob("records.*")]  # these of the file recorders
+    for file in files:
         file.unlink(missing_ok=True)
 
 
