@@ -183,8 +183,12 @@ class Supervisor:
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
         self._look()
-        self._chronicle.ended(self._learning.read().exit_reason or "interrupted")
-        status = self.status()
+        # A trainer that was stopped before it began has no last word.
+        status = {
+            **self.status(),
+            "exit_reason": self._learning.read().exit_reason or "interrupted",
+        }
+        self._chronicle.ended(status["exit_reason"])
         self._write_summary(status)
         if self._on_status:
             self._on_status(status)
