@@ -108,6 +108,15 @@ OWN_NAMES = [
         "agent.network is 'nopkg:Net': there is no module 'nopkg' on Python's path",
     ),
     (
+        "run agent.network=collections:ChainMap",
+        "agent.network is 'collections:ChainMap': it made a ChainMap, not an nn.Module",
+    ),
+    (
+        "run agent.network=json:loads",
+        "agent.network: json:loads fails when it is made and shown two observations: TypeError: "
+        "loads() takes ...; mend the network; VEDETTE_TRACEBACK=1 shows where",
+    ),
+    (
         "run agent.network=nope",
         "agent.network: must be 'auto', 'mlp', 'cnn' or module:Name, not 'nope'",
     ),
