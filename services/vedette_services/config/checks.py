@@ -112,6 +112,13 @@ def _contradictions(config: RunConfig) -> Iterator[SettingError]:
             f"{capacity:,} samples are fewer than agent.batch_size's {batch:,}",
             f"set at least {batch} or lower agent.batch_size",
         )
+    actors = config.actors
+    if actors.restart_max_s < actors.restart_min_s:
+        yield SettingError(
+            "actors.restart_max_s",
+            f"{actors.restart_max_s:g} s is below actors.restart_min_s's {actors.restart_min_s:g}",
+            f"set at least {actors.restart_min_s:g} or lower actors.restart_min_s",
+        )
     others = stop.max_opts or stop.max_env_steps or stop.max_seconds
     if stop.target_return is not None and not config.learner.eval_interval and not others:
         yield SettingError(

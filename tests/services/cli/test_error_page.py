@@ -163,6 +163,11 @@ CONFIGURATION = [
         "200000 or lower agent.batch_size",
     ),
     (
+        "run actors.restart_min_s=60",
+        "actors.restart_max_s: 30 s is below actors.restart_min_s's 60; set at least 60 or lower "
+        "actors.restart_min_s",
+    ),
+    (
         "run replay.capacity=100000000000",
         "replay.capacity: the replay needs ... TB of disk in ..., but ... is free: lower "
         "replay.capacity, or name a larger disk as replay.directory",
