@@ -15,8 +15,8 @@ from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.frames_ring import FrameRows
+from vedette_rl.replay.manifest import Manifest, read_manifest
 from vedette_rl.replay.ring import read_commit
-from vedette_rl.replay.ring_files import Manifest
 from vedette_rl.replay.rows import PlainRows
 
 PIECE_BYTES = 16 << 20
@@ -40,7 +40,7 @@ class LiveRows:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
-        self.manifest = ring_files.read_manifest(self.directory)
+        self.manifest = read_manifest(self.directory)
         try:
             self._lock = ring_files.lock(self.directory, shared=True)
         except OSError as e:

@@ -41,9 +41,9 @@ from vedette_rl.replay.frames_ring import (
     open_reader,
     whole_stacks,
 )
+from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingWriter
-from vedette_rl.replay.ring_files import SharedSpec
 from vedette_rl.replay.rows import MemoryRing, Rows, default_guard
 from vedette_rl.replay.uniform import UniformReplay
 
