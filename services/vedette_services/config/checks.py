@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +10,6 @@ from pathlib import Path
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Policy, TellsTdErrors
-from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import FrameStorageError, OwnNetworkError, RlError, UnknownNameError
 from vedette_rl.exploration import ladder_positions
@@ -22,8 +17,9 @@ from vedette_rl.named import is_named, load_named
 from vedette_rl.replay.budget import check_budget, replay_need
 from vedette_services.config.devices import missing_device
 from vedette_services.config.plugins import MLFLOW
+from vedette_services.config.probing import probe_spaces
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ConfigError, SettingError, refuse
+from vedette_services.errors import ConfigError, SettingError, in_a_line, refuse
 from vedette_services.replay_layout import ReplayLayout, replay_layout
 from vedette_services.resuming import check_fresh, check_resume
 from vedette_services.run_replay import replay_directory, run_limiter
@@ -40,9 +36,6 @@ class Checked:
 
     spaces: Spaces
     budget: str
-
-
-log = logging.getLogger("vedette.config")
 
 
 def check_config(
@@ -165,40 +158,6 @@ def check_out(out: Path) -> None:
         raise SettingError(f"--out {out}", f"{place} cannot be written", "name another folder")
 
 
-def probe_spaces(env: EnvConfig) -> Spaces:
-    """The spaces of an environment, by making one, resetting it and stepping it once.
-
-    Raises:
-        SettingError: it cannot be made here, or fails at once.
-    """
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        try:
-            return probe(env)
-        except RlError as e:
-            raise SettingError("env.id", str(e)) from e
-        except Exception as e:
-            raise SettingError(
-                "env.id",
-                f"{env.id} fails when it is made, reset and stepped: {_said(e)}",
-                "mend the environment; VEDETTE_TRACEBACK=1 shows where",
-            ) from e
-        finally:
-            for said in dict.fromkeys(_plain(str(warning.message)) for warning in warned):
-                log.warning("environment %s: %s", env.id, said)
-
-
-def _said(error: Exception) -> str:
-    """A foreign error in a line."""
-    said = " ".join(str(error).split()) or "it does not say why"
-    return f"{type(error).__name__}: {said}"
-
-
-def _plain(warning: str) -> str:
-    """Gymnasium's warning without its colours."""
-    return re.sub(r"\x1b\[\d*m", "", warning).removeprefix("WARN: ").strip()
-
-
 def _check_policy(config: RunConfig, spaces: Spaces) -> None:
     """What only a policy, built, can say: whether its network is one, and what it tells."""
     tells, network = config.replay.initial_priorities, getattr(config.agent, "network", "")
@@ -224,7 +183,7 @@ def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
             raise
         raise SettingError(
             "agent.network",
-            f"{network} fails when it is made and shown two observations: {_said(e)}",
+            f"{network} fails when it is made and shown two observations: {in_a_line(e)}",
             "mend the network; VEDETTE_TRACEBACK=1 shows where",
         ) from e
 

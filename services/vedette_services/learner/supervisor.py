@@ -17,8 +17,9 @@ from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import NewestFormatError
 from vedette_rl.newest import last_value
 from vedette_services.addresses import Address
-from vedette_services.config.loading import publish_config, read_config
+from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
+from vedette_services.config.saving import publish_config
 from vedette_services.errors import (
     ChildFailedError,
     PortInUseError,

@@ -11,8 +11,8 @@ import pytest
 from counting_rows import DTYPE, assert_rows, rows, stamp
 
 from vedette_rl.errors import OneWriterError, ReplayBudgetError, ReplayFormatError
-from vedette_rl.replay import ring_files
 from vedette_rl.replay import ring as ring_module
+from vedette_rl.replay import ring_files
 from vedette_rl.replay.ring import RingReader, RingWriter
 
 
@@ -245,7 +245,7 @@ def test_a_place_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
 
 def test_a_replay_half_made_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("vedette_rl.replay.ring.write_manifest", stop)
+        patch.setattr(ring_module, "write_manifest", stop)
         with pytest.raises(KeyboardInterrupt):
             open_ring(tmp_path)
     assert len(list(tmp_path.glob("*.bin"))) > 3
