@@ -140,16 +140,20 @@ def test_an_export_has_plain_rows_whatever_the_storage(
 
 @pytest.mark.parametrize("settings", [(), ("env.frame_stack=3",), ("env.kwargs.form=parts",)])
 def test_a_minari_dataset_has_the_episodes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: tuple[str, ...]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    settings: tuple[str, ...],
 ) -> None:
     import minari
 
-    out = tmp_path / "told"
+    monkeypatch.chdir(tmp_path)
+    out = Path("told")  # as a user types it
     played(tmp_path / "run", configuration(*settings))
     how = (tmp_path / "run", "--what", "replay", "--format", "minari", "--out", out)
     status, said = exported(capsys, *how)
     assert status == 0, said
-    dataset = minari.MinariDataset(out)
+    dataset = minari.MinariDataset(out.absolute())
     assert dataset.total_steps == 100
     assert said == f"{dataset.total_episodes} episodes in {out}\n"
     parts = "env.kwargs.form=parts" in settings
