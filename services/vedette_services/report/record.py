@@ -246,7 +246,7 @@ def _in_use(lock: Path) -> bool:
 
 
 def _at(table: Mapping[str, Any], path: tuple[str, ...]) -> Any:  # whatever is there
-    here: Any = table
+    here: Any = table  # whatever stands there
     for name in path:
         here = here.get(name) if isinstance(here, Mapping) else None
     return here
