@@ -33,8 +33,6 @@ _ENDED = {
     "max_seconds": "done: stop.max_seconds are over",
     "interrupted": "stopped on request; the same command goes on",
 }
-FINISHED = frozenset(_ENDED) - {"interrupted"}
-"""Reasons after which a run has nothing more to do."""
 
 
 @dataclass(frozen=True, slots=True)

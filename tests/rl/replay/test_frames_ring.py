@@ -1,10 +1,9 @@
 """Rows whose stacks share frames, against whole ones in a list."""
 
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -279,21 +278,6 @@ def test_frames_that_are_not_there_cannot_be_stored_once() -> None:
 
 
 # A writer in another process
-
-
-@pytest.fixture
-def start_counting() -> "Iterator[Callable[[Path], subprocess.Popen[str]]]":
-    children: list[subprocess.Popen[str]] = []
-
-    def start(directory: Path) -> "subprocess.Popen[str]":
-        command = [sys.executable, str(HERE / "counting_frames.py"), str(directory)]
-        children.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        return children[-1]
-
-    yield start
-    for child in children:
-        child.kill()
-        child.communicate()
 
 
 def test_kills_at_any_moment_leave_rows_and_frames_whole(
