@@ -4,14 +4,15 @@ The gateway's loop, in the order of its calls::
 
     ledger = Ledger.from_bytes(stamp, now) if stamp else Ledger(run_id)
     batch = decode_up(frames)
-    if ledger.receive(batch, now) == "new":
-        ring.append(columns, batch.rows)
-        ledger.settle_inserted(batch.manager, batch.incarnation, batch.seq, batch.rows)
+    if not ledger.knows(batch.manager, batch.incarnation):
+        ledger.hear(batch.manager, batch.incarnation, now)
+    if ledger.take(batch, now) == "new":
+        ring.append(columns, batch.rows)      # or, where they are unsound, ledger.refuse(batch)
     ring.commit(ledger.to_bytes())            # rows and ledger become visible together ...
     send(encode(ledger.ack(...)))             # ... and only then are acknowledged
 
-Every batch is settled before the next one is received: a second copy of it may be next. Who looks
-into batches later calls `take` in place of the two, and `refuse` for the unsound before the commit.
+A batch is settled once it is taken: a second copy of it may be next. What is unsound is refused
+before the commit.
 """
 
 from __future__ import annotations
@@ -68,38 +69,20 @@ class Ledger:
         entries = self._entries.values()
         return pack_ledger(self.run_id, self._next_number, self._closed, self._retired, entries)
 
-    def receive(self, batch: Batch, now: float) -> Verdict:
-        """What to do with this batch. Duplicates are counted here.
-
-        Raises:
-            RetiredError: its incarnation was closed; its manager must begin anew.
-            LedgerFullError: there is no place for another manager.
-        """
-        entry, account = self._hear(batch.manager, batch.incarnation, now)
-        if batch.base > account.contiguous:
-            account.catch_up(batch.base)
-            entry.packed = None
-        if account.is_beyond(batch.seq):
-            return "beyond"
-        if account.is_settled(batch.seq):
-            account.duplicates += batch.rows
-            entry.packed = None
-            return "duplicate"
-        return "new"
-
     def hear(self, manager: str, incarnation: int, now: float) -> None:
         """This incarnation lives: it has an account from now on.
 
         Raises:
-            RetiredError, LedgerFullError: as `receive`.
+            RetiredError: it was closed; its manager must begin anew.
+            LedgerFullError: there is no place for another manager.
         """
         self._hear(manager, incarnation, now)
 
     def take(self, batch: Batch, now: float) -> Verdict:
-        """`receive`, and `settle_inserted` where the batch is new: both in one.
+        """Enter a batch as inserted, if it is new; what to do with it. Duplicates are counted.
 
-        For a gateway that looks into many batches at once, after it has taken them and before it
-        commits: those that it finds unsound it has to `refuse`.
+        A gateway may look into many batches at once, after it has taken them and before it commits:
+        those that it finds unsound it has to `refuse`.
 
         Raises:
             KeyError: it has no account yet: `hear` it. That may close another's account.
@@ -139,23 +122,14 @@ class Ledger:
             return incarnation not in self._retired
         return not account.is_settled(seq) and not account.is_beyond(seq)
 
+    def has_settled(self, manager: str, incarnation: int, seq: int) -> bool:
+        """Whether this batch is settled already: all it needs is an ack."""
+        account = self._find(manager, incarnation)
+        return account is not None and account.is_settled(seq)
+
     def knows(self, manager: str, incarnation: int) -> bool:
         """Whether an account of this incarnation is kept."""
         return self._find(manager, incarnation) is not None
-
-    def settle_inserted(self, manager: str, incarnation: int, seq: int, rows: int) -> bool:
-        """Enter a batch whose rows are in the replay. False if it was not new: a mistake of ours.
-
-        Raises:
-            KeyError: the batch was not received.
-        """
-        entry = self._entries[manager]
-        account = entry.accounts[incarnation]
-        if not account.settle(seq):
-            return False
-        account.inserted += rows
-        entry.packed = None
-        return True
 
     def settle_rejected(
         self, manager: str, incarnation: int, seq: int, rows: int, now: float
@@ -163,7 +137,7 @@ class Ledger:
         """Enter a batch that was refused, so that it does not come again. False if it was not new.
 
         Raises:
-            RetiredError, LedgerFullError: as `receive`.
+            RetiredError, LedgerFullError: as `hear`.
         """
         entry, account = self._hear(manager, incarnation, now)
         if not account.settle(seq):
@@ -177,7 +151,7 @@ class Ledger:
         """Take a manager's counts; those for another run only show that it lives.
 
         Raises:
-            RetiredError, LedgerFullError: as `receive`.
+            RetiredError, LedgerFullError: as `hear`.
         """
         entry, account = self._hear(report.manager, report.incarnation, now)
         if report.run_id == self.run_id:

@@ -159,10 +159,6 @@ class Ack:
         """One more than the highest sequence number that is settled."""
         return self.contiguous + self.extras.bit_length()
 
-    def settles(self, seq: int) -> bool:
-        """Whether batch `seq` is settled."""
-        return seq < self.contiguous or bool(self.extras >> (seq - self.contiguous) & 1)
-
 
 @dataclass(frozen=True, slots=True)
 class Stop:

@@ -12,8 +12,7 @@
 The file is a header and a few slots. A value goes into the slot after the newest one's: the slot is
 marked empty, filled, checksummed, numbered, and only then does the header point at it. So a writer
 killed at any instruction leaves the last whole value, and a reader has the time of ``slots - 1``
-further writes to copy one out before it must try again. `NewestInMemory` is the same without a
-file, for one process.
+further writes to copy one out before it must try again.
 """
 
 from __future__ import annotations
@@ -23,11 +22,10 @@ import mmap
 import os
 import struct
 import threading
-import time
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,19 +43,6 @@ SMALL_BYTES = 64 << 10
 _GEOMETRY = struct.Struct("<8sQQ")  # magic, slots, max_bytes
 _CURSOR = 64 // 8  # the newest number, in 8-byte words: its own cache line
 _CHECKED = struct.Struct("<QQ")  # what the checksum covers besides the data: number, length
-
-
-class Newest(Protocol):
-    """The reading side: the newest value and its number."""
-
-    @property
-    def seq(self) -> int:
-        """Number of the newest value; 0: nothing yet."""
-        ...
-
-    def read(self, after: int = 0) -> tuple[int, bytes] | None:
-        """The newest value and its number, or None where no newer one than `after` is there."""
-        ...
 
 
 class Fence:
@@ -280,45 +265,6 @@ class NewestReader:
         finally:
             os.close(file)
         return True
-
-
-class NewestInMemory:
-    """The same on one process's own memory: a writer and a reader in one, for threads."""
-
-    def __init__(self) -> None:
-        self._newest: tuple[int, bytes] = (0, b"")
-
-    @property
-    def seq(self) -> int:
-        """Number of the newest value; 0: nothing yet."""
-        return self._newest[0]
-
-    def write(self, *parts: Buffer) -> int:
-        """Make the parts, one after the other, the newest value; returns its number."""
-        self._newest = (self._newest[0] + 1, b"".join(bytes(part) for part in parts))
-        return self._newest[0]
-
-    def read(self, after: int = 0) -> tuple[int, bytes] | None:
-        """The newest value and its number, or None where no newer one than `after` is there."""
-        newest = self._newest
-        return newest if newest[0] > after else None
-
-    def close(self) -> None:
-        """Nothing to let go of."""
-
-
-def open_newest(path: str | os.PathLike[str], *, wait_s: float) -> NewestReader:
-    """A reader of a file that another process is about to make.
-
-    Raises:
-        TimeoutError: it is not there after `wait_s` seconds.
-    """
-    deadline = time.monotonic() + wait_s
-    while not Path(path).exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{path} was not made within {wait_s:g} s")
-        time.sleep(0.01)  # the maker is another process: nothing here could be waited on
-    return NewestReader(path)
 
 
 def last_value(path: str | os.PathLike[str]) -> tuple[int, bytes] | None:

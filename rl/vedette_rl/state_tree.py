@@ -54,7 +54,7 @@ OpenTensors = Callable[[str], Any]
 """Opens the tensors with a framework's name (``numpy``, ``pt``), as `safetensors.safe_open`."""
 
 
-def split_state(state: Any) -> tuple[Any, Leaves]:
+def split_state(state: Any) -> tuple[Any, Leaves]:  # whatever an agent keeps
     """The tree and the tensors by path.
 
     Raises:
@@ -76,7 +76,7 @@ def join_state(tree: Any, open_tensors: OpenTensors) -> Any:
     return _join(tree, tensor)
 
 
-def _split(node: Any, path: str, leaves: Leaves) -> Any:
+def _split(node: Any, path: str, leaves: Leaves) -> Any:  # whatever JSON knows
     match node:
         case None | bool() | int() | str():
             return node

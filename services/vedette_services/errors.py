@@ -205,3 +205,9 @@ class DaemonFailedError(ServicesError):
 def ending(status: int) -> str:
     """How a process ended, from what `Popen.returncode` says."""
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
+
+
+def in_a_line(error: Exception) -> str:
+    """A foreign error: its class and what it says, in a line."""
+    said = " ".join(str(error).split()) or "it does not say why"
+    return f"{type(error).__name__}: {said}"

@@ -22,8 +22,6 @@ from vedette_services.finished_run import BestModel, FinishedRun
 FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz", "minari")}
 """By what is exported."""
 
-_EXTRA = "--format onnx needs the onnx extra ({} is not installed): pip install 'vedette[onnx]'"
-
 
 def check_export(what: str, format: str, out: Path) -> None:
     """See that there is such an export, and that it may be written there.
@@ -64,10 +62,8 @@ def export_policy(run: FinishedRun, format: str, out: Path) -> BestModel:
 
 def _write_onnx(path: Path, found: PolicyFile) -> None:
     # imports torch, which the others do without
-    from vedette_rl.exported.onnx_file import missing_packages, write_onnx
+    from vedette_rl.exported.onnx_file import write_onnx
 
-    if missing := missing_packages():
-        raise UsageError(_EXTRA.format(missing[0]))
     try:
         write_onnx(path, found)
     except ExportError as e:

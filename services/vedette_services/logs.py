@@ -14,9 +14,7 @@ import socket
 import sys
 import time
 from types import TracebackType
-from typing import Literal, TextIO, cast
-
-LogFormat = Literal["text", "json"]
+from typing import TextIO, cast
 
 FORMAT_VARIABLE = "VEDETTE_LOG_FORMAT"
 _PLACE_VARIABLE = "VEDETTE_LOG_PLACE"  # the parent's place, for children alone

@@ -26,8 +26,8 @@ from vedette_rl.replay.frames import (
     row_of_places,
     stored_row,
 )
+from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.prioritized import TD_ERROR
-from vedette_rl.replay.ring_files import SharedSpec
 from vedette_rl.replay.rows import default_guard
 from vedette_services.config.run_config import RunConfig
 from vedette_services.run_replay import ring_dtype

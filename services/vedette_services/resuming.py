@@ -10,8 +10,8 @@ import numpy as np
 
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import ReplayFormatError
+from vedette_rl.replay.manifest import MANIFEST, Manifest, SharedSpec, read_manifest
 from vedette_rl.replay.ring import check_ring
-from vedette_rl.replay.ring_files import Manifest, SharedSpec, read_manifest
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, UsageError
@@ -64,7 +64,7 @@ def check_resume(
     if run.config_file.is_file() and Checkpoints(run.checkpoints, keep=1).latest():
         _check_same(config, read_config(run.config_file), out)
     directory = replay_directory(config, out)
-    if not (directory / "ring.json").exists():
+    if not (directory / MANIFEST).exists():
         return
     try:
         run_id = run.identity().run_id
@@ -88,7 +88,7 @@ def _check_place(config: RunConfig, run: RunDirectory) -> None:
     """A new run needs a place for its replay that is empty, or will be erased."""
     directory = replay_directory(config, run.root)
     own = run.exists and directory in (run.replay, _own_replay(run))
-    if (directory / "ring.json").exists() and not own:
+    if (directory / MANIFEST).exists() and not own:
         raise SettingError(
             "replay.directory",
             f"{directory} holds the replay of another run",
@@ -132,7 +132,9 @@ def erase(run: RunDirectory) -> None:
         places.append(elsewhere)
     for place in places:
         shutil.rmtree(place, ignore_errors=True)
-    for file in (run.root / "run.json", run.summary_file, run.owners_file, run.events_file):
+    files = [run.root / "run.json", run.summary_file, run.owners_file, run.events_file]
+    files += [run.report_file, *run.root.glob("records.*")]  # these of the file recorders
+    for file in files:
         file.unlink(missing_ok=True)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from vedette_services.errors import ConfigError, NotARunError, RunInUseError
 
+REPORT_FILE = "report.html"
+
 _LOCK_WAIT_S = 10.0  # a learner killed a moment ago lets go within a second or two
 _LOCK_POLL_S = 0.1
 
@@ -39,6 +41,7 @@ class RunDirectory:
         lock         held by the learner that runs here
         owners.json  whose key each manager's id belongs to
         events.jsonl what happened: starts, managers that came and went, restarts
+        report.html  the page that `vedette report` writes
         live/        the maps that the learner's processes share
     """
 
@@ -59,6 +62,7 @@ class RunDirectory:
         self.spec_file = self.live / "learner.json"
         self.owners_file = root / "owners.json"
         self.events_file = root / "events.jsonl"
+        self.report_file = root / REPORT_FILE
         self._identity_file = root / "run.json"
         self._lock_file = root / "lock"
         self._lock: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vedette_services.errors import KeysError
+from vedette_services.key_files import PublicKey, read_secret, write_public
 from vedette_services.keys import (
     ADMITTED,
     HOST_SECRET,
@@ -13,12 +14,9 @@ from vedette_services.keys import (
     LEARNER_PUBLIC,
     LEARNER_SECRET,
     LearnerKeys,
-    PublicKey,
     add_key,
     check_name,
     make_keys,
-    read_secret,
-    write_public,
 )
 
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from daemons import Daemon, Daemons, free_address
@@ -44,15 +43,10 @@ class Stage:
         self.proxy.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for connection in self.half_open:
             connection.close()
-        self.proxy.__exit__(kind, error, at)
+        self.proxy.__exit__()
 
     @property
     def gateways(self) -> tuple[Address, Address]:

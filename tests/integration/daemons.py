@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MARK = "VEDETTE_TEST_MARK"
 START_S = 60.0
-"""A daemon on a busy machine is up within this."""
+"""A daemon on a busy machine is up within this, and ends."""
 
 T = TypeVar("T")
 
@@ -162,7 +162,7 @@ class Daemon:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} has not ended within {timeout_s:g} s") from None
 
-    def stop(self, timeout_s: float = 30.0) -> int:
+    def stop(self, timeout_s: float = START_S) -> int:
         """SIGTERM, and its exit status."""
         self.send(signal.SIGTERM)
         return self.wait(timeout_s)

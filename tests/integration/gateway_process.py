@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import zmq
+from daemons import START_S, environment, free_address
 
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.messages import Ack, Batch, ControlMessage, Refusal, Report, Run
@@ -25,7 +26,6 @@ from vedette_services.config.loading import load_config
 from vedette_services.keys import ClientKeys
 from vedette_services.learner.boards import BoardWriter, Learning
 from vedette_services.learner.spec import LearnerSpec
-from vedette_services.local_run import free_port
 from vedette_services.model_map import ModelMapWriter
 from vedette_services.run_directory import RunDirectory
 from vedette_services.status import StatusAsker
@@ -56,7 +56,7 @@ class GatewayProcess:
         model: dict[str, Any] | None = None,
         settings: tuple[str, ...] = (),
     ) -> None:
-        self.address = Address("127.0.0.1", free_port())
+        self.address = free_address()
         self.config = load_config(
             None, env="CartPole-v1", agent="dqn", settings=[*SETTINGS, *settings]
         ).config
@@ -80,11 +80,7 @@ class GatewayProcess:
         with self.log_file.open("ab") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "vedette_services.learner.gateway", str(self.run.root)],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                    "OMP_NUM_THREADS": "1",
-                },
+                env=environment(""),
                 stdout=out,
                 stderr=out,
             )
@@ -97,7 +93,7 @@ class GatewayProcess:
     def log(self) -> str:
         return self.log_file.read_text()
 
-    def status(self, timeout_s: float = 20.0) -> dict[str, Any]:
+    def status(self, timeout_s: float = START_S) -> dict[str, Any]:
         with StatusAsker(self.address, self.keys) as asker:
             found = asker.ask(timeout_s)
         assert found is not None, self.log
@@ -192,7 +188,7 @@ class HonestManager:
     def push(self, message: Batch | Report) -> None:
         self.samples.send_multipart(encode(message))
 
-    def send_some(self, batches: int, timeout_s: float = 20.0) -> None:
+    def send_some(self, batches: int, timeout_s: float = START_S) -> None:
         """Send so many batches, again and again until all are settled, and fail if they are not."""
         first, self.sent = self.sent, self.sent + batches
         deadline = time.monotonic() + timeout_s

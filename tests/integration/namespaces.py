@@ -11,7 +11,6 @@ import shutil
 import struct
 import subprocess
 import threading
-from types import TracebackType
 from typing import Literal, Self
 
 Way = Literal["up", "down", "both"]
@@ -63,16 +62,11 @@ class Cable:
             self._in("link", "set", "lo", "up")
             self._in("link", "set", self._far, "up")
         except subprocess.CalledProcessError:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         subprocess.run(["ip", "link", "del", self._near], check=False, capture_output=True)
         subprocess.run(["ip", "netns", "del", self.namespace], check=False, capture_output=True)
 
@@ -118,16 +112,11 @@ class LossyCable(Cable):
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._carry, name="cable", daemon=True)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(5.0)
-        super().__exit__(kind, error, at)
+        super().__exit__()
         for end in self._ends:
             os.close(end)
 

@@ -7,7 +7,6 @@ import random
 import socket
 import struct
 import threading
-from types import TracebackType
 from typing import Literal, Self
 
 from vedette_services.addresses import Address
@@ -49,12 +48,7 @@ class Proxy:
         assert self._up.wait(_STOP_S), "the proxy did not start"
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_STOP_S)
 
@@ -96,6 +90,8 @@ class Proxy:
                 await self._join(above, reader, writer)
             except OSError:
                 return  # the learner is down, or one side has reset: so has the other, below
+            except asyncio.CancelledError:
+                return  # the end; whoever accepted us would print it if it were raised
             finally:
                 self._drop(writer)
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from daemons import wait_for
 from gateway_process import GatewayProcess, HonestManager
 
-from vedette_protocol.messages import Refusal
 from vedette_services.errors import RefusedError
 from vedette_services.keys import ClientKeys, add_key, make_keys, remove_key
 from vedette_services.status import StatusAsker
 
-CLOSED_OUT_WITHIN_S = 3.0
+LOOKED_WITHIN_S = 10.0
+"""The learner looks at its folder every two seconds; the machine may be busy."""
 
 
 @pytest.fixture
@@ -117,10 +117,7 @@ def test_a_key_taken_off_the_list_is_closed_out_while_others_go_on(
     stays.send_some(3)
     goes.send_some(3)
     remove_key(folder, "b")
-    began = time.monotonic()
-    while "closing out b" not in gateway.log:
-        assert time.monotonic() < began + CLOSED_OUT_WITHIN_S
-        time.sleep(0.05)
+    wait_for(lambda: "closing out b" in gateway.log, "word of it", LOOKED_WITHIN_S)
     heard = len(goes.acks)
     stays.send_some(3)
     goes.hear_until(lambda: False, 1.0)
@@ -137,25 +134,5 @@ def test_a_key_that_is_added_is_let_in_without_a_restart(
 ) -> None:
     gateway.status()
     add_key(folder, "c")
-    deadline = time.monotonic() + CLOSED_OUT_WITHIN_S
-    while "key c is let in" not in gateway.log:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: "key c is let in" in gateway.log, "word of it", LOOKED_WITHIN_S)
     manager("c", "late").send_some(2)
-
-
-def test_the_refusal_of_an_id_is_what_the_manager_ends_with() -> None:
-    from vedette_services.actors.instructions import Exit
-    from vedette_services.actors.manager_state import Identity, ManagerState
-
-    state = ManagerState(
-        Identity("m", "host", "here"),
-        count=1,
-        allow_import=frozenset(),
-        incarnation=lambda: 7,
-        jitter=lambda: 0.5,
-        now=0.0,
-    )
-    mine = Refusal("m", 7, "id", "the manager id 'm' belongs to another key")
-    assert state.on_control(mine, 1.0) == [Exit(3, f"refused by the learner: {mine.reason}")]
-    assert state.on_control(Refusal("m", 8, "id", "x"), 1.0) == []

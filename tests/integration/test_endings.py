@@ -70,6 +70,15 @@ def test_a_run_that_is_done_leaves_nobody(daemons: Daemons) -> None:
     assert samples["produced"] == samples["inserted"], f"{samples}"
 
 
+def test_a_learner_stopped_before_it_trains_says_so(daemons: Daemons) -> None:
+    run = daemons.place / "run"
+    learner = daemons.start("learner", "learner", "--bind", free_address(), "--out", run)
+    wait_for((run / "live" / "learning.map").exists, "trainer")
+    assert learner.stop() == 0
+    assert learner.log.count("ended: interrupted") == 1
+    assert summary_of(run)["exit_reason"] == "interrupted"
+
+
 def test_killed_processes_are_replaced_and_ctrl_c_ends_the_run(daemons: Daemons) -> None:
     run = start(daemons)
     address = is_up(daemons, run)

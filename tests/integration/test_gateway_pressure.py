@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zmq
+from daemons import wait_for
 from gateway_process import N_BUFFER, GatewayProcess, HonestManager
 from herd import Herd
 from proxy import Proxy
@@ -157,7 +158,7 @@ def test_readers_that_stall_cost_a_few_models_together(gateway: Make) -> None:
         for reader in readers:
             held.callback(reader.close)
         newest = [-1] * len(readers)
-        wait_until(lambda: read(readers, newest) >= 0)
+        wait_for(lambda: read(readers, newest) >= 0, "first model")
         memory = private_bytes(learner.process.pid)
         most = memory
         for version in range(1, versions + 1):
@@ -167,7 +168,7 @@ def test_readers_that_stall_cost_a_few_models_together(gateway: Make) -> None:
                 read(readers, newest)
                 most = max(most, private_bytes(learner.process.pid))
                 time.sleep(0.02)
-        wait_until(lambda: read(readers, newest) == versions)
+        wait_for(lambda: read(readers, newest) == versions, "last model")
         print(f"{(most - memory) / MIB:.0f} MiB more for {versions} models of {model_mib} MiB")
         assert most - memory < 16 * model_mib * MIB
 
@@ -178,13 +179,6 @@ def read(readers: list[ModelListener], newest: list[int]) -> int:
         if (model := reader.take()) is not None:
             newest[place] = model.version
     return min(newest)
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 import pytest
 import zmq
+from daemons import START_S, wait_for
 from gateway_process import N_BUFFER, GatewayProcess, HonestManager
 
 from vedette_protocol.codec import encode
@@ -60,13 +60,6 @@ def refused(gateway: GatewayProcess) -> int:
     return int(status["garbage"] + status["samples"]["rejected"])
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def header(frames: list[Any]) -> dict[str, Any]:
     found: dict[str, Any] = msgpack.unpackb(bytes(frames[0]))
     return found
@@ -90,7 +83,7 @@ def test_every_field_of_a_header_wrong_in_turn_is_refused(
             sent += 1
     hostile.samples.send_multipart([msgpack.packb({**sound, "__class__": "x"}), payload])
     sent += 1
-    wait_for(lambda: refused(gateway) >= before + sent)
+    wait_for(lambda: refused(gateway) >= before + sent, "count of all")
     assert gateway.status()["samples"]["inserted"] == inserted
 
 
@@ -133,7 +126,7 @@ def test_bytes_of_msgpack_that_try_to_cost_much_are_refused(
     sound = [bytes(frame) for frame in encode(hostile.batch())]
     for frames in ([sound[0]], [*sound, b""], sound * 500, [b""], [b"", b""]):
         hostile.samples.send_multipart(frames)
-    wait_for(lambda: refused(gateway) >= before + len(costly) + 5)
+    wait_for(lambda: refused(gateway) >= before + len(costly) + 5, "count of all")
 
 
 def test_samples_that_are_not_this_runs_are_rejected_and_acknowledged(
@@ -174,7 +167,7 @@ def test_samples_that_are_not_this_runs_are_rejected_and_acknowledged(
     for seq, batch in enumerate(wrong, hostile.sent):
         hostile.push(batch._replace(seq=seq))
     hostile.sent += len(wrong)
-    assert hostile.hear_until(lambda: hostile.settled >= hostile.sent, 20), gateway.log
+    assert hostile.hear_until(lambda: hostile.settled >= hostile.sent, START_S), gateway.log
     after = gateway.status()["samples"]
     assert after["inserted"] == before["inserted"]
     assert after["rejected"] == before["rejected"] + sum(batch.rows for batch in wrong)
@@ -202,7 +195,10 @@ def test_absurd_counts_in_sound_messages_break_nothing(
     for i in range(20):  # sums beyond 64 bits
         hostile.push(hostile.report(manager="many", incarnation=10_000 + i, produced=most))
         hostile.push(hostile.batch(manager="many", incarnation=10_000 + i, base=most - 1, seq=most))
-    wait_for(lambda: any(m["id"] == "many" for m in gateway.status()["managers"]), 30)
+    wait_for(
+        lambda: any(m["id"] == "many" for m in gateway.status()["managers"]),
+        "manager in the status",
+    )
     assert gateway.status()["managers"]
     assert gateway.resident_mib() < memory + GROWTH_MIB
 
@@ -222,7 +218,7 @@ def test_subscriptions_that_are_none_are_refused(
             for one in words:
                 socket.send(one)
             after, before = before + 4, before + 4
-            wait_for(lambda after=after: refused(gateway) >= after)
+            wait_for(lambda after=after: refused(gateway) >= after, "count of it")
             socket.close()
     finally:
         context.destroy(linger=0)
@@ -235,5 +231,5 @@ def test_what_strangers_cause_is_logged_at_a_bounded_rate(
     seen = refused(gateway)
     for _ in range(5000):
         hostile.samples.send_multipart([b"nonsense", b""])
-    wait_for(lambda: refused(gateway) >= seen + 5000)
+    wait_for(lambda: refused(gateway) >= seen + 5000, "count of all")
     assert len(gateway.log.splitlines()) - before < 30

@@ -84,7 +84,7 @@ def test_minutes_without_a_network_cost_no_sample(
         pytest.skip("ten minutes of waiting: set VEDETTE_LONG=1")
     cable.cut("both")
     began = time.monotonic()
-    wait_for(lambda: state_of(run, "far") == "gone", "word that the manager is gone", 15.0)
+    wait_for(lambda: state_of(run, "far") == "gone", "word that the manager is gone")
     assert status(run.address)["samples"]["lost"] >= 0  # what it held counts as lost until ...
     time.sleep(60.0 * minutes - (time.monotonic() - began))
     cable.mend()

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 
@@ -30,12 +29,7 @@ class Trial:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, at: object) -> None:
         if error is None and not self.wrong and not self._keep:
             shutil.rmtree(self.place)
         else:

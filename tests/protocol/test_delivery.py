@@ -55,7 +55,7 @@ class Learner:
 
     def __init__(self) -> None:
         self.epoch, self.learner = 1, 1000
-        self.looks_later = False
+        self.looks_later = False  # else what is bad is known to be so before it is taken
         self.ring: list[tuple[bytes, int]] = []
         self.ledger = Ledger(RUN)
         self.duplicates = 0
@@ -67,32 +67,25 @@ class Learner:
             if isinstance(message, Report):
                 self.ledger.on_report(message, now)
                 return
-            verdict = self.receive(message, now)
+            self.enter(message, now)
         except RetiredError:
             return
-        if verdict == "new":
-            self.insert(message, now)
-        self.duplicates += message.rows * (verdict == "duplicate")
 
-    def receive(self, batch: Batch, now: float) -> str:
-        if not self.looks_later:
-            return self.ledger.receive(batch, now)
+    def enter(self, batch: Batch, now: float) -> None:
+        payload = bytes(batch.payload)
+        bad = payload.startswith(b"bad")
+        if bad and not self.looks_later:
+            key = (batch.manager, batch.incarnation, batch.seq)
+            self.ledger.settle_rejected(*key, batch.rows, now)
+            return
         if not self.ledger.knows(batch.manager, batch.incarnation):
             self.ledger.hear(batch.manager, batch.incarnation, now)
-        return self.ledger.take(batch, now)
-
-    def insert(self, batch: Batch, now: float) -> None:
-        key = (batch.manager, batch.incarnation, batch.seq)
-        payload = bytes(batch.payload)
-        if payload.startswith(b"bad"):
-            if self.looks_later:
-                self.ledger.refuse(batch)
-            else:
-                assert self.ledger.settle_rejected(*key, batch.rows, now)
-            return
-        self.ring.append((payload, batch.rows))
-        if not self.looks_later:
-            assert self.ledger.settle_inserted(*key, batch.rows)
+        verdict = self.ledger.take(batch, now)
+        self.duplicates += batch.rows * (verdict == "duplicate")
+        if verdict == "new" and bad:
+            self.ledger.refuse(batch)
+        elif verdict == "new":
+            self.ring.append((payload, batch.rows))
 
     def commit(self) -> None:
         self.commits.append((len(self.ring), self.duplicates, self.ledger.to_bytes()))

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,14 +12,7 @@ import pytest
 
 from vedette_rl import newest
 from vedette_rl.errors import NewestFormatError, OneWriterError
-from vedette_rl.newest import (
-    HEADER_BYTES,
-    Newest,
-    NewestInMemory,
-    NewestReader,
-    NewestWriter,
-    open_newest,
-)
+from vedette_rl.newest import HEADER_BYTES, NewestReader, NewestWriter
 
 WRITE_AT_FULL_SPEED = """
 import sys
@@ -59,18 +51,9 @@ def test_making_a_map_waits_for_the_disk_only_where_it_must_outlive_a_power_cut(
     assert len(synced) == 1
 
 
-def test_a_reader_gets_the_newest_value_once() -> None:
-    newest_value = NewestInMemory()
-    assert isinstance(newest_value.write(b"a", memoryview(b"b")), int)
-    assert newest_value.read() == (1, b"ab")
-    assert newest_value.read(after=1) is None
-    newest_value.write(b"c")
-    assert newest_value.read(after=1) == (2, b"c")
-
-
 def test_the_parts_of_a_value_follow_each_other(tmp_path: Path) -> None:
     writer = NewestWriter(tmp_path / "n", max_bytes=10)
-    reader: Newest = NewestReader(tmp_path / "n")
+    reader = NewestReader(tmp_path / "n")
     for number in range(1, 9):
         assert writer.write(b"value ", str(number).encode()) == number
         assert reader.seq == number
@@ -177,15 +160,6 @@ def test_the_file_is_really_reserved(tmp_path: Path) -> None:
     assert (tmp_path / "n").stat().st_blocks * 512 >= newest.file_bytes(1 << 20, 3)
 
 
-def test_opening_waits_for_the_file_and_not_forever(tmp_path: Path) -> None:
-    with pytest.raises(TimeoutError, match=r"not made within 0\.02 s"):
-        open_newest(tmp_path / "n", wait_s=0.02)
-    maker = threading.Timer(0.05, lambda: NewestWriter(tmp_path / "n", max_bytes=4).write(b"a"))
-    maker.start()
-    assert open_newest(tmp_path / "n", wait_s=10).seq <= 1
-    maker.join()
-
-
 @pytest.fixture
 def start_writer(tmp_path: Path) -> "Iterator[StartWriter]":
     """Starts processes that write numbers at full speed, and ends those left over."""
@@ -205,11 +179,20 @@ def start_writer(tmp_path: Path) -> "Iterator[StartWriter]":
 StartWriter = Callable[[], "subprocess.Popen[bytes]"]
 
 
+def wait_for_more(reader: NewestReader, seq: int) -> None:
+    """Until a writer that has just been started went beyond value number `seq`."""
+    until = time.monotonic() + 60.0
+    while reader.seq <= seq:
+        assert time.monotonic() < until, "the writer writes nothing"
+        time.sleep(0.001)
+
+
 def test_a_reader_racing_a_writer_never_gets_a_torn_value(
     tmp_path: Path, start_writer: StartWriter
 ) -> None:
     start_writer()
-    reader = open_newest(tmp_path / "n", wait_s=30)
+    reader = NewestReader(tmp_path / "n")
+    wait_for_more(reader, 0)
     seen, reads, until = 0, 0, time.monotonic() + 1.0
     while time.monotonic() < until:
         value = reader.read(after=seen)
@@ -224,10 +207,8 @@ def test_a_killed_writer_leaves_a_whole_value(tmp_path: Path, start_writer: Star
     before = 0
     for kill in range(5):
         child = start_writer()
-        reader = open_newest(tmp_path / "n", wait_s=30)
-        until = time.monotonic() + 30
-        while reader.seq <= before and time.monotonic() < until:
-            time.sleep(0.001)
+        reader = NewestReader(tmp_path / "n")
+        wait_for_more(reader, before)
         time.sleep(0.003 * kill)
         child.send_signal(signal.SIGKILL)
         child.wait()

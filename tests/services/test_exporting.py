@@ -90,14 +90,14 @@ def test_a_run_without_a_best_model_says_so(
     assert "no evaluation of it has ended yet" in said
 
 
-def test_a_format_whose_extra_is_not_installed_says_what_to_install(
+def test_a_format_whose_package_is_not_installed_says_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_file, "PACKAGES", ("onnx_that_is_not_here",))
     make_run(tmp_path / "run", "dqn")
     status, said = exported(capsys, tmp_path / "run", "--format", "onnx", "--out", tmp_path / "x")
     assert status == 2
-    assert "onnx extra (onnx_that_is_not_here is not installed): pip install 'vede" in said
+    assert "--format onnx: onnx_that_is_not_here is not installed here: pip install onnx_" in said
     assert not (tmp_path / "x").exists()
 
 

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from vedette_services.errors import KeysError
+from vedette_services.key_files import read_public, read_secret
 from vedette_services.keys import (
     ClientKeys,
     LearnerKeys,
     add_key,
     list_keys,
     make_keys,
-    read_public,
-    read_secret,
     remove_key,
 )
 

@@ -87,7 +87,7 @@ def test_a_secret_that_root_laid_out_for_our_group_is_ours(
 ) -> None:
     make_keys(tmp_path / "keys", [])
     (tmp_path / "keys" / "learner.secret.toml").chmod(mode)
-    monkeypatch.setattr("vedette_services.keys.os.getuid", lambda: 10001)
+    monkeypatch.setattr("vedette_services.key_files.os.getuid", lambda: 10001)
     if serves:
         LearnerKeys.read(tmp_path / "keys")
     else:

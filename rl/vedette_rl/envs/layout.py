@@ -31,7 +31,7 @@ class ObservationLayout:
         """Uninitialised columns for `rows` observations."""
         return {leaf.name: np.empty((rows, *leaf.shape), leaf.dtype) for leaf in self.leaves}
 
-    def write(self, columns: Columns, row: int, obs: Any) -> None:
+    def write(self, columns: Columns, row: int, obs: Any) -> None:  # of any space
         """Copy one observation into a row.
 
         Raises:
@@ -59,14 +59,14 @@ class ObservationLayout:
         for leaf in self.leaves:
             np.copyto(columns[leaf.name], _follow(batched_obs, leaf), casting="same_kind")
 
-    def encode(self, obs: Any) -> Columns:
+    def encode(self, obs: Any) -> Columns:  # of any space
         """One observation as columns of one row."""
         columns = self.empty(1)
         self.write(columns, 0, obs)
         return columns
 
 
-def row_of_batch(batched_obs: Any, row: int) -> Any:
+def row_of_batch(batched_obs: Any, row: int) -> Any:  # of any space
     """One environment's observation out of a vector environment's."""
     match batched_obs:
         case dict():
@@ -77,7 +77,7 @@ def row_of_batch(batched_obs: Any, row: int) -> Any:
             return batched_obs[row]
 
 
-def _follow(obs: Any, leaf: Leaf) -> Any:
+def _follow(obs: Any, leaf: Leaf) -> Any:  # of any space
     for key in leaf.path:
         obs = obs[key]
     return obs

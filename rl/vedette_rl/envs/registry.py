@@ -50,7 +50,7 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
     return spec
 
 
-def _be_quiet(module: Any) -> None:
+def _be_quiet(module: Any) -> None:  # ale_py, or what stands for it
     """ALE would greet in every process that makes an environment."""
     if hasattr(module, "ALEInterface"):
         module.ALEInterface.setLoggerMode(module.LoggerMode.Error)

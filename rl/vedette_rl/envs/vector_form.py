@@ -145,7 +145,7 @@ class SingleOfVector(gym.Env[Any, Any]):
             batch = final_observations(self._envs, infos)
         return row_of_batch(batch, 0), float(rewards[0]), *over, infos
 
-    def render(self) -> Any:
+    def render(self) -> Any:  # gymnasium's word for it
         frames = self._envs.render()
         return frames[0] if frames is not None else None
 

@@ -64,7 +64,7 @@ class Film:
 
     def _picture(self) -> Frame:
         try:
-            picture: Any = self._env.render()
+            picture: Any = self._env.render()  # as the environment likes
         except gym.error.DependencyNotInstalled as error:
             raise FilmError(f"environment {self._id!r}: {what_to_install(error)}") from error
         if not isinstance(picture, np.ndarray) or picture.ndim != 3:

@@ -98,7 +98,7 @@ class _Table:
         """What the next actions are chosen on, a row a place."""
         return {name: column[: len(self)] for name, column in self._obs.items()}
 
-    def play(self, action: Any) -> None:
+    def play(self, action: Any) -> None:  # the environment's own
         """Step every place; begin the next episode where one ends."""
         actions = self._form.of_env(self._form.column(action))
         given_up: list[int] = []

@@ -74,7 +74,11 @@ def _encoder_shapes(image: Image) -> tuple[Shapes, int]:
     return shapes, channels * height * width
 
 
-def image_policy(config: Any, spaces: Spaces, seed: int) -> Policy | None:
+def image_policy(
+    config: Any,  # of any agent
+    spaces: Spaces,
+    seed: int,
+) -> Policy | None:
     """The policy in numpy where a built-in agent sees an image; None for everything else."""
     if config.name not in BUILT_IN or config.network == "mlp" or is_named(config.network):
         return None

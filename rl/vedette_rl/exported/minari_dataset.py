@@ -49,7 +49,7 @@ def write_minari(directory: Path, live: LiveRows, env: EnvConfig, name: str) -> 
     one = make_env(env)
     try:
         storage = MinariStorage.new(
-            directory,
+            directory.absolute(),  # a relative one it joins to itself
             observation_space=one.observation_space,
             action_space=one.action_space,
             env_spec=_spec(one, env),

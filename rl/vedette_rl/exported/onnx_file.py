@@ -2,7 +2,7 @@
 
 Inputs are the observation's columns (``obs``, or ``obs/KEY``), each ``(batch, *shape)`` of its own
 dtype. Outputs: ``action`` ``(batch, *shape)``, and ``q`` ``(batch, actions)`` where the agent has
-values. Needs the packages of the extra ``onnx``.
+values.
 """
 
 from __future__ import annotations
@@ -21,13 +21,8 @@ from vedette_rl.errors import ExportError
 from vedette_rl.exported.policy_file import PolicyFile
 from vedette_rl.networks.greedy import GreedyNetwork
 
-PACKAGES = ("onnx", "onnxscript")
+PACKAGES = ("onnx", "onnxscript")  # torch's exporter imports them; hosts of actors do without
 _EXAMPLE_ROWS = 2  # one row would be taken for a fixed batch of one
-
-
-def missing_packages() -> list[str]:
-    """Which of `PACKAGES` are not installed."""
-    return [name for name in PACKAGES if find_spec(name) is None]
 
 
 def write_onnx(path: Path, found: PolicyFile) -> None:
@@ -36,8 +31,8 @@ def write_onnx(path: Path, found: PolicyFile) -> None:
     Raises:
         ExportError: a package is missing, or the agent has no such form.
     """
-    if missing := missing_packages():
-        raise ExportError(f"onnx needs the package {missing[0]}: pip install 'vedette[onnx]'")
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise ExportError(f"{missing[0]} is not installed here: pip install {' '.join(missing)}")
     kind = agent_type(found.config.name)
     if not isinstance(kind, BuildsGreedy):
         raise ExportError(f"agent {found.config.name!r} has no build_greedy, which onnx needs")

@@ -28,7 +28,9 @@ class GreedyNetwork(nn.Module):
 
     outputs: tuple[str, ...] = ("action",)
 
-    def __init__(self, network: nn.Module, model: ModelInfo, observation: Any) -> None:
+    def __init__(
+        self, network: nn.Module, model: ModelInfo, observation: Any
+    ) -> None:  # a gymnasium space
         super().__init__()
         parameters = dict(network.named_parameters())
         check_arrays({name: tuple(p.shape) for name, p in parameters.items()}, model.arrays)

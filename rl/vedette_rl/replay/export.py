@@ -15,8 +15,8 @@ from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.frames_ring import FrameRows
+from vedette_rl.replay.manifest import Manifest, read_manifest
 from vedette_rl.replay.ring import read_commit
-from vedette_rl.replay.ring_files import Manifest
 from vedette_rl.replay.rows import PlainRows
 
 PIECE_BYTES = 16 << 20
@@ -40,7 +40,7 @@ class LiveRows:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
-        self.manifest = ring_files.read_manifest(self.directory)
+        self.manifest = read_manifest(self.directory)
         try:
             self._lock = ring_files.lock(self.directory, shared=True)
         except OSError as e:
@@ -125,14 +125,3 @@ def _rows(directory: Path, manifest: Manifest, inserted: int) -> PlainRows:
     rows = _FrameRowsAtRest(mapped.columns, manifest.capacity, inserted)
     rows.frames, rows.frames_capacity = mapped.shared, manifest.shared.capacity
     return rows
-
-
-def live_columns(directory: str | os.PathLike[str]) -> Columns:
-    """Copies of all columns' live rows, oldest first, of a replay that no process writes.
-
-    Raises:
-        ReplayFormatError: there is no replay, or a torn one.
-        OneWriterError: a process writes it.
-    """
-    with LiveRows(directory) as rows:
-        return {name: rows.column(name) for name in rows.names}

@@ -23,7 +23,7 @@ import numpy as np
 from vedette_rl.core.columns import row_dtype
 from vedette_rl.errors import FrameStorageError
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.replay.ring_files import SharedSpec
+from vedette_rl.replay.manifest import SharedSpec
 
 if TYPE_CHECKING:  # it imports gymnasium
     from vedette_rl.envs.spaces import Spaces

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay.frames import FRAMES, SPANS, STACKS
+from vedette_rl.replay.manifest import Manifest, SharedSpec
 from vedette_rl.replay.ring import RingReader, RingWriter
-from vedette_rl.replay.ring_files import Manifest, SharedSpec, shared_shape
 from vedette_rl.replay.rows import MemoryRing, PlainRows, RowAppender
 
 
@@ -200,7 +200,7 @@ class MemoryFrameRing(FrameAppender, MemoryRing):
         guard: int | None = None,
     ) -> None:
         super().__init__(row_dtype, capacity, guard=guard)
-        frames = np.empty(shared_shape(shared), shared.dtype)
+        frames = np.empty(shared.all_entries, shared.dtype)
         frames.fill(0)  # as the columns: the pages are taken now
         self._use(frames, shared)
 

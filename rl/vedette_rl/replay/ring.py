@@ -32,7 +32,15 @@ from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.newest import Fence, NewestWriter, last_value
 from vedette_rl.replay import ring_files
-from vedette_rl.replay.ring_files import ColumnSpec, Manifest, SharedSpec
+from vedette_rl.replay.manifest import (
+    MANIFEST,
+    ColumnSpec,
+    Manifest,
+    SharedSpec,
+    new_manifest,
+    read_manifest,
+    write_manifest,
+)
 from vedette_rl.replay.rows import PlainRows, RowAppender, default_guard
 
 if TYPE_CHECKING:
@@ -91,12 +99,12 @@ class RingWriter(RowAppender):
         """
         directory = Path(directory)
         guard_rows = guard or default_guard(capacity, row_dtype.itemsize)
-        asked = ring_files.new_manifest(row_dtype, capacity, guard_rows, run_id, shared)
+        asked = new_manifest(row_dtype, capacity, guard_rows, run_id, shared)
         with ExitStack() as held:
             held.callback(os.close, _prepare(directory))
-            if not (directory / "ring.json").exists():
+            if not (directory / MANIFEST).exists():
                 _make(directory, asked)
-            manifest = ring_files.read_manifest(directory)
+            manifest = read_manifest(directory)
             _compare(directory, asked, manifest, guard)
             commits = NewestWriter(
                 directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True
@@ -143,7 +151,7 @@ class RingReader(PlainRows):
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
-        self.manifest = ring_files.read_manifest(self.directory)
+        self.manifest = read_manifest(self.directory)
         self.capacity = self.manifest.capacity
         mapped = ring_files.map_columns(self.directory, self.manifest, writable=False)
         self.columns: Columns = mapped.columns
@@ -173,8 +181,8 @@ def check_ring(
     Raises:
         ReplayFormatError: it is foreign, or of another run, capacity or columns; names the mend.
     """
-    asked = ring_files.new_manifest(row_dtype, capacity, 1, run_id, shared)
-    _compare(directory, asked, ring_files.read_manifest(directory), None)
+    asked = new_manifest(row_dtype, capacity, 1, run_id, shared)
+    _compare(directory, asked, read_manifest(directory), None)
 
 
 def read_commit(directory: Path) -> tuple[int, bytes]:
@@ -217,7 +225,7 @@ def _make(directory: Path, manifest: Manifest) -> None:
             ring_files.make_array(made[-1], manifest.uid, np.dtype(spec.dtype), (rows, *spec.shape))
         if manifest.shared is not None:
             made.append(ring_files.shared_path(directory, manifest))
-            shape = ring_files.shared_shape(manifest.shared)
+            shape = manifest.shared.all_entries
             ring_files.make_array(made[-1], manifest.uid, np.dtype(manifest.shared.dtype), shape)
         made.append(directory / "cursor.bin")
         ring_files.make_array(made[-1], manifest.uid, _CURSOR_DTYPE, (1,))
@@ -226,7 +234,7 @@ def _make(directory: Path, manifest: Manifest) -> None:
         for path in made:
             path.unlink(missing_ok=True)
         raise
-    ring_files.write_manifest(directory, manifest)
+    write_manifest(directory, manifest)
 
 
 def _compare(directory: Path, asked: Manifest, found: Manifest, guard: int | None) -> None:

@@ -16,122 +16,27 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import json
 import math
 import mmap
 import os
 import re
-import secrets
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import Columns, row_dtype
+from vedette_rl.core.columns import Columns
 from vedette_rl.errors import OneWriterError, ReplayBudgetError, ReplayFormatError
 from vedette_rl.replay.bytes_text import bytes_text
+from vedette_rl.replay.manifest import MANIFEST, Manifest
 
-FORMAT = "vedette replay"
-FORMAT_VERSION = 1
 PAGE_BYTES = 4096
-MANIFEST_MAX_BYTES = 1 << 20
 
 _MAGIC = b"vdtrepl1"
 _OURS = re.compile(r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|lock|.*\.new")
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnSpec:
-    """One column as the manifest names it: `dtype` in numpy's letters (``<f4``)."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{np.dtype(self.dtype).name} {self.shape}"
-
-
-@dataclass(frozen=True, slots=True)
-class SharedSpec:
-    """A column of what rows share, in a ring of its own: its entries, not the rows', are counted.
-
-    Args:
-        name: not a row's column's.
-        dtype: in numpy's letters.
-        shape: of an entry.
-        capacity: entries that are kept.
-        guard: entries that may be appended before a commit.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    capacity: int
-    guard: int
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all its entries."""
-        entry = math.prod(self.shape) * np.dtype(self.dtype).itemsize
-        return (self.capacity + self.guard) * entry
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What ``ring.json`` says.
-
-    Args:
-        uid: 32 hex digits drawn when the replay was made; every file carries them.
-        run_id: the run that the rows are of.
-        capacity: rows that can be drawn.
-        guard: rows that may be appended before a commit; stored beside the capacity.
-        columns: in order.
-        shared: what the rows share; None: nothing.
-    """
-
-    uid: str
-    run_id: str
-    capacity: int
-    guard: int
-    columns: tuple[ColumnSpec, ...]
-    shared: SharedSpec | None = None
-
-    @property
-    def physical_rows(self) -> int:
-        return self.capacity + self.guard
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all rows, and of what they share."""
-        shared = self.shared.total_bytes if self.shared else 0
-        return self.physical_rows * self.row_dtype.itemsize + shared
-
-    @property
-    def row_dtype(self) -> np.dtype[Any]:
-        return row_dtype([(c.name, np.dtype(c.dtype), c.shape) for c in self.columns])
-
-
-S = TypeVar("S", ColumnSpec, SharedSpec)
-
-
-def column_specs(dtype: np.dtype[Any]) -> tuple[ColumnSpec, ...]:
-    """The columns of a row dtype."""
-    if dtype.fields is None:
-        raise ValueError(f"{dtype} describes no row: a structured dtype is needed")
-    return tuple(
-        ColumnSpec(name, field.base.str, field.shape) for name, (field, *_) in dtype.fields.items()
-    )
-
-
-def new_manifest(
-    dtype: np.dtype[Any], capacity: int, guard: int, run_id: str, shared: SharedSpec | None = None
-) -> Manifest:
-    """A manifest for a replay that does not exist yet."""
-    return Manifest(secrets.token_hex(16), run_id, capacity, guard, column_specs(dtype), shared)
 
 
 def column_path(directory: Path, index: int, name: str) -> Path:
@@ -145,18 +50,13 @@ def shared_path(directory: Path, manifest: Manifest) -> Path:
     return column_path(directory, len(manifest.columns), manifest.shared.name)
 
 
-def shared_shape(shared: SharedSpec) -> tuple[int, ...]:
-    """Of the array of all entries."""
-    return (shared.capacity + shared.guard, *shared.shape)
-
-
 def check_directory(directory: Path) -> None:
     """Refuse a directory that holds something else than a replay, or a part of one.
 
     Raises:
         ReplayFormatError: naming what was found and the mend.
     """
-    if (directory / "ring.json").exists():
+    if (directory / MANIFEST).exists():
         return
     for entry in directory.iterdir():
         if not _OURS.fullmatch(entry.name):
@@ -164,70 +64,6 @@ def check_directory(directory: Path) -> None:
                 f"{directory} holds {entry.name!r}, which is no part of a replay: "
                 "name an empty directory as replay.directory"
             )
-
-
-def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write ``ring.json`` aside and rename it: the replay exists from then on."""
-    aside = directory / "ring.json.new"
-    content = {"format": FORMAT, "version": FORMAT_VERSION, **asdict(manifest)}
-    with aside.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(directory / "ring.json")
-
-
-def read_manifest(directory: Path) -> Manifest:
-    """Read ``ring.json``.
-
-    Raises:
-        ReplayFormatError: it is not there, not a replay's, or of another format version.
-    """
-    path = directory / "ring.json"
-    try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(MANIFEST_MAX_BYTES))
-    except FileNotFoundError as e:
-        raise ReplayFormatError(f"{directory} holds no replay: there is no ring.json") from e
-    except (OSError, ValueError) as e:
-        raise ReplayFormatError(f"{path} cannot be read: {e}") from e
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise ReplayFormatError(f"{path} is no replay's: name another directory")
-    version = content.pop("version", None)
-    if version != FORMAT_VERSION:
-        raise ReplayFormatError(
-            f"{path} has format version {version}, and this program reads {FORMAT_VERSION}: "
-            f"delete {directory} to begin an empty replay"
-        )
-    try:
-        return _manifest(content)
-    except (KeyError, TypeError, ValueError) as e:
-        raise ReplayFormatError(
-            f"{path} is damaged ({e}): delete {directory} to begin an empty replay"
-        ) from e
-
-
-def _manifest(content: dict[str, Any]) -> Manifest:
-    columns = tuple(_checked(ColumnSpec(**column)) for column in content.pop("columns"))
-    shared = content.pop("shared", None)
-    if shared is not None:
-        shared = _checked(SharedSpec(**shared))
-    manifest = Manifest(columns=columns, shared=shared, **content)
-    for ring in (manifest, shared) if shared else (manifest,):
-        if not (type(ring.capacity) is type(ring.guard) is int):
-            raise ValueError("capacity and guard are no numbers")
-        if ring.capacity < 1 or ring.guard < 1 or not columns:
-            raise ValueError(f"capacity {ring.capacity}, guard {ring.guard}")
-    bytes.fromhex(manifest.uid)
-    return manifest
-
-
-def _checked(spec: S) -> S:
-    if np.dtype(spec.dtype).kind not in "biuf" or type(spec.name) is not str:
-        raise ValueError(f"column {spec.name!r} of {spec.dtype}")
-    if not all(type(size) is int and size >= 0 for size in spec.shape):
-        raise ValueError(f"column {spec.name!r} of shape {spec.shape}")
-    return replace(spec, shape=tuple(spec.shape))
 
 
 def map_columns(directory: Path, manifest: Manifest, *, writable: bool) -> MappedColumns:
@@ -252,7 +88,7 @@ def map_columns(directory: Path, manifest: Manifest, *, writable: bool) -> Mappe
             shared_path(directory, manifest),
             manifest.uid,
             np.dtype(manifest.shared.dtype),
-            shared_shape(manifest.shared),
+            manifest.shared.all_entries,
             writable=writable,
         )
         mapped.maps.append(file_map)

@@ -39,7 +39,7 @@ class ScriptedEnv(gym.Env[Obs, Any]):
     ) -> None:
         self.number, self.episodes, self.kind = number, tuple(episodes), kind
         self.episode, self.t = -1, 0
-        self.actions: list[Any] = []
+        self.actions: list[Any] = []  # as they are given
         self.seeds: list[int | None] = []
         self.action_space = gym.spaces.Discrete(3, start=2)
         self.observation_space = _observation_space(kind)

@@ -22,7 +22,6 @@ class Beat:
 
     def __init__(self, jitter: Callable[[], float], now: float) -> None:
         self._jitter = jitter
-        self._since = now  # the last message, or the beginning
         self._remake_at = now + SILENCE_S
         self.ever_heard = False
         self.silent = True
@@ -31,12 +30,8 @@ class Beat:
         """A control message came; True if it ended a silence."""
         ended = self.silent
         self.ever_heard, self.silent = True, False
-        self._since, self._remake_at = now, now + SILENCE_S
+        self._remake_at = now + SILENCE_S
         return ended
-
-    def silence_s(self, now: float) -> float:
-        """Seconds since anything was heard, or since the beginning."""
-        return now - self._since
 
     def overdue(self, now: float) -> float | None:
         """None while there is nothing to do, else the seconds to wait before new sockets."""

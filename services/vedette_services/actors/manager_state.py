@@ -46,7 +46,7 @@ from vedette_services.actors.instructions import (
 )
 from vedette_services.actors.link import Link
 from vedette_services.actors.model_gate import ModelGate
-from vedette_services.actors.roster import Roster
+from vedette_services.actors.roster import Backoff, Roster
 from vedette_services.actors.run_terms import accept_run, plays_like, title_of
 from vedette_services.actors.stats import ActorStats
 from vedette_services.actors.voice import Voice
@@ -211,7 +211,8 @@ class ManagerState:
         self._run, self._first_actor = run, None
         self._step_timeout_s = config.step_timeout_s
         done: list[Instruction] = [PrepareRun(run)]
-        done += [KillActor(seat.index) for seat in self._roster.replace(now)]
+        backoff = Backoff(config.restart_min_s, config.restart_max_s)
+        done += [KillActor(seat.index) for seat in self._roster.replace(now, backoff)]
         done += self._store(lambda: self._models.open(run, now), now)
         return [*done, *self._report(now)]
 

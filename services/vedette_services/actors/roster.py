@@ -9,8 +9,6 @@ from typing import Literal
 from vedette_protocol.messages import ActorReport
 from vedette_services.actors.stats import ActorStats
 
-BACKOFF_FIRST_S = 0.5
-BACKOFF_LAST_S = 30.0
 HEALTHY_S = 60.0
 """An actor that lived so long begins its back-off, and its record of errors, anew."""
 
@@ -25,6 +23,18 @@ _ERROR_CHARS = 200
 SeatState = Literal["empty", "alive", "leaving"]
 
 
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long a seat stays empty after a death, and at most after several in a row."""
+
+    first_s: float = 0.5
+    last_s: float = 30.0
+
+    def after(self, backoff_s: float) -> float:
+        """The next wait, after one of `backoff_s`; 0: there was none."""
+        return min(self.last_s, 2 * backoff_s if backoff_s else self.first_s)
+
+
 @dataclass(slots=True)
 class Seat:
     """One actor's place: the processes in it come and go."""
@@ -34,7 +44,7 @@ class Seat:
     start_at: float = 0.0
     started_at: float = 0.0
     moved_at: float = 0.0  # when its env steps were last seen to change, or it waited for us
-    backoff_s: float = BACKOFF_FIRST_S
+    backoff_s: float = 0.0  # once it has died; 0: as the run says
     processes: int = 0
     stats: ActorStats = field(default_factory=ActorStats)
     env_steps_before: int = 0  # of the processes before
@@ -62,6 +72,7 @@ class Roster:
     def __init__(self, count: int) -> None:
         self.seats = [Seat(index) for index in range(count)]
         self.closed = False  # nobody is started any more
+        self._backoff = Backoff()
         self._deaths_at_start = 0
         self._last_tick: float | None = None
 
@@ -136,12 +147,12 @@ class Roster:
             seat.start_at = now
             return "" if code == 0 or seat.why_killed else cause or _how_it_ended(code)
         if now - seat.started_at > HEALTHY_S:
-            seat.backoff_s = BACKOFF_FIRST_S
+            seat.backoff_s = 0.0
         if played == 0:
             self._deaths_at_start += 1
         seat.error = seat.why_killed or cause or _how_it_ended(code)
+        seat.backoff_s = self._backoff.after(seat.backoff_s)
         seat.start_at = now + seat.backoff_s
-        seat.backoff_s = min(BACKOFF_LAST_S, 2 * seat.backoff_s)
         return seat.error
 
     def close(self) -> None:
@@ -151,11 +162,12 @@ class Roster:
             if seat.state == "alive":
                 seat.state = "leaving"
 
-    def replace(self, now: float) -> list[Seat]:
+    def replace(self, now: float, backoff: Backoff) -> list[Seat]:
         """Another run begins: seats start afresh; returns those whose process must go first."""
+        self._backoff = backoff
         going = [seat for seat in self.seats if seat.state == "alive"]
         for seat in self.seats:
-            seat.start_at, seat.backoff_s, seat.error = now, BACKOFF_FIRST_S, ""
+            seat.start_at, seat.backoff_s, seat.error = now, 0.0, ""
         for seat in going:
             seat.state, seat.why_killed = "leaving", "another run begins"
         return going

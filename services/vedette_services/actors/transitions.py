@@ -15,9 +15,9 @@ from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.steps.frames import FramePool, FrameSteps
 from vedette_rl.steps.registry import make_step_processor
 from vedette_rl.steps.td_errors import StepsWithTdErrors
-from vedette_services.actors.batching import Batching
+from vedette_services.actors.batching import Batching, Slots, WholeRows
 from vedette_services.actors.errors import SpecMismatchError
-from vedette_services.actors.frame_batching import FrameBatching, FrameSlots
+from vedette_services.actors.frame_writer import FrameWriter
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.replay_layout import frames_of
 
@@ -29,13 +29,10 @@ class Transitions:
     processor: StepProcessor
     pool: FramePool | None
 
-    def batching(
-        self, slots: FrameSlots, n_buffer: int, wait_for_slot: Callable[[], bool]
-    ) -> Batching | FrameBatching:
+    def batching(self, slots: Slots, n_buffer: int, wait_for_slot: Callable[[], bool]) -> Batching:
         """What fills slots with the processor's rows."""
-        if self.pool is None:
-            return Batching(slots, n_buffer, wait_for_slot)
-        return FrameBatching(slots, n_buffer, wait_for_slot, self.pool)
+        writer = WholeRows() if self.pool is None else FrameWriter(self.pool)
+        return Batching(slots, n_buffer, wait_for_slot, writer)
 
 
 def make_transitions(

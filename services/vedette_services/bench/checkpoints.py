@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from vedette_rl.loading import make_loader
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.bench.spread import ratio, spread
-from vedette_services.learner.saver import Saver
+from vedette_services.learner.saver import SWITCH_S, Saver
 
 _ROWS = 10_000
 _WARM_OPTS = 50
@@ -51,6 +52,7 @@ class CheckpointBench:
     def run(self) -> dict[str, Any]:
         """Measure in turn; optimization steps a second, their ratio, and the checkpoints."""
         torch.set_num_threads(1)
+        sys.setswitchinterval(SWITCH_S)  # as the trainer does
         peace: list[float] = []
         writing: list[float] = []
         with tempfile.TemporaryDirectory(dir=self.directory, prefix="vedette-bench-") as place:

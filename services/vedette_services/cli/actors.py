@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from vedette_services.cli.options import Format, Insecure, Keys, chosen_id, client_keys
+from vedette_services.cli.options import (
+    AllowImport,
+    Format,
+    Insecure,
+    Keys,
+    Learner,
+    chosen_id,
+    client_keys,
+)
 
-Learner = Annotated[
-    str,
-    typer.Option(
-        envvar="VEDETTE_LEARNER",
-        metavar="HOST[:PORT]",
-        help="Where the learner takes samples; @FILE: as that file says, also when it changes.",
-    ),
-]
 Count = Annotated[
     int | None,
     typer.Option(
@@ -33,15 +33,6 @@ ManagerId = Annotated[
         envvar="VEDETTE_MANAGER_ID",
         help="Name of this manager among all; {host} stands for the host's name. "
         "[the host's name and a number]",
-        show_default=False,
-    ),
-]
-AllowImport = Annotated[
-    list[str] | None,
-    typer.Option(
-        envvar="VEDETTE_ALLOW_IMPORT",
-        metavar="PKG",
-        help="A package that the learner's environment or agent may import here.",
         show_default=False,
     ),
 ]

@@ -33,7 +33,7 @@ def config(
 
         typer.echo(json.dumps(config_schema(), indent=2))
         return
-    from vedette_services.config.loading import config_text
+    from vedette_services.config.saving import config_text
 
     found = loaded(arguments, env, agent, settings)
     typer.echo(config_text(found.config, found.note), nl=False)

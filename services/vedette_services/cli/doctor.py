@@ -6,18 +6,11 @@ from typing import Annotated
 
 import typer
 
-from vedette_services.cli.options import Insecure, Keys, client_keys
+from vedette_services.cli.options import AllowImport, Insecure, Keys, Learner, client_keys
 
 
 def doctor(
-    learner: Annotated[
-        str,
-        typer.Option(
-            envvar="VEDETTE_LEARNER",
-            metavar="HOST[:PORT]",
-            help="Where the learner takes samples.",
-        ),
-    ],
+    learner: Learner,
     keys: Keys = None,
     insecure: Insecure = False,
     env: Annotated[
@@ -28,14 +21,7 @@ def doctor(
             show_default=False,
         ),
     ] = None,
-    allow_import: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PKG",
-            help="A package that the learner's environment may import here.",
-            show_default=False,
-        ),
-    ] = None,
+    allow_import: AllowImport = None,
 ) -> None:
     """Find out whether this host can play for a learner. A line a check, with the mend.
 

@@ -114,6 +114,23 @@ Fresh = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="With --fresh: erase the run that is in the directory.")
 ]
+Learner = Annotated[
+    str,
+    typer.Option(
+        envvar="VEDETTE_LEARNER",
+        metavar="HOST[:PORT]",
+        help="Where the learner takes samples; @FILE: as that file says.",
+    ),
+]
+AllowImport = Annotated[
+    list[str] | None,
+    typer.Option(
+        envvar="VEDETTE_ALLOW_IMPORT",
+        metavar="PKG",
+        help="A package that the learner's environment or agent may import here.",
+        show_default=False,
+    ),
+]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Neither encrypt nor authenticate; trust the network.")
 ]
@@ -127,8 +144,6 @@ Keys = Annotated[
         show_default=False,
     ),
 ]
-
-
 Format = Annotated[
     Literal["text", "json"],
     typer.Option(
@@ -137,8 +152,6 @@ Format = Annotated[
         help="json: an object a line, each with run, epoch, host, manager and actor.",
     ),
 ]
-
-
 MetricsPort = Annotated[
     str | None,
     typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vedette_services.cli.options import Insecure, Keys, client_keys
+from vedette_services.cli.options import Insecure, Keys, Learner, client_keys
 from vedette_services.errors import AbsentManagerError, NoAnswerError
 
 if TYPE_CHECKING:
@@ -19,14 +19,7 @@ WATCH_EVERY_S = 1.0
 
 
 def status(
-    learner: Annotated[
-        str,
-        typer.Option(
-            envvar="VEDETTE_LEARNER",
-            metavar="HOST[:PORT]",
-            help="Where the learner takes samples; @FILE: as that file says.",
-        ),
-    ] = "127.0.0.1:5555",
+    learner: Learner = "127.0.0.1:5555",
     watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
     manager: Annotated[

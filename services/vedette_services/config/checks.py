@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.core import TellsTdErrors
-from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import probe
+from vedette_rl.core import Policy, TellsTdErrors
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import FrameStorageError, OwnNetworkError, RlError, UnknownNameError
 from vedette_rl.exploration import ladder_positions
 from vedette_rl.named import is_named, load_named
 from vedette_rl.replay.budget import check_budget, replay_need
+from vedette_services.config.devices import missing_device
 from vedette_services.config.plugins import MLFLOW
+from vedette_services.config.probing import probe_spaces
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ConfigError, SettingError, refuse
+from vedette_services.errors import ConfigError, SettingError, in_a_line, refuse
 from vedette_services.replay_layout import ReplayLayout, replay_layout
 from vedette_services.resuming import check_fresh, check_resume
 from vedette_services.run_replay import replay_directory, run_limiter
@@ -41,14 +38,12 @@ class Checked:
     budget: str
 
 
-log = logging.getLogger("vedette.config")
-
-
 def check_config(
     config: RunConfig, out: Path, *, fresh: bool = False, force: bool = False
 ) -> Checked:
-    """Refuse what cannot work, cheapest first. Imports torch only for a policy that acts by it and
-    is to tell initial priorities.
+    """Refuse what cannot work, cheapest first. Imports torch only where a policy has to be built
+    that acts by it: one that is to tell initial priorities, or has a network of the user's own,
+    whose module imports torch anyway.
 
     Args:
         config: of the run.
@@ -66,6 +61,8 @@ def check_config(
     check_out(out)
     check_fresh(out, fresh=fresh, force=force)
     check_named(config)
+    if why := missing_device(config.learner.device):
+        raise SettingError("learner.device", why, "set learner.device=auto")
     spaces = probe_spaces(config.env)
     try:
         agent_type(config.agent.name).check(config.agent, spaces)
@@ -73,7 +70,7 @@ def check_config(
         raise ConfigError(str(e)) from e
     except RlError as e:
         raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
-    _check_priorities(config, spaces)
+    _check_policy(config, spaces)
     layout = _layout(config, spaces)
     _check_batch(config, layout)
     check_resume(config, out, layout.stored, fresh=fresh, shared=layout.shared)
@@ -107,6 +104,13 @@ def _contradictions(config: RunConfig) -> Iterator[SettingError]:
             "replay.capacity",
             f"{capacity:,} samples are fewer than agent.batch_size's {batch:,}",
             f"set at least {batch} or lower agent.batch_size",
+        )
+    actors = config.actors
+    if actors.restart_max_s < actors.restart_min_s:
+        yield SettingError(
+            "actors.restart_max_s",
+            f"{actors.restart_max_s:g} s is below actors.restart_min_s's {actors.restart_min_s:g}",
+            f"set at least {actors.restart_min_s:g} or lower actors.restart_min_s",
         )
     others = stop.max_opts or stop.max_env_steps or stop.max_seconds
     if stop.target_return is not None and not config.learner.eval_interval and not others:
@@ -154,47 +158,34 @@ def check_out(out: Path) -> None:
         raise SettingError(f"--out {out}", f"{place} cannot be written", "name another folder")
 
 
-def probe_spaces(env: EnvConfig) -> Spaces:
-    """The spaces of an environment, by making one, resetting it and stepping it once.
-
-    Raises:
-        SettingError: it cannot be made here, or fails at once.
-    """
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        try:
-            return probe(env)
-        except RlError as e:
-            raise SettingError("env.id", str(e)) from e
-        except Exception as e:
-            said = " ".join(str(e).split()) or "it does not say why"
-            raise SettingError(
-                "env.id",
-                f"{env.id} fails when it is made, reset and stepped: {type(e).__name__}: {said}",
-                "mend the environment; VEDETTE_TRACEBACK=1 shows where",
-            ) from e
-        finally:
-            for said in dict.fromkeys(_plain(str(warning.message)) for warning in warned):
-                log.warning("environment %s: %s", env.id, said)
-
-
-def _plain(warning: str) -> str:
-    """Gymnasium's warning without its colours."""
-    return re.sub(r"\x1b\[\d*m", "", warning).removeprefix("WARN: ").strip()
-
-
-def _check_priorities(config: RunConfig, spaces: Spaces) -> None:
-    """Only a policy, built, can say whether it tells what actors are to tell."""
-    if config.replay.initial_priorities != "actor":
+def _check_policy(config: RunConfig, spaces: Spaces) -> None:
+    """What only a policy, built, can say: whether its network is one, and what it tells."""
+    tells, network = config.replay.initial_priorities, getattr(config.agent, "network", "")
+    if tells != "actor" and not is_named(network):
         return
-    positions, agent = ladder_positions(0, 1), config.agent
-    policy = agent_type(agent.name).build_policy(agent, spaces, positions=positions, seed=0)
-    if not isinstance(policy, TellsTdErrors):
+    policy = _build_policy(config, spaces, network)
+    if tells == "actor" and not isinstance(policy, TellsTdErrors):
         raise SettingError(
             "replay.initial_priorities",
-            f"the policy of agent {agent.name!r} tells no TD errors of its own",
+            f"the policy of agent {config.agent.name!r} tells no TD errors of its own",
             "set replay.initial_priorities=max",
         )
+
+
+def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
+    positions, agent = ladder_positions(0, 1), config.agent
+    try:
+        return agent_type(agent.name).build_policy(agent, spaces, positions=positions, seed=0)
+    except RlError as e:
+        raise ConfigError(str(e)) from e
+    except Exception as e:
+        if not is_named(network):
+            raise
+        raise SettingError(
+            "agent.network",
+            f"{network} fails when it is made and shown two observations: {in_a_line(e)}",
+            "mend the network; VEDETTE_TRACEBACK=1 shows where",
+        ) from e
 
 
 def _layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:

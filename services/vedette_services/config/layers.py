@@ -51,7 +51,7 @@ def each(error: SettingError | ManySettingsError) -> Sequence[SettingError]:
 
 def _depth(table: Table, key: str) -> int:
     """How far down a key's path a table goes."""
-    here: Any = table
+    here: Any = table  # whatever stands there
     for depth, name in enumerate(key.split(".")):
         if isinstance(here, list) and name.isdecimal() and int(name) < len(here):
             here = here[int(name)]

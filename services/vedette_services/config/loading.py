@@ -1,4 +1,4 @@
-"""From what was typed to a configuration, and from a configuration to its file and back.
+"""From what was typed, or from a file, to a configuration.
 
 Later layers win: defaults, the preset of (agent, environment), the TOML file, the environment's
 ``VEDETTE_SET``, the command line.
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from vedette_rl.agents.config import AgentConfig
@@ -27,9 +26,9 @@ from vedette_services.config.layers import Layer, each, laid_over, sourced
 from vedette_services.config.plugins import spelled_out
 from vedette_services.config.presets import preset, preset_agent
 from vedette_services.config.run_config import RunConfig
-from vedette_services.config.schema import config_schema
 from vedette_services.config.settings import (
     ENVIRONMENT,
+    NONE,
     Table,
     environment_settings,
     merged,
@@ -41,9 +40,6 @@ from vedette_services.errors import ManySettingsError, SettingError, refuse
 DEFAULT_ENV = "CartPole-v1"
 EDGES_SHARE = 0.08
 """Frames that are in two batches, of all, where `actors.n_buffer` is left to us."""
-SCHEMA_FILE = "config.schema.json"
-NONE = "none"
-"""How a file and a setting write Python's None; TOML has no word for it."""
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -123,37 +119,6 @@ def read_config(path: Path) -> RunConfig:
     except (SettingError, ManySettingsError) as e:
         refuse(sourced(e, [Layer(str(path), table)]))
         raise
-
-
-def write_config(config: RunConfig, path: Path, comment: str = "") -> None:
-    """Write a configuration such that `read_config` gives it back; renamed to `path` when whole."""
-    _write_aside(path, config_text(config, comment))
-
-
-def publish_config(config: RunConfig, path: Path, comment: str = "") -> None:
-    """The same for people: with its JSON schema beside it, by which editors complete and check."""
-    schema = path.with_name(SCHEMA_FILE)
-    _write_aside(schema, json.dumps(config_schema(), indent=1) + "\n")
-    _write_aside(path, f"#:schema ./{SCHEMA_FILE}\n{config_text(config, comment)}")
-
-
-def config_text(config: RunConfig, comment: str = "") -> str:
-    """A configuration as TOML, below a comment."""
-    text = "".join(f"# {line}\n" for line in comment.splitlines())
-    return text + tomli_w.dumps(config_table(config))
-
-
-def _write_aside(path: Path, text: str) -> None:
-    aside = path.with_name(path.name + ".new")
-    aside.write_text(text, "utf-8")
-    aside.replace(path)
-
-
-def config_table(config: RunConfig) -> Table:
-    """A configuration as TOML can write it; None is left out where it is the default."""
-    table = _without_none(config.model_dump(mode="json"), config)
-    table["preset"] = NONE  # what the preset gave is in it
-    return table
 
 
 def read_toml(path: Path) -> Table:
@@ -266,7 +231,7 @@ def _suiting_agent(env: Table) -> tuple[str, str]:
     """The agent for an environment that has no preset, by its actions, and why."""
     import gymnasium
 
-    from vedette_services.config.checks import probe_spaces
+    from vedette_services.config.probing import probe_spaces
 
     action = probe_spaces(_part(EnvConfig, env, "env", keys_of(EnvConfig, "env"))).action
     name = "sac" if isinstance(action, gymnasium.spaces.Box) else "dqn"
@@ -303,17 +268,3 @@ def _conformed(cls: type[BaseModel], key: str, value: Any) -> Any:  # any value 
     if isinstance(value, float) and value.is_integer() and int in members and float not in members:
         return int(value)
     return value
-
-
-def _without_none(table: Table, model: BaseModel) -> Table:
-    """`table` of `model` without the None that are defaults; others are written out."""
-    written: Table = {}
-    for name, value in table.items():
-        inner = getattr(model, name, None)
-        if isinstance(inner, BaseModel) and isinstance(value, dict):
-            written[name] = _without_none(value, inner)
-        elif value is not None:
-            written[name] = value
-        elif type(model).model_fields[name].default is not None:
-            written[name] = NONE
-    return written

@@ -16,7 +16,10 @@ Table = dict[str, Any]
 ENVIRONMENT = "VEDETTE_SET"
 """The variable that holds settings for containers: ``learner.sync_interval=10 seed=3``."""
 
-_WORDS: Mapping[str, object] = {"True": True, "False": False, "None": "none", "null": "none"}
+NONE = "none"
+"""How a file and a setting write Python's None; TOML has no word for it."""
+
+_WORDS: Mapping[str, object] = {"True": True, "False": False, "None": NONE, "null": NONE}
 
 
 def settings_table(settings: Iterable[str]) -> Table:

@@ -8,7 +8,7 @@ from vedette_protocol.messages import Run
 from vedette_rl.errors import RlError
 from vedette_services.actors.errors import ImportRefusedError
 from vedette_services.doctor.findings import Finding, fail, ok, refused, warn
-from vedette_services.errors import RefusedError
+from vedette_services.errors import RefusedError, in_a_line
 
 
 def examine_environment(
@@ -48,4 +48,4 @@ def examine_environment(
     except (RlError, ValueError) as error:
         yield fail("environment", " ".join(str(error).split()), "install it on this host")
     except Exception as error:  # noqa: BLE001 - an environment may raise anything
-        yield fail("environment", f"it raises {type(error).__name__}: {error}", "mend it here")
+        yield fail("environment", f"it raises {in_a_line(error)}", "mend it here")

@@ -10,7 +10,6 @@ from vedette_rl.envs.row import make_row
 from vedette_rl.exploration import ladder_positions
 from vedette_services.actors.actor_spec import actor_seeds
 from vedette_services.actors.batching import Batching
-from vedette_services.actors.frame_batching import FrameBatching
 from vedette_services.actors.stats import EpisodeTally
 from vedette_services.actors.transitions import make_transitions
 from vedette_services.config.run_config import RunConfig
@@ -21,7 +20,7 @@ from vedette_services.in_process.models import NewestModelReader
 class InProcessActor:
     """One actor. Seeds and place on the ladder are those that its process would have."""
 
-    def __init__(self, loop: ActingLoop, batching: Batching | FrameBatching, number: int) -> None:
+    def __init__(self, loop: ActingLoop, batching: Batching, number: int) -> None:
         self._loop, self._number, self._batching = loop, number, batching
         self._tally = EpisodeTally()
         self.produced = 0

@@ -16,7 +16,8 @@ import zmq
 from zmq.utils import z85
 
 from vedette_services.errors import KeysError
-from vedette_services.keys import ADMITTED, LEARNER, LearnerKeys, read_public
+from vedette_services.key_files import read_public
+from vedette_services.keys import ADMITTED, LEARNER, LearnerKeys
 from vedette_services.sockets import ZAP_DOMAIN
 
 log = logging.getLogger("vedette.gateway")

@@ -178,7 +178,7 @@ class GatewayState:
             self.garbage += 1  # its manager drops that run's window when it hears of this one
             return
         manager, incarnation = batch.manager, batch.incarnation
-        if self._credit_watch.is_spent(manager, incarnation) and self.ledger.is_new(
+        if self._credit_watch.is_spent(manager, incarnation) and not self.ledger.has_settled(
             manager, incarnation, batch.seq
         ):
             self.fleet.on_batch(manager, now)

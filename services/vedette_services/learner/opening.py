@@ -8,6 +8,7 @@ import numpy as np
 
 from vedette_rl.core import ReplayBuffer
 from vedette_rl.replay.frames_ring import open_reader
+from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.learner.spec import LearnerSpec
@@ -29,7 +30,7 @@ def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
     replay = spec.config.replay
     directory = replay_directory(spec.config, spec.run.root)
     deadline = time.monotonic() + _WAIT_S
-    while not (directory / "ring.json").exists() and time.monotonic() < deadline:
+    while not (directory / MANIFEST).exists() and time.monotonic() < deadline:
         time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
     rng = np.random.default_rng([spec.config.seed, epoch])
     ring = open_reader(directory)

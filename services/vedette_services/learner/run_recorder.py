@@ -13,8 +13,8 @@ from vedette_rl.core import Recorder
 from vedette_rl.recording.event_files import purge_events
 from vedette_rl.recording.registry import make_recorders
 from vedette_rl.recording.tee import TeeRecorder
-from vedette_services.config.loading import config_table
 from vedette_services.config.run_config import RunConfig
+from vedette_services.config.saving import config_table
 from vedette_services.learner.curves import counts_opt_steps
 
 log = logging.getLogger("vedette.trainer")

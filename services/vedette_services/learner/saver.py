@@ -13,6 +13,9 @@ from vedette_rl.errors import CheckpointError
 log = logging.getLogger("vedette.trainer")
 
 _RETRY_S = 15.0
+SWITCH_S = 0.0005
+"""For `sys.setswitchinterval` of a process that trains beside a saver: with Python's own 5 ms, a
+training loop waits so long for the interpreter whenever the saver has it."""
 
 
 class _Job(NamedTuple):

@@ -17,8 +17,9 @@ from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import NewestFormatError
 from vedette_rl.newest import last_value
 from vedette_services.addresses import Address
-from vedette_services.config.loading import publish_config, read_config
+from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
+from vedette_services.config.saving import publish_config
 from vedette_services.errors import (
     ChildFailedError,
     PortInUseError,
@@ -183,8 +184,12 @@ class Supervisor:
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
         self._look()
-        self._chronicle.ended(self._learning.read().exit_reason or "interrupted")
-        status = self.status()
+        # A trainer that was stopped before it began has no last word.
+        status = {
+            **self.status(),
+            "exit_reason": self._learning.read().exit_reason or "interrupted",
+        }
+        self._chronicle.ended(status["exit_reason"])
         self._write_summary(status)
         if self._on_status:
             self._on_status(status)

@@ -24,7 +24,7 @@ from vedette_services.learner.curves import Curves
 from vedette_services.learner.model_outlet import ModelOutlet
 from vedette_services.learner.opening import open_replay
 from vedette_services.learner.run_recorder import cut_curves_back, open_recorder
-from vedette_services.learner.saver import Saver
+from vedette_services.learner.saver import SWITCH_S, Saver
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.stopping import Progress, exit_reason
 from vedette_services.learner.training_loop import TrainingLoop
@@ -163,6 +163,7 @@ def main() -> None:
     """`python -m vedette_services.learner.trainer RUN EPOCH`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
+    sys.setswitchinterval(SWITCH_S)
     set_up_logging()
     place_log(epoch=int(sys.argv[2]))
     stop = StopSignals(signals=(signal.SIGTERM,))

@@ -101,11 +101,16 @@ def waiting(status: Status) -> str:
     return reason if isinstance(reason, str) else ""
 
 
-def troubles(status: Status) -> list[str]:
-    """What actors died of last, as their environments said it."""
+def troubles(status: Status, *, left: bool = True) -> list[str]:
+    """What actors died of last, as their environments said it.
+
+    Args:
+        left: also those of managers that have left.
+    """
     return [
         f"actor {actor.get('id', '-')} of {manager.get('id', '-')}: {actor['error']}"
         for manager in managers(status)
+        if left or not manager.get("left")
         for actor in actors(manager)
         if actor.get("error")
     ]
@@ -139,7 +144,7 @@ def line(status: Status, stop: Mapping[str, Any]) -> str:
         f"lag {text(value(status, 'lag', 'mean'))}",
         f"managers {len(present(status))}",
     ]
-    waits, trouble = waiting(status), troubles(status)
+    waits, trouble = waiting(status), troubles(status, left=False)
     parts += [f"waits: {waits}"] if waits else []
     return " | ".join(parts + trouble[:1])
 

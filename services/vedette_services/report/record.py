@@ -33,8 +33,6 @@ _ENDED = {
     "max_seconds": "done: stop.max_seconds are over",
     "interrupted": "stopped on request; the same command goes on",
 }
-FINISHED = frozenset(_ENDED) - {"interrupted"}
-"""Reasons after which a run has nothing more to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +244,7 @@ def _in_use(lock: Path) -> bool:
 
 
 def _at(table: Mapping[str, Any], path: tuple[str, ...]) -> Any:  # whatever is there
-    here: Any = table
+    here: Any = table  # whatever stands there
     for name in path:
         here = here.get(name) if isinstance(here, Mapping) else None
     return here

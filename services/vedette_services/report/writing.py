@@ -11,8 +11,7 @@ from vedette_services.errors import SettingError
 from vedette_services.report.comparison import comparison_page
 from vedette_services.report.one_run import run_page
 from vedette_services.report.record import RunRecord, read_record, runs_below
-
-NAME = "report.html"
+from vedette_services.run_directory import REPORT_FILE
 
 
 def write_report(runs: Iterable[str | Path], out: str | Path | None = None) -> Path:
@@ -51,7 +50,7 @@ def write_report(runs: Iterable[str | Path], out: str | Path | None = None) -> P
 
 def default_file(given: list[Path]) -> Path:
     """Where a report goes that nobody named."""
-    return given[0] / NAME if len(given) == 1 else Path(NAME)
+    return given[0] / REPORT_FILE if len(given) == 1 else Path(REPORT_FILE)
 
 
 def read_records(given: Iterable[Path]) -> list[RunRecord]:

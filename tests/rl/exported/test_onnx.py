@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from exported_policies import CASES, observations, original, policy_file
@@ -10,19 +11,16 @@ from exported_policies import CASES, observations, original, policy_file
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.errors import ExportError
 from vedette_rl.exported import onnx_file
-from vedette_rl.exported.onnx_file import missing_packages, write_onnx
+from vedette_rl.exported.onnx_file import write_onnx
 
-needs_onnx = pytest.mark.skipif(
-    bool(missing_packages()), reason="pip install 'vedette[onnx]': the extra is not installed"
-)
+QUICK = ("dqn", "iqn", "sac", "dqn-image-dueling")  # torch traces for seconds; the rest is slow
+SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in CASES if case not in QUICK]
 
 
-@needs_onnx
 @pytest.mark.timeout(240)
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*QUICK, *SLOW])
 def test_onnxruntime_acts_as_torch_does(case: str, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'vedette[onnx]'")
     found = policy_file(case)
     path = tmp_path / "policy.onnx"
     write_onnx(path, found)
@@ -54,9 +52,9 @@ def test_the_network_that_is_traced_acts_as_the_policy_does(case: str) -> None:
     np.testing.assert_allclose(action, original(found).act(obs, explore=False), atol=1e-5)
 
 
-def test_without_the_extra_it_is_refused_with_what_to_install(
+def test_without_the_package_it_is_refused_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_file, "PACKAGES", ("no_such_package",))
-    with pytest.raises(ExportError, match=r"no_such_package: pip install 'vedette\[onnx\]'"):
+    with pytest.raises(ExportError, match="no_such_package is not installed here: pip"):
         write_onnx(tmp_path / "policy.onnx", policy_file("dqn"))

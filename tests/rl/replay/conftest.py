@@ -1,5 +1,6 @@
 """What the tests of the replay share."""
 
+import functools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,13 +13,12 @@ sys.path.insert(0, str(HERE))  # `counting_rows` is both imported here and run a
 
 
 @pytest.fixture
-def start_inserting(tmp_path: Path) -> "Iterator[Callable[..., subprocess.Popen[str]]]":
-    """Starts children that insert counting rows at full speed, and ends those left over."""
+def start_program() -> "Iterator[Callable[..., subprocess.Popen[str]]]":
+    """Starts programs of this folder with arguments, and ends those left over."""
     children: list[subprocess.Popen[str]] = []
 
-    def start(directory: Path, capacity: int, guard: int) -> "subprocess.Popen[str]":
-        command = [sys.executable, str(HERE / "counting_rows.py"), str(directory)]
-        command += [str(capacity), str(guard)]
+    def start(program: str, *arguments: object) -> "subprocess.Popen[str]":
+        command = [sys.executable, str(HERE / program), *map(str, arguments)]
         children.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         return children[-1]
 
@@ -26,3 +26,19 @@ def start_inserting(tmp_path: Path) -> "Iterator[Callable[..., subprocess.Popen[
     for child in children:
         child.kill()
         child.communicate()
+
+
+@pytest.fixture
+def start_inserting(
+    start_program: "Callable[..., subprocess.Popen[str]]",
+) -> "Callable[..., subprocess.Popen[str]]":
+    """Starts a child that inserts counting rows at full speed: ``(directory, capacity, guard)``."""
+    return functools.partial(start_program, "counting_rows.py")
+
+
+@pytest.fixture
+def start_counting(
+    start_program: "Callable[..., subprocess.Popen[str]]",
+) -> "Callable[..., subprocess.Popen[str]]":
+    """The same with counting frames: ``(directory)``."""
+    return functools.partial(start_program, "counting_frames.py")

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from at_rest import live_columns
 from counting_rows import DTYPE, assert_rows, rows
 
 from vedette_rl.errors import OneWriterError, ReplayFormatError
-from vedette_rl.replay.export import LiveRows, live_columns
+from vedette_rl.replay.export import LiveRows
 from vedette_rl.replay.ring import RingWriter
 
 

@@ -1,15 +1,15 @@
 """Rows whose stacks share frames, against whole ones in a list."""
 
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from at_rest import live_columns
 from counting_frames import (
     CAPACITY,
     ROW,
@@ -30,7 +30,7 @@ from vedette_rl.envs import Spaces, transition_dtype
 from vedette_rl.errors import FrameStorageError, ReplayFormatError
 from vedette_rl.replay.budget import replay_need
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.replay.export import LiveRows, live_columns
+from vedette_rl.replay.export import LiveRows
 from vedette_rl.replay.frames import frame_stack, frames_kept, stored_row
 from vedette_rl.replay.frames_ring import (
     FrameAppender,
@@ -40,9 +40,9 @@ from vedette_rl.replay.frames_ring import (
     open_reader,
     whole_stacks,
 )
+from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingWriter
-from vedette_rl.replay.ring_files import SharedSpec
 from vedette_rl.replay.rows import MemoryRing, Rows, default_guard
 from vedette_rl.replay.uniform import UniformReplay
 
@@ -278,21 +278,6 @@ def test_frames_that_are_not_there_cannot_be_stored_once() -> None:
 
 
 # A writer in another process
-
-
-@pytest.fixture
-def start_counting() -> "Iterator[Callable[[Path], subprocess.Popen[str]]]":
-    children: list[subprocess.Popen[str]] = []
-
-    def start(directory: Path) -> "subprocess.Popen[str]":
-        command = [sys.executable, str(HERE / "counting_frames.py"), str(directory)]
-        children.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        return children[-1]
-
-    yield start
-    for child in children:
-        child.kill()
-        child.communicate()
 
 
 def test_kills_at_any_moment_leave_rows_and_frames_whole(

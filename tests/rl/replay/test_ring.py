@@ -245,7 +245,7 @@ def test_a_place_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
 
 def test_a_replay_half_made_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(ring_files, "write_manifest", stop)
+        patch.setattr(ring_module, "write_manifest", stop)
         with pytest.raises(KeyboardInterrupt):
             open_ring(tmp_path)
     assert len(list(tmp_path.glob("*.bin"))) > 3

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from typing import ClassVar
@@ -25,20 +23,12 @@ from vedette_rl.envs.spaces import Spaces, action_bounds, transition_dtype
 from vedette_services import sockets
 from vedette_services.addresses import Address
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.local_run import free_port
 
 
 def free_address() -> Address:
-    """Three free ports in a row, below those that the system gives out."""
-    for _ in range(200):
-        port = random.randrange(15_000, 30_000)
-        with socket.socket() as a, socket.socket() as b, socket.socket() as c:
-            try:
-                for above, end in enumerate((a, b, c)):
-                    end.bind(("127.0.0.1", port + above))
-            except OSError:
-                continue
-            return Address("127.0.0.1", port)
-    raise RuntimeError("no three ports in a row are free")
+    """Three free ports in a row on loopback, below those that the system gives out."""
+    return Address("127.0.0.1", free_port())
 
 
 def spaces_of(env: dict[str, object]) -> Spaces:
@@ -99,7 +89,7 @@ class FakeLearner:
     ::
 
         learner = FakeLearner(address, run)
-        learner.until(lambda: learner.rows() > 1000, timeout_s=20)
+        learner.until(lambda: learner.rows() > 1000, timeout_s=60)
         learner.close()
 
     Args:
@@ -143,7 +133,7 @@ class FakeLearner:
         (report,) = self.reports.values()
         return report
 
-    def until(self, condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    def until(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Serve until something holds, or fail."""
         deadline = time.monotonic() + timeout_s
         while not condition():
@@ -213,12 +203,12 @@ class FakeLearner:
             return
         if message.run_id != self.run.run_id:
             return
-        if self.ledger.receive(message, now) != "new":
+        self.ledger.hear(message.manager, message.incarnation, now)
+        if self.ledger.take(message, now) != "new":
             return
         columns = self.run.schema.views(message.payload, message.rows)
         self.run.schema.check_values(columns)
         self.batches.append(message)
-        self.ledger.settle_inserted(message.manager, message.incarnation, message.seq, message.rows)
 
     def _acknowledge(self) -> None:
         credit = Credit(self.credit, 1 << 24) if self.credit else Credit(0, 0, "the test says so")

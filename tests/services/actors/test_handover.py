@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vedette_protocol.schema import Schema
-from vedette_services.actors.batching import Batching
+from vedette_services.actors.batching import Batching, WholeRows
 from vedette_services.actors.errors import HandoverError
 from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotForm
 
@@ -153,13 +153,13 @@ class ListOfSlots:
         self.columns = rows(0, N_BUFFER)
         self.batches: list[tuple[list[float], int, int]] = []
 
-    def publish(self, count: int, epoch: int, version: int) -> None:
-        self.batches.append((self.columns["reward"][:count].tolist(), epoch, version))
+    def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
+        self.batches.append((self.columns["reward"][:rows].tolist(), epoch, version))
 
 
 def test_rows_of_a_step_straddle_batches_and_none_is_lost() -> None:
     slots = ListOfSlots()
-    batching = Batching(slots, N_BUFFER, lambda: True)
+    batching = Batching(slots, N_BUFFER, lambda: True, WholeRows())
     batching.push(rows(0, 3), (1, 10))
     batching.push(rows(3, 0), (1, 10))
     batching.push(rows(3, 9), (1, 11))
@@ -174,7 +174,7 @@ def test_rows_of_a_step_straddle_batches_and_none_is_lost() -> None:
 
 def test_a_batch_carries_the_oldest_model_behind_its_rows() -> None:
     slots = ListOfSlots()
-    batching = Batching(slots, N_BUFFER, lambda: True)
+    batching = Batching(slots, N_BUFFER, lambda: True, WholeRows())
     batching.push(rows(0, 4), (1, 90))
     batching.push(rows(4, 2), (2, 5))  # a restarted learner counts on from its checkpoint
     batching.push(rows(6, 4), (2, 6))
@@ -183,5 +183,5 @@ def test_a_batch_carries_the_oldest_model_behind_its_rows() -> None:
 
 def test_rows_are_given_up_where_no_slot_will_ever_be_free() -> None:
     slots = ListOfSlots()
-    Batching(slots, N_BUFFER, lambda: False).push(rows(0, 3), (1, 1))
+    Batching(slots, N_BUFFER, lambda: False, WholeRows()).push(rows(0, 3), (1, 1))
     assert slots.batches == []

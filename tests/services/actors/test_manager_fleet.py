@@ -124,3 +124,10 @@ def test_sent_batches_name_run_manager_and_incarnation() -> None:
     assert isinstance(batch, Batch)
     assert (batch.run_id, batch.manager, batch.incarnation) == ("r1", "m1", 100)
     assert (batch.actor, batch.epoch, batch.version, batch.rows) == (1, 1, 5, ROWS)
+
+
+def test_a_dead_actor_waits_as_long_as_the_run_says() -> None:
+    rig = Rig(count=1, restart_min_s=3.0, restart_max_s=3.0).joined()
+    rig.exited(0, 1, "ValueError: no", "")
+    assert of(StartActor, rig.tick(2.5)) == []
+    assert len(of(StartActor, rig.tick(3.5))) == 1

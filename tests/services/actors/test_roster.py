@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vedette_services.actors.roster import BACKOFF_LAST_S, DEATHS_AT_START, HEALTHY_S, Roster
+from vedette_services.actors.roster import DEATHS_AT_START, HEALTHY_S, Backoff, Roster
 from vedette_services.actors.stats import ActorStats
 
 CAUSE = "ValueError: the sky fell"
@@ -29,7 +29,19 @@ def test_an_actor_that_dies_starts_again_after_a_pause_that_doubles() -> None:
         pauses.append(roster.seats[0].start_at - now)
         assert roster.due(now + pauses[-1] - 0.01) == []
         now += pauses[-1]
-    assert pauses == [0.5, 1, 2, 4, 8, 16, BACKOFF_LAST_S, BACKOFF_LAST_S, BACKOFF_LAST_S]
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_the_pause_is_what_the_run_says() -> None:
+    roster = Roster(1)
+    now, pauses = 0.0, []
+    roster.replace(now, Backoff(first_s=2.0, last_s=5.0))
+    for _ in range(4):
+        started(roster, now)
+        roster.vacate(0, -9, "", now)
+        pauses.append(roster.seats[0].start_at - now)
+        now += pauses[-1]
+    assert pauses == [2, 4, 5, 5]
 
 
 def test_an_actor_that_lived_long_starts_again_soon() -> None:
@@ -40,7 +52,7 @@ def test_an_actor_that_lived_long_starts_again_soon() -> None:
         now += life
         roster.vacate(0, 1, "", now)
         now = roster.seats[0].start_at
-    assert roster.seats[0].backoff_s == 1.0
+    assert roster.seats[0].backoff_s == 0.5
 
 
 def test_counts_go_on_over_restarts_and_the_reason_is_reported() -> None:
@@ -133,7 +145,7 @@ def test_another_run_takes_every_seat_once_its_process_is_gone() -> None:
     roster = Roster(2)
     started(roster, 0.0)
     roster.vacate(1, 1, CAUSE, 0.0)
-    assert [seat.index for seat in roster.replace(1.0)] == [0]
+    assert [seat.index for seat in roster.replace(1.0, Backoff())] == [0]
     assert [seat.index for seat in roster.due(1.0)] == [1]
     assert roster.vacate(0, -9, "", 1.1) == ""
     assert [seat.index for seat in roster.due(1.1)] == [0, 1]

@@ -108,6 +108,15 @@ OWN_NAMES = [
         "agent.network is 'nopkg:Net': there is no module 'nopkg' on Python's path",
     ),
     (
+        "run agent.network=collections:ChainMap",
+        "agent.network is 'collections:ChainMap': it made a ChainMap, not an nn.Module",
+    ),
+    (
+        "run agent.network=json:loads",
+        "agent.network: json:loads fails when it is made and shown two observations: TypeError: "
+        "loads() takes ...; mend the network; VEDETTE_TRACEBACK=1 shows where",
+    ),
+    (
         "run agent.network=nope",
         "agent.network: must be 'auto', 'mlp', 'cnn' or module:Name, not 'nope'",
     ),
@@ -152,6 +161,11 @@ CONFIGURATION = [
         "run agent.batch_size=200000",
         "replay.capacity: 50,000 samples are fewer than agent.batch_size's 200,000; set at least "
         "200000 or lower agent.batch_size",
+    ),
+    (
+        "run actors.restart_min_s=60",
+        "actors.restart_max_s: 30 s is below actors.restart_min_s's 60; set at least 60 or lower "
+        "actors.restart_min_s",
     ),
     (
         "run replay.capacity=100000000000",

@@ -9,8 +9,8 @@ import pytest
 from vedette_rl.agents.registry import BUILT_IN as AGENTS
 from vedette_rl.recording.registry import BUILT_IN as RECORDERS
 from vedette_services.config import load_config
-from vedette_services.config.loading import config_table
 from vedette_services.config.plugins import GROUPS, OURS, spelled_out
+from vedette_services.config.saving import config_table
 from vedette_services.errors import SettingError
 
 MODULE = """

@@ -11,7 +11,7 @@ import pytest
 from vedette_rl.checkpoint import Checkpoints, read_state
 from vedette_services.cli.app import main
 from vedette_services.config import RunConfig, load_config, read_config
-from vedette_services.config.loading import config_table
+from vedette_services.config.saving import config_table
 from vedette_services.in_process.run import InProcessRun, lock_step, run_in_process
 from vedette_services.learner.run_recorder import hyperparameters
 from vedette_services.run_directory import RunDirectory

@@ -5,10 +5,11 @@ import pytest
 
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_control, encode
-from vedette_protocol.limits import OLD_ACCOUNTS_MAX
+from vedette_protocol.limits import EXTRAS_MAX, OLD_ACCOUNTS_MAX
 from vedette_protocol.messages import Ack, ActorReport, Batch, Refusal, Report, Run, Status
 from vedette_protocol.schema import Column, Schema
 from vedette_rl.replay.limiter import Limiter
+from vedette_services.learner.credit_watch import REMEMBERED_S
 from vedette_services.learner.gateway_state import GatewayState, Position
 from vedette_services.learner.intake import Block
 
@@ -41,6 +42,7 @@ def batch_frames(
     schema: str = SCHEMA.hash,
     reward: float = 1.0,
     action: int = 1,
+    base: int = 0,
 ) -> list[bytes]:
     columns = {
         "obs": np.zeros((rows, 2), np.float32),
@@ -48,7 +50,7 @@ def batch_frames(
         "reward": np.full(rows, reward, np.float32),
     }
     payload = SCHEMA.pack(columns, rows)
-    batch = Batch(run_id, manager, incarnation, seq, 0, 1, 8, schema, rows, payload)
+    batch = Batch(run_id, manager, incarnation, seq, 0, 1, 8, schema, rows, payload, base=base)
     return [bytes(frame) for frame in encode(batch)]
 
 
@@ -235,6 +237,19 @@ def test_a_manager_that_leaves_gets_credit_though_the_limiter_is_shut() -> None:
     found = acks(state, 2.0, inserted=100)
     assert found["m"].credit_batches == 0
     assert found["leaving"].credit_batches > 0
+
+
+def test_without_credit_nothing_new_is_taken_however_far_ahead_it_claims_to_be() -> None:
+    limiter = Limiter(1.0, min_size=4, error_buffer=4.0, batch_size=4)
+    state = gateway(limiter)
+    take(state, batch_frames(0))
+    acks(state, 1.0, inserted=100)  # what it may have heard before counts for a while
+    acks(state, 1.0 + 2 * REMEMBERED_S, inserted=100)
+    for seq in (1, EXTRAS_MAX, 5 * EXTRAS_MAX):
+        assert take(state, batch_frames(seq, base=seq)) is None
+    assert take(state, batch_frames(0)) is None  # seen before: it wants its ack again
+    books = state.ledger.books()
+    assert (books.inserted, books.duplicates, state.refused_credit) == (4, 4, 3)
 
 
 def test_managers_get_actor_numbers_side_by_side() -> None:

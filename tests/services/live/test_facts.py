@@ -57,6 +57,14 @@ def test_a_line_says_who_waits_for_what() -> None:
     assert facts.waiting(limited) == "actors wait"
 
 
+def test_a_line_names_what_an_actor_died_of_until_its_manager_has_left() -> None:
+    manager = {"id": "m", "actors": [{"id": 0, "alive": False, "error": "KeyError: 'x'"}]}
+    assert facts.line({"managers": [manager]}, STOP).endswith("actor 0 of m: KeyError: 'x'")
+    after = {"managers": [{**manager, "left": True}]}
+    assert "KeyError" not in facts.line(after, STOP)
+    assert facts.troubles(after) == ["actor 0 of m: KeyError: 'x'"]  # what the summary tells
+
+
 def test_an_empty_status_is_shown_with_dashes() -> None:
     assert "opts -" in facts.line({}, {})
     assert dict(facts.rows({}))["returns"] == "no evaluation yet"

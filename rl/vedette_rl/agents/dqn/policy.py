@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.acting_td_errors import greedy_td_errors
-from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.action_values import ActionChoice
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.exploration import make_exploration
 from vedette_rl.networks.model_arrays import Shapes, check_arrays
 from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
 from vedette_rl.networks.observation import features, flat_parts, flatten
@@ -25,11 +23,9 @@ class DqnPolicy:
     def __init__(
         self, config: DqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
     ) -> None:
-        self._actions = DiscreteActions.of(config.name, spaces.action)
+        self._choice = ActionChoice(config, spaces.action, positions, seed)
         self._parts = flat_parts(config.name, spaces.observation)
-        self._exploration = make_exploration(config.exploration, positions, seed)
-        self._shapes = q_shapes(config, features(self._parts), self._actions.n)
-        self._discount = config.discount
+        self._shapes = q_shapes(config, features(self._parts), self._choice.actions.n)
         self._q: NumpyQ | None = None
         self._version = 0
 
@@ -45,16 +41,11 @@ class DqnPolicy:
     def act(self, obs: Columns, *, explore: bool) -> NDArray[np.int64]:
         """Actions ``(E,)``."""
         q_EA = self._values(obs)
-        action: NDArray[np.int64] = (
-            self._exploration.choose(q_EA, self._version) if explore else q_EA.argmax(1)
-        )
-        return action + self._actions.start if self._actions.start else action
+        return self._choice.choose(q_EA, self._version, explore=explore)
 
     def td_errors(self, transitions: Columns) -> NDArray[np.float32]:
         """|TD errors| ``(B,)`` of transitions, by the model that it acts on."""
-        return greedy_td_errors(
-            self._values, transitions, discount=self._discount, first_action=self._actions.start
-        )
+        return self._choice.td_errors(self._values, transitions)
 
     def _values(self, obs: Columns) -> NDArray[np.float32]:
         if self._q is None:

@@ -44,9 +44,9 @@ class IqnType:
         self.check(config, spaces)
         if acts_by_torch(self.name, config.network, spaces.observation):
             act_on_one_thread()
-            from vedette_rl.agents.iqn.image_policy import IqnImagePolicy
+            from vedette_rl.agents.iqn.torch_policy import IqnTorchPolicy
 
-            return IqnImagePolicy(config, spaces, positions=positions, seed=seed)
+            return IqnTorchPolicy(config, spaces, positions=positions, seed=seed)
         from vedette_rl.agents.iqn.policy import IqnPolicy
 
         return IqnPolicy(config, spaces, positions=positions, seed=seed)

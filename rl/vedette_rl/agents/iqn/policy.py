@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.acting_td_errors import greedy_td_errors
-from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.action_values import ActionChoice
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.exploration import make_exploration
 from vedette_rl.networks.model_arrays import Shapes, check_arrays
 from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
 from vedette_rl.networks.observation import features, flat_parts, flatten
@@ -32,12 +30,10 @@ class IqnPolicy:
     def __init__(
         self, config: IqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
     ) -> None:
-        self._actions = DiscreteActions.of(config.name, spaces.action)
+        self._choice = ActionChoice(config, spaces.action, positions, seed)
         self._parts = flat_parts(config.name, spaces.observation)
-        self._exploration = make_exploration(config.exploration, positions, seed)
         self._fractions = ActingFractions(config, seed)
-        self._shapes = quantile_shapes(config, features(self._parts), self._actions.n)
-        self._discount = config.discount
+        self._shapes = quantile_shapes(config, features(self._parts), self._choice.actions.n)
         self._z: NumpyQuantiles | None = None
         self._version = 0
 
@@ -53,20 +49,12 @@ class IqnPolicy:
     def act(self, obs: Columns, *, explore: bool) -> NDArray[np.int64]:
         """Actions ``(E,)``."""
         q_EA = self._values(obs, self._fractions(explore=explore))
-        if explore:
-            return self._exploration.choose(q_EA, self._version) + self._actions.start
-        greedy: NDArray[np.int64] = np.argmax(q_EA, axis=1)
-        return greedy + self._actions.start
+        return self._choice.choose(q_EA, self._version, explore=explore)
 
     def td_errors(self, transitions: Columns) -> NDArray[np.float32]:
         """|TD errors| ``(B,)`` of the distributions' means, by the model that it acts on."""
         taus_K = self._fractions(explore=False)
-        return greedy_td_errors(
-            lambda obs: self._values(obs, taus_K),
-            transitions,
-            discount=self._discount,
-            first_action=self._actions.start,
-        )
+        return self._choice.td_errors(lambda obs: self._values(obs, taus_K), transitions)
 
     def _values(self, obs: Columns, taus_K: NDArray[np.float32]) -> NDArray[np.float32]:
         if self._z is None:

@@ -44,9 +44,9 @@ class SacType:
         self.check(config, spaces)
         if acts_by_torch(self.name, config.network, spaces.observation):
             act_on_one_thread()
-            from vedette_rl.agents.sac.image_policy import SacImagePolicy
+            from vedette_rl.agents.sac.torch_policy import SacTorchPolicy
 
-            return SacImagePolicy(config, spaces, positions=positions, seed=seed)
+            return SacTorchPolicy(config, spaces, positions=positions, seed=seed)
         from vedette_rl.agents.sac.policy import SacPolicy
 
         return SacPolicy(config, spaces, positions=positions, seed=seed)

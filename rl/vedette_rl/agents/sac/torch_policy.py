@@ -14,11 +14,11 @@ from vedette_rl.agents.sac.policy import ActionDraw
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.image_acting import ActingNetwork
+from vedette_rl.networks.acting_network import ActingNetwork
 from vedette_rl.networks.observation import choose_input
 
 
-class SacImagePolicy:
+class SacTorchPolicy:
     """A `Policy` as `SacPolicy` is, with the network in torch."""
 
     def __init__(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vedette_rl.agents.acting_td_errors import greedy_td_errors
+from vedette_rl.agents.action_values import greedy_td_errors
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import TellsTdErrors
 from vedette_rl.envs.spaces import Spaces

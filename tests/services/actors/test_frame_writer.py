@@ -22,7 +22,8 @@ from vedette_rl.replay.frames import frame_stack, row_of_places
 from vedette_rl.replay.frames_ring import whole_stacks
 from vedette_rl.steps import NStep
 from vedette_rl.steps.frames import FrameSteps
-from vedette_services.actors.frame_batching import FrameBatching
+from vedette_services.actors.batching import Batching
+from vedette_services.actors.frame_writer import FrameWriter
 from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotForm
 from vedette_services.replay_layout import batch_schema, frames_of
 
@@ -112,7 +113,7 @@ def test_batches_hold_the_same_rows_in_the_same_order(
 ) -> None:
     schema, framed, packed, expected, play = made(lengths, n, steps)
     slots = Kept(schema, n_buffer, entries)
-    batching = FrameBatching(slots, n_buffer, lambda: True, framed.pool)
+    batching = Batching(slots, n_buffer, lambda: True, FrameWriter(framed.pool))
     for version, (transitions, whole) in enumerate(play()):
         batching.push(transitions, (1, version))
         expected.append(whole)
@@ -133,7 +134,7 @@ def test_batches_hold_the_same_rows_in_the_same_order(
 def test_a_batch_of_one_episode_has_a_frame_a_row_and_those_at_its_edge() -> None:
     schema, framed, _, _, play = made([1000, 1000], 3, 60)
     slots = Kept(schema, 40, 200)
-    batching = FrameBatching(slots, 40, lambda: True, framed.pool)
+    batching = Batching(slots, 40, lambda: True, FrameWriter(framed.pool))
     for transitions, _ in play():
         batching.push(transitions, (1, 0))
     counts = [len(schema.views(payload, rows)["frames"]) for rows, payload, _ in slots.payloads]
@@ -162,7 +163,7 @@ def test_a_handover_carries_full_and_partial_batches_of_frames() -> None:
         writer.look(0.0)
         return True
 
-    batching = FrameBatching(writer, 8, wait_for_slot, framed.pool)
+    batching = Batching(writer, 8, wait_for_slot, FrameWriter(framed.pool))
     for transitions, whole in play():
         batching.push(transitions, (1, 0))
         expected.append(whole)
@@ -178,7 +179,7 @@ def test_a_handover_carries_full_and_partial_batches_of_frames() -> None:
 def test_a_batch_carries_the_oldest_version_behind_its_rows() -> None:
     schema, framed, _, _, play = made([50], 1, 10)
     slots = Kept(schema, 4, 100)
-    batching = FrameBatching(slots, 4, lambda: True, framed.pool)
+    batching = Batching(slots, 4, lambda: True, FrameWriter(framed.pool))
     for version, (transitions, _) in enumerate(play()):
         batching.push(transitions, (2, version))
     batching.flush()
@@ -188,7 +189,7 @@ def test_a_batch_carries_the_oldest_version_behind_its_rows() -> None:
 def test_a_place_beyond_the_frames_is_refused() -> None:
     schema, framed, _, _, play = made([50], 1, 4)
     slots = Kept(schema, 4, 100)
-    batching = FrameBatching(slots, 4, lambda: True, framed.pool)
+    batching = Batching(slots, 4, lambda: True, FrameWriter(framed.pool))
     for transitions, _ in play():
         batching.push(transitions, (1, 0))
     rows, payload, _ = slots.payloads[0]

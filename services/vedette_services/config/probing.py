@@ -1,0 +1,43 @@
+"""What an environment is, by making one: its spaces, or why there are none here."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import probe
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import RlError
+from vedette_services.errors import SettingError, in_a_line
+
+log = logging.getLogger("vedette.config")
+
+
+def probe_spaces(env: EnvConfig) -> Spaces:
+    """The spaces of an environment, by making one, resetting it and stepping it once.
+
+    Raises:
+        SettingError: it cannot be made here, or fails at once.
+    """
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            return probe(env)
+        except RlError as e:
+            raise SettingError("env.id", str(e)) from e
+        except Exception as e:
+            raise SettingError(
+                "env.id",
+                f"{env.id} fails when it is made, reset and stepped: {in_a_line(e)}",
+                "mend the environment; VEDETTE_TRACEBACK=1 shows where",
+            ) from e
+        finally:
+            for said in dict.fromkeys(_plain(str(warning.message)) for warning in warned):
+                log.warning("environment %s: %s", env.id, said)
+
+
+def _plain(warning: str) -> str:
+    """Gymnasium's warning without its colours."""
+    return re.sub(r"\x1b\[\d*m", "", warning).removeprefix("WARN: ").strip()

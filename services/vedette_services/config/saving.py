@@ -1,0 +1,55 @@
+"""From a configuration to its file, such that `read_config` gives it back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import tomli_w
+from pydantic import BaseModel
+
+from vedette_services.config.run_config import RunConfig
+from vedette_services.config.schema import config_schema
+from vedette_services.config.settings import NONE, Table
+from vedette_services.run_directory import replace_file
+
+SCHEMA_FILE = "config.schema.json"
+
+
+def write_config(config: RunConfig, path: Path, comment: str = "") -> None:
+    """Write a configuration such that `read_config` gives it back; renamed to `path` when whole."""
+    replace_file(path, config_text(config, comment))
+
+
+def publish_config(config: RunConfig, path: Path, comment: str = "") -> None:
+    """The same for people: with its JSON schema beside it, by which editors complete and check."""
+    schema = path.with_name(SCHEMA_FILE)
+    replace_file(schema, json.dumps(config_schema(), indent=1) + "\n")
+    replace_file(path, f"#:schema ./{SCHEMA_FILE}\n{config_text(config, comment)}")
+
+
+def config_text(config: RunConfig, comment: str = "") -> str:
+    """A configuration as TOML, below a comment."""
+    text = "".join(f"# {line}\n" for line in comment.splitlines())
+    return text + tomli_w.dumps(config_table(config))
+
+
+def config_table(config: RunConfig) -> Table:
+    """A configuration as TOML can write it; None is left out where it is the default."""
+    table = _without_none(config.model_dump(mode="json"), config)
+    table["preset"] = NONE  # what the preset gave is in it
+    return table
+
+
+def _without_none(table: Table, model: BaseModel) -> Table:
+    """`table` of `model` without the None that are defaults; others are written out."""
+    written: Table = {}
+    for name, value in table.items():
+        inner = getattr(model, name, None)
+        if isinstance(inner, BaseModel) and isinstance(value, dict):
+            written[name] = _without_none(value, inner)
+        elif value is not None:
+            written[name] = value
+        elif type(model).model_fields[name].default is not None:
+            written[name] = NONE
+    return written
