@@ -26,6 +26,7 @@ more than the limiter allows."""
 
 ACTOR = "vedette_services.actors.actor"
 GATEWAY = "vedette_services.learner.gateway"
+TRAINER = "vedette_services.learner.trainer"
 PRODUCER = "vedette_services.bench.producer"
 
 _START_S = 180.0  # a loaded machine takes its time to import torch

@@ -10,8 +10,9 @@ from typing import Any
 
 from vedette_services.addresses import Address
 from vedette_services.bench.checkpoints import CheckpointBench
-from vedette_services.bench.daemons import QUIET, ask, learner_of
-from vedette_services.bench.spread import spread
+from vedette_services.bench.daemons import QUIET, TRAINER, ask, learner_of
+from vedette_services.bench.processor import processor_s
+from vedette_services.bench.spread import ratio, spread
 from vedette_services.config.loading import load_config
 from vedette_services.local_run import daemon_command
 from vedette_services.processes import end, python_module, spawn
@@ -42,31 +43,40 @@ class LearnerBench:
 
     def run(self) -> dict[str, Any]:
         """Measure both in turn."""
-        ours, bound = [], []
+        ours, bound, cost, bound_cost = [], [], [], []
         for _ in range(self.rounds):
-            bound.append(self._handwritten())
-            ours.append(self._ours())
-        ratios = [a / b for a, b in zip(ours, bound, strict=True)]
+            rate, processor_ms = self._handwritten()
+            bound.append(rate)
+            bound_cost.append(processor_ms)
+            rate, processor_ms = self._ours()
+            ours.append(rate)
+            cost.append(processor_ms)
         return {
             "batch_size": self.batch_size,
             "hidden": self.hidden,
             "actors": self.actors,
             "opt_steps_per_s": spread(ours),
             "handwritten_opt_steps_per_s": spread(bound),
-            "ratio": spread(ratios),
+            "ratio": ratio(ours, bound),
+            "processor_ms_per_opt": spread(cost),
+            "handwritten_processor_ms_per_opt": spread(bound_cost),
+            "processor_ratio": ratio(cost, bound_cost),
             "checkpoint": CheckpointBench(self.batch_size, self.hidden).run(),
         }
 
-    def _handwritten(self) -> float:
+    def _handwritten(self) -> tuple[float, float]:
+        """Optimization steps a second, and processor milliseconds of one."""
         command = python_module(
             "vedette_services.bench.handwritten",
             *map(str, (self.batch_size, self.hidden, self.seconds)),
         )
         timeout_s = self.seconds + 120
         done = subprocess.run(command, check=True, capture_output=True, timeout=timeout_s)
-        return float(done.stdout)
+        rate, processor_s = map(float, done.stdout.split())
+        return rate, 1e3 * processor_s
 
-    def _ours(self) -> float:
+    def _ours(self) -> tuple[float, float]:
+        """The same of the trainer process."""
         config = load_config(
             env="CartPole-v1",
             agent="dqn",
@@ -91,15 +101,17 @@ class LearnerBench:
             finally:
                 end([manager], term_s=15.0)
 
-    def _opts_per_s(self, asker: StatusAsker) -> float:
+    def _opts_per_s(self, asker: StatusAsker) -> tuple[float, float]:
         deadline = time.monotonic() + _FIRST_OPT_S
         while not ask(asker)["opt_steps"] and time.monotonic() < deadline:
             time.sleep(0.1)
         time.sleep(_WARM_S)
         before, began = ask(asker)["opt_steps"], time.monotonic()
+        spent = -processor_s(TRAINER)
         time.sleep(self.seconds)
         after, ended = ask(asker)["opt_steps"], time.monotonic()
-        return float(after - before) / (ended - began)
+        spent += processor_s(TRAINER)
+        return (after - before) / (ended - began), 1e3 * spent / max(1, after - before)
 
 
 def _manager_command(address: Address, actors: int) -> list[str]:

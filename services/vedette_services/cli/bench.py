@@ -271,6 +271,10 @@ def learner_lines(found: dict[str, Any]) -> list[str]:
         f"vedette           {_range(found['opt_steps_per_s'], '{:>12,.0f}')}",
         f"written by hand   {_range(found['handwritten_opt_steps_per_s'], '{:>12,.0f}')}",
         f"ratio             {_range(found['ratio'], '{:>12.2f}')}",
+        "processor time of a step, ms",
+        f"vedette           {_range(found['processor_ms_per_opt'], '{:>12.2f}')}",
+        f"written by hand   {_range(found['handwritten_processor_ms_per_opt'], '{:>12.2f}')}",
+        f"ratio             {_range(found['processor_ratio'], '{:>12.2f}')}",
         *_checkpoint_lines(found["checkpoint"]),
     ]
 
