@@ -193,7 +193,9 @@ class HonestManager:
         first, self.sent = self.sent, self.sent + batches
         deadline = time.monotonic() + timeout_s
         while self.settled < self.sent:
-            assert time.monotonic() < deadline, (self.settled, self.sent, self.gateway.log)
+            told = f"{self.settled} of {self.sent} settled\n{self.gateway.log}"
+            assert self.gateway.process.poll() is None, f"{self.gateway.process.poll()}, {told}"
+            assert time.monotonic() < deadline, told
             waiting = [max(first, self.settled), self.sent]
             for seq in range(*waiting):
                 try:
