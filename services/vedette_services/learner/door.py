@@ -123,26 +123,24 @@ class Door:
     def receive(self) -> tuple[list[Buffer], str | None]:
         """The next message from the samples' socket, and the name of the key it came with.
 
-        Its payload is where it lies, or a copy (`copies`); then frames behind the second count as a
-        message of their own. The name is "" without keys, None if the key is unknown.
+        No message of ours has more than two frames: what stands behind the second is the next
+        message. A large payload is where it lies, a small one a copy (`copies`). The name is ""
+        without keys, None if the key is unknown.
 
         Raises:
             zmq.Again: there is none now.
         """
-        # What `recv_multipart` does, without asking the socket after each frame whether more come.
+        # Not `recv_multipart`, which asks the socket after each frame whether more come.
         receive = self.samples.recv
-        frame = first = receive(_NOBLOCK, copy=False)
+        first = receive(_NOBLOCK, copy=False)
         key = "" if self._keeper is None else _key_of(first)
         contents: list[Buffer] = [
             first.bytes if len(first) <= HEADER_MAX_BYTES else first.buffer,
         ]
-        if self.copies:
-            if first.more:
-                contents.append(receive(_NOBLOCK))
-            return contents, key
-        while frame.more:
-            frame = receive(_NOBLOCK, copy=False)
-            contents.append(frame.buffer)
+        if first.more:
+            contents.append(
+                receive(_NOBLOCK) if self.copies else receive(_NOBLOCK, copy=False).buffer
+            )
         return contents, key
 
     @property
