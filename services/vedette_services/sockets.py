@@ -170,10 +170,13 @@ def control_sub(
 
 
 def models_xpub(
-    context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: LearnerKeys | None = None
+    context: zmq.Context[zmq.Socket[bytes]],
+    address: Address,
+    keys: LearnerKeys | None = None,
+    queue: int = 1000,
 ) -> zmq.Socket[bytes]:
-    """The learner's end for models, bound. Its queue is set when the models' size is known."""
-    socket = _open(context, zmq.XPUB, _Options(dead_ms=30_000))
+    """The learner's end for models, bound; `queue` chunks may wait for each reader."""
+    socket = _open(context, zmq.XPUB, _Options(send_queue=queue, dead_ms=30_000))
     socket.setsockopt(zmq.XPUB_VERBOSE, 1)
     _serve_curve(socket, keys)
     socket.bind(address.models)

@@ -37,20 +37,22 @@ class Door:
     Args:
         address: where to bind.
         keys: None: everybody who reaches the address may come in.
+        model_queue: chunks of models that may wait for each reader.
 
     Raises:
         PortInUseError: a port is taken.
     """
 
-    def __init__(self, address: Address, keys: LearnerKeys | None) -> None:
+    def __init__(self, address: Address, keys: LearnerKeys | None, model_queue: int) -> None:
         _raise_file_limit()
-        self._address, self._keys = address, keys
+        self._address, self._keys, self._model_queue = address, keys, model_queue
         self.copies = False
         """Whether payloads are so small that a copy of one costs less than what holds it."""
         self._context: zmq.Context[Socket] = zmq.Context()
         self._context.setsockopt(zmq.MAX_SOCKETS, 1024)
         self._keeper: Doorkeeper | None = None
         self.poller = zmq.Poller()
+        self._monitors: dict[Socket, Socket] = {}
         self._strangers = Strangers(time.monotonic())
         self._keys_complained = 0
         if keys is not None:
@@ -61,12 +63,12 @@ class Door:
     def _open(self) -> None:
         self.samples = self._bind(sockets.samples_pull)
         self.control = self._bind(sockets.control_xpub)
-        self.models = self._bind(sockets.models_xpub)
-        self._model_queue = 0
-        self._monitors: list[Socket] = []
-        for socket in (self.samples, self.control, self.models):
-            self.poller.register(socket, zmq.POLLIN)
-            self._monitors.append(self._monitor(socket))
+        self.models = self._bind(self._make_models)
+
+    def _make_models(
+        self, context: zmq.Context[Socket], address: Address, keys: LearnerKeys | None
+    ) -> Socket:
+        return sockets.models_xpub(context, address, keys, self._model_queue)
 
     def _monitor(self, socket: Socket) -> Socket:
         """The socket's own account of who connects."""
@@ -83,17 +85,21 @@ class Door:
         deadline = time.monotonic() + _BIND_WAIT_S
         while True:
             try:
-                return make(self._context, self._address, self._keys)
+                socket = make(self._context, self._address, self._keys)
+                break
             except zmq.ZMQError as error:
                 if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
                     raise PortInUseError(self._address, error.strerror) from error
                 time.sleep(0.1)
+        self.poller.register(socket, zmq.POLLIN)
+        self._monitors[socket] = self._monitor(socket)
+        return socket
 
     def turn(self) -> None:
         """Answer those who knock, and count those who could not even do that."""
         if self._keeper is not None:
             self._keeper.turn()
-        for monitor in self._monitors:
+        for monitor in self._monitors.values():
             self._hear(monitor)
 
     def _hear(self, monitor: Socket) -> None:
@@ -110,15 +116,17 @@ class Door:
             else:
                 self._strangers.turned_away += 1
 
-    def hold_models(self, chunks: int, *, newcomers: bool = False) -> None:
+    def hold_models(self, chunks: int) -> None:
         """Let so many chunks wait for a slow reader of models; what is more is left out for it.
 
-        Args:
-            newcomers: connections were made meanwhile; theirs is what it was at the bind.
+        Where that is more than before the readers connect anew. libzmq would change the queues of
+        living connections too, but tells each of them so, one that has just ended with them: a
+        command to freed memory, which ended the gateway whenever many came and went (4.3.5).
         """
-        if newcomers or chunks != self._model_queue:
+        if chunks > self._model_queue:
             self._model_queue = chunks
-            self.models.setsockopt(zmq.SNDHWM, chunks)
+            self._unbind(self.models)
+            self.models = self._bind(self._make_models)
 
     def receive(self) -> tuple[list[Buffer], str | None]:
         """The next message from the samples' socket, and the name of the key it came with.
@@ -173,11 +181,13 @@ class Door:
 
     def _shut(self, linger_ms: int = 0) -> None:
         for socket in (self.samples, self.control, self.models):
-            self.poller.unregister(socket)
-            socket.disable_monitor()
-            socket.close(linger=linger_ms)
-        for monitor in self._monitors:
-            monitor.close(linger=0)
+            self._unbind(socket, linger_ms)
+
+    def _unbind(self, socket: Socket, linger_ms: int = 0) -> None:
+        self.poller.unregister(socket)
+        socket.disable_monitor()
+        self._monitors.pop(socket).close(linger=0)
+        socket.close(linger=linger_ms)
 
     def close(self) -> None:
         """Shut, once the last words have gone out or 0.2 s are over."""

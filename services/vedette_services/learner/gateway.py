@@ -82,7 +82,7 @@ class Gateway:
         self._board = BoardWriter(spec.run.ingest_map, Ingest)
         self._rate = Rate()
         self._next_tick = 0.0
-        self._door = Door(spec.address, keys)
+        self._door = Door(spec.address, keys, self._publisher.queue)
         self._door.copies = self._state.stacks
         whom = "listed keys" if keys else "everybody who reaches it"
         log.info("listening at %s and the two ports above, for %s", spec.address, whom)
@@ -162,7 +162,6 @@ class Gateway:
                 topic = self._state.on_model_subscription(event)
                 if topic:
                     self._publisher.joined(topic)
-            door.hold_models(self._publisher.queue, newcomers=True)
 
     def _look_at_learning(self, now: float) -> None:
         """How far the trainer is; a newer model in its map, perhaps of another epoch."""
