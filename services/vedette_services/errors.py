@@ -18,6 +18,7 @@
     ├── NoAnswerError              1   nobody answers at an address
     ├── AbsentManagerError         1   the learner does not hear of a manager
     ├── ActorDiedError             1   an actor of a measurement died
+    ├── NoFigureError              1   a measurement saw too little to say anything
     ├── ChildFailedError           1   a process of a daemon died and would die again
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
 """
@@ -174,6 +175,10 @@ class AbsentManagerError(ServicesError):
     def __init__(self, manager: str) -> None:
         super().__init__(f"the learner hears nothing of manager {manager!r}")
         self.manager = manager
+
+
+class NoFigureError(ServicesError):
+    """A measurement saw too little to say anything."""
 
 
 class ActorDiedError(ServicesError):

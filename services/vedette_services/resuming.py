@@ -133,7 +133,7 @@ def erase(run: RunDirectory) -> None:
     for place in places:
         shutil.rmtree(place, ignore_errors=True)
     files = [run.root / "run.json", run.summary_file, run.owners_file, run.events_file]
-    files += [run.report_file, *run.root.glob("records.*")]  # these of the file recorders
+    files += [run.report_file, run.root / "records.csv", run.root / "records.jsonl"]
     for file in files:
         file.unlink(missing_ok=True)
 

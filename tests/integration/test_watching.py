@@ -36,11 +36,17 @@ def lines(daemon: Daemon) -> list[dict[str, Any]]:
 
 
 def assert_between(address: Address, port: int) -> None:
-    """What is scraped lies between the status before it and the one after it."""
-    before, metrics, after = flat(status(address)), scraped(port), flat(status(address))
+    """What is scraped is what the status was a moment ago, and is again a moment later."""
+
+    def reached(now: dict[str, float], then: dict[str, float]) -> bool:
+        return all(now[name] >= then[name] for name in GROWS)
+
+    before = flat(status(address))
+    wait_for(lambda: reached(scraped(port), before), "number of the status to be scraped")
+    metrics = scraped(port)
+    wait_for(lambda: reached(flat(status(address)), metrics), "number scraped to be in the status")
+    after = flat(status(address))
     assert set(before) & set(after) <= set(metrics)
-    for name in GROWS:
-        assert before[name] - 500 <= metrics[name] <= after[name] + 500, name
     for name in ("epoch", "replay_capacity", "stop_target_return"):
         assert before[name] == metrics[name] == after[name]
 

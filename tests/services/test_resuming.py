@@ -105,7 +105,8 @@ def test_what_is_erased_is_the_run_and_its_own_replay_wherever_it_lies(tmp_path:
     elsewhere = tmp_path / "fast"
     config = config_of(f"replay.directory={elsewhere}")
     run = make_run(tmp_path / "run", config)
-    (tmp_path / "run" / "notes.txt").write_text("mine")
+    for file in ("notes.txt", "records.txt"):
+        (tmp_path / "run" / file).write_text("mine")
     for file in ("report.html", "records.csv", "records.jsonl", "summary.json"):
         (tmp_path / "run" / file).write_text("of the run that is erased")
     check_config(config, run.root, fresh=True, force=True)
@@ -114,7 +115,7 @@ def test_what_is_erased_is_the_run_and_its_own_replay_wherever_it_lies(tmp_path:
     assert not run.exists
     assert not run.checkpoints.exists()
     left = {place.name for place in run.root.iterdir() if place.is_file()}
-    assert left == {"notes.txt", "config.toml"}
+    assert left == {"notes.txt", "records.txt", "config.toml"}
 
 
 def test_another_runs_replay_is_neither_taken_nor_erased(tmp_path: Path) -> None:

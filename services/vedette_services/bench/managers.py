@@ -85,13 +85,18 @@ class ManagersBench:
         with learner_of(config) as (address, asker):
             processes = min(_PROCESSES, managers)
             rate = self.samples_per_s / _ROWS / managers
+            each, more = divmod(managers, processes)  # the first `more` have one more
             producers = [
                 spawn(
                     python_module(
                         PRODUCER,
                         str(address),
                         f"process-{number}",
-                        *(str(_ROWS), str(managers // processes), str(rate)),
+                        *(
+                            str(_ROWS),
+                            str(each + (number < more)),
+                            str(rate),
+                        ),
                     )
                 )
                 for number in range(processes)

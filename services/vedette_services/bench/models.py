@@ -19,6 +19,7 @@ from vedette_services.bench.daemons import QUIET, ask, check_actors, learner_of
 from vedette_services.bench.spread import spread
 from vedette_services.bench.stamped import StampedAgent, StampedConfig, StampedType
 from vedette_services.config.loading import load_config
+from vedette_services.errors import NoFigureError
 from vedette_services.learner.model_outlet import ModelOutlet
 from vedette_services.local_run import daemon_command
 from vedette_services.model_map import ModelMapWriter
@@ -58,6 +59,11 @@ class ModelsBench:
         with tempfile.TemporaryDirectory(prefix="vedette-bench-") as notes:
             published = self._play(Path(notes))
             delays = self._delays(Path(notes))
+        if not delays:
+            raise NoFigureError(
+                f"of {published} models too few reached all {self.actors} actors: {_FIRST_MODELS} "
+                "are left out, and one must be left; give it more --seconds"
+            )
         return {
             "model_bytes": self.model_bytes,
             "actors": self.actors,

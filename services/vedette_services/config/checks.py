@@ -161,6 +161,8 @@ def check_out(out: Path) -> None:
 def _check_policy(config: RunConfig, spaces: Spaces) -> None:
     """What only a policy, built, can say: whether its network is one, and what it tells."""
     tells, network = config.replay.initial_priorities, getattr(config.agent, "network", "")
+    if not isinstance(network, str):  # what an agent of the user's own calls so
+        network = ""
     if tells != "actor" and not is_named(network):
         return
     policy = _build_policy(config, spaces, network)

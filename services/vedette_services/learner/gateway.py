@@ -73,6 +73,7 @@ class Gateway:
             limiter=run_limiter(config),
             rows_per_batch=config.actors.n_buffer,
             window=FlightLimits(config.actors.window_batches, config.actors.window_bytes),
+            batch_bytes=layout.batch_bytes,
             owners=self._owners,
         )
         self._publisher = ModelPublisher()

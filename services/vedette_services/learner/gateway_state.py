@@ -22,20 +22,16 @@ from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
+from vedette_services.learner.ack_pace import AckPace
 from vedette_services.learner.complaints import Complaints
 from vedette_services.learner.credit_watch import CreditWatch
-from vedette_services.learner.fleet import Fleet
+from vedette_services.learner.fleet import GONE_AFTER_S, Fleet
 from vedette_services.learner.intake import Block, Intake
 from vedette_services.learner.ladder_slots import LadderSlots
 from vedette_services.learner.lag import LagMeter
 from vedette_services.learner.limits import FlightLimits
 from vedette_services.learner.owners import Owners
 
-ACK_CHANGED_S = 0.02  # an ack that says something new waits so long at least
-ACK_SHARE_S = 0.004  # and longer where managers are many: each takes its share of the acks' cost
-ACK_ANYWAY_S = 0.2  # acks are state and the heartbeat: repeated even when nothing is new
-_LOOK_SHARE_S = 1e-4  # from one look at who is due to the next, for each manager
-_AT_ONCE = 1 << 62
 _REFUSALS_A_TURN = 64
 _PREFIX = struct.Struct("<I")
 
@@ -83,6 +79,7 @@ class GatewayState:
         rows_per_batch: int,
         limits: FlightLimits | None = None,
         window: FlightLimits | None = None,
+        batch_bytes: int = 0,
         owners: Owners | None = None,
     ) -> None:
         self.run_id, self.learner, self.schema = run_id, learner, schema
@@ -105,11 +102,7 @@ class GatewayState:
         self._limits = limits or FlightLimits()
         self._credit_watch = CreditWatch(self._limits.batches)
         self._owners = owners  # None: nobody shows a key, anybody may be anybody
-        self._changed: dict[str, int] = {}  # by manager, batches of which no ack has told
-        self._window = window
-        self._credit = Credit(0, 0)  # the least that was given last
-        self._look_for_acks_at = 0.0
-        self._acked: dict[str, float] = {}
+        self._pace = AckPace(window, batch_bytes or self._intake.full_bytes)
         self._refusals: list[Refusal] = []
         self._run: Run | None = None
 
@@ -185,8 +178,7 @@ class GatewayState:
             self.refused_credit += 1  # not settled: it may come again, within its credit
             self.complaints.add("credit", f"manager {manager} sends more than it may")
             return
-        changed = self._changed
-        changed[manager] = changed.get(manager, 0) + 1
+        self._pace.heard(manager)
         try:
             verdict = self.ledger.take(batch, now)
         except KeyError:
@@ -217,7 +209,7 @@ class GatewayState:
     def _reject(self, sender: Sender, rows: int, error: ProtocolError, now: float) -> None:
         assert sender.seq is not None, "only batches are rejected"
         self.ledger.settle_rejected(sender.manager, sender.incarnation, sender.seq, rows, now)
-        self._changed[sender.manager] = _AT_ONCE
+        self._pace.hurry(sender.manager)
         self.dirty = True
         self._complain_of(sender.seq, sender.manager, error)
 
@@ -259,7 +251,7 @@ class GatewayState:
             why = next((f": {actor.error}" for actor in report.actors if actor.error), "")
             self._note("warning" if why else "info", f"manager {report.manager} has left{why}")
         elif new:
-            self._changed[report.manager] = _AT_ONCE
+            self._pace.hurry(report.manager)
             actors = len(report.actors)
             self._note(
                 "info", f"manager {report.manager} on {report.host} is here, {actors} actors"
@@ -289,7 +281,7 @@ class GatewayState:
         if subscription.audience == "status":
             return [[subscription.topic, *encode(Status(status))]]
         if subscription.audience == "manager" and self._run is not None:
-            self._acked.pop(subscription.name, None)  # an ack at the next turn, too
+            self._pace.joined(subscription.name)
             return [[subscription.topic, *encode(self._run)]]
         return []
 
@@ -309,19 +301,16 @@ class GatewayState:
             [topics.manager_topic(refusal.manager), *encode(refusal)] for refusal in self._refusals
         ]
         self._refusals.clear()
-        if now < self._look_for_acks_at:
+        if not self._pace.may_look(now):
             return messages
         living = self.ledger.living()
-        self._look_for_acks_at = now + _LOOK_SHARE_S * len(living)
-        wait_s, soon = self._pace(len(living))
-        due = [(m, incarnation) for m, incarnation in living if self._is_due(m, now, wait_s, soon)]
+        due = self._pace.due(living, now)
         if not due:
             return messages
         credits = self._credits({manager for manager, _ in living}, inserted)
-        self._credit = min(credits.values(), key=lambda credit: credit.batches)
+        least = min(credits.values(), key=lambda credit: credit.batches)
+        self._pace.sent((manager for manager, _ in due), least, now)
         for manager, incarnation in due:
-            self._acked[manager] = now
-            self._changed.pop(manager, None)
             self._credit_watch.granted(manager, incarnation, credits[manager].batches, now)
             ack = self.ledger.ack(
                 manager,
@@ -334,22 +323,6 @@ class GatewayState:
             )
             messages.append([topics.manager_topic(manager), *encode(ack)])
         return messages
-
-    def _is_due(self, manager: str, now: float, wait_s: float, soon: int) -> bool:
-        waited = now - self._acked.get(manager, float("-inf"))
-        if waited >= ACK_ANYWAY_S:
-            return True
-        news = self._changed.get(manager, 0)
-        return bool(news) and waited >= (ACK_CHANGED_S if news >= soon else wait_s)
-
-    def _pace(self, managers: int) -> tuple[float, int]:
-        """How long an ack's news wait where managers are so many, and how many batches do not:
-        a quarter of what one manager may have under way."""
-        size = self._intake.full_bytes
-        batches = min(self._credit.batches, self._credit.bytes // size)
-        if self._window is not None:
-            batches = min(batches, self._window.batches_of(size))
-        return max(ACK_CHANGED_S, ACK_SHARE_S * managers), batches // 4
 
     def _credits(self, managers: set[str], inserted: int) -> dict[str, Credit]:
         """What each manager may have in flight, from the shared budget and the limiter."""
@@ -375,7 +348,12 @@ class GatewayState:
     def tick(self, now: float) -> None:
         """A few times a second: notice who has gone silent."""
         self._credit_watch.keep(self.ledger.living())
-        for manager in self.fleet.newly_gone(now):
+        silent = [
+            manager  # in the ledger of the gateway before this one, and never heard by this one
+            for manager, _ in self.ledger.living()
+            if not self.fleet.knows(manager) and now - self.ledger.last_seen(manager) > GONE_AFTER_S
+        ]
+        for manager in self.fleet.newly_gone(now) + silent:
             self.ledger.mark_gone(manager)
             self.slots.release(manager)
             self.dirty = True

@@ -36,7 +36,7 @@ from vedette_services.run_replay import run_limiter
 log = logging.getLogger("vedette.trainer")
 
 _LAST_SAVE_S = 60.0
-_LAST_MODEL_S = 60.0
+_LAST_MODEL_S = 20.0
 
 
 class Trainer:
@@ -96,9 +96,9 @@ class Trainer:
             batch_size=config.agent.batch_size,
         )
         last = loop.run()
-        self._models.close(_LAST_MODEL_S)
         if not self._saver.close(_LAST_SAVE_S):
             log.warning("the last checkpoint is not written; a resume begins at an earlier one")
+        self._models.close(_LAST_MODEL_S)
         self._recorder.close()
         self._tell(last)
 

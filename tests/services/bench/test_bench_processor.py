@@ -1,19 +1,20 @@
 """What a measurement says of the processes that it started."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from vedette_services.bench.processor import processor_s, resident_bytes
+from vedette_services.bench.processor import _is_ours, processor_s, resident_bytes
 
 MODULE = "vedette_services.bench.spread"  # any that is not running here otherwise
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 
 
-def test_our_own_children_are_found_by_their_module_and_nobody_else() -> None:
+def test_our_own_children_are_found_by_their_module() -> None:
     assert processor_s(MODULE) == 0.0
     assert resident_bytes(MODULE) == []
     busy = "import time\nwhile time.process_time() < 0.1: pass\nprint()\ninput()"
@@ -28,3 +29,10 @@ def test_our_own_children_are_found_by_their_module_and_nobody_else() -> None:
         assert resident > 1_000_000
     finally:
         child.communicate(b"\n", timeout=10)
+
+
+def test_only_descendants_are_ours() -> None:
+    parents = {30: 20, 20: os.getpid(), os.getpid(): os.getppid(), 40: 1}
+    assert _is_ours(30, parents)
+    assert not _is_ours(40, parents)
+    assert not _is_ours(os.getppid(), parents)

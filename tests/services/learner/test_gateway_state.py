@@ -10,8 +10,10 @@ from vedette_protocol.messages import Ack, ActorReport, Batch, Refusal, Report, 
 from vedette_protocol.schema import Column, Schema
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.learner.credit_watch import REMEMBERED_S
+from vedette_services.learner.fleet import GONE_AFTER_S
 from vedette_services.learner.gateway_state import GatewayState, Position
 from vedette_services.learner.intake import Block
+from vedette_services.learner.limits import FlightLimits
 
 SCHEMA = Schema(
     (
@@ -208,6 +210,19 @@ def test_among_many_managers_news_wait_longer_unless_they_are_many_themselves() 
         take(state, batch_frames(seq, manager="m1"))
     assert set(acks(state, 1.03)) == {"m1"}
     assert "m0" in acks(state, 1.21)
+
+
+def test_managers_of_the_gateway_before_that_stay_away_count_as_gone() -> None:
+    before = gateway()
+    for manager in ("stays", "never-back"):
+        take(before, report_frames(manager=manager))
+    state = gateway(stamp=before.stamp(), now=100.0)
+    take(state, report_frames(manager="stays"), 110.0)
+    state.tick(100.0 + GONE_AFTER_S)
+    assert len(acks(state, 100.0 + GONE_AFTER_S)) == 2
+    state.tick(101.0 + GONE_AFTER_S)
+    assert [manager for manager, _ in state.ledger.living()] == ["stays"]
+    assert acks(state, 102.0 + GONE_AFTER_S)["stays"].credit_batches == FlightLimits().batches
 
 
 def test_the_limiter_withholds_credit_and_says_why() -> None:

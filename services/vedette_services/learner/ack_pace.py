@@ -1,0 +1,83 @@
+"""When each manager is sent its next ack: soon where much is new, and never late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vedette_protocol.credit import Credit
+from vedette_services.learner.limits import FlightLimits
+
+CHANGED_S = 0.02
+"""An ack that says something new waits so long at least."""
+
+ANYWAY_S = 0.2
+"""Acks are state and the heartbeat: repeated even when nothing is new."""
+
+_SHARE_S = 0.004  # news wait longer where managers are many: each takes its share of the acks' cost
+_LOOK_SHARE_S = 1e-4  # from one look at who is due to the next, for each manager
+_AT_ONCE = 1 << 62  # batches
+
+Sender = tuple[str, int]
+"""A manager's id and its incarnation."""
+
+
+class AckPace:
+    """Counts what no ack has told yet.
+
+    Where managers are many, news wait; but not a manager that has used up a quarter of what it may
+    have under way, so that none has to stop for want of an ack.
+
+    Args:
+        window: what a manager holds at most; None: credit alone bounds it.
+        batch_bytes: of a full batch.
+    """
+
+    def __init__(self, window: FlightLimits | None, batch_bytes: int) -> None:
+        self._window, self._batch_bytes = window, batch_bytes
+        self._news: dict[str, int] = {}  # batches of which no ack has told
+        self._acked: dict[str, float] = {}
+        self._credit = Credit(0, 0)  # the least that was given last
+        self._look_at = 0.0
+
+    def heard(self, manager: str) -> None:
+        """A batch of this manager came."""
+        self._news[manager] = self._news.get(manager, 0) + 1
+
+    def hurry(self, manager: str) -> None:
+        """What is new to this manager does not wait for more."""
+        self._news[manager] = _AT_ONCE
+
+    def joined(self, manager: str) -> None:
+        """It has just subscribed: an ack at the next look, too."""
+        self._acked.pop(manager, None)
+
+    def may_look(self, now: float) -> bool:
+        """Whether it is worth while to ask who is due."""
+        return now >= self._look_at
+
+    def due(self, living: list[Sender], now: float) -> list[Sender]:
+        """Those who are sent an ack now."""
+        self._look_at = now + _LOOK_SHARE_S * len(living)
+        wait_s, soon = max(CHANGED_S, _SHARE_S * len(living)), self._soon()
+        return [sender for sender in living if self._is_due(sender[0], now, wait_s, soon)]
+
+    def sent(self, managers: Iterable[str], least: Credit, now: float) -> None:
+        """These were told everything; nobody was given less credit than `least`."""
+        self._credit = least
+        for manager in managers:
+            self._acked[manager] = now
+            self._news.pop(manager, None)
+
+    def _is_due(self, manager: str, now: float, wait_s: float, soon: int) -> bool:
+        waited = now - self._acked.get(manager, float("-inf"))
+        if waited >= ANYWAY_S:
+            return True
+        news = self._news.get(manager, 0)
+        return bool(news) and waited >= (CHANGED_S if news >= soon else wait_s)
+
+    def _soon(self) -> int:
+        size = self._batch_bytes
+        batches = min(self._credit.batches, self._credit.bytes // size)
+        if self._window is not None:
+            batches = min(batches, self._window.batches_of(size))
+        return batches // 4

@@ -1,0 +1,38 @@
+"""How soon a manager hears what is new."""
+
+from vedette_protocol.credit import Credit
+from vedette_services.learner.ack_pace import ANYWAY_S, CHANGED_S, AckPace
+from vedette_services.learner.limits import FlightLimits
+
+MANY = [(f"m{number}", 1) for number in range(50)]
+MIB = 1 << 20
+
+
+def pace(batch_bytes: int, credit: Credit) -> AckPace:
+    """At 0 s everybody was told everything."""
+    made = AckPace(FlightLimits(1024, 64 * MIB), batch_bytes)
+    made.sent([manager for manager, _ in MANY], credit, 0.0)
+    return made
+
+
+def test_who_has_used_a_quarter_of_its_credit_hears_at_once_however_many_there_are() -> None:
+    waits = pace(3_000, Credit(80, 5 * MIB))
+    for _ in range(20):
+        waits.heard("m1")
+    waits.heard("m2")
+    assert waits.due(MANY, 1.5 * CHANGED_S) == [("m1", 1)]
+    assert {"m1", "m2"} <= {manager for manager, _ in waits.due(MANY, ANYWAY_S)}
+
+
+def test_large_batches_use_credit_up_by_their_bytes() -> None:
+    waits = pace(480_000, Credit(80, 5 * MIB))  # ten of them are all that may be under way
+    for _ in range(3):
+        waits.heard("m1")
+    assert waits.due(MANY, 1.5 * CHANGED_S) == [("m1", 1)]
+
+
+def test_news_that_cannot_wait_does_not() -> None:
+    waits = pace(3_000, Credit(80, 5 * MIB))
+    waits.hurry("m3")
+    assert waits.due(MANY, 0.5 * CHANGED_S) == []
+    assert waits.due(MANY, 1.5 * CHANGED_S) == [("m3", 1)]
