@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -13,7 +14,7 @@ from typing import Any
 
 from vedette_services.addresses import Address
 from vedette_services.bench.processor import processor_s
-from vedette_services.config import RunConfig, write_config
+from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.errors import ActorDiedError, NoAnswerError
 from vedette_services.keys import ClientKeys
 from vedette_services.local_run import daemon_command, free_port
@@ -36,6 +37,32 @@ _ASK_S = 0.5
 
 QUIET = Path(os.devnull)
 """The log of a daemon whose words nobody needs."""
+
+
+def taking_run(rows: int, shape: tuple[int, ...], dtype: str, capacity: int) -> RunConfig:
+    """A run whose learner takes samples of a synthetic environment, and does nothing else.
+
+    Args:
+        rows: of a batch.
+        shape, dtype: of an observation.
+        capacity: of the replay.
+    """
+    return load_config(
+        env="vedette_services.bench.synthetic:Synthetic-v0",
+        agent="dqn",
+        settings=[
+            "agent.network=mlp",
+            "agent.hidden_sizes=[8]",
+            f"env.kwargs.shape={json.dumps(list(shape))}",
+            f"env.kwargs.dtype={dtype}",
+            f"actors.n_buffer={rows}",
+            f"replay.capacity={capacity}",
+            *NOT_TRAINING,
+            "learner.device=cpu",
+            "learner.eval_interval=0",
+            "stop.max_seconds=600",
+        ],
+    ).config
 
 
 @contextmanager

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from vedette_services.bench.daemons import (
     GATEWAY,
-    NOT_TRAINING,
     PRODUCER,
     Measured,
     ask,
     learner_of,
     measured,
+    taking_run,
 )
 from vedette_services.bench.spread import spread
-from vedette_services.config.loading import load_config
 from vedette_services.processes import end, python_module, spawn
 from vedette_services.status import StatusAsker
 
@@ -67,39 +65,16 @@ class ManagersBench:
         }
 
     def _play(self, managers: int) -> dict[str, Any]:
-        config = load_config(
-            env="vedette_services.bench.synthetic:Synthetic-v0",
-            agent="dqn",
-            settings=[
-                "agent.network=mlp",
-                "agent.hidden_sizes=[8]",
-                f"env.kwargs.shape={json.dumps([4])}",
-                f"actors.n_buffer={_ROWS}",
-                "replay.capacity=100000",
-                *NOT_TRAINING,
-                "learner.device=cpu",
-                "learner.eval_interval=0",
-                "stop.max_seconds=600",
-            ],
-        ).config
+        config = taking_run(_ROWS, (4,), "float32", 100_000)
         with learner_of(config) as (address, asker):
             processes = min(_PROCESSES, managers)
             rate = self.samples_per_s / _ROWS / managers
             each, more = divmod(managers, processes)  # the first `more` have one more
+            names = [f"process-{number}" for number in range(processes)]
+            counts = [each + (number < more) for number in range(processes)]
             producers = [
-                spawn(
-                    python_module(
-                        PRODUCER,
-                        str(address),
-                        f"process-{number}",
-                        *(
-                            str(_ROWS),
-                            str(each + (number < more)),
-                            str(rate),
-                        ),
-                    )
-                )
-                for number in range(processes)
+                spawn(python_module(PRODUCER, *map(str, (address, name, _ROWS, count, rate))))
+                for name, count in zip(names, counts, strict=True)
             ]
             try:
                 return _figures(measured(asker, _WARM_S, self.seconds, (GATEWAY,)), asker)

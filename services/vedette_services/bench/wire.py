@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 from vedette_services.bench.bare import Payload, bare
 from vedette_services.bench.daemons import (
     GATEWAY,
-    NOT_TRAINING,
     PRODUCER,
     Measured,
     learner_of,
     measured,
+    taking_run,
 )
 from vedette_services.bench.spread import ratio, spread
-from vedette_services.config.loading import load_config
 from vedette_services.local_run import free_port
 from vedette_services.processes import end, python_module, spawn
 
@@ -78,23 +76,8 @@ class WireBench:
         Args:
             keys: a learner's folder of keys; None: neither encrypt nor authenticate.
         """
-        shape = json.dumps(list(self.payload.shape))
-        config = load_config(
-            env="vedette_services.bench.synthetic:Synthetic-v0",
-            agent="dqn",
-            settings=[
-                "agent.network=mlp",
-                "agent.hidden_sizes=[8]",
-                f"env.kwargs.shape={shape}",
-                f"env.kwargs.dtype={self.payload.dtype}",
-                f"actors.n_buffer={self.payload.rows}",
-                f"replay.capacity={self.capacity}",
-                *NOT_TRAINING,
-                "learner.device=cpu",
-                "learner.eval_interval=0",
-                "stop.max_seconds=600",
-            ],
-        ).config
+        payload = self.payload
+        config = taking_run(payload.rows, payload.shape, payload.dtype, self.capacity)
         with learner_of(config, keys) as (address, asker):
             arguments = (str(self.payload.rows), "1", "inf", *([str(keys)] if keys else []))
             producers = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vedette_protocol.credit import Credit
+from vedette_services.learner.credit_watch import Sender
 from vedette_services.learner.limits import FlightLimits
 
 CHANGED_S = 0.02
@@ -16,9 +17,6 @@ ANYWAY_S = 0.2
 _SHARE_S = 0.004  # news wait longer where managers are many: each takes its share of the acks' cost
 _LOOK_SHARE_S = 1e-4  # from one look at who is due to the next, for each manager
 _AT_ONCE = 1 << 62  # batches
-
-Sender = tuple[str, int]
-"""A manager's id and its incarnation."""
 
 
 class AckPace:
