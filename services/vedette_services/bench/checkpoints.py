@@ -90,7 +90,7 @@ class CheckpointBench:
 
 @dataclass(slots=True)
 class _Steps:
-    """Optimization steps of a round and their time: those that a checkpoint overlaps, and others."""
+    """A round: optimization steps that a checkpoint overlaps, the others, and their times."""
 
     peace_opts: int = 0
     peace_s: float = 0.0
