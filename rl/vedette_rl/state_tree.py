@@ -94,8 +94,10 @@ def _split(node: Any, path: str, leaves: Leaves) -> Any:  # whatever JSON knows
             return {"$tuple": _split(list(node), path, leaves)}
     torch = sys.modules.get("torch")  # where it was never imported there are no tensors
     if torch is not None and isinstance(node, torch.Tensor):
-        flat = node.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return {"$tensor": _keep(node, str(node.dtype).removeprefix("torch."), flat, path, leaves)}
+        dtype = str(node.dtype).removeprefix("torch.")
+        # numpy has not all of torch's types, but the bytes of all
+        bare = node if node.dtype != torch.bfloat16 else node.contiguous().view(torch.uint8)
+        return {"$tensor": _keep(node, dtype, bare.numpy(force=True), path, leaves)}
     raise StateTypeError(path, node)
 
 

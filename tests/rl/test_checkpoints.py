@@ -170,6 +170,35 @@ def test_what_a_killed_writer_left_is_no_checkpoint_and_is_cleared(tmp_path: Pat
     assert {path.name for path in (tmp_path / "9").iterdir()} == {STATE_FILE, "meta.json"}
 
 
+def test_what_a_killed_writer_of_our_own_number_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    aside = tmp_path / f".writing-7-{os.getpid()}"
+    aside.mkdir()
+    (aside / STATE_FILE).write_bytes(b"half")
+    Checkpoints(tmp_path, keep=3).save(7, {"n": 7}, {})
+    assert {path.name for path in tmp_path.iterdir()} == {"7"}
+    assert read_state(tmp_path / "7")[0] == {"n": 7}
+
+
+def test_more_tensors_than_one_write_takes_come_back_as_they_were(tmp_path: Path) -> None:
+    state = {str(n): np.full(n % 3, n) for n in range(2500)}
+    write_state(tmp_path / "s", state, {})
+    assert same(read_state(tmp_path / "s")[0], state)
+
+
+def test_what_a_short_write_left_is_written_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.writev
+
+    def short(descriptor: int, parts: list[memoryview]) -> int:
+        return whole(descriptor, [parts[0][:5]])
+
+    monkeypatch.setattr(os, "writev", short)
+    state = {"a": np.arange(7.0), "none": np.zeros(0), "b": torch.ones(3, dtype=torch.bfloat16)}
+    write_state(tmp_path / "s", state, {"n": 1})
+    assert same(read_state(tmp_path / "s")[0], state)
+
+
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -33,10 +33,10 @@ class ParameterVector:
 
     def __init__(self, network: nn.Module, *, learns: bool) -> None:
         parameters = dict(network.named_parameters())
-        self._places: dict[str, tuple[int, torch.Size]] = {}
+        self._places: dict[str, tuple[int, int, torch.Size]] = {}
         end = 0
         for name, parameter in parameters.items():
-            self._places[name] = (end, parameter.shape)
+            self._places[name] = (end, parameter.numel(), parameter.shape)
             end += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT
         device = next(iter(parameters.values())).device
         self.data = torch.zeros(end, device=device)
@@ -53,24 +53,25 @@ class ParameterVector:
     def views(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         """The parts of a vector of this layout, by parameter name."""
         return {
-            name: vector[start : start + shape.numel()].view(shape)
-            for name, (start, shape) in self._places.items()
+            name: vector[start : start + size].view(shape)
+            for name, (start, size, shape) in self._places.items()
         }
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """A copy of the parameters in numpy, by name."""
-        # .cpu() returns the live tensor itself where it is on the CPU already
-        copy = self.data.detach().to("cpu", copy=True).numpy()
-        return {
-            name: copy[start : start + shape.numel()].reshape(shape)
-            for name, (start, shape) in self._places.items()
-        }
+        return self._copies(self.data)
 
     def get(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         """A copy on the CPU of a vector of this layout, by parameter name."""
+        return {name: torch.from_numpy(copy) for name, copy in self._copies(vector).items()}
+
+    def _copies(self, vector: torch.Tensor) -> dict[str, NDArray[np.float32]]:
+        # .cpu() returns the live tensor itself where it is on the CPU already. Views are numpy's:
+        # torch takes ten times as long to make one, and the training loop waits for all of them.
+        copy = vector.detach().to("cpu", copy=True).numpy()
         return {
-            name: view.contiguous()
-            for name, view in self.views(vector.to("cpu", copy=True)).items()
+            name: copy[start : start + size].reshape(shape)
+            for name, (start, size, shape) in self._places.items()
         }
 
     def set(self, vector: torch.Tensor, named: Mapping[str, torch.Tensor]) -> None:

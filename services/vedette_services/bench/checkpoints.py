@@ -1,11 +1,10 @@
-"""The training loop while a checkpoint is written, beside the same loop in peace, in turn."""
+"""The training loop while a checkpoint is written, beside the same loop between two of them."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,46 +31,76 @@ _WARM_OPTS = 50
 class CheckpointBench:
     """What to measure: DQN with an MLP of two hidden layers on four numbers.
 
-    While it is measured, one checkpoint after the other is written, so that the loop is never
-    without one. A run writes one now and then: it is slowed for that long, by that much.
+    A checkpoint is begun every so many optimization steps. Those that it overlaps, the one that
+    begins with the copy of the state among them, stand beside those between it and the one before.
+    A run with default settings writes one every 10,000.
 
     Args:
         batch_size: samples of an optimization step.
         hidden: units of each hidden layer.
-        seconds: of a measurement.
-        rounds: each measures both.
+        apart: optimization steps in peace before each checkpoint.
+        checkpoints: of a round.
+        rounds: each measures both, within a second or two.
         directory: where checkpoints are written; None: in the place for temporary files.
     """
 
     batch_size: int = 256
     hidden: int = 256
-    seconds: float = 0.2
-    rounds: int = 41
+    apart: int = 20
+    checkpoints: int = 10
+    rounds: int = 25
     directory: Path | None = None
 
     def run(self) -> dict[str, Any]:
-        """Measure in turn; optimization steps a second, their ratio, and the checkpoints."""
+        """Measure; optimization steps a second, their ratio, and what a checkpoint costs."""
         torch.set_num_threads(1)
+        interval_s = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)  # as the trainer does
-        peace: list[float] = []
-        writing: list[float] = []
-        with tempfile.TemporaryDirectory(dir=self.directory, prefix="vedette-bench-") as place:
-            loop = _Loop(self, Path(place))
-            for _ in range(_WARM_OPTS):
-                loop.opt()
-            for _ in range(self.rounds):
-                loop.rest()
-                peace.append(loop.opts_per_s(self.seconds, lambda: None))
-                writing.append(loop.opts_per_s(self.seconds, loop.save))
-            loop.rest()
-            size = loop.checkpoint_bytes()
+        try:
+            with tempfile.TemporaryDirectory(dir=self.directory, prefix="vedette-bench-") as place:
+                loop = _Loop(self, Path(place))
+                loop.opts(_WARM_OPTS)
+                rounds = [self._round(loop) for _ in range(self.rounds)]
+                size = loop.checkpoint_bytes()
+        finally:
+            sys.setswitchinterval(interval_s)
+        peace = [steps.peace_opts / steps.peace_s for steps in rounds]
+        writing = [steps.writing_opts / steps.writing_s for steps in rounds]
+        costs = [steps.cost_s / self.checkpoints for steps in rounds]
         return {
             "opt_steps_per_s": spread(peace),
             "opt_steps_per_s_while_writing": spread(writing),
             "ratio": ratio(writing, peace),
             "checkpoint_bytes": size,
-            "checkpoint_s": self.seconds * self.rounds / loop.saved,
+            "checkpoint_ms": spread([1e3 * r.writing_s / self.checkpoints for r in rounds]),
+            "cost_ms": spread([1e3 * cost for cost in costs]),
+            "cost_opt_steps": spread([c * rate for c, rate in zip(costs, peace, strict=True)]),
         }
+
+    def _round(self, loop: _Loop) -> _Steps:
+        steps = _Steps()
+        for _ in range(self.checkpoints):
+            steps.peace_s += loop.opts(self.apart)
+            steps.peace_opts += self.apart
+            opts, took = loop.opts_while_writing()
+            steps.writing_s += took
+            steps.writing_opts += opts
+        return steps
+
+
+@dataclass(slots=True)
+class _Steps:
+    """A round: optimization steps that a checkpoint overlaps, the others, and their times."""
+
+    peace_opts: int = 0
+    peace_s: float = 0.0
+    writing_opts: int = 0
+    writing_s: float = 0.0
+
+    @property
+    def cost_s(self) -> float:
+        """What the checkpoints' steps took beyond what as many take in peace."""
+        return self.writing_s - self.writing_opts * self.peace_s / self.peace_opts
 
 
 class _Loop:
@@ -90,32 +119,30 @@ class _Loop:
         self._loader = make_loader(self._replay, bench.batch_size, torch.device("cpu"))
         self._checkpoints = Checkpoints(place, keep=3)
         self._saver = Saver(self._checkpoints)
-        self.saved = 0
 
-    def opt(self) -> None:
+    def opts(self, count: int) -> float:
+        """Optimize in peace; the seconds it took."""
+        began = time.perf_counter()
+        for _ in range(count):
+            self._opt()
+        return time.perf_counter() - began
+
+    def opts_while_writing(self) -> tuple[int, float]:
+        """Begin a checkpoint and optimize until it is written; the steps and the seconds."""
+        opts, began = 0, time.perf_counter()
+        self._save()
+        while self._saver.busy:
+            self._opt()
+            opts += 1
+        return opts, time.perf_counter() - began
+
+    def _opt(self) -> None:
         loaded = self._loader.load()
         self.agent.opt(loaded.batch, loaded.weights, record=False)
 
-    def opts_per_s(self, seconds: float, beside: Callable[[], None]) -> float:
-        opts, began = 0, time.perf_counter()
-        while (passed := time.perf_counter() - began) < seconds:
-            beside()
-            self.opt()
-            opts += 1
-        return opts / passed
-
-    def save(self) -> None:
-        """Have a checkpoint written, once the one before is."""
-        if self._saver.busy:
-            return
+    def _save(self) -> None:
         state = {"agent": self.agent.get_state(), "replay": self._replay.get_state()}
         self._saver.save(self.agent.opt_steps, state, {"sampled": self.agent.opt_steps})
-        self.saved += 1
-
-    def rest(self) -> None:
-        """Until nothing is being written."""
-        while self._saver.busy:
-            time.sleep(0.001)
 
     def checkpoint_bytes(self) -> int:
         return sum(file.stat().st_size for file in self._checkpoints.list()[-1].iterdir())

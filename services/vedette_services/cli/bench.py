@@ -281,11 +281,14 @@ def learner_lines(found: dict[str, Any]) -> list[str]:
 
 def _checkpoint_lines(found: dict[str, Any]) -> list[str]:
     return [
-        f"the loop alone, while checkpoints of {found['checkpoint_bytes']:,} bytes are written "
-        f"({1e3 * found['checkpoint_s']:.0f} ms each), and in peace",
+        f"the loop alone, while a checkpoint of {found['checkpoint_bytes']:,} bytes is written and "
+        "between two of them; optimization steps/s",
         f"writing           {_range(found['opt_steps_per_s_while_writing'], '{:>12,.0f}')}",
-        f"in peace          {_range(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"between           {_range(found['opt_steps_per_s'], '{:>12,.0f}')}",
         f"ratio             {_range(found['ratio'], '{:>12.2f}')}",
+        f"a write lasts, ms {_range(found['checkpoint_ms'], '{:>12.1f}')}",
+        f"and costs, ms     {_range(found['cost_ms'], '{:>12.2f}')}",
+        f"which is steps    {_range(found['cost_opt_steps'], '{:>12.2f}')}",
     ]
 
 

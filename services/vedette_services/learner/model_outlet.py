@@ -34,11 +34,19 @@ class ModelOutlet:
         Raises:
             Exception: what an earlier one met with.
         """
+        self.check()
         with self._work:
-            if self._failed is not None:
-                raise self._failed
             self._waiting = info
             self._work.notify()
+
+    def check(self) -> None:
+        """Nothing, as long as every model could be written; cheap.
+
+        Raises:
+            Exception: what one met with.
+        """
+        if self._failed is not None:
+            raise self._failed
 
     def close(self, timeout_s: float) -> None:
         """Write what waits and end.
@@ -51,8 +59,7 @@ class ModelOutlet:
             self._closed = True
             self._work.notify()
         self._thread.join(timeout_s)
-        if self._failed is not None:
-            raise self._failed
+        self.check()
         if self._thread.is_alive():
             raise TimeoutError(f"the last model is not written after {timeout_s:g} s")
 
@@ -61,8 +68,7 @@ class ModelOutlet:
             while (info := self._next()) is not None:
                 self._models.write(self._epoch, info)
         except Exception as error:  # noqa: BLE001 - the training's thread is told, and raises it
-            with self._work:
-                self._failed = error
+            self._failed = error
 
     def _next(self) -> ModelInfo | None:
         """Wait for a model; None when closed and none is left."""

@@ -131,6 +131,7 @@ class Trainer:
         self._recorder.flush(opt_steps)
 
     def tick(self, learning: Learning) -> str:
+        self._models.check()
         now = time.monotonic()
         ingest, evaluations = self._ingest.read(), self._evaluations.read()
         self._tell(learning)

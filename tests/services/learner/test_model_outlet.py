@@ -1,6 +1,7 @@
 """Models leave the trainer on a thread of their own: the newest wins, and the last is written."""
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,13 @@ class HeldWriter(ModelMapWriter):
         self.written.append(info.version)
 
 
+def look_for(seconds: float, outlet: ModelOutlet) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        outlet.check()
+        time.sleep(0.001)
+
+
 def test_the_last_model_is_in_the_map_after_the_close(tmp_path: Path) -> None:
     outlet = ModelOutlet(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=2)
     for version in range(100):
@@ -64,3 +72,11 @@ def test_a_model_of_another_shape_is_told_to_the_training(tmp_path: Path) -> Non
         outlet.close(10)
     with pytest.raises(ModelError):
         outlet.publish(model(1))
+
+
+def test_a_model_that_cannot_be_written_is_told_before_the_next_one(tmp_path: Path) -> None:
+    outlet = ModelOutlet(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
+    outlet.check()
+    outlet.publish(ModelInfo(0, {"other": np.zeros(3, np.float32)}))
+    with pytest.raises(ModelError, match="other"):
+        look_for(10, outlet)
