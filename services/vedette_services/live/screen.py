@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vedette_services.live import facts
-from vedette_services.live.fleet import errors, headcount, lines
+from vedette_services.live.fleet import headcount, lines
 from vedette_services.live.fleet_table import fleet_table
 from vedette_services.live.time_split import TimeSplit
 
@@ -87,7 +87,7 @@ class Screen:
         table.add_row(Text("learner"), self._time())
         if waits := facts.waiting(status):
             table.add_row(Text("waits"), Text(waits, style="yellow"))
-        told, fits = errors(status), self.height is not None
+        told, fits = facts.errors(status), self.height is not None
         for said in told[:_ERRORS]:
             cut = Text(said, style="red", no_wrap=fits, overflow="ellipsis")
             table.add_row(Text("error"), cut)

@@ -7,7 +7,8 @@ import pytest
 from fleets import ERROR, broken, fleet, full, gone, manager  # beside this file
 from rich.console import Console
 
-from vedette_services.live.fleet import Health, errors, headcount, lines
+from vedette_services.live.facts import errors
+from vedette_services.live.fleet import Health, headcount, lines
 from vedette_services.live.screen import Screen
 from vedette_services.live.time_split import TimeSplit, TimeWatch
 
