@@ -124,12 +124,19 @@ class KeysError(SecurityError):
 
 
 class NotARunError(UsageError):
-    """A folder holds no run, or lacks the part of one that was asked for."""
+    """A folder holds no run, or lacks the part of one that was asked for.
 
-    def __init__(self, directory: Path, lacks: str) -> None:
-        there = directory.exists()
-        said = f"not a run, it has no {lacks}" if there else "there is no such folder"
-        super().__init__(f"{directory}: {said}")
+    Args:
+        directory: the folder.
+        lacks: what is not there.
+        part: it holds a run; a part of that is what it lacks.
+    """
+
+    def __init__(self, directory: Path, lacks: str, *, part: bool = False) -> None:
+        said = f"{'' if part else 'not a run, '}it has no {lacks}"
+        super().__init__(
+            f"{directory}: {said if directory.exists() else 'there is no such folder'}"
+        )
         self.directory, self.lacks = directory, lacks
 
 

@@ -73,7 +73,7 @@ def import_named(module: str, config: EnvConfig, allow_import: AllowImport | Non
         if module.endswith(".py"):
             why = f"a module is named without .py: {module.removesuffix('.py')!r}"
         elif module == missing or module.startswith(missing + "."):
-            why = f"there is no module {missing!r} on Python's path"
+            why = f"there is no module {missing!r} on Python's path or in this folder"
         else:
             why = f"module {module!r} needs {missing!r}, which is not installed"
         raise UnknownEnvironmentError(config.id, why) from e

@@ -81,4 +81,4 @@ def path_hint() -> str:
     activate = Path(sys.prefix) / "bin" / "activate"
     if shutil.which("vedette") or not activate.is_file():
         return ""
-    return f"after   . {activate}   which puts vedette and tensorboard on your path"
+    return f"(`. {activate}` puts vedette and tensorboard on your path)"

@@ -32,7 +32,7 @@ ENVIRONMENTS = [
     ),
     (
         "run --env nopkg:X-v0",
-        "env.id: cannot make environment 'nopkg:X-v0': there is no module 'nopkg' on Python's path",
+        "env.id: cannot make environment 'nopkg:X-v0': there is no module 'nopkg' on Python's path or in this folder",
     ),
     (
         "run --env needs.py:X-v0",
@@ -90,7 +90,7 @@ OWN_NAMES = [
     ("run --agent nope", f"agent.name: unknown agent 'nope'; {NAMES}"),
     (
         "run --agent nopkg:A",
-        "agent.name: unknown agent 'nopkg:A': there is no module 'nopkg' on Python's path; "
+        "agent.name: unknown agent 'nopkg:A': there is no module 'nopkg' on Python's path or in this folder; "
         f"{NAMES}",
     ),
     (
@@ -109,7 +109,7 @@ OWN_NAMES = [
     ),
     (
         "run agent.network=nopkg:Net",
-        "agent.network is 'nopkg:Net': there is no module 'nopkg' on Python's path",
+        "agent.network is 'nopkg:Net': there is no module 'nopkg' on Python's path or in this folder",
     ),
     (
         "run agent.network=collections:ChainMap",
@@ -126,7 +126,7 @@ OWN_NAMES = [
     ),
     (
         "run agent.exploration.kind=nopkg:E",
-        "agent.exploration.kind is 'nopkg:E': there is no module 'nopkg' on Python's path",
+        "agent.exploration.kind is 'nopkg:E': there is no module 'nopkg' on Python's path or in this folder",
     ),
     (
         "run actors.step_processor=json:Nope",
@@ -215,8 +215,8 @@ PLACES = [
     ("eval nothing", "nothing: there is no such folder"),
     ("eval folder", "folder: not a run, it has no config.toml"),
     ("report folder", "folder: not a run, it has no config.toml, and no run in it"),
-    ("eval arun", "arun: not a run, it has no best/: no evaluation of it has ended yet"),
-    ("eval arun --checkpoint 7", "arun: not a run, it has no checkpoint 7 (it has none)"),
+    ("eval arun", "arun: it has no best/: no evaluation of it has ended yet"),
+    ("eval arun --checkpoint 7", "arun: it has no checkpoint 7 (it has none)"),
     ("eval arun --video film.avi", "film.avi: a film is named .gif or .mp4"),
     (
         "export arun --format png --out x",

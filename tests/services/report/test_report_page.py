@@ -203,8 +203,8 @@ def test_the_command_says_where_the_page_is(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere"], "nowhere: not a run, it has no config.toml, and no run in it"),
-        (["run", "nowhere"], "nowhere: not a run"),
+        (["nowhere"], "nowhere: there is no such folder"),
+        (["run", "nowhere"], "nowhere: there is no such folder"),
         (["run", "--out", "no/where.html"], "--out no/where.html: name a file in a folder that"),
         (["run", "--out", "run"], "--out run: name a file"),
     ],
