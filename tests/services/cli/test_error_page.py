@@ -17,6 +17,7 @@ from vedette_services.keys import make_keys
 Run = Callable[..., tuple[int, str]]
 MENDED = "mend the environment; VEDETTE_TRACEBACK=1 shows where"
 ADDRESS = "write HOST or HOST:PORT, such as 127.0.0.1:5555"
+PATH = "on Python's path or in this folder"
 NAMES = "known: dqn, iqn, sac, or module:Name of your own"
 
 ENVIRONMENTS = [
@@ -32,7 +33,7 @@ ENVIRONMENTS = [
     ),
     (
         "run --env nopkg:X-v0",
-        "env.id: cannot make environment 'nopkg:X-v0': there is no module 'nopkg' on Python's path or in this folder",
+        f"env.id: cannot make environment 'nopkg:X-v0': there is no module 'nopkg' {PATH}",
     ),
     (
         "run --env needs.py:X-v0",
@@ -90,8 +91,7 @@ OWN_NAMES = [
     ("run --agent nope", f"agent.name: unknown agent 'nope'; {NAMES}"),
     (
         "run --agent nopkg:A",
-        "agent.name: unknown agent 'nopkg:A': there is no module 'nopkg' on Python's path or in this folder; "
-        f"{NAMES}",
+        f"agent.name: unknown agent 'nopkg:A': there is no module 'nopkg' {PATH}; {NAMES}",
     ),
     (
         "run --agent json:loads",
@@ -109,7 +109,7 @@ OWN_NAMES = [
     ),
     (
         "run agent.network=nopkg:Net",
-        "agent.network is 'nopkg:Net': there is no module 'nopkg' on Python's path or in this folder",
+        f"agent.network is 'nopkg:Net': there is no module 'nopkg' {PATH}",
     ),
     (
         "run agent.network=collections:ChainMap",
@@ -126,7 +126,7 @@ OWN_NAMES = [
     ),
     (
         "run agent.exploration.kind=nopkg:E",
-        "agent.exploration.kind is 'nopkg:E': there is no module 'nopkg' on Python's path or in this folder",
+        f"agent.exploration.kind is 'nopkg:E': there is no module 'nopkg' {PATH}",
     ),
     (
         "run actors.step_processor=json:Nope",
