@@ -45,7 +45,7 @@ class Screen:
         stop: the stop conditions, as `StopConfig` has them.
         status: what the learner answered last; None before it has.
         split: of the learner's time.
-        first_return: where the way to the target return began.
+        first_return: where the way to the target return began; None where nobody knows.
         silent_s: for how long the learner has not answered.
         height: lines there are; None: as many as it takes.
     """
@@ -123,11 +123,13 @@ class Screen:
         target = self.stop.get("target_return")
         best = facts.value(self.status, "eval", "best_return_mean")
         if target is not None and best is not None:
-            first = best if self.first_return is None else self.first_return
-            way = max(target - first, 1e-9)
-            gone = way if best >= target else best - first
             said = f"best evaluation {facts.text(best, 1)} of {target:g}"
-            self._add_bar(grid, way, gone, said)
+            if self.first_return is None:  # where it began is not known: no share of the way is
+                grid.add_row(Text("goal"), Text(said))
+            else:
+                way = max(target - self.first_return, 1e-9)
+                gone = way if best >= target else best - self.first_return
+                self._add_bar(grid, way, gone, said)
         if grid.row_count:
             yield grid
 

@@ -79,6 +79,8 @@ def test_the_page_shows_everything_and_loads_nothing(run: Path) -> None:
         "510 produced = 500 inserted + 4 dropped + 6 lost",
         "ValueError: no",
         "67 % (1:00 min)",
+        "500 of 50,000",
+        "alpha gpu-1 left",
         "learning_rate",
         f"vedette report {run}",
     ):
