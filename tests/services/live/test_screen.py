@@ -42,7 +42,7 @@ def test_it_fits_the_terminal_with_any_number_of_managers(
 
 def test_the_way_to_the_target_has_a_bar_only_where_its_beginning_is_known() -> None:
     status = fleet([manager(0)])
-    bare = next(line for line in drawn(status) if "12.5 of 18" in line)
+    bare = next(line for line in drawn(status) if "12.5 of 18" in line).rstrip()
     assert bare == "goal     best evaluation 12.5 of 18"
     begun = next(line for line in drawn(status, first_return=0.0) if "12.5 of 18" in line)
     assert begun.index("best evaluation") > bare.index("best evaluation")
