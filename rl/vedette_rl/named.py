@@ -87,7 +87,7 @@ def load_named(key: str, name: str) -> Any:  # whatever its author made it
     except ModuleNotFoundError as error:
         missing = error.name or module_name
         if module_name == missing or module_name.startswith(missing + "."):
-            why = f"there is no module {missing!r} on Python's path"
+            why = f"there is no module {missing!r} on Python's path or in this folder"
         else:
             why = f"module {module_name!r} needs {missing!r}, which is not installed"
         raise UnknownNameError(key, name, why) from error

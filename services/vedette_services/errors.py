@@ -25,11 +25,17 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 """Exit statuses: done or stopped on request, any other failure, usage or configuration, refused."""
+
+_BIND_MENDS: dict[int | None, str] = {
+    errno.EADDRNOTAVAIL: "--bind takes an address of this host, or 0.0.0.0 for all of them",
+    errno.EACCES: "choose a port from 1024 on: --bind HOST:PORT",
+}
 
 
 class ServicesError(Exception):
@@ -118,10 +124,19 @@ class KeysError(SecurityError):
 
 
 class NotARunError(UsageError):
-    """A folder holds no run, or lacks the part of one that was asked for."""
+    """A folder holds no run, or lacks the part of one that was asked for.
 
-    def __init__(self, directory: Path, lacks: str) -> None:
-        super().__init__(f"{directory}: not a run, it has no {lacks}")
+    Args:
+        directory: the folder.
+        lacks: what is not there.
+        part: it holds a run; a part of that is what it lacks.
+    """
+
+    def __init__(self, directory: Path, lacks: str, *, part: bool = False) -> None:
+        said = f"{'' if part else 'not a run, '}it has no {lacks}"
+        super().__init__(
+            f"{directory}: {said if directory.exists() else 'there is no such folder'}"
+        )
         self.directory, self.lacks = directory, lacks
 
 
@@ -134,11 +149,11 @@ class RefusedError(ServicesError):
 class PortInUseError(ServicesError):
     """A port to bind is taken, or cannot be bound here."""
 
-    def __init__(self, address: object, why: str) -> None:
-        super().__init__(
-            f"cannot bind {address} and the two ports above it: {why}; "
-            "end the program that has it or choose another --bind HOST:PORT"
+    def __init__(self, address: object, why: str, number: int | None = None) -> None:
+        mend = _BIND_MENDS.get(
+            number, "end the program that has it or choose another --bind HOST:PORT"
         )
+        super().__init__(f"cannot bind {address} and the two ports above it: {why}; {mend}")
         self.address = address
 
 

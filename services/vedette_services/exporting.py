@@ -80,7 +80,7 @@ def export_replay(run: FinishedRun, format: str, out: Path) -> int:
         UsageError: the format needs an extra that is not installed, or none can be made of it.
     """
     if not run.replay.is_dir():
-        raise NotARunError(run.directory, "replay/")
+        raise NotARunError(run.directory, "replay/", part=True)
     if format == "minari":
         return _write_minari(run, out)
     return _write_npz(run, out)

@@ -68,7 +68,7 @@ class FinishedRun:
         wanted = [path for path in found if which in ("latest", path.name)]
         if not wanted:
             have = ", ".join(path.name for path in found) or "none"
-            raise NotARunError(self.directory, f"checkpoint {which} (it has {have})")
+            raise NotARunError(self.directory, f"checkpoint {which} (it has {have})", part=True)
         state, _ = read_state(wanted[-1])
         agent = agent_type(self.config.agent.name).build_agent(
             self.config.agent, probe(self.config.env), device="cpu", seed=self.config.seed
@@ -86,6 +86,7 @@ class FinishedRun:
 
         place = self.directory / "best"
         if not place.is_dir():
-            raise NotARunError(self.directory, "best/: no evaluation of it has ended yet")
+            lacks = "best/: no evaluation of it has ended yet"
+            raise NotARunError(self.directory, lacks, part=True)
         state, meta = read_state(place)
         return BestModel(ModelInfo(int(meta["version"]), state["model"]), dict(meta))

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from vedette_services.errors import ConfigError, NotARunError, RunInUseError
+from vedette_services.errors import NotARunError, RunInUseError, SettingError
 
 REPORT_FILE = "report.html"
 
@@ -71,13 +71,13 @@ class RunDirectory:
         """Make the directory and its parts, if they are not there.
 
         Raises:
-            ConfigError: the place is not a directory or cannot be written.
+            SettingError: the place is not a directory or cannot be written.
         """
         try:
             for place in (self.root, self.checkpoints, self.log, self.live):
                 place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(
+            raise SettingError(
                 f"--out {self.root}", error.strerror or str(error), "name a folder to write to"
             ) from error
 
@@ -91,7 +91,7 @@ class RunDirectory:
 
         Raises:
             NotARunError: no run was started here.
-            ConfigError: its identity cannot be read.
+            SettingError: its identity cannot be read.
         """
         try:
             found = json.loads(self._identity_file.read_text())
@@ -99,7 +99,7 @@ class RunDirectory:
         except FileNotFoundError as error:
             raise NotARunError(self.root, self._identity_file.name) from error
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(str(self._identity_file), f"cannot be read: {error}") from error
+            raise SettingError(str(self._identity_file), f"cannot be read: {error}") from error
 
     def ensure_id(self) -> str:
         """The run's id, made on its first start; no epoch is counted yet."""

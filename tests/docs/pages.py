@@ -36,7 +36,7 @@ exec {python} -m vedette_services.cli "$@"
 """
 _BEGINNING = """\
 set -e
-end() { status=$?; kill $(jobs -p) 2>/dev/null; wait; exit $status; }
+end() { status=$?; kill $(jobs -p) 2>/dev/null || true; wait; exit $status; }
 trap end EXIT
 """
 _COMMAND = re.compile(r"""(ssh \S+ )?(\w+=("[^"]*"|\S+) )*(?P<command>vedette .*)""")

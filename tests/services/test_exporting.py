@@ -66,7 +66,7 @@ def test_an_exported_policy_acts_as_the_runs_best(
         (["--format", "npz"], "--format npz: a policy is exported as"),
         (["--format", "numpy", "--what", "replay"], "--format numpy: a replay is exported as npz"),
         (["--format", "numpy", "--what", "agent"], "--what agent: not known"),
-        (["--format", "npz", "--what", "replay"], "not a run, it has no replay/"),
+        (["--format", "npz", "--what", "replay"], "it has no replay/"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_in_one_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 from collections.abc import Callable
@@ -69,8 +70,10 @@ def import_named(module: str, config: EnvConfig, allow_import: AllowImport | Non
         return importlib.import_module(module)
     except ModuleNotFoundError as e:
         missing = e.name or ""
-        if module == missing or module.startswith(missing + "."):
-            why = f"there is no module {missing!r} on Python's path"
+        if module.endswith(".py"):
+            why = f"a module is named without .py: {module.removesuffix('.py')!r}"
+        elif module == missing or module.startswith(missing + "."):
+            why = f"there is no module {missing!r} on Python's path or in this folder"
         else:
             why = f"module {module!r} needs {missing!r}, which is not installed"
         raise UnknownEnvironmentError(config.id, why) from e
@@ -86,14 +89,26 @@ def what_to_install(error: Exception) -> str:
 
 
 def _nearest(name: str) -> str:
-    known = sorted(gym.registry)
-    by_lower = {env_id.lower(): env_id for env_id in known}
-    nearest = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
-    if nearest:
-        return (
-            f"no such environment is registered; nearest: {', '.join(by_lower[n] for n in nearest)}"
-        )
+    """What is registered under names like this one, whatever its version and namespace."""
+    for module in _REGISTERED_BY.values():
+        with contextlib.suppress(ImportError):
+            _be_quiet(importlib.import_module(module))
+    by_bare: dict[str, list[str]] = {}
+    for env_id in sorted(gym.registry, key=_plain_and_new_first):
+        by_bare.setdefault(_bare(env_id), []).append(env_id)
+    alike = difflib.get_close_matches(_bare(name), by_bare, n=3, cutoff=0.7)
+    if found := [env_id for bare in alike for env_id in by_bare[bare]]:
+        return f"no such environment is registered; nearest: {', '.join(found[:3])}"
     return (
         "no such environment is registered; one of your own is named module:Name-v0, "
         "which imports the module that registers it"
     )
+
+
+def _bare(env_id: str) -> str:
+    return env_id.rpartition("/")[2].rpartition("-v")[0].lower() or env_id.lower()
+
+
+def _plain_and_new_first(env_id: str) -> tuple[bool, int, str]:
+    version = env_id.rpartition("-v")[2]
+    return "/" in env_id, -int(version) if version.isdecimal() else 0, env_id

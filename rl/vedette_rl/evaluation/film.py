@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ class Film:
     """
 
     def __init__(self, config: EnvConfig, seed: int) -> None:
+        for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+            os.environ.setdefault(driver, "dummy")  # pygame would look for a screen, and complain
         try:
             self._env: Env = make_env(config.for_evaluation(), render_mode="rgb_array")
         except TypeError as error:  # its constructor takes no render_mode

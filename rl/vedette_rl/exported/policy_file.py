@@ -95,7 +95,7 @@ def read_policy(path: str | Path, *, allow_import: bool = False) -> PolicyFile:
         with path.open("rb") as file:
             is_zip = file.read(2) == _ZIP_MAGIC
         header, arrays = _read_numpy(path) if is_zip else _read_safetensors(path)
-        return _policy_file(header, arrays, allow_import=allow_import)
+        return _policy_file(path, header, arrays, allow_import=allow_import)
     except OSError as e:
         raise PolicyFileError(path, e.strerror or str(e)) from e
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as e:
@@ -135,14 +135,17 @@ def _read_safetensors(path: Path) -> tuple[str, dict[str, NDArray[Any]]]:
         raise ValueError(str(e)) from e
 
 
-def _policy_file(header: str, arrays: dict[str, NDArray[Any]], *, allow_import: bool) -> PolicyFile:
+def _policy_file(
+    path: Path, header: str, arrays: dict[str, NDArray[Any]], *, allow_import: bool
+) -> PolicyFile:
     text = json.loads(header)
     if text["format"] != FORMAT or text["format_version"] != FORMAT_VERSION:
         raise ValueError(f"{text['format']!r}, version {text['format_version']}")
     name = str(text["agent"]["name"])
     imported = next(names_in(text["agent"]), None)  # the agent, its network, its exploration
     if imported and not allow_import:
-        raise ValueError(f"it imports {imported!r}, which needs allow_import=True")
+        why = f"it imports {imported!r}: give allow_import=True if you trust it"
+        raise PolicyFileError(path, why)
     config = agent_type(name).config.model_validate(text["agent"])
     spaces = Spaces(space_from_json(text["observation"]), space_from_json(text["action"]))
     return PolicyFile(config, spaces, ModelInfo(int(text["version"]), arrays), text["meta"])

@@ -66,7 +66,8 @@ class Voice:
         if not beat.silent:
             return self.say("warning", "silence", f"connecting anew to {self._where}", now)
         if not beat.ever_heard:
-            why = "it is connected and silent" if connected else "nothing answers there yet"
+            nothing = "nothing answers there yet; `vedette doctor` says how far one gets"
+            why = "it is connected and silent" if connected else nothing
             return self.say("info", "silence", f"waiting for {self._where}: {why}", now)
         text = f"no word from {self._where}: connecting anew until it answers"
         return self.say("warning", "silence", text, now)

@@ -124,7 +124,23 @@ def _say_misuse(error: Any) -> None:  # click's, whose own module typer keeps to
         return
     said = " ".join(error.format_message().split()).rstrip(".")
     command = error.ctx.command_path if error.ctx is not None else "vedette"
-    print(f"vedette: {said[:1].lower()}{said[1:]}; see {command} --help", file=sys.stderr)
+    said = f"{said[:1].lower()}{said[1:]}{_meant(error)}"
+    print(f"vedette: {said}; see {command} --help", file=sys.stderr)
+
+
+def _meant(error: Any) -> str:  # click's, as above
+    """What a wrong command or option was probably meant to be; "" where nobody can tell."""
+    if error.ctx is None:
+        return ""
+    asked = error.ctx.command
+    if "no such command" in str(error).lower():
+        return f" (there are {', '.join(asked.commands)})"
+    if type(error).__name__ != "NoSuchOption" or "settings" not in (p.name for p in asked.params):
+        return ""
+    from vedette_services.cli.options import setting_meant
+
+    key = setting_meant(error.option_name)
+    return f" (a setting is given as {key}=VALUE)" if key else ""
 
 
 def exit_status(error: Exception) -> int:

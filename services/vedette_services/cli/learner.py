@@ -75,8 +75,8 @@ def learner(
     checked = check_config(found.config, directory, fresh=fresh, force=force)
     if warning := port_warning(address):
         logging.getLogger("vedette.learner").warning("%s", warning)
-    if found.chosen:
-        typer.echo(found.chosen)
+    for line in found.decided:
+        typer.echo(line)
     what = f"{found.config.agent.name} on {found.config.env.id}"
     typer.echo(f"{what}, {directory}; it will listen at {address}")
     typer.echo(checked.budget)

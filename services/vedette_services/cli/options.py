@@ -38,13 +38,25 @@ def complete_agents(incomplete: str) -> list[str]:
 
 def complete_settings(incomplete: str) -> list[str]:
     """Keys of the configuration that begin so, each with the ``=`` that follows."""
+    return [f"{key}=" for key in _every_key() if key.startswith(incomplete)]
+
+
+def setting_meant(option: str) -> str:
+    """The key of the configuration that somebody took for an option; "" for none."""
+    from vedette_services.config.explain import nearest
+
+    name, keys = option.lstrip("-").replace("-", "_"), _every_key()
+    return name if name in keys else nearest(name, keys)
+
+
+def _every_key() -> list[str]:
     from vedette_rl.agents.registry import BUILT_IN
     from vedette_services.config.explain import keys_of
     from vedette_services.config.run_config import RunConfig
 
     keys = [*keys_of(RunConfig)]
     keys += [key for kind in BUILT_IN.values() for key in keys_of(kind.config, "agent")]
-    return [f"{key}=" for key in dict.fromkeys(keys) if key.startswith(incomplete)]
+    return list(dict.fromkeys(keys))
 
 
 def complete_arguments(incomplete: str) -> list[str]:
@@ -237,10 +249,15 @@ def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:
     """The TOML file and the settings among bare arguments.
 
     Raises:
+        SettingError: it is neither.
         UsageError: there are two files.
     """
     settings = [text for text in arguments if "=" in text and not Path(text).is_file()]
     paths = [text for text in arguments if text not in settings]
+    for text in paths:
+        if not text.endswith(".toml") and not Path(text).exists():
+            mend = "an environment goes to --env, a setting is KEY=VALUE"
+            raise SettingError(text, "no such file", mend)
     if len(paths) > 1:
         raise UsageError(f"{paths[1]!r}: one file is read, and that is {paths[0]!r}")
     return (Path(paths[0]) if paths else None), settings

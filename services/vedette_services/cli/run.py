@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -55,8 +58,8 @@ def run(
     config = found.config
     directory = out or default_out(config)
     checked = check_config(config, directory, fresh=fresh, force=force)
-    if found.chosen:
-        typer.echo(found.chosen)
+    for line in found.decided:
+        typer.echo(line)
     if found.note:
         typer.echo(found.note)
     typer.echo(checked.budget)
@@ -69,3 +72,13 @@ def run(
         run_here(config, directory, fresh=fresh, note=found.note, view=view, signals=True)
     for line in facts.summary_lines(summary_of(directory), str(directory)):
         typer.echo(line)
+    if hint := path_hint():
+        typer.echo(f"           {hint}")
+
+
+def path_hint() -> str:
+    """How `vedette` comes onto the path of who ran it by another name; "" where it is there."""
+    activate = Path(sys.prefix) / "bin" / "activate"
+    if shutil.which("vedette") or not activate.is_file():
+        return ""
+    return f"(`. {activate}` puts vedette and tensorboard on your path)"

@@ -26,8 +26,8 @@ _SENTENCES = {
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
     "string_type": "must be a text",
-    "list_type": "must be a list",
-    "tuple_type": "must be a list",
+    "list_type": "must be a list in brackets",
+    "tuple_type": "must be a list in brackets",
     "dict_type": "must be a table",
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",
@@ -41,6 +41,8 @@ _SENTENCES = {
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }
+
+_TABLES = ("dict_type", "model_type", "model_attributes_type")
 
 
 def explain(
@@ -67,7 +69,8 @@ def _explained(
     key = ".".join(filter(None, [prefix, *_path(part, details["loc"])]))
     if details["type"] == "missing":
         return SettingError(key, "is missing")
-    return SettingError(key or "configuration", _sentence(details))
+    mend = f"set {key}.KEY" if details["type"] in _TABLES else ""
+    return SettingError(key or "configuration", _sentence(details), mend)
 
 
 def unknown_key(key: str, keys: Iterable[str]) -> SettingError:

@@ -59,6 +59,14 @@ class Loaded:
     chosen: str
 
     @property
+    def decided(self) -> list[str]:
+        """What was decided for whoever did not say it, a line each."""
+        endless = (
+            "no stop condition is set: it goes on until Ctrl-C; stop.max_env_steps=1e6 ends it"
+        )
+        return [self.chosen] * bool(self.chosen) + [endless] * self.config.stop.never
+
+    @property
     def note(self) -> str:
         """Where it comes from, for a comment."""
         return f"from the preset {self.preset}" if self.preset else ""

@@ -111,3 +111,8 @@ class StopConfig(BaseModel):
     max_env_steps: int = Field(0, ge=0)
     max_seconds: float = Field(0.0, ge=0.0, allow_inf_nan=False)
     target_return: float | None = Field(None, allow_inf_nan=False)
+
+    @property
+    def never(self) -> bool:
+        """Whether no condition is set."""
+        return self == StopConfig()

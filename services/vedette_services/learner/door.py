@@ -89,7 +89,8 @@ class Door:
                 break
             except zmq.ZMQError as error:
                 if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
-                    raise PortInUseError(self._address, error.strerror) from error
+                    why, number = error.strerror, error.errno
+                    raise PortInUseError(self._address, why, number) from error
                 time.sleep(0.1)
         self.poller.register(socket, zmq.POLLIN)
         self._monitors[socket] = self._monitor(socket)
@@ -163,7 +164,7 @@ class Door:
             self._keys_complained = self._keeper.refused
             complaints.add("refused", self._keeper.last_refused)
         if new := self._strangers.new(now):
-            complaints.add("connections", f"{new} were not those of a vedette")
+            complaints.add("connections", f"{new} of no vedette, or of one with other keys or none")
 
     def close_out(self, now: float) -> None:
         """End the connections of those whose key was taken off the list.

@@ -252,10 +252,9 @@ class GatewayState:
             self._note("warning" if why else "info", f"manager {report.manager} has left{why}")
         elif new:
             self._pace.hurry(report.manager)
-            actors = len(report.actors)
-            self._note(
-                "info", f"manager {report.manager} on {report.host} is here, {actors} actors"
-            )
+            count = len(report.actors)
+            actors = f"{count} actor{'' if count == 1 else 's'}"
+            self._note("info", f"manager {report.manager} on {report.host} is here, {actors}")
 
     # What goes down
 

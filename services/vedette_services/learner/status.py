@@ -111,7 +111,7 @@ def waits(learning: Learning, ingest: Ingest, warmup: int) -> str:
         what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
         return f"the learner is starting: the {what}"
     if learning.phase == "waiting":
-        return f"{learning.waits}, {present} managers connected"
+        return f"{learning.waits}, {present} manager{'' if present == 1 else 's'} connected"
     if ingest.limiter_reason:
         return ingest.limiter_reason
     return ""

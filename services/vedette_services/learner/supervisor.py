@@ -313,5 +313,6 @@ def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
                     break
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
-                    raise PortInUseError(address, error.strerror or str(error)) from error
+                    why = error.strerror or str(error)
+                    raise PortInUseError(address, why, error.errno) from error
                 time.sleep(0.1)

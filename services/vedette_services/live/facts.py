@@ -6,6 +6,7 @@ part of it may still be missing when a run begins: nothing here asks for more th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -101,18 +102,22 @@ def waiting(status: Status) -> str:
     return reason if isinstance(reason, str) else ""
 
 
-def troubles(status: Status, *, left: bool = True) -> list[str]:
-    """What actors died of last, as their environments said it.
+def errors(status: Status, *, left: bool = True) -> list[str]:
+    """What actors died of last, the most frequent first; the same words of many are one line.
 
     Args:
         left: also those of managers that have left.
     """
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for manager in managers(status):
+        for actor in actors(manager) if left or not manager.get("left") else ():
+            if error := str(actor.get("error") or ""):
+                first.setdefault(error, f"{manager.get('id', '-')}/{actor.get('id', '-')}")
+                counts[error] += 1
     return [
-        f"actor {actor.get('id', '-')} of {manager.get('id', '-')}: {actor['error']}"
-        for manager in managers(status)
-        if left or not manager.get("left")
-        for actor in actors(manager)
-        if actor.get("error")
+        f"{first[error]}{f' and {count - 1} more' if count > 1 else ''}: {error}"
+        for error, count in counts.most_common()
     ]
 
 
@@ -144,9 +149,10 @@ def line(status: Status, stop: Mapping[str, Any]) -> str:
         f"lag {text(value(status, 'lag', 'mean'))}",
         f"managers {len(present(status))}",
     ]
-    waits, trouble = waiting(status), troubles(status, left=False)
+    waits, told = waiting(status), errors(status, left=False)
     parts += [f"waits: {waits}"] if waits else []
-    return " | ".join(parts + trouble[:1])
+    parts += [f"error: {told[0]}"] if told else []
+    return " | ".join(parts)
 
 
 def rows(status: Status, number: Number = text) -> list[tuple[str, str]]:
@@ -173,13 +179,13 @@ def summary_lines(summary: Status, run: str) -> list[str]:
     """The end of a run: why it ended, what it came to, and what to do next."""
     reason = str(summary.get("exit_reason"))
     since = seconds(summary)
-    after = f" after {clock(since)}" if since is not None else ""
+    after = f" after {clock(since)} of training" if since is not None else ""
     curves = f"tensorboard --logdir {run}/tensorboard"
     best = value(summary, "eval", "best_version") is not None
     return [
         _EXIT_WORDS.get(reason, "ended{after}").format(after=after),
         *(f"  {label:<8} {said}" for label, said in rows(summary)),
-        *(f"  {'trouble':<8} {said}" for said in troubles(summary)[:4]),
+        *(f"  {'error':<8} {said}" for said in errors(summary)[:4]),
         f"  run      {run}",
         f"  next     {f'vedette eval {run}   or   ' if best else ''}{curves}",
     ]

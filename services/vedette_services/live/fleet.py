@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -95,21 +94,6 @@ def actor_lines(manager: Status, status: Status) -> list[Line]:
             _doing(actor),
         )
         for actor in actors(manager)
-    ]
-
-
-def errors(status: Status) -> list[str]:
-    """What actors told last, the most frequent first; the same words of many are one line."""
-    first: dict[str, str] = {}
-    counts: Counter[str] = Counter()
-    for manager in managers(status):
-        for actor in actors(manager):
-            if error := str(actor.get("error") or ""):
-                first.setdefault(error, f"{manager.get('id', '-')}/{actor.get('id', '-')}")
-                counts[error] += 1
-    return [
-        f"{first[error]}{f' and {count - 1} more' if count > 1 else ''}: {error}"
-        for error, count in counts.most_common()
     ]
 
 

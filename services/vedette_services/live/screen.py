@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vedette_services.live import facts
-from vedette_services.live.fleet import errors, headcount, lines
+from vedette_services.live.fleet import headcount, lines
 from vedette_services.live.fleet_table import fleet_table
 from vedette_services.live.time_split import TimeSplit
 
@@ -45,7 +45,7 @@ class Screen:
         stop: the stop conditions, as `StopConfig` has them.
         status: what the learner answered last; None before it has.
         split: of the learner's time.
-        first_return: where the way to the target return began.
+        first_return: where the way to the target return began; None where nobody knows.
         silent_s: for how long the learner has not answered.
         height: lines there are; None: as many as it takes.
     """
@@ -87,7 +87,7 @@ class Screen:
         table.add_row(Text("learner"), self._time())
         if waits := facts.waiting(status):
             table.add_row(Text("waits"), Text(waits, style="yellow"))
-        told, fits = errors(status), self.height is not None
+        told, fits = facts.errors(status), self.height is not None
         for said in told[:_ERRORS]:
             cut = Text(said, style="red", no_wrap=fits, overflow="ellipsis")
             table.add_row(Text("error"), cut)
@@ -123,11 +123,13 @@ class Screen:
         target = self.stop.get("target_return")
         best = facts.value(self.status, "eval", "best_return_mean")
         if target is not None and best is not None:
-            first = best if self.first_return is None else self.first_return
-            way = max(target - first, 1e-9)
-            gone = way if best >= target else best - first
             said = f"best evaluation {facts.text(best, 1)} of {target:g}"
-            self._add_bar(grid, way, gone, said)
+            if self.first_return is None:  # where it began is not known: no share of the way is
+                grid.add_row(Text("goal"), Text(said))
+            else:
+                way = max(target - self.first_return, 1e-9)
+                gone = way if best >= target else best - self.first_return
+                self._add_bar(grid, way, gone, said)
         if grid.row_count:
             yield grid
 

@@ -83,7 +83,8 @@ class LineView(QuietView):
             return
         self._last = self._now()
         self._seen = self._seen or bool(status)
-        nobody = "the learner is ending" if self._seen else "waiting for the learner"
+        busy = "no answer: the learner is busy, or ending"
+        nobody = busy if self._seen else "waiting for the learner"
         self.say(facts.line(status, self._stop or facts.stop_of(status)) if status else nobody)
 
     def say(self, text: str) -> None:

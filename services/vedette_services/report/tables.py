@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vedette_services.report.figures import decimal, lasted, short, whole
+from vedette_services.report.figures import decimal, lasted, whole
 from vedette_services.report.markup import Markup, element
 from vedette_services.report.record import RunRecord
 
@@ -90,7 +90,7 @@ def _manager(manager: Mapping[str, Any]) -> Markup:
         "tr",
         element("th", str(manager.get("id", "–"))),
         element("td", str(manager.get("host", "–"))),
-        element("td", str(manager.get("state", "–"))),
+        element("td", "left" if manager.get("left") else str(manager.get("state", "–"))),
         element("td", str(len(actors)), class_="number"),
         *(
             element("td", whole(sum(_number(a, key) or 0 for a in actors)), class_="number")
@@ -144,7 +144,7 @@ def where_the_time_went(record: RunRecord) -> Markup | None:
 def replay_text(record: RunRecord) -> str:
     """How full the replay is."""
     held, capacity = record.number("replay", "size"), record.number("replay", "capacity")
-    return f"{short(held)} of {short(capacity)}" if held is not None and capacity else "–"
+    return f"{whole(held)} of {whole(capacity)}" if held is not None and capacity else "–"
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from collections.abc import Iterable
@@ -44,7 +45,8 @@ def write_report(runs: Iterable[str | Path], out: str | Path | None = None) -> P
             f"--out {path}", error.strerror or str(error), "name a file in a folder to write to"
         ) from error
     finally:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # on a disk that cannot be written, nothing is to go
+            aside.unlink(missing_ok=True)
     return path
 
 

@@ -1,5 +1,6 @@
 import importlib.util
 import math
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,16 @@ def test_a_film_shows_the_episode_from_its_first_picture_to_its_last(tmp_path: P
     with Image.open(gif) as written:
         assert written.n_frames == 5
         assert written.info["duration"] == 100
+
+
+def test_filming_needs_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
+    monkeypatch.delenv("SDL_AUDIODRIVER", raising=False)
+    film_of(Counting).close()
+    assert os.environ["SDL_VIDEODRIVER"] == "dummy"  # else pygame complains where there is none
+    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
+    film_of(Counting).close()
+    assert os.environ["SDL_VIDEODRIVER"] == "x11"
 
 
 def test_an_environment_without_pictures_is_said() -> None:

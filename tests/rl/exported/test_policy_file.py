@@ -153,6 +153,6 @@ def test_a_file_imports_no_module_that_it_names(tmp_path: Path) -> None:
     header["agent"]["name"] = "antigravity:Agent"
     path = tmp_path / "policy.npz"
     path.write_bytes(npz(header=np.frombuffer(json.dumps(header).encode(), np.uint8)))
-    with pytest.raises(PolicyFileError, match="which needs allow_import=True"):
+    with pytest.raises(PolicyFileError, match="give allow_import=True"):
         load_policy(path)
     assert "antigravity" not in sys.modules

@@ -8,6 +8,8 @@ import pytest
 from vedette_rl.errors import ReplayFormatError, UnknownEnvironmentError
 from vedette_services.cli.app import exit_status, sentences
 from vedette_services.cli.options import split_arguments
+from vedette_services.cli.run import path_hint
+from vedette_services.config import load_config
 from vedette_services.errors import NoAnswerError, RefusedError, UsageError
 
 Run = Callable[..., tuple[int, str]]
@@ -94,3 +96,24 @@ def test_keys_are_made_for_the_hosts_that_are_named(vedette: Run, tmp_path: Path
         "gpu-3.toml",
         "lab-7.toml",
     ]
+
+
+def test_who_has_no_vedette_on_the_path_is_told_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "activate").touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert path_hint().startswith(f"(`. {tmp_path}/bin/activate` puts vedette")
+    (tmp_path / "bin" / "vedette").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert path_hint() == ""
+
+
+def test_a_run_that_nothing_stops_says_so() -> None:
+    endless = load_config(settings=["stop.target_return=none"], environment={}).decided
+    assert endless == [
+        "no stop condition is set: it goes on until Ctrl-C; stop.max_env_steps=1e6 ends it"
+    ]
+    assert load_config(environment={}).decided == []

@@ -17,6 +17,7 @@ from vedette_services.keys import make_keys
 Run = Callable[..., tuple[int, str]]
 MENDED = "mend the environment; VEDETTE_TRACEBACK=1 shows where"
 ADDRESS = "write HOST or HOST:PORT, such as 127.0.0.1:5555"
+PATH = "on Python's path or in this folder"
 NAMES = "known: dqn, iqn, sac, or module:Name of your own"
 
 ENVIRONMENTS = [
@@ -32,7 +33,11 @@ ENVIRONMENTS = [
     ),
     (
         "run --env nopkg:X-v0",
-        "env.id: cannot make environment 'nopkg:X-v0': there is no module 'nopkg' on Python's path",
+        f"env.id: cannot make environment 'nopkg:X-v0': there is no module 'nopkg' {PATH}",
+    ),
+    (
+        "run --env needs.py:X-v0",
+        "env.id: cannot make environment 'needs.py:X-v0': a module is named without .py: 'needs'",
     ),
     (
         "run --env needs:X-v0",
@@ -86,8 +91,7 @@ OWN_NAMES = [
     ("run --agent nope", f"agent.name: unknown agent 'nope'; {NAMES}"),
     (
         "run --agent nopkg:A",
-        "agent.name: unknown agent 'nopkg:A': there is no module 'nopkg' on Python's path; "
-        f"{NAMES}",
+        f"agent.name: unknown agent 'nopkg:A': there is no module 'nopkg' {PATH}; {NAMES}",
     ),
     (
         "run --agent json:loads",
@@ -105,7 +109,7 @@ OWN_NAMES = [
     ),
     (
         "run agent.network=nopkg:Net",
-        "agent.network is 'nopkg:Net': there is no module 'nopkg' on Python's path",
+        f"agent.network is 'nopkg:Net': there is no module 'nopkg' {PATH}",
     ),
     (
         "run agent.network=collections:ChainMap",
@@ -122,7 +126,7 @@ OWN_NAMES = [
     ),
     (
         "run agent.exploration.kind=nopkg:E",
-        "agent.exploration.kind is 'nopkg:E': there is no module 'nopkg' on Python's path",
+        f"agent.exploration.kind is 'nopkg:E': there is no module 'nopkg' {PATH}",
     ),
     (
         "run actors.step_processor=json:Nope",
@@ -137,6 +141,10 @@ OWN_NAMES = [
 
 CONFIGURATION = [
     ("run missing.toml", "missing.toml: no such file"),
+    (
+        "run CartPole-v1",
+        "CartPole-v1: no such file; an environment goes to --env, a setting is KEY=VALUE",
+    ),
     ("run folder", "folder: a folder, not a TOML file; a run goes to --out"),
     ("run broken.toml", "broken.toml: not TOML: Expected ']' ... (at line 1, column 9)"),
     ("run a.toml b.toml", "'b.toml': one file is read, and that is 'a.toml'"),
@@ -150,6 +158,14 @@ CONFIGURATION = [
     ("run agent.kappa=1", "agent.kappa: unknown key; agents that have kappa: iqn"),
     ("run agent.zzz=1", "agent.zzz: unknown key; `vedette config` lists all ... keys"),
     ("run learner=3", "learner: must be a table, not 3; set learner.KEY"),
+    (
+        "run agent.exploration=greedy",
+        "agent.exploration: must be a table, not 'greedy'; set agent.exploration.KEY",
+    ),
+    (
+        "run agent.hidden_sizes=64,64",
+        "agent.hidden_sizes: must be a list in brackets, not '64,64'",
+    ),
     ("run seed=x", "seed: must be a whole number, not 'x'"),
     ("run learner.device=gpu", "learner.device: must be auto, cpu, mps, cuda or cuda:N, not 'gpu'"),
     (
@@ -196,9 +212,11 @@ PLACES = [
         "run --out arun --fresh",
         "--fresh: arun holds a run; add --force to erase it, or choose another --out",
     ),
-    ("eval nothing", "nothing: not a run, it has no config.toml"),
-    ("eval arun", "arun: not a run, it has no best/: no evaluation of it has ended yet"),
-    ("eval arun --checkpoint 7", "arun: not a run, it has no checkpoint 7 (it has none)"),
+    ("eval nothing", "nothing: there is no such folder"),
+    ("eval folder", "folder: not a run, it has no config.toml"),
+    ("report folder", "folder: not a run, it has no config.toml, and no run in it"),
+    ("eval arun", "arun: it has no best/: no evaluation of it has ended yet"),
+    ("eval arun --checkpoint 7", "arun: it has no checkpoint 7 (it has none)"),
     ("eval arun --video film.avi", "film.avi: a film is named .gif or .mp4"),
     (
         "export arun --format png --out x",
@@ -257,8 +275,22 @@ WHO_IS_THERE = [
 
 COMMAND_LINES = [
     ("frobnicate", "no such command 'frobnicate'...; see vedette --help"),
-    ("bench nope", "no such command 'nope'; see vedette bench --help"),
+    (
+        "train",
+        "no such command 'train' (there are run, learner, actors, eval, status, doctor, export, "
+        "report, config, keys, bench); see vedette --help",
+    ),
+    ("bench nope", "no such command 'nope' (there are replay, ...); see vedette bench --help"),
     ("run --frobnicate", "no such option: --frobnicate...; see vedette run --help"),
+    (
+        "run --lr 1e-3",
+        "no such option: --lr ...(a setting is given as agent.learning_rate=VALUE); see vedette "
+        "run --help",
+    ),
+    (
+        "run --seed 3",
+        "no such option: --seed ...(a setting is given as seed=VALUE); see vedette run --help",
+    ),
     ("run --env", "option '--env' requires an argument; see vedette ..."),
     (
         "actors",
@@ -273,6 +305,11 @@ COMMAND_LINES = [
 ]
 
 FAILURES = [
+    (
+        "learner --bind 192.0.2.1:6000 --insecure",
+        "cannot bind 192.0.2.1:6000 and the two ports above it: Cannot assign requested address; "
+        "--bind takes an address of this host, or 0.0.0.0 for all of them",
+    ),
     (
         "status --timeout 0.2 --learner 127.0.0.1:28990",
         "no learner answers at 127.0.0.1:28990 (waited 0.2 s); `vedette doctor --learner "

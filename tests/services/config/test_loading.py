@@ -90,7 +90,7 @@ def test_layers_win_in_their_order(tmp_path: Path) -> None:
         ("agent.learning_rate=nan", "agent.learning_rate"),
         ("agent.learning_rate=-1", "agent.learning_rate: must be more than 0, not -1"),
         ("agent.double=1", "agent.double: must be true or false, not 1"),
-        ("agent.hidden_sizes=64", "agent.hidden_sizes: must be a list, not 64"),
+        ("agent.hidden_sizes=64", "agent.hidden_sizes: must be a list in brackets"),
         ("agent.hidden_sizes=[64, 0]", "agent.hidden_sizes"),
         ("agent.exploration.kind=spiral", "agent.exploration.kind: must be 'ladder'"),
         ("agent.exploration=3", "agent.exploration: must be a table, not 3"),

@@ -59,10 +59,10 @@ def test_a_line_says_who_waits_for_what() -> None:
 
 def test_a_line_names_what_an_actor_died_of_until_its_manager_has_left() -> None:
     manager = {"id": "m", "actors": [{"id": 0, "alive": False, "error": "KeyError: 'x'"}]}
-    assert facts.line({"managers": [manager]}, STOP).endswith("actor 0 of m: KeyError: 'x'")
+    assert facts.line({"managers": [manager]}, STOP).endswith("error: m/0: KeyError: 'x'")
     after = {"managers": [{**manager, "left": True}]}
     assert "KeyError" not in facts.line(after, STOP)
-    assert facts.troubles(after) == ["actor 0 of m: KeyError: 'x'"]  # what the summary tells
+    assert facts.errors(after) == ["m/0: KeyError: 'x'"]  # what the summary tells
 
 
 def test_an_empty_status_is_shown_with_dashes() -> None:
@@ -143,4 +143,4 @@ def test_the_time_is_the_learners_or_else_the_trainings() -> None:
     assert facts.seconds({"seconds": 3, "time": {"training_s": 2.0}}) == 3
     assert facts.seconds({"time": {"training_s": 65.0}}) == 65.0
     assert facts.headline({"run_id": "a", "epoch": 1, "seconds": 3725}) == "run a, epoch 1, 1:02:05"
-    assert facts.summary_lines({"seconds": 65}, "x")[0] == "ended after 0:01:05"
+    assert facts.summary_lines({"seconds": 65}, "x")[0] == "ended after 0:01:05 of training"

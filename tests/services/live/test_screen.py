@@ -7,7 +7,8 @@ import pytest
 from fleets import ERROR, broken, fleet, full, gone, manager  # beside this file
 from rich.console import Console
 
-from vedette_services.live.fleet import Health, errors, headcount, lines
+from vedette_services.live.facts import errors
+from vedette_services.live.fleet import Health, headcount, lines
 from vedette_services.live.screen import Screen
 from vedette_services.live.time_split import TimeSplit, TimeWatch
 
@@ -37,6 +38,14 @@ def test_it_fits_the_terminal_with_any_number_of_managers(
     for words in ("dqn on ALE/Pong-v5  training", "epoch 2, 1:02:05", "12.5 of 18", "lag"):
         assert words in text
     assert ("nobody has connected yet" in text) == (count == 0)
+
+
+def test_the_way_to_the_target_has_a_bar_only_where_its_beginning_is_known() -> None:
+    status = fleet([manager(0)])
+    bare = next(line for line in drawn(status) if "12.5 of 18" in line).rstrip()
+    assert bare == "goal     best evaluation 12.5 of 18"
+    begun = next(line for line in drawn(status, first_return=0.0) if "12.5 of 18" in line)
+    assert begun.index("best evaluation") > bare.index("best evaluation")
 
 
 def test_one_manager_is_shown_with_its_actors_and_how_they_play() -> None:

@@ -81,7 +81,7 @@ def write_summary(run: Path, *, best: float, **more: Any) -> None:
         "lag": {"seconds_mean": 0.25},
         "replay": {"size": 500, "capacity": 50_000, "bytes": 1 << 20},
         "eval": {"best_return_mean": best, "best_version": 50},
-        "managers": [{"id": "alpha", "host": "gpu-1", "state": "gone", "actors": [
+        "managers": [{"id": "alpha", "host": "gpu-1", "state": "gone", "left": True, "actors": [
             {"id": 0, "restarts": 1, "env_steps": 500, "episodes": 9, "return_mean": 7.0,
              "error": "ValueError: no"}]}],
         **more,

@@ -79,6 +79,8 @@ def test_the_page_shows_everything_and_loads_nothing(run: Path) -> None:
         "510 produced = 500 inserted + 4 dropped + 6 lost",
         "ValueError: no",
         "67 % (1:00 min)",
+        "500 of 50,000",
+        "alpha gpu-1 left",
         "learning_rate",
         f"vedette report {run}",
     ):
@@ -203,8 +205,8 @@ def test_the_command_says_where_the_page_is(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere"], "nowhere: not a run, it has no config.toml, and no run in it"),
-        (["run", "nowhere"], "nowhere: not a run"),
+        (["nowhere"], "nowhere: there is no such folder"),
+        (["run", "nowhere"], "nowhere: there is no such folder"),
         (["run", "--out", "no/where.html"], "--out no/where.html: name a file in a folder that"),
         (["run", "--out", "run"], "--out run: name a file"),
     ],

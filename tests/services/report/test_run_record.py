@@ -90,11 +90,13 @@ def test_figures_that_are_none_are_not_taken_for_numbers(run: Path) -> None:
 
 
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
-    for place in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(NotARunError, match="not a run"):
-            read_record(place)
-        with pytest.raises(NotARunError, match="and no run in it"):
-            runs_below(place)
+    with pytest.raises(NotARunError, match="not a run"):
+        read_record(tmp_path)
+    with pytest.raises(NotARunError, match="and no run in it"):
+        runs_below(tmp_path)
+    for look in (read_record, runs_below):
+        with pytest.raises(NotARunError, match="there is no such folder"):
+            look(tmp_path / "nowhere")
 
 
 def test_runs_in_a_folder_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
