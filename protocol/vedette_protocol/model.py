@@ -38,18 +38,28 @@ def pack_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema)
 
 def pack_parts(
     version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema
-) -> tuple[bytes, bytearray]:
-    """The body of a model in two parts, for who writes it somewhere: head and payload.
+) -> list[Buffer]:
+    """The body of a model in parts, for who writes it somewhere: nothing is copied.
 
     Raises:
         ModelError: as `pack_model`.
     """
-    try:
-        rows = {name: array[np.newaxis] for name, array in arrays.items()}
-        payload = schema.pack(rows, 1)
-    except SchemaError as error:
-        raise ModelError(f"the model is not of its spec: {error}") from error
-    return version.to_bytes(_VERSION_BYTES, "little"), payload
+    names = [column.name for column in schema.columns]
+    if arrays.keys() != set(names):
+        text = f"the model is not of its spec: expected {names}, got {list(arrays)}"
+        raise ModelError(text[:400])
+    parts: list[Buffer] = [version.to_bytes(_VERSION_BYTES, "little")]
+    for column in schema.columns:
+        array = arrays[column.name]
+        if array.dtype != column.numpy_dtype or array.shape != column.shape:
+            raise ModelError(
+                f"the model is not of its spec: array {column.name!r}: expected "
+                f"{column.numpy_dtype}{list(column.shape)}, got {array.dtype}{list(array.shape)}"
+            )
+        parts.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        if padding := -column.row_bytes % 8:
+            parts.append(bytes(padding))
+    return parts
 
 
 def unpack_model(body: Buffer, schema: Schema) -> tuple[int, Columns]:
@@ -72,9 +82,12 @@ def unpack_model(body: Buffer, schema: Schema) -> tuple[int, Columns]:
     return version, {name: row[0, ...] for name, row in rows.items()}
 
 
-def digest_of(body: Buffer) -> bytes:
-    """The digest that every chunk of this body carries."""
-    return hashlib.blake2b(body, digest_size=8).digest()
+def digest_of(*parts: Buffer) -> bytes:
+    """The digest that every chunk of a body carries; of one in parts, too."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
 
 
 def chunk_count(total_bytes: int, chunk_bytes: int = CHUNK_MAX_BYTES) -> int:
@@ -94,7 +107,7 @@ def chunks(
     """The chunks of a body, of nearly equal size; payloads are views of it.
 
     Args:
-        digest: `digest_of(body)`, where it is known from an earlier sending.
+        digest: `digest_of(body)`, where it is known.
         chunk_bytes: the most that a chunk may have, at least 64 KiB.
 
     Raises:

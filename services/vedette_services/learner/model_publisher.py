@@ -18,12 +18,13 @@ _CHUNKS_A_TURN = 8  # at most 8 MB are copied before the gateway looks at its ot
 
 @dataclass(frozen=True, slots=True)
 class PackedModel:
-    """A model as it travels: `body` as `vedette_protocol.model` packs it."""
+    """A model as it travels: `body` as `vedette_protocol.model` packs it, and its digest."""
 
     run_id: str
     epoch: int
     spec: str
     body: Buffer
+    digest: bytes | None = None
 
 
 class ModelPublisher:
@@ -86,5 +87,6 @@ class ModelPublisher:
         return None
 
     def _messages(self, topic: bytes, model: PackedModel) -> Iterator[Frames]:
-        for chunk in chunks(model.run_id, model.epoch, model.spec, model.body):
+        parts = chunks(model.run_id, model.epoch, model.spec, model.body, digest=model.digest)
+        for chunk in parts:
             yield [topic, *encode(chunk)]
