@@ -26,11 +26,12 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vedette_rl.errors import NewestFormatError, OneWriterError
 
@@ -49,6 +50,8 @@ SMALL_BYTES = 64 << 10
 _GEOMETRY = struct.Struct("<8sQQ")  # magic, slots, max_bytes
 _CURSOR = 64 // 8  # the newest number, in 8-byte words: its own cache line
 _CHECKED = struct.Struct("<QQ")  # what the checksum covers besides the data: number, length
+
+Copied = TypeVar("Copied", bytes, NDArray[np.uint8])
 
 
 class Fence:
@@ -93,17 +96,24 @@ class _Slots:
 
     def value(self, seq: int) -> bytes | None:
         """The data of `seq`, or None where its slot does not hold it whole."""
+        return self._copied(seq, lambda data: data.tobytes())
+
+    def array(self, seq: int) -> NDArray[np.uint8] | None:
+        """The same in numpy's memory, whose pages come many at a time."""
+        return self._copied(seq, lambda data: data.copy())
+
+    def _copied(self, seq: int, copy: Callable[[NDArray[np.uint8]], Copied]) -> Copied | None:
         at = self.word(seq)
         number, length, checksum = self.words[at], self.words[at + 1], self.words[at + 2]
         if number != seq or length > self.max_bytes:
             return None
         begin = at * 8 + SLOT_HEAD_BYTES
         self._fence()
-        data = self.bytes[begin : begin + length].tobytes()
+        data = copy(self.bytes[begin : begin + length])
         self._fence()
         if self.words[at] != seq:  # the writer came round to this slot meanwhile
             return None
-        whole = not self.summed or _checksum(seq, length, [data]) == checksum
+        whole = not self.summed or _checksum(seq, length, [data if isinstance(data, bytes) else data.data]) == checksum
         return data if whole else None
 
     def newest(self) -> int:
@@ -257,11 +267,20 @@ class NewestReader:
         None where no newer one than `after` is there, or where the writer was faster than every
         attempt to copy one: ask again.
         """
+        return self._read(after, _Slots.value)
+
+    def read_array(self, after: int = 0) -> tuple[int, NDArray[np.uint8]] | None:
+        """As `read`, as an array: what is large takes half the time."""
+        return self._read(after, _Slots.array)
+
+    def _read(
+        self, after: int, copied: Callable[[_Slots, int], Copied | None]
+    ) -> tuple[int, Copied] | None:
         for _ in range(READ_TRIES):
             seq = self.seq
             if seq <= after or self._slots is None:
                 return None
-            data = self._slots.value(seq)
+            data = copied(self._slots, seq)
             if data is not None:
                 return seq, data
         return None
@@ -335,7 +354,7 @@ def _lock(file: int, path: Path) -> None:
         raise OneWriterError(path)  # it made its own file while we opened ours
 
 
-def _checksum(seq: int, length: int, data: list[memoryview] | list[bytes]) -> int:
+def _checksum(seq: int, length: int, data: Sequence[Buffer]) -> int:
     checksum = zlib.crc32(_CHECKED.pack(seq, length))
     for piece in data:
         checksum = zlib.crc32(piece, checksum)

@@ -25,7 +25,8 @@ class MappedModel:
     """A model as it stands in the map: `body` as `vedette_protocol.model` packs it.
 
     Args:
-        digest: of the body, as its writer made it; None: it made none.
+        digest: of the body, as its writer made it; None: the writer is a manager, which has looked
+            into it.
     """
 
     epoch: int
@@ -40,7 +41,8 @@ class MappedModel:
         Raises:
             ModelError: a value is not finite.
         """
-        version, arrays = unpack_model(self.body, self.schema)
+        looked = self.digest is None
+        version, arrays = unpack_model(self.body, self.schema, look=not looked)
         return ModelInfo(version, arrays)
 
 
@@ -59,7 +61,7 @@ class ModelMapWriter:
         self._write(epoch, digest_of(*parts), *parts)
 
     def write_body(self, epoch: int, body: Buffer) -> None:
-        """Make a model that is already packed the newest, for readers that trust us."""
+        """Make a model that is already packed the newest, once it was looked into."""
         self._write(epoch, _NO_DIGEST, body)
 
     def _write(self, epoch: int, digest: bytes, *body: Buffer) -> None:
@@ -82,18 +84,18 @@ class ModelMapReader:
 
     def read(self) -> MappedModel | None:
         """The newest model, or None before the first."""
-        found = self._map.read()
+        found = self._map.read_array()
         if found is None:
             return None
-        self._seq, data = found
+        self._seq, data = found[0], found[1].data
         epoch, length, digest = _HEADER.unpack_from(data)
         start = _HEADER.size + length
-        text = data[_HEADER.size : start]
+        text = bytes(data[_HEADER.size : start])
         if self._schema is None or text != self._text:
             self._schema, self._text = Schema.from_wire(json.loads(text)), text
         version = int.from_bytes(data[start : start + 8], "little")
-        body = memoryview(data)[start:]
-        return MappedModel(epoch, version, self._schema, body, digest if any(digest) else None)
+        digest = digest if any(digest) else None
+        return MappedModel(epoch, version, self._schema, data[start:], digest)
 
 
 def left_model(path: Path) -> bool:

@@ -13,7 +13,8 @@ from vedette_protocol.model import chunk_count, chunks
 Frames = list[Buffer]
 
 _SMALL_QUEUE = 16
-_CHUNKS_A_TURN = 8  # at most 8 MB are copied before the gateway looks at its other sockets
+_CHUNK_BYTES = 256 << 10  # the reader's work on one falls into the time of the next
+_CHUNKS_A_TURN = 32  # at most 8 MB are copied before the gateway looks at its other sockets
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class ModelPublisher:
         version carries some, and none of them for ever torn. All readers' queues hold the same
         bytes: together they take no more than one does.
         """
-        count = chunk_count(len(self.newest.body)) if self.newest else 0
+        count = chunk_count(len(self.newest.body), _CHUNK_BYTES) if self.newest else 0
         return max(_SMALL_QUEUE, 4 * count + 4)
 
     @property
@@ -87,6 +88,12 @@ class ModelPublisher:
         return None
 
     def _messages(self, topic: bytes, model: PackedModel) -> Iterator[Frames]:
-        parts = chunks(model.run_id, model.epoch, model.spec, model.body, digest=model.digest)
-        for chunk in parts:
+        for chunk in chunks(
+            model.run_id,
+            model.epoch,
+            model.spec,
+            model.body,
+            digest=model.digest,
+            chunk_bytes=_CHUNK_BYTES,
+        ):
             yield [topic, *encode(chunk)]
