@@ -17,7 +17,7 @@ from vedette_rl.core import ModelInfo
 from vedette_rl.newest import NewestReader, NewestWriter, last_value
 
 _HEADER = struct.Struct("<QI8s")  # epoch, bytes of the schema that follows, the body's digest
-_NO_DIGEST = bytes(8)
+_NO_DIGEST = b"\xff" * 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class ModelMapReader:
         if self._schema is None or text != self._text:
             self._schema, self._text = Schema.from_wire(json.loads(text)), text
         version = int.from_bytes(data[start : start + 8], "little")
-        digest = digest if any(digest) else None
-        return MappedModel(epoch, version, self._schema, data[start:], digest)
+        given = digest if digest != _NO_DIGEST else None
+        return MappedModel(epoch, version, self._schema, data[start:], given)
 
 
 def left_model(path: Path) -> bool:
