@@ -36,9 +36,7 @@ def pack_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema)
     return b"".join(pack_parts(version, arrays, schema))
 
 
-def pack_parts(
-    version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema
-) -> list[Buffer]:
+def pack_parts(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema) -> list[Buffer]:
     """The body of a model in parts, for who writes it somewhere: nothing is copied.
 
     Raises:

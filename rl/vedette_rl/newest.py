@@ -77,7 +77,11 @@ class _Slots:
         size = os.fstat(file).st_size
         head = os.pread(file, _GEOMETRY.size, 0)
         magic, slots, max_bytes = _GEOMETRY.unpack(head.ljust(_GEOMETRY.size, b"\0"))
-        if magic not in (MAGIC, MAGIC_UNSUMMED) or slots < 2 or size != file_bytes(max_bytes, slots):
+        if (
+            magic not in (MAGIC, MAGIC_UNSUMMED)
+            or slots < 2
+            or size != file_bytes(max_bytes, slots)
+        ):
             raise NewestFormatError(f"{path} is no map of newest values, or cut short: delete it")
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         self.map = mmap.mmap(file, size, access=access)
@@ -113,7 +117,10 @@ class _Slots:
         self._fence()
         if self.words[at] != seq:  # the writer came round to this slot meanwhile
             return None
-        whole = not self.summed or _checksum(seq, length, [data if isinstance(data, bytes) else data.data]) == checksum
+        whole = (
+            not self.summed
+            or _checksum(seq, length, [data if isinstance(data, bytes) else data.data]) == checksum
+        )
         return data if whole else None
 
     def newest(self) -> int:

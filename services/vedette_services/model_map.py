@@ -109,6 +109,8 @@ def left_model(path: Path) -> bool:
     if found is None:
         return False
     data = memoryview(found[1])
+    if len(data) < _HEADER.size:
+        return False
     length: int
     digest: bytes
     _, length, digest = _HEADER.unpack_from(data)

@@ -43,7 +43,8 @@ from vedette_services.sockets import send_now
 
 log = logging.getLogger("vedette.gateway")
 
-_POLL_MS = 10  # how late an ack may be when no message comes
+_POLL_MS = 10  # how late an ack with news may be when no message comes
+_IDLE_POLL_MS = 20  # and one without; a newer model rings
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
 _DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
@@ -107,7 +108,7 @@ class Gateway:
     def _turn(self, now: float) -> None:
         """One round over the sockets, the maps and the clock."""
         door = self._door
-        ready = dict(door.poller.poll(0 if self._publisher.busy else _POLL_MS))
+        ready = dict(door.poller.poll(self._wait_ms()))
         door.turn()
         if self._bell.fileno() in ready:
             self._bell.hush()
@@ -127,6 +128,11 @@ class Gateway:
         if now >= self._next_tick:
             self._next_tick = now + _TICK_S
             self._tick(now)
+
+    def _wait_ms(self) -> int:
+        if self._publisher.busy:
+            return 0
+        return _POLL_MS if self._state.has_news else _IDLE_POLL_MS
 
     def _drain(self) -> None:
         """Take what has come, into the ring; visible and acknowledged at the next commit."""
@@ -191,9 +197,7 @@ class Gateway:
             for frames in state.begin(self._run_message(model)):
                 send_now(self._door.control, frames)
         self._publisher.offer(
-            PackedModel(
-                self._spec.run_id, model.epoch, model.schema.hash, model.body, model.digest
-            )
+            PackedModel(self._spec.run_id, model.epoch, model.schema.hash, model.body, model.digest)
         )
 
     def _run_message(self, model: MappedModel) -> Run:
