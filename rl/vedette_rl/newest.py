@@ -117,10 +117,8 @@ class _Slots:
         self._fence()
         if self.words[at] != seq:  # the writer came round to this slot meanwhile
             return None
-        whole = (
-            not self.summed
-            or _checksum(seq, length, [data if isinstance(data, bytes) else data.data]) == checksum
-        )
+        plain: Buffer = data if isinstance(data, bytes) else data.data
+        whole = not self.summed or _checksum(seq, length, [plain]) == checksum
         return data if whole else None
 
     def newest(self) -> int:

@@ -10,6 +10,7 @@ import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+
 from vedette_protocol.messages import Buffer
 from vedette_protocol.model import body_bytes, digest_of, pack_parts, unpack_model
 from vedette_protocol.schema import Schema
