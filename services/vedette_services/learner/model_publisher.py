@@ -12,7 +12,7 @@ from vedette_protocol.model import chunk_count, chunks
 
 Frames = list[Buffer]
 
-_SMALL_QUEUE = 16
+_SMALL_QUEUE = 64
 _CHUNK_BYTES = 256 << 10  # the reader's work on one falls into the time of the next
 _CHUNKS_A_TURN = 32  # at most 8 MB are copied before the gateway looks at its other sockets
 
