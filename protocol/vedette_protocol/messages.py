@@ -195,7 +195,7 @@ class ModelChunk:
 
     Args:
         spec: hash of the model's schema.
-        digest: blake2b of the whole, 8 bytes.
+        digest: `vedette_protocol.model.digest_of` the whole body.
     """
 
     run_id: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from vedette_protocol.account import Account, Books, ManagerEntry
@@ -16,6 +17,7 @@ _COUNTS: Final = (
     *("inserted", "duplicates", "rejected", "rejected_batches"),
     *("produced", "dropped", "window_rows", "sequenced", "base"),
 )
+_counts_of = attrgetter(*_COUNTS)  # each commit packs whoever sent something
 
 
 @dataclass(slots=True)
@@ -68,7 +70,7 @@ def _pack_entry(entry: ManagerEntry) -> bytes:
                 a.contiguous,
                 a.extras.to_bytes(-(-a.extras.bit_length() // 8), "big"),
             ),
-            *(getattr(a, name) for name in _COUNTS),
+            *_counts_of(a),
             a.gone,
         ]
         for a in entry.accounts.values()
@@ -91,7 +93,8 @@ def _unpack_entry(blob: bytes) -> ManagerEntry:
 
 def _sums(books: Books) -> list[int]:
     """Sums that fit into 64 bits, even of peers that report absurd counts."""
-    return [min(count, COUNT_MAX) for count in books.counts()]
+    counts = books.counts()
+    return [*counts] if max(counts) <= COUNT_MAX else [min(c, COUNT_MAX) for c in counts]
 
 
 def _books(value: Any) -> Books:  # Any: read from a file, checked here

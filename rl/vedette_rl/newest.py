@@ -13,6 +13,9 @@ The file is a header and a few slots. A value goes into the slot after the newes
 marked empty, filled, checksummed, numbered, and only then does the header point at it. So a writer
 killed at any instruction leaves the last whole value, and a reader has the time of ``slots - 1``
 further writes to copy one out before it must try again.
+
+A checksum tells what a power cut tears. Values that are large, and need not outlive one, can do
+without: a kill leaves them whole, too, and a reader sees by the number whether it was overtaken.
 """
 
 from __future__ import annotations
@@ -23,11 +26,12 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vedette_rl.errors import NewestFormatError, OneWriterError
 
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAGIC = b"vdtnews1"
+MAGIC_UNSUMMED = b"vdtnews2"
+"""Of a file whose values have no checksum."""
+
 HEADER_BYTES = 128
 SLOT_HEAD_BYTES = 64
 READ_TRIES = 64
@@ -43,6 +50,8 @@ SMALL_BYTES = 64 << 10
 _GEOMETRY = struct.Struct("<8sQQ")  # magic, slots, max_bytes
 _CURSOR = 64 // 8  # the newest number, in 8-byte words: its own cache line
 _CHECKED = struct.Struct("<QQ")  # what the checksum covers besides the data: number, length
+
+Copied = TypeVar("Copied", bytes, NDArray[np.uint8])
 
 
 class Fence:
@@ -68,16 +77,22 @@ class _Slots:
         size = os.fstat(file).st_size
         head = os.pread(file, _GEOMETRY.size, 0)
         magic, slots, max_bytes = _GEOMETRY.unpack(head.ljust(_GEOMETRY.size, b"\0"))
-        if magic != MAGIC or slots < 2 or size != file_bytes(max_bytes, slots):
+        if (
+            magic not in (MAGIC, MAGIC_UNSUMMED)
+            or slots < 2
+            or size != file_bytes(max_bytes, slots)
+        ):
             raise NewestFormatError(f"{path} is no map of newest values, or cut short: delete it")
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         self.map = mmap.mmap(file, size, access=access)
         self.path = path
+        self.summed: bool = magic == MAGIC
         self.slots: int = slots
         self.max_bytes: int = max_bytes
         self.words = memoryview(self.map).cast("Q")
         self.bytes = np.frombuffer(self.map, np.uint8)
         self._step: int = (size - HEADER_BYTES) // slots
+        self._fence = Fence()
 
     def word(self, seq: int) -> int:
         """Where the head of `seq`'s slot begins, in words: number, length, checksum."""
@@ -85,13 +100,26 @@ class _Slots:
 
     def value(self, seq: int) -> bytes | None:
         """The data of `seq`, or None where its slot does not hold it whole."""
+        return self._copied(seq, lambda data: data.tobytes())
+
+    def array(self, seq: int) -> NDArray[np.uint8] | None:
+        """The same in numpy's memory, whose pages come many at a time."""
+        return self._copied(seq, lambda data: data.copy())
+
+    def _copied(self, seq: int, copy: Callable[[NDArray[np.uint8]], Copied]) -> Copied | None:
         at = self.word(seq)
         number, length, checksum = self.words[at], self.words[at + 1], self.words[at + 2]
         if number != seq or length > self.max_bytes:
             return None
         begin = at * 8 + SLOT_HEAD_BYTES
-        data = self.bytes[begin : begin + length].tobytes()
-        return data if _checksum(seq, length, [data]) == checksum else None
+        self._fence()
+        data = copy(self.bytes[begin : begin + length])
+        self._fence()
+        if self.words[at] != seq:  # the writer came round to this slot meanwhile
+            return None
+        plain: Buffer = data if isinstance(data, bytes) else data.data
+        whole = not self.summed or _checksum(seq, length, [plain]) == checksum
+        return data if whole else None
 
     def newest(self) -> int:
         """The highest number whose slot is whole; 0: none is.
@@ -122,6 +150,8 @@ class NewestWriter:
         slots: values kept; a reader slower than ``slots - 1`` writes has to try again.
         durable: the file must outlive a power cut; making it then waits for the disk, which may
             take seconds where others write much.
+        summed: values have a checksum, where this makes the file; without, a power cut may leave a
+            torn value that nobody notices.
 
     Raises:
         NewestFormatError: the file is something else, or made for smaller values.
@@ -135,10 +165,12 @@ class NewestWriter:
         slots: int = 3,
         *,
         durable: bool = False,
+        summed: bool = True,
     ) -> None:
         self.path = Path(path)
         if not self.path.exists():
-            _make_file(self.path, max_bytes, slots, durable=durable)
+            magic = MAGIC if summed else MAGIC_UNSUMMED
+            _make_file(self.path, max_bytes, slots, magic, durable=durable)
         self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             _lock(self._file, self.path)
@@ -200,7 +232,7 @@ class NewestWriter:
             # numpy's copy lets other threads run, a memoryview's does not
             self._slots.bytes[to : to + piece.nbytes] = np.frombuffer(piece, np.uint8)
             to += piece.nbytes
-        return _checksum(seq, length, data)
+        return _checksum(seq, length, data) if self._slots.summed else 0
 
     def sync(self) -> None:
         """Wait until the disk has what was written: needed against a power cut, not a kill."""
@@ -240,11 +272,20 @@ class NewestReader:
         None where no newer one than `after` is there, or where the writer was faster than every
         attempt to copy one: ask again.
         """
+        return self._read(after, _Slots.value)
+
+    def read_array(self, after: int = 0) -> tuple[int, NDArray[np.uint8]] | None:
+        """As `read`, as an array: what is large takes half the time."""
+        return self._read(after, _Slots.array)
+
+    def _read(
+        self, after: int, copied: Callable[[_Slots, int], Copied | None]
+    ) -> tuple[int, Copied] | None:
         for _ in range(READ_TRIES):
             seq = self.seq
             if seq <= after or self._slots is None:
                 return None
-            data = self._slots.value(seq)
+            data = copied(self._slots, seq)
             if data is not None:
                 return seq, data
         return None
@@ -290,7 +331,7 @@ def file_bytes(max_bytes: int, slots: int) -> int:
     return HEADER_BYTES + slots * (SLOT_HEAD_BYTES + -(-max_bytes // 64) * 64)
 
 
-def _make_file(path: Path, max_bytes: int, slots: int, *, durable: bool) -> None:
+def _make_file(path: Path, max_bytes: int, slots: int, magic: bytes, *, durable: bool) -> None:
     if max_bytes < 1 or slots < 2:
         raise ValueError(f"a map of {slots} slots of {max_bytes} bytes: at least 2 of 1")
     aside = path.with_name(f"{path.name}.{os.getpid()}.new")
@@ -298,7 +339,7 @@ def _make_file(path: Path, max_bytes: int, slots: int, *, durable: bool) -> None
     try:
         # Reserved now: a disk that fills up later would end the process at some store to the map.
         os.posix_fallocate(file, 0, file_bytes(max_bytes, slots))
-        os.pwrite(file, _GEOMETRY.pack(MAGIC, slots, max_bytes), 0)
+        os.pwrite(file, _GEOMETRY.pack(magic, slots, max_bytes), 0)
         if durable:
             os.fsync(file)
         aside.rename(path)
@@ -318,7 +359,7 @@ def _lock(file: int, path: Path) -> None:
         raise OneWriterError(path)  # it made its own file while we opened ours
 
 
-def _checksum(seq: int, length: int, data: list[memoryview] | list[bytes]) -> int:
+def _checksum(seq: int, length: int, data: Sequence[Buffer]) -> int:
     checksum = zlib.crc32(_CHECKED.pack(seq, length))
     for piece in data:
         checksum = zlib.crc32(piece, checksum)

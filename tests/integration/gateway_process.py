@@ -22,6 +22,7 @@ from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import column_bounds, transition_dtype
 from vedette_services import sockets
 from vedette_services.addresses import Address
+from vedette_services.bell import Bell
 from vedette_services.config.loading import load_config
 from vedette_services.keys import ClientKeys
 from vedette_services.learner.boards import BoardWriter, Learning
@@ -67,6 +68,7 @@ class GatewayProcess:
         spec = LearnerSpec(self.run, self.run_id, self.config, self.address, keys)
         spec.write()
         self._model = MODEL if model is None else model
+        self._bell = Bell()
         self._models = ModelMapWriter(self.run.model_map, Schema.from_arrays(self._model))
         self.publish(0)
         self._board: BoardWriter[Learning] = BoardWriter(self.run.learning_map, Learning)
@@ -79,7 +81,11 @@ class GatewayProcess:
     def start(self) -> None:
         with self.log_file.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "vedette_services.learner.gateway", str(self.run.root)],
+                [
+                    *(sys.executable, "-m", "vedette_services.learner.gateway"),
+                    *(str(self.run.root), str(self._bell.fileno())),
+                ],
+                pass_fds=[self._bell.fileno()],
                 env=environment(""),
                 stdout=out,
                 stderr=out,
@@ -88,6 +94,7 @@ class GatewayProcess:
     def publish(self, version: int) -> None:
         """Another version of the model, as the trainer would."""
         self._models.write(1, ModelInfo(version, self._model))
+        self._bell.ring()
 
     @property
     def log(self) -> str:

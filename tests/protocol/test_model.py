@@ -20,6 +20,7 @@ from vedette_protocol.model import (
     ModelAssembler,
     body_bytes,
     chunks,
+    digest_of,
     pack_model,
     unpack_model,
 )
@@ -143,6 +144,12 @@ def test_two_models_of_one_version_are_not_mixed() -> None:
     first, second = cut(3, value=1.0), cut(3, value=2.0)
     (model,) = offer_all(ModelAssembler(), first[:3] + second)
     assert unpack_model(model.body, LARGE)[1]["w"].min() == 2.0
+
+
+def test_the_digest_is_a_crc_of_all_parts_in_eight_bytes() -> None:
+    known = 0xCBF43926.to_bytes(8, "little")  # of the digits 1 to 9, in every table of CRCs
+    assert digest_of(b"123456789") == known
+    assert digest_of(b"1234", b"", b"56789") == known
 
 
 def test_a_model_that_does_not_give_its_digest_is_dropped_and_the_next_one_comes() -> None:

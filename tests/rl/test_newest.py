@@ -17,7 +17,7 @@ from vedette_rl.newest import HEADER_BYTES, NewestReader, NewestWriter
 WRITE_AT_FULL_SPEED = """
 import sys
 from vedette_rl.newest import NewestWriter
-writer = NewestWriter(sys.argv[1], max_bytes=4096)
+writer = NewestWriter(sys.argv[1], max_bytes=4096, summed=sys.argv[2] == "summed")
 while True:
     number = writer.seq + 1
     writer.write(number.to_bytes(8, "little"), bytes([number % 251]) * (number % 4000))
@@ -155,18 +155,41 @@ def test_a_slot_half_written_is_passed_over(tmp_path: Path) -> None:
     assert NewestReader(tmp_path / "n").read() == (2, b"whole")
 
 
+def test_a_file_goes_on_as_it_was_made(tmp_path: Path) -> None:
+    writer = NewestWriter(tmp_path / "n", max_bytes=64, summed=False)
+    writer.write(b"value")
+    writer.close()
+    again = NewestWriter(tmp_path / "n", max_bytes=64)
+    assert again.value() == b"value"
+    again.write(b"other")
+    assert NewestReader(tmp_path / "n").read() == (2, b"other")
+    content = bytearray((tmp_path / "n").read_bytes())
+    assert content[:8] == newest.MAGIC_UNSUMMED
+
+
+def test_a_value_is_to_be_had_as_an_array(tmp_path: Path) -> None:
+    writer = NewestWriter(tmp_path / "n", max_bytes=1 << 20)
+    reader = NewestReader(tmp_path / "n")
+    assert reader.read_array() is None
+    writer.write(bytes(100_000), b"end")
+    found = reader.read_array()
+    assert found is not None
+    assert (found[0], found[1].tobytes()) == (1, bytes(100_000) + b"end")
+    assert reader.read_array(after=1) is None
+
+
 def test_the_file_is_really_reserved(tmp_path: Path) -> None:
     NewestWriter(tmp_path / "n", max_bytes=1 << 20)
     assert (tmp_path / "n").stat().st_blocks * 512 >= newest.file_bytes(1 << 20, 3)
 
 
-@pytest.fixture
-def start_writer(tmp_path: Path) -> "Iterator[StartWriter]":
+@pytest.fixture(params=["summed", "unsummed"])
+def start_writer(tmp_path: Path, request: pytest.FixtureRequest) -> "Iterator[StartWriter]":
     """Starts processes that write numbers at full speed, and ends those left over."""
     children: list[subprocess.Popen[bytes]] = []
 
     def start() -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-c", WRITE_AT_FULL_SPEED, str(tmp_path / "n")]
+        command = [sys.executable, "-c", WRITE_AT_FULL_SPEED, str(tmp_path / "n"), request.param]
         children.append(subprocess.Popen(command))
         return children[-1]
 

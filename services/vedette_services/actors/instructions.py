@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from vedette_protocol.messages import Batch, Report, Run
+from vedette_protocol.messages import Batch, Buffer, Report, Run
 
 Level: TypeAlias = Literal["info", "warning", "error"]
 
@@ -50,7 +50,7 @@ class StoreModel:
 
     epoch: int
     version: int
-    body: bytes | bytearray
+    body: Buffer
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.errors import ProtocolError
-from vedette_protocol.messages import Batch, Report
+from vedette_protocol.messages import Batch, Buffer, Report
 from vedette_services import sockets
 from vedette_services.actors.actor_process import ActorProcess
 from vedette_services.actors.errors import HandoverError
@@ -301,7 +301,7 @@ class Manager:
                 self._state.on_unsent(batches[sent:])
                 return
 
-    def _store_model(self, epoch: int, version: int, body: bytes | bytearray) -> None:
+    def _store_model(self, epoch: int, version: int, body: Buffer) -> None:
         assert self._model_map is not None, "a run is prepared before its models are stored"
         self._model_map[1].write_body(epoch, body)
         for actor in self._actors.values():

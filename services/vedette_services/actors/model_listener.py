@@ -80,11 +80,12 @@ class ModelListener:
                 if self._stop_read.fileno() in ready:
                     return
                 if models in ready:
-                    self._receive(models.recv_multipart())
+                    # A chunk is copied once, to its place in the model.
+                    self._receive([frame.buffer for frame in models.recv_multipart(copy=False)])
         finally:
             models.close(linger=0)
 
-    def _receive(self, frames: list[bytes]) -> None:
+    def _receive(self, frames: list[memoryview]) -> None:
         try:
             complete = self._assembler.offer(decode_model(frames[1:]))
         except ProtocolError as error:

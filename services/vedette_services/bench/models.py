@@ -55,7 +55,7 @@ class ModelsBench:
     def run(self) -> dict[str, Any]:
         """Measure; milliseconds of the models that every actor acted on, and their number."""
         bare = [self._bare_s() for _ in range(_TIMES)]
-        waits = self._publishing_s()
+        waits, copies = self._publishing_s()
         with tempfile.TemporaryDirectory(prefix="vedette-bench-") as notes:
             published = self._play(Path(notes))
             delays = self._delays(Path(notes))
@@ -71,6 +71,7 @@ class ModelsBench:
             "published": published,
             "everywhere": len(delays),
             "loop_waits_ms": spread([1e3 * seconds for seconds in waits]),
+            "loop_copies_ms": spread([1e3 * seconds for seconds in copies]),
             "delay_ms": spread([1e3 * delay for delay in delays]),
             "bare_copies_ms": spread([1e3 * seconds for seconds in bare]),
             "ratio": spread([delay / sorted(bare)[len(bare) // 2] for delay in delays]),
@@ -129,20 +130,25 @@ class ModelsBench:
         everywhere = [v for v, times in sorted(acted.items()) if len(times) == self.actors]
         return [max(acted[v]) - published[v] for v in everywhere[_FIRST_MODELS:]]
 
-    def _publishing_s(self) -> list[float]:
-        """Seconds that a training loop waits for a sync: the copy of its weights."""
+    def _publishing_s(self) -> tuple[list[float], list[float]]:
+        """Seconds that a training loop waits for a sync, and for a bare copy of its weights."""
         agent = StampedAgent(StampedConfig(name=StampedType.name, model_bytes=self.model_bytes))
         schema = Schema.from_arrays(agent.model_info().arrays)
         with tempfile.TemporaryDirectory(prefix="vedette-bench-") as place:
             outlet = ModelOutlet(ModelMapWriter(Path(place) / "models", schema), epoch=1)
-            waits = []
+            other = np.ones(self.model_bytes, np.uint8)
+            waits, copies = [], []
             for _ in range(_FIRST_MODELS + _TIMES):
+                weights = agent.train(self.interval_s / 2)
                 began = time.perf_counter()
                 outlet.publish(agent.model_info())
                 waits.append(time.perf_counter() - began)
-                time.sleep(self.interval_s)  # as in between two syncs: it is written meanwhile
+                agent.train(self.interval_s / 2)  # it is written meanwhile
+                began = time.perf_counter()
+                other[: weights.nbytes] = weights.view(np.uint8)
+                copies.append(time.perf_counter() - began)
             outlet.close(60.0)
-        return waits[_FIRST_MODELS:]
+        return waits[_FIRST_MODELS:], copies[_FIRST_MODELS:]
 
     def _bare_s(self) -> float:
         """Seconds for the copies alone: in memory, through one socket, and out for every actor, as

@@ -309,6 +309,7 @@ def model_lines(found: dict[str, Any]) -> list[str]:
         f"{found['interval_s']:g} s; {found['published']} published, "
         f"{found['everywhere']} acted on by all; ms",
         f"the loop waits     {_range(found['loop_waits_ms'], '{:>10,.2f}')}",
+        f"one copy takes it  {_range(found['loop_copies_ms'], '{:>10,.2f}')}",
         f"to the last actor  {_range(found['delay_ms'], '{:>10,.1f}')}",
         f"bare copies        {_range(found['bare_copies_ms'], '{:>10,.1f}')}",
         f"ratio              {_range(found['ratio'], '{:>10.1f}')}",

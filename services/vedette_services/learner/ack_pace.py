@@ -49,6 +49,11 @@ class AckPace:
         """It has just subscribed: an ack at the next look, too."""
         self._acked.pop(manager, None)
 
+    @property
+    def news(self) -> bool:
+        """Whether there is something that no ack has told."""
+        return bool(self._news)
+
     def may_look(self, now: float) -> bool:
         """Whether it is worth while to ask who is due."""
         return now >= self._look_at

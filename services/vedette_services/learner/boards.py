@@ -125,7 +125,9 @@ class BoardWriter(Generic[B]):
 
     def write(self, board: B) -> None:
         """Make this the newest."""
-        self._map.write(json.dumps(dataclasses.asdict(board)).encode())
+        # Not `asdict`, which copies every manager's every field first.
+        values = {field.name: getattr(board, field.name) for field in dataclasses.fields(board)}
+        self._map.write(json.dumps(values).encode())
 
     def close(self) -> None:
         """Let somebody else be the writer; what was written stays."""

@@ -23,6 +23,7 @@ from vedette_rl.envs.make import probe
 from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
+from vedette_services.bell import Bell
 from vedette_services.keys import LearnerKeys
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.door import Door
@@ -42,7 +43,8 @@ from vedette_services.sockets import send_now
 
 log = logging.getLogger("vedette.gateway")
 
-_POLL_MS = 5  # how late a new model may be noticed when no message comes
+_POLL_MS = 10  # how late an ack with news may be when no message comes
+_IDLE_POLL_MS = 20  # and one without; a newer model rings
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
 _DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
@@ -55,9 +57,13 @@ _NOTES_PER_TICK = 5
 
 
 class Gateway:
-    """Sockets, ring and clock around a `GatewayState`."""
+    """Sockets, ring and clock around a `GatewayState`.
 
-    def __init__(self, spec: LearnerSpec) -> None:
+    Args:
+        bell: rings when there is a newer model.
+    """
+
+    def __init__(self, spec: LearnerSpec, bell: Bell) -> None:
         config = spec.config
         self._spec = spec
         layout = replay_layout(config, probe(config.env))
@@ -85,6 +91,8 @@ class Gateway:
         self._next_tick = 0.0
         self._door = Door(spec.address, keys, self._publisher.queue)
         self._door.copies = self._state.stacks
+        self._bell = bell
+        self._door.poller.register(bell.fileno(), zmq.POLLIN)
         whom = "listed keys" if keys else "everybody who reaches it"
         log.info("listening at %s and the two ports above, for %s", spec.address, whom)
 
@@ -100,8 +108,10 @@ class Gateway:
     def _turn(self, now: float) -> None:
         """One round over the sockets, the maps and the clock."""
         door = self._door
-        ready = dict(door.poller.poll(0 if self._publisher.busy else _POLL_MS))
+        ready = dict(door.poller.poll(self._wait_ms()))
         door.turn()
+        if self._bell.fileno() in ready:
+            self._bell.hush()
         if door.samples in ready:
             self._drain()
         if self._owners is not None:
@@ -118,6 +128,11 @@ class Gateway:
         if now >= self._next_tick:
             self._next_tick = now + _TICK_S
             self._tick(now)
+
+    def _wait_ms(self) -> int:
+        if self._publisher.busy:
+            return 0
+        return _POLL_MS if self._state.has_news else _IDLE_POLL_MS
 
     def _drain(self) -> None:
         """Take what has come, into the ring; visible and acknowledged at the next commit."""
@@ -182,7 +197,7 @@ class Gateway:
             for frames in state.begin(self._run_message(model)):
                 send_now(self._door.control, frames)
         self._publisher.offer(
-            PackedModel(self._spec.run_id, model.epoch, model.schema.hash, model.body)
+            PackedModel(self._spec.run_id, model.epoch, model.schema.hash, model.body, model.digest)
         )
 
     def _run_message(self, model: MappedModel) -> Run:
@@ -286,11 +301,11 @@ def _received(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """`python -m vedette_services.learner.gateway RUN`"""
+    """`python -m vedette_services.learner.gateway RUN BELL`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     set_up_logging()
-    gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])))
+    gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])), Bell(int(sys.argv[2])))
     gateway.run(StopSignals((signal.SIGTERM,)))
 
 

@@ -294,6 +294,11 @@ class GatewayState:
         wants = subscription.subscribed and subscription.audience == "manager"
         return subscription.topic if wants else b""
 
+    @property
+    def has_news(self) -> bool:
+        """Whether an ack will be due sooner than those that are sent anyway."""
+        return self._pace.news
+
     def acks_due(self, now: float, inserted: int) -> list[Frames]:
         """The acks to send now. Call only after everything settled has been committed."""
         messages: list[Frames] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from vedette_rl.core import ModelInfo
 from vedette_services.model_map import ModelMapWriter
@@ -17,10 +18,13 @@ class ModelOutlet:
     Args:
         models: where to; nobody else writes there.
         epoch: of the learner that makes them.
+        tell: called when one is written.
     """
 
-    def __init__(self, models: ModelMapWriter, epoch: int) -> None:
-        self._models, self._epoch = models, epoch
+    def __init__(
+        self, models: ModelMapWriter, epoch: int, tell: Callable[[], None] = lambda: None
+    ) -> None:
+        self._models, self._epoch, self._tell = models, epoch, tell
         self._work = threading.Condition()
         self._waiting: ModelInfo | None = None
         self._closed = False
@@ -67,6 +71,7 @@ class ModelOutlet:
         try:
             while (info := self._next()) is not None:
                 self._models.write(self._epoch, info)
+                self._tell()
         except Exception as error:  # noqa: BLE001 - the training's thread is told, and raises it
             self._failed = error
 

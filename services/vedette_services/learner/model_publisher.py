@@ -12,18 +12,20 @@ from vedette_protocol.model import chunk_count, chunks
 
 Frames = list[Buffer]
 
-_SMALL_QUEUE = 16
-_CHUNKS_A_TURN = 8  # at most 8 MB are copied before the gateway looks at its other sockets
+_SMALL_QUEUE = 64
+_CHUNK_BYTES = 256 << 10  # the reader's work on one falls into the time of the next
+_CHUNKS_A_TURN = 32  # at most 8 MB are copied before the gateway looks at its other sockets
 
 
 @dataclass(frozen=True, slots=True)
 class PackedModel:
-    """A model as it travels: `body` as `vedette_protocol.model` packs it."""
+    """A model as it travels: `body` as `vedette_protocol.model` packs it, and its digest."""
 
     run_id: str
     epoch: int
     spec: str
     body: Buffer
+    digest: bytes | None = None
 
 
 class ModelPublisher:
@@ -53,7 +55,7 @@ class ModelPublisher:
         version carries some, and none of them for ever torn. All readers' queues hold the same
         bytes: together they take no more than one does.
         """
-        count = chunk_count(len(self.newest.body)) if self.newest else 0
+        count = chunk_count(len(self.newest.body), _CHUNK_BYTES) if self.newest else 0
         return max(_SMALL_QUEUE, 4 * count + 4)
 
     @property
@@ -86,5 +88,12 @@ class ModelPublisher:
         return None
 
     def _messages(self, topic: bytes, model: PackedModel) -> Iterator[Frames]:
-        for chunk in chunks(model.run_id, model.epoch, model.spec, model.body):
+        for chunk in chunks(
+            model.run_id,
+            model.epoch,
+            model.spec,
+            model.body,
+            digest=model.digest,
+            chunk_bytes=_CHUNK_BYTES,
+        ):
             yield [topic, *encode(chunk)]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import NewestFormatError
-from vedette_rl.newest import last_value
 from vedette_services.addresses import Address
+from vedette_services.bell import Bell
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import publish_config
@@ -34,6 +34,7 @@ from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
 from vedette_services.learner.status import StatusReader
 from vedette_services.logs import place_log
+from vedette_services.model_map import left_model
 from vedette_services.processes import StopSignals, end, pause, python_module, spawn, wait_all
 from vedette_services.resuming import erase
 from vedette_services.run_directory import RunDirectory, write_json
@@ -79,6 +80,7 @@ class Supervisor:
         self._ingest = BoardReader(run.ingest_map, Ingest)
         self._status = StatusReader(spec)
         self._children: dict[str, _Child] = {}
+        self._bell = Bell()  # rung by the trainer, heard by the gateway: there is a model
         self._chronicle = Chronicle(run.events_file)
         self._summary_due = 0.0
         self._summary_failing = False
@@ -99,6 +101,7 @@ class Supervisor:
             raise
         finally:
             end([child.process for child in self._children.values()], term_s=2.0)
+            self._bell.close()
 
     # Children
 
@@ -110,8 +113,11 @@ class Supervisor:
             place_log(run=self._spec.run_id, epoch=epoch)
             self._announce(epoch)
             arguments.append(str(epoch))
+        bell = [self._bell.fileno()] if name in ("trainer", "gateway") else []
+        arguments += map(str, bell)
         child = self._children.get(name)
-        process = spawn(python_module(f"vedette_services.learner.{name}", *arguments))
+        command = python_module(f"vedette_services.learner.{name}", *arguments)
+        process = spawn(command, pass_fds=bell)
         restarts = child.restarts if child else []
         self._children[name] = _Child(name, process, time.monotonic(), restarts)
 
@@ -291,7 +297,7 @@ def _goes_on(config: RunConfig, run: RunDirectory) -> bool:
     has torch to load, publishes a newer one.
     """
     try:
-        return read_config(run.config_file) == config and last_value(run.model_map) is not None
+        return read_config(run.config_file) == config and left_model(run.model_map)
     except (UsageError, NewestFormatError, OSError):
         return False
 

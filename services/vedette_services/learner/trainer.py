@@ -19,6 +19,7 @@ from vedette_rl.envs.make import probe
 from vedette_rl.loading import make_loader
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_services.bell import Bell
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.curves import Curves
 from vedette_services.learner.model_outlet import ModelOutlet
@@ -42,7 +43,7 @@ _LAST_MODEL_S = 20.0
 class Trainer:
     """The agent, its replay and its maps; the `Surroundings` of the training loop."""
 
-    def __init__(self, spec: LearnerSpec, epoch: int, stop: StopSignals) -> None:
+    def __init__(self, spec: LearnerSpec, epoch: int, bell: Bell, stop: StopSignals) -> None:
         config = spec.config
         self._spec, self._epoch, self._stop = spec, epoch, stop
         self._began = time.monotonic()
@@ -57,7 +58,7 @@ class Trainer:
         self._resume()
         self.loader = make_loader(self.replay, config.agent.batch_size, device)
         schema = Schema.from_arrays(self.agent.model_info().arrays)
-        self._models = ModelOutlet(ModelMapWriter(spec.run.model_map, schema), epoch)
+        self._models = ModelOutlet(ModelMapWriter(spec.run.model_map, schema), epoch, bell.ring)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, spec.run.root))
         recorded = cut_curves_back(spec.run.tensorboard, self.agent.opt_steps)
         self._curves = Curves(self._recorder, recorded)
@@ -161,14 +162,15 @@ def device_of(name: str) -> torch.device:
 
 
 def main() -> None:
-    """`python -m vedette_services.learner.trainer RUN EPOCH`"""
+    """`python -m vedette_services.learner.trainer RUN EPOCH BELL`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     sys.setswitchinterval(SWITCH_S)
     set_up_logging()
-    place_log(epoch=int(sys.argv[2]))
+    root, epoch, bell = Path(sys.argv[1]), int(sys.argv[2]), Bell(int(sys.argv[3]))
+    place_log(epoch=epoch)
     stop = StopSignals(signals=(signal.SIGTERM,))
-    Trainer(LearnerSpec.read(Path(sys.argv[1])), int(sys.argv[2]), stop).run()
+    Trainer(LearnerSpec.read(root), epoch, bell, stop).run()
 
 
 if __name__ == "__main__":

@@ -65,6 +65,20 @@ def test_a_newer_model_takes_the_place_of_one_that_waits(tmp_path: Path) -> None
     assert writer.written == [0, 3]
 
 
+def test_a_model_is_told_of_once_it_is_in_the_map(tmp_path: Path) -> None:
+    reader, told = ModelMapReader(tmp_path / "map"), list[int]()
+
+    def tell() -> None:
+        found = reader.read()
+        assert found is not None
+        told.append(found.version)
+
+    outlet = ModelOutlet(ModelMapWriter(tmp_path / "map", SCHEMA), 1, tell)
+    outlet.publish(model(4))
+    outlet.close(10)
+    assert told == [4]
+
+
 def test_a_model_of_another_shape_is_told_to_the_training(tmp_path: Path) -> None:
     outlet = ModelOutlet(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
     outlet.publish(ModelInfo(0, {"other": np.zeros(3, np.float32)}))
