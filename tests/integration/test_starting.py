@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import pytest
@@ -52,6 +53,20 @@ def test_a_directory_or_port_that_is_taken_is_said_in_a_line(daemons: Daemons) -
     for said in (second.log, other.log):
         assert "Traceback" not in said
     run.flows(100)  # nobody else was disturbed
+
+
+def test_checkpoints_of_which_none_can_be_read_are_said_in_a_line(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    run.start_manager("a")
+    run.flows(200)
+    assert run.learner.stop() == 0
+    states = list((run.run / "checkpoints").glob("*/state.safetensors"))
+    for state in states:
+        os.truncate(state, 100)
+    run.start_learner()
+    assert run.learner.wait(60.0) == 1
+    assert states and "no checkpoint can be read" in run.learner.log
+    assert "Traceback" not in run.learner.log
 
 
 @pytest.mark.slow

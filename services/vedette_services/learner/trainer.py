@@ -16,6 +16,7 @@ from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent
 from vedette_rl.envs.make import probe
+from vedette_rl.errors import CheckpointError
 from vedette_rl.loading import make_loader
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.prioritized import PrioritizedReplay
@@ -170,7 +171,12 @@ def main() -> None:
     root, epoch, bell = Path(sys.argv[1]), int(sys.argv[2]), Bell(int(sys.argv[3]))
     place_log(epoch=epoch)
     stop = StopSignals(signals=(signal.SIGTERM,))
-    Trainer(LearnerSpec.read(root), epoch, bell, stop).run()
+    try:
+        trainer = Trainer(LearnerSpec.read(root), epoch, bell, stop)
+    except CheckpointError as error:
+        log.critical("no checkpoint can be read: %s; put one back, or give --fresh --force", error)
+        sys.exit(1)
+    trainer.run()
 
 
 if __name__ == "__main__":
