@@ -42,7 +42,7 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
     namespace = config.name.rpartition("/")[0]
     if namespace in _REGISTERED_BY and config.name not in gym.registry:
         try:
-            _be_quiet(importlib.import_module(_REGISTERED_BY[namespace]))
+            _register(namespace)
         except ModuleNotFoundError as e:
             raise UnknownEnvironmentError(config.id, what_to_install(e)) from e
     spec = gym.registry.get(config.name)
@@ -51,8 +51,10 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
     return spec
 
 
-def _be_quiet(module: Any) -> None:  # ale_py, or what stands for it
-    """ALE would greet in every process that makes an environment."""
+def _register(namespace: str) -> None:
+    """Have the package behind a namespace register its environments."""
+    module: Any = importlib.import_module(_REGISTERED_BY[namespace])
+    # ALE would greet in every process that makes an environment.
     if hasattr(module, "ALEInterface"):
         module.ALEInterface.setLoggerMode(module.LoggerMode.Error)
 
@@ -90,9 +92,9 @@ def what_to_install(error: Exception) -> str:
 
 def _nearest(name: str) -> str:
     """What is registered under names like this one, whatever its version and namespace."""
-    for module in _REGISTERED_BY.values():
+    for namespace in _REGISTERED_BY:
         with contextlib.suppress(ImportError):
-            _be_quiet(importlib.import_module(module))
+            _register(namespace)
     by_bare: dict[str, list[str]] = {}
     for env_id in sorted(gym.registry, key=_plain_and_new_first):
         by_bare.setdefault(_bare(env_id), []).append(env_id)

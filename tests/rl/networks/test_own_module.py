@@ -112,7 +112,7 @@ def test_an_exported_policy_imports_an_own_encoder_only_where_that_is_allowed(
     path = tmp_path / "policy.npz"
     with path.open("wb") as file:
         write_numpy(file, PolicyFile(config, spaces, model))
-    with pytest.raises(PolicyFileError, match="needs allow_import=True"):
+    with pytest.raises(PolicyFileError, match="give allow_import=True"):
         load_policy(path)
     obs = sampled_obs(IMAGE, 5, 1)
     policy = kind.build_policy(config, spaces, positions=np.zeros(5), seed=0)

@@ -22,7 +22,7 @@ def runs(tmp_path: Path) -> list[Path]:
 def test_runs_that_differ_in_seed_and_length_only_are_one_group(runs: list[Path]) -> None:
     first, other = grouped([read_record(run) for run in runs])
     assert [run.name for run in first.runs] == ["seed-0", "seed-1", "longer"]
-    assert (first.label, other.label) == ("learning_rate=0.0023", "learning_rate=0.5")
+    assert (first.label, other.label) == ("learning_rate=0.004", "learning_rate=0.5")
     assert other.differs == {"agent.learning_rate": "0.5"}
 
 
