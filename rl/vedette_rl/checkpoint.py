@@ -249,15 +249,16 @@ class Checkpoints:
         Raises:
             CheckpointError: there are some and none can be read.
         """
-        skipped: list[str] = []
+        failed: list[CheckpointError] = []
         for path in reversed(self.list()):
             try:
                 state, meta = read_state(path)
             except CheckpointError as e:
-                skipped.append(str(e))
-                last = e
+                failed.append(e)
             else:
-                return Loaded(path, state, meta, tuple(skipped))
-        if skipped:
-            raise last
+                return Loaded(path, state, meta, tuple(map(str, failed)))
+        if failed:
+            newest = failed[0]
+            why = f"{newest.why}; no other can be read: put a whole one back, or begin anew"
+            raise CheckpointError(newest.path, "read", why)
         return None

@@ -94,7 +94,7 @@ class CheckpointError(RlError):
 
     def __init__(self, path: Path, what: str, why: str) -> None:
         super().__init__(f"cannot {what} checkpoint {path}: {why}")
-        self.path = path
+        self.path, self.why = path, why
 
 
 class PolicyFileError(RlError):

@@ -26,9 +26,9 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +50,6 @@ SMALL_BYTES = 64 << 10
 _GEOMETRY = struct.Struct("<8sQQ")  # magic, slots, max_bytes
 _CURSOR = 64 // 8  # the newest number, in 8-byte words: its own cache line
 _CHECKED = struct.Struct("<QQ")  # what the checksum covers besides the data: number, length
-
-Copied = TypeVar("Copied", bytes, NDArray[np.uint8])
 
 
 class Fence:
@@ -92,7 +90,6 @@ class _Slots:
         self.words = memoryview(self.map).cast("Q")
         self.bytes = np.frombuffer(self.map, np.uint8)
         self._step: int = (size - HEADER_BYTES) // slots
-        self._fence = Fence()
 
     def word(self, seq: int) -> int:
         """Where the head of `seq`'s slot begins, in words: number, length, checksum."""
@@ -100,25 +97,24 @@ class _Slots:
 
     def value(self, seq: int) -> bytes | None:
         """The data of `seq`, or None where its slot does not hold it whole."""
-        return self._copied(seq, lambda data: data.tobytes())
+        data = self.array(seq)
+        return None if data is None else data.tobytes()
 
     def array(self, seq: int) -> NDArray[np.uint8] | None:
         """The same in numpy's memory, whose pages come many at a time."""
-        return self._copied(seq, lambda data: data.copy())
-
-    def _copied(self, seq: int, copy: Callable[[NDArray[np.uint8]], Copied]) -> Copied | None:
-        at = self.word(seq)
-        number, length, checksum = self.words[at], self.words[at + 1], self.words[at + 2]
-        if number != seq or length > self.max_bytes:
+        at, fence = self.word(seq), Fence()  # of this thread: several may read
+        if self.words[at] != seq:
+            return None
+        fence()
+        length, checksum = self.words[at + 1], self.words[at + 2]
+        if length > self.max_bytes:
             return None
         begin = at * 8 + SLOT_HEAD_BYTES
-        self._fence()
-        data = copy(self.bytes[begin : begin + length])
-        self._fence()
+        data = self.bytes[begin : begin + length].copy()
+        fence()
         if self.words[at] != seq:  # the writer came round to this slot meanwhile
             return None
-        plain: Buffer = data if isinstance(data, bytes) else data.data
-        whole = not self.summed or _checksum(seq, length, [plain]) == checksum
+        whole = not self.summed or _checksum(seq, length, [data.data]) == checksum
         return data if whole else None
 
     def newest(self) -> int:
@@ -272,20 +268,16 @@ class NewestReader:
         None where no newer one than `after` is there, or where the writer was faster than every
         attempt to copy one: ask again.
         """
-        return self._read(after, _Slots.value)
+        found = self.read_array(after)
+        return None if found is None else (found[0], found[1].tobytes())
 
     def read_array(self, after: int = 0) -> tuple[int, NDArray[np.uint8]] | None:
         """As `read`, as an array: what is large takes half the time."""
-        return self._read(after, _Slots.array)
-
-    def _read(
-        self, after: int, copied: Callable[[_Slots, int], Copied | None]
-    ) -> tuple[int, Copied] | None:
         for _ in range(READ_TRIES):
             seq = self.seq
             if seq <= after or self._slots is None:
                 return None
-            data = copied(self._slots, seq)
+            data = self._slots.array(seq)
             if data is not None:
                 return seq, data
         return None

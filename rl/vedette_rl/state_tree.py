@@ -95,8 +95,9 @@ def _split(node: Any, path: str, leaves: Leaves) -> Any:  # whatever JSON knows
     torch = sys.modules.get("torch")  # where it was never imported there are no tensors
     if torch is not None and isinstance(node, torch.Tensor):
         dtype = str(node.dtype).removeprefix("torch.")
-        # numpy has not all of torch's types, but the bytes of all
-        bare = node if node.dtype != torch.bfloat16 else node.contiguous().view(torch.uint8)
+        bare = node
+        if node.dtype == torch.bfloat16:  # numpy has not all of torch's types, but the bytes of all
+            bare = node.contiguous().reshape(-1).view(torch.uint8)
         return {"$tensor": _keep(node, dtype, bare.numpy(force=True), path, leaves)}
     raise StateTypeError(path, node)
 

@@ -18,7 +18,7 @@ from vedette_rl.core import ModelInfo
 from vedette_rl.newest import NewestReader, NewestWriter, last_value
 
 _HEADER = struct.Struct("<QI8s")  # epoch, bytes of the schema that follows, the body's digest
-_NO_DIGEST = b"\xff" * 8
+_NO_DIGEST = b"\xff" * 8  # no digest is that: a CRC-32 has four bytes of zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class MappedModel:
     version: int
     schema: Schema
     body: Buffer
-    digest: bytes | None = None
+    digest: bytes | None
 
     def info(self) -> ModelInfo:
         """The named arrays, as views of the body.
@@ -42,8 +42,8 @@ class MappedModel:
         Raises:
             ModelError: a value is not finite.
         """
-        looked = self.digest is None
-        version, arrays = unpack_model(self.body, self.schema, look=not looked)
+        look = self.digest is not None
+        version, arrays = unpack_model(self.body, self.schema, look=look)
         return ModelInfo(version, arrays)
 
 

@@ -66,7 +66,7 @@ def test_checkpoints_of_which_none_can_be_read_are_said_in_a_line(daemons: Daemo
     run.start_learner()
     assert run.learner.wait(60.0) == 1
     assert states
-    assert "no checkpoint can be read" in run.learner.log
+    assert "no other can be read: put a whole one back" in run.learner.log
     assert "Traceback" not in run.learner.log
 
 

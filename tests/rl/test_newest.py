@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,15 @@ def test_a_value_is_to_be_had_as_an_array(tmp_path: Path) -> None:
     assert found is not None
     assert (found[0], found[1].tobytes()) == (1, bytes(100_000) + b"end")
     assert reader.read_array(after=1) is None
+
+
+def test_several_threads_may_read_with_one_reader(tmp_path: Path) -> None:
+    NewestWriter(tmp_path / "n", max_bytes=1 << 16).write(bytes(60_000))
+    reader = NewestReader(tmp_path / "n")
+    reader.read()  # it has opened the file
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: reader.read(), range(2000)))
+    assert found == [(1, bytes(60_000))] * 2000
 
 
 def test_the_file_is_really_reserved(tmp_path: Path) -> None:

@@ -91,12 +91,15 @@ def what_to_install(error: Exception) -> str:
 
 
 def _nearest(name: str) -> str:
-    """What is registered under names like this one, whatever its version and namespace."""
+    """What can be had under names like this one, whatever its version and namespace."""
+    known = set(gym.registry)
     for namespace in _REGISTERED_BY:
         with contextlib.suppress(ImportError):
             _register(namespace)
+            # What it registers besides, under bare names, is not looked for.
+            known |= {env_id for env_id in gym.registry if env_id.startswith(f"{namespace}/")}
     by_bare: dict[str, list[str]] = {}
-    for env_id in sorted(gym.registry, key=_plain_and_new_first):
+    for env_id in sorted(known, key=_plain_and_new_first):
         by_bare.setdefault(_bare(env_id), []).append(env_id)
     alike = difflib.get_close_matches(_bare(name), by_bare, n=3, cutoff=0.7)
     if found := [env_id for bare in alike for env_id in by_bare[bare]]:

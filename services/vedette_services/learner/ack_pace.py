@@ -61,6 +61,7 @@ class AckPace:
     def due(self, living: list[Sender], now: float) -> list[Sender]:
         """Those who are sent an ack now."""
         self._look_at = now + _LOOK_SHARE_S * len(living)
+        self._news = {m: self._news[m] for m, *_ in living if m in self._news}  # some have gone
         wait_s, soon = max(CHANGED_S, _SHARE_S * len(living)), self._soon()
         return [sender for sender in living if self._is_due(sender[0], now, wait_s, soon)]
 

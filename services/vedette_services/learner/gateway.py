@@ -102,13 +102,14 @@ class Gateway:
         """Serve until the trainer is done, or the supervisor says stop."""
         self._door.poller.register(stop.fileno(), zmq.POLLIN)
         while not stop and self._learning.read().phase != "done":
-            self._turn(time.monotonic())
+            self._turn()
         self._end(self._learning.read().exit_reason or "interrupted")
 
-    def _turn(self, now: float) -> None:
+    def _turn(self) -> None:
         """One round over the sockets, the maps and the clock."""
         door = self._door
         ready = dict(door.poller.poll(self._wait_ms()))
+        now = time.monotonic()
         door.turn()
         if self._bell.fileno() in ready:
             self._bell.hush()
@@ -130,7 +131,7 @@ class Gateway:
             self._tick(now)
 
     def _wait_ms(self) -> int:
-        if self._publisher.busy:
+        if self._publisher.busy or self._model_map.fresh:
             return 0
         return _POLL_MS if self._state.has_news else _IDLE_POLL_MS
 
@@ -265,7 +266,7 @@ class Gateway:
                 told = now
                 for frames in self._state.stop(reason, final=final):
                     send_now(self._door.control, frames)
-            self._turn(now)
+            self._turn()
         self._ring.commit(self._state.stamp())
         self._board.write(self._ingest(time.monotonic(), ended=True))
         self._ring.close()

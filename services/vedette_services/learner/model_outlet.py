@@ -12,8 +12,8 @@ from vedette_services.model_map import ModelMapWriter
 class ModelOutlet:
     """One thread that writes models into their map; a newer one takes the place of one that waits.
 
-    Packing a model and summing its bytes takes ten times as long as copying it, which is all that
-    the training loop waits for.
+    Packing a model and summing its bytes takes several times as long as copying it, which is all
+    that the training loop waits for.
 
     Args:
         models: where to; nobody else writes there.

@@ -174,7 +174,7 @@ def main() -> None:
     try:
         trainer = Trainer(LearnerSpec.read(root), epoch, bell, stop)
     except CheckpointError as error:
-        log.critical("no checkpoint can be read: %s; put one back, or give --fresh --force", error)
+        log.critical("%s", error)
         sys.exit(1)
     trainer.run()
 

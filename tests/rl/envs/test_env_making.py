@@ -75,6 +75,7 @@ def test_gymnasiums_own_wrappers_may_always_be_named() -> None:
     ("env_id", "sentence"),
     [
         ("CartPole-v7", "nearest: CartPole-v1"),
+        ("Pong-v9", "nearest: .*ALE/Pong-v5"),
         ("cartpole-v1", "nearest: CartPole-v1"),
         ("NoSuchThing-v9", "module:Name-v0"),
         ("no_such_module_at_all.envs:X-v0", "there is no module 'no_such_module_at_all'"),

@@ -36,3 +36,11 @@ def test_news_that_cannot_wait_does_not() -> None:
     waits.hurry("m3")
     assert waits.due(MANY, 0.5 * CHANGED_S) == []
     assert waits.due(MANY, 1.5 * CHANGED_S) == [("m3", 1)]
+
+
+def test_what_nobody_is_there_to_hear_is_no_news() -> None:
+    waits = pace(3_000, Credit(80, 5 * MIB))
+    waits.heard("gone")
+    assert waits.news
+    assert waits.due(MANY, 0.5 * CHANGED_S) == []
+    assert not waits.news
