@@ -17,6 +17,7 @@ from vedette_rl.envs import (
     make_env,
     make_row,
     probe,
+    registry,
     transition_dtype,
 )
 from vedette_rl.envs.spaces import agent_spaces
@@ -32,6 +33,7 @@ MODULE = """
 import gymnasium as gym
 from vedette_rl.testing.scripted import ScriptedEnv
 gym.register("Mine-v0", entry_point=ScriptedEnv)
+gym.register("Namespaced/Mine-v5", entry_point=ScriptedEnv)
 """
 
 
@@ -42,7 +44,8 @@ def my_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.syspath_prepend(str(tmp_path))
     yield "my_vedette_envs"
     sys.modules.pop("my_vedette_envs", None)
-    gym.registry.pop("Mine-v0", None)
+    for name in ("Mine-v0", "Namespaced/Mine-v5"):
+        gym.registry.pop(name, None)
 
 
 def test_a_name_with_a_module_imports_it(my_module: str) -> None:
@@ -75,7 +78,6 @@ def test_gymnasiums_own_wrappers_may_always_be_named() -> None:
     ("env_id", "sentence"),
     [
         ("CartPole-v7", "nearest: CartPole-v1"),
-        ("Pong-v9", "nearest: .*ALE/Pong-v5"),
         ("cartpole-v1", "nearest: CartPole-v1"),
         ("NoSuchThing-v9", "module:Name-v0"),
         ("no_such_module_at_all.envs:X-v0", "there is no module 'no_such_module_at_all'"),
@@ -89,6 +91,14 @@ def test_what_cannot_be_made_is_said_in_one_line(
     with pytest.raises(UnknownEnvironmentError, match=sentence) as caught:
         make_env(EnvConfig(id=env_id))
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_without_its_namespace_is_told_the_whole_one(
+    my_module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry._REGISTERED_BY, "Namespaced", my_module)
+    with pytest.raises(UnknownEnvironmentError, match=r"nearest: Namespaced/Mine-v5$"):
+        make_env(EnvConfig(id="Mine-v7"))
 
 
 def test_arguments_that_do_not_fit_are_said_in_one_line() -> None:
