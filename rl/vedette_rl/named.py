@@ -85,12 +85,17 @@ def load_named(key: str, name: str) -> Any:  # whatever its author made it
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        missing = error.name or module_name
-        if module_name == missing or module_name.startswith(missing + "."):
-            why = f"there is no module {missing!r} on Python's path or in this folder"
-        else:
-            why = f"module {module_name!r} needs {missing!r}, which is not installed"
-        raise UnknownNameError(key, name, why) from error
+        raise UnknownNameError(key, name, why_no_module(module_name, error)) from error
     if not hasattr(module, attribute):
         raise UnknownNameError(key, name, f"module {module_name!r} has no {attribute!r}")
     return getattr(module, attribute)
+
+
+def why_no_module(module: str, error: ModuleNotFoundError) -> str:
+    """Why a module that somebody named could not be imported: it is missing, or what it needs."""
+    missing = error.name or module
+    if module.endswith(".py"):
+        return f"a module is named without .py: {module.removesuffix('.py')!r}"
+    if module == missing or module.startswith(missing + "."):
+        return f"there is no module {missing!r} on Python's path or in this folder"
+    return f"module {module!r} needs {missing!r}, which is not installed"

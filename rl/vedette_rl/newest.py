@@ -124,7 +124,7 @@ class _Slots:
         """
         pointed = self.words[_CURSOR]
         seqs = {self.words[self.word(slot)] for slot in range(self.slots)}
-        newest = max((seq for seq in seqs if seq and self.value(seq) is not None), default=0)
+        newest = max((seq for seq in seqs if seq and self.array(seq) is not None), default=0)
         if newest < pointed:
             raise NewestFormatError(
                 f"{self.path} is torn: value {pointed} is not whole: delete the file"

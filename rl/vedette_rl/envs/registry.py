@@ -13,6 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import ImportRefusedError, UnknownEnvironmentError
+from vedette_rl.named import why_no_module
 
 AllowImport = Callable[[str], bool]
 """Whether a module of this dotted name may be imported for the one who wrote the configuration."""
@@ -71,14 +72,7 @@ def import_named(module: str, config: EnvConfig, allow_import: AllowImport | Non
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as e:
-        missing = e.name or ""
-        if module.endswith(".py"):
-            why = f"a module is named without .py: {module.removesuffix('.py')!r}"
-        elif module == missing or module.startswith(missing + "."):
-            why = f"there is no module {missing!r} on Python's path or in this folder"
-        else:
-            why = f"module {module!r} needs {missing!r}, which is not installed"
-        raise UnknownEnvironmentError(config.id, why) from e
+        raise UnknownEnvironmentError(config.id, why_no_module(module, e)) from e
 
 
 def what_to_install(error: Exception) -> str:
