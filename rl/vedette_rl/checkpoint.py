@@ -54,15 +54,14 @@ def write_state(directory: str | Path, state: State, meta: Mapping[str, Any]) ->
     """
     directory = Path(directory)
     try:
-        tree, leaves = split_state(state)
-        metadata = {"format": FORMAT, "state": json.dumps(tree), "meta": json.dumps(dict(meta))}
+        files = _files(state, meta)
     except (StateTypeError, TypeError, ValueError) as e:
         raise CheckpointError(directory, "write", str(e)) from e
     try:
         if directory.is_dir():
-            _write_into(directory, leaves, metadata)
+            _write_into(directory, files)
         else:
-            _write_new(directory, leaves, metadata)
+            _write_new(directory, files)
     except OSError as e:
         raise CheckpointError(directory, "write", e.strerror or str(e)) from e
 
@@ -90,13 +89,13 @@ def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
     return state, meta
 
 
-def _write_new(directory: Path, leaves: Leaves, metadata: dict[str, str]) -> None:
+def _write_new(directory: Path, files: dict[str, Parts]) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     aside = directory.with_name(f"{_ASIDE}{directory.name}-{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)  # of a killed process that had our number
     try:
         aside.mkdir()
-        for name, parts in _files(leaves, metadata).items():
+        for name, parts in files.items():
             _write_file(aside / name, parts)
         _sync_directory(aside)
         aside.rename(directory)
@@ -106,9 +105,9 @@ def _write_new(directory: Path, leaves: Leaves, metadata: dict[str, str]) -> Non
     _sync_directory(directory.parent)
 
 
-def _write_into(directory: Path, leaves: Leaves, metadata: dict[str, str]) -> None:
+def _write_into(directory: Path, files: dict[str, Parts]) -> None:
     _clear_aside(directory)
-    for name, parts in _files(leaves, metadata).items():
+    for name, parts in files.items():
         aside = directory / f"{_ASIDE}{name}-{os.getpid()}"
         try:
             _write_file(aside, parts)
@@ -120,12 +119,12 @@ def _write_into(directory: Path, leaves: Leaves, metadata: dict[str, str]) -> No
     _sync_directory(directory)
 
 
-def _files(leaves: Leaves, metadata: dict[str, str]) -> dict[str, Parts]:
+def _files(state: State, meta: Mapping[str, Any]) -> dict[str, Parts]:
     """What stands in a checkpoint, by file; the state first."""
-    meta = json.loads(metadata["meta"])
-    # Python's own encoder writes indented JSON, the one in C does not: a line each is left to it.
-    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in meta.items()]
-    readable = "{\n" + ",\n".join(lines) + "\n}\n"
+    tree, leaves = split_state(state)
+    pairs = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in meta.items()]
+    metadata = {"format": FORMAT, "state": json.dumps(tree), "meta": "{" + ", ".join(pairs) + "}"}
+    readable = "{\n  " + ",\n  ".join(pairs) + "\n}\n"
     return {STATE_FILE: _safetensors(leaves, metadata), META_FILE: [memoryview(readable.encode())]}
 
 

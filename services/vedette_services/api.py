@@ -65,7 +65,8 @@ def evaluate(
         Every episode's return and length, and the model's version.
 
     Raises:
-        NotARunError: there is no such run, or it has no such model.
+        NotARunError: there is no such run.
+        NotInRunError: it has no such model.
         FilmError: the film cannot be made here.
     """
     from vedette_services.evaluating import evaluate_run
@@ -92,7 +93,8 @@ def export_policy(run: Place, out: Place, *, format: str = "numpy") -> int:
         The version of the model.
 
     Raises:
-        NotARunError: there is no such run, or none of its evaluations has ended yet.
+        NotARunError: there is no such run.
+        NotInRunError: none of its evaluations has ended yet.
         UsageError: there is no such format, or it needs an extra that is not installed.
     """
     from vedette_services import exporting
@@ -114,7 +116,8 @@ def export_replay(run: Place, out: Place, format: str = "npz") -> int:
         How many rows, or episodes.
 
     Raises:
-        NotARunError: there is no such run, or it has no replay on disk.
+        NotARunError: there is no such run.
+        NotInRunError: it has no replay on disk.
         UsageError: there is no such format, or it needs an extra that is not installed.
     """
     from vedette_services import exporting

@@ -10,7 +10,8 @@
     │   │   └── ManySettingsError      several of them, a line each
     │   ├── SecurityError              something would be open that nobody asked to open
     │   │   └── KeysError              key files that are missing, broken, or open to others
-    │   └── NotARunError               a folder that holds no run
+    │   ├── NotARunError               a folder that holds no run
+    │   └── NotInRunError              a run that lacks what was asked of it
     ├── RefusedError               3   the other side said no (version, spec, key, id)
     ├── PortInUseError             1
     ├── MetricsError               1   the port for metrics cannot be had
@@ -124,19 +125,29 @@ class KeysError(SecurityError):
 
 
 class NotARunError(UsageError):
-    """A folder holds no run, or lacks the part of one that was asked for.
+    """A folder holds no run.
 
     Args:
         directory: the folder.
-        lacks: what is not there.
-        part: it holds a run; a part of that is what it lacks.
+        lacks: what a run has and it has not.
     """
 
-    def __init__(self, directory: Path, lacks: str, *, part: bool = False) -> None:
-        said = f"{'' if part else 'not a run, '}it has no {lacks}"
-        super().__init__(
-            f"{directory}: {said if directory.exists() else 'there is no such folder'}"
-        )
+    def __init__(self, directory: Path, lacks: str) -> None:
+        why = f"not a run, it has no {lacks}" if directory.exists() else "there is no such folder"
+        super().__init__(f"{directory}: {why}")
+        self.directory, self.lacks = directory, lacks
+
+
+class NotInRunError(UsageError):
+    """A run lacks what was asked of it.
+
+    Args:
+        directory: the run's.
+        lacks: what is not there.
+    """
+
+    def __init__(self, directory: Path, lacks: str) -> None:
+        super().__init__(f"{directory}: it has no {lacks}")
         self.directory, self.lacks = directory, lacks
 
 

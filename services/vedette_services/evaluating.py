@@ -36,7 +36,8 @@ def evaluate_run(
         The evaluation, and how many pictures the film has.
 
     Raises:
-        NotARunError: there is no such run, or it has no such model.
+        NotARunError: there is no such run.
+        NotInRunError: it has no such model.
         FilmError: the film cannot be made here.
     """
     if video is not None:

@@ -16,7 +16,7 @@ from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.exported.minari_dataset import missing_packages, write_minari
 from vedette_rl.replay.export import LiveRows
-from vedette_services.errors import NotARunError, UsageError
+from vedette_services.errors import NotInRunError, UsageError
 from vedette_services.finished_run import BestModel, FinishedRun
 
 FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz", "minari")}
@@ -44,7 +44,7 @@ def export_policy(run: FinishedRun, format: str, out: Path) -> BestModel:
     """Write a run's best policy as ``onnx``, ``safetensors`` or ``numpy``; which it is.
 
     Raises:
-        NotARunError: no evaluation of the run has ended yet.
+        NotInRunError: no evaluation of the run has ended yet.
         UsageError: the format needs an extra that is not installed, or is none of this agent's.
     """
     best = run.best()
@@ -75,12 +75,12 @@ def export_replay(run: FinishedRun, format: str, out: Path) -> int:
     rows or episodes.
 
     Raises:
-        NotARunError: the run has no replay.
+        NotInRunError: the run has no replay.
         OneWriterError: its learner still runs.
         UsageError: the format needs an extra that is not installed, or none can be made of it.
     """
     if not run.replay.is_dir():
-        raise NotARunError(run.directory, "replay/", part=True)
+        raise NotInRunError(run.directory, "replay/")
     if format == "minari":
         return _write_minari(run, out)
     return _write_npz(run, out)

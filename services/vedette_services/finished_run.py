@@ -8,7 +8,7 @@ from typing import Any
 
 from vedette_rl.core import ModelInfo
 from vedette_services.config import RunConfig, read_config
-from vedette_services.errors import NotARunError
+from vedette_services.errors import NotARunError, NotInRunError
 from vedette_services.run_replay import replay_directory
 
 
@@ -57,7 +57,7 @@ class FinishedRun:
             which: its optimization steps, or ``latest``.
 
         Raises:
-            NotARunError: there is none, or not this one.
+            NotInRunError: there is none, or not this one.
             CheckpointError: it cannot be read.
         """
         from vedette_rl.agents.registry import agent_type
@@ -68,7 +68,7 @@ class FinishedRun:
         wanted = [path for path in found if which in ("latest", path.name)]
         if not wanted:
             have = ", ".join(path.name for path in found) or "none"
-            raise NotARunError(self.directory, f"checkpoint {which} (it has {have})", part=True)
+            raise NotInRunError(self.directory, f"checkpoint {which} (it has {have})")
         state, _ = read_state(wanted[-1])
         agent = agent_type(self.config.agent.name).build_agent(
             self.config.agent, probe(self.config.env), device="cpu", seed=self.config.seed
@@ -80,13 +80,12 @@ class FinishedRun:
         """The best model.
 
         Raises:
-            NotARunError: none was kept, because no evaluation has ended yet.
+            NotInRunError: none was kept, because no evaluation has ended yet.
         """
         from vedette_rl.checkpoint import read_state
 
         place = self.directory / "best"
         if not place.is_dir():
-            lacks = "best/: no evaluation of it has ended yet"
-            raise NotARunError(self.directory, lacks, part=True)
+            raise NotInRunError(self.directory, "best/: no evaluation of it has ended yet")
         state, meta = read_state(place)
         return BestModel(ModelInfo(int(meta["version"]), state["model"]), dict(meta))

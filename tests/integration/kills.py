@@ -27,6 +27,7 @@ SETTINGS = (
     "env.kwargs.sleep_s=0",
     "actors.envs_per_actor=8",
     "actors.n_buffer=100",
+    "replay.samples_per_insert=0",  # full speed also once it trains
 )
 MANAGERS = 2
 FLOWING_S = 1.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vedette_services import api
-from vedette_services.errors import NotARunError, UsageError
+from vedette_services.errors import NotARunError, NotInRunError, UsageError
 
 SMALL = {
     "agent": {"name": "dqn", "hidden_sizes": [16], "batch_size": 8},
@@ -63,7 +63,7 @@ def test_what_cannot_be_done_is_an_error_that_says_so(run: Path, tmp_path: Path)
         api.export_policy(run, tmp_path / "x", format="pdf")
     with pytest.raises(UsageError, match="name a file in a folder that exists"):
         api.export_policy(run, tmp_path / "no" / "x")
-    with pytest.raises(NotARunError):
+    with pytest.raises(NotInRunError):
         api.export_replay(run, tmp_path / "replay.npz")
     with pytest.raises(NotARunError):
         api.report(tmp_path / "nowhere")

@@ -13,7 +13,7 @@ from vedette_rl.envs.make import probe
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.cli.app import main
 from vedette_services.config import RunConfig, write_config
-from vedette_services.errors import NotARunError
+from vedette_services.errors import NotInRunError
 from vedette_services.finished_run import FinishedRun
 
 CONFIG = RunConfig.model_validate(
@@ -92,7 +92,7 @@ def test_the_best_model_is_read_with_its_version(run: Path) -> None:
 
 def test_a_run_without_an_evaluation_says_so(tmp_path: Path) -> None:
     write_config(CONFIG, tmp_path / "config.toml")
-    with pytest.raises(NotARunError, match="no evaluation of it has ended yet"):
+    with pytest.raises(NotInRunError, match="no evaluation of it has ended yet"):
         FinishedRun.open(tmp_path).best()
 
 

@@ -38,16 +38,18 @@ class Door:
         address: where to bind.
         keys: None: everybody who reaches the address may come in.
         model_queue: chunks of models that may wait for each reader.
+        copies: whether payloads are so small that a copy of one costs less than what holds it.
 
     Raises:
         PortInUseError: a port is taken.
     """
 
-    def __init__(self, address: Address, keys: LearnerKeys | None, model_queue: int) -> None:
+    def __init__(
+        self, address: Address, keys: LearnerKeys | None, model_queue: int, *, copies: bool = False
+    ) -> None:
         _raise_file_limit()
         self._address, self._keys, self._model_queue = address, keys, model_queue
-        self.copies = False
-        """Whether payloads are so small that a copy of one costs less than what holds it."""
+        self._copies = copies
         self._context: zmq.Context[Socket] = zmq.Context()
         self._context.setsockopt(zmq.MAX_SOCKETS, 1024)
         self._keeper: Doorkeeper | None = None
@@ -95,6 +97,11 @@ class Door:
         self.poller.register(socket, zmq.POLLIN)
         self._monitors[socket] = self._monitor(socket)
         return socket
+
+    def poll(self, wait_ms: int, *, samples: bool) -> dict[object, int]:
+        """Wait until something is ready, `samples` left out where they are to wait; what is."""
+        self.poller.register(self.samples, zmq.POLLIN if samples else 0)  # 0 takes it out
+        return dict(self.poller.poll(wait_ms))
 
     def turn(self) -> None:
         """Answer those who knock, and count those who could not even do that."""
@@ -148,7 +155,7 @@ class Door:
         ]
         if first.more:
             contents.append(
-                receive(_NOBLOCK) if self.copies else receive(_NOBLOCK, copy=False).buffer
+                receive(_NOBLOCK) if self._copies else receive(_NOBLOCK, copy=False).buffer
             )
         return contents, key
 
@@ -185,7 +192,8 @@ class Door:
             self._unbind(socket, linger_ms)
 
     def _unbind(self, socket: Socket, linger_ms: int = 0) -> None:
-        self.poller.unregister(socket)
+        if socket in self.poller:
+            self.poller.unregister(socket)
         socket.disable_monitor()
         self._monitors.pop(socket).close(linger=0)
         socket.close(linger=linger_ms)

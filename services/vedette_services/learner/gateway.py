@@ -47,6 +47,7 @@ _POLL_MS = 10  # how late an ack with news may be when no message comes
 _IDLE_POLL_MS = 20  # and one without; a newer model rings
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
+_REST_S = 0.001  # from one look at samples to the next: more come together, each costs less
 _DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
 _HELD_BYTES = 512 << 10  # looked into together: what a processor's own cache holds
 _TICK_S = 0.2
@@ -89,8 +90,9 @@ class Gateway:
         self._board = BoardWriter(spec.run.ingest_map, Ingest)
         self._rate = Rate()
         self._next_tick = 0.0
-        self._door = Door(spec.address, keys, self._publisher.queue)
-        self._door.copies = self._state.stacks
+        self._rest_until = 0.0
+        queue, copies = self._publisher.queue, self._state.stacks
+        self._door = Door(spec.address, keys, queue, copies=copies)
         self._bell = bell
         self._door.poller.register(bell.fileno(), zmq.POLLIN)
         whom = "listed keys" if keys else "everybody who reaches it"
@@ -108,13 +110,15 @@ class Gateway:
     def _turn(self) -> None:
         """One round over the sockets, the maps and the clock."""
         door = self._door
-        ready = dict(door.poller.poll(self._wait_ms()))
+        resting, wait_ms = time.monotonic() < self._rest_until, self._wait_ms()
+        ready = door.poll(min(wait_ms, 1) if resting else wait_ms, samples=not resting)
         now = time.monotonic()
         door.turn()
         if self._bell.fileno() in ready:
             self._bell.hush()
         if door.samples in ready:
-            self._drain()
+            self._rest_until = now + _REST_S
+            self._drain(now)
         if self._owners is not None:
             self._owners.save()
         if self._state.dirty or self._ring.pending:
@@ -135,9 +139,8 @@ class Gateway:
             return 0
         return _POLL_MS if self._state.has_news else _IDLE_POLL_MS
 
-    def _drain(self) -> None:
+    def _drain(self, now: float) -> None:
         """Take what has come, into the ring; visible and acknowledged at the next commit."""
-        now = time.monotonic()
         state, receive = self._state, self._door.receive
         bytes_left = _DRAIN_BYTES
         # No more than the ring has room for: a commit in between would call inserted what is held.
