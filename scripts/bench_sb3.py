@@ -46,6 +46,7 @@ def theirs(seed: int, env: str) -> dict[str, Any]:
     done = subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
     wall_s = time.perf_counter() - began
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    del result["evaluations"]
     evaluating_s = result["wall_s"] - result["wall_without_evaluation_s"]
     return {**result, "wall_s": round(wall_s - evaluating_s, 1)}
 

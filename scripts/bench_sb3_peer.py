@@ -1,15 +1,15 @@
 """Stable-Baselines3 on one environment, tuned as in rl-baselines3-zoo: the peer we time against.
 
-Run by `scripts/bench_sb3` in an environment of its own. Prints one JSON line: whether and when a
-greedy evaluation of 20 episodes first returned the target on average; wall time without
-evaluations too.
+Run by `scripts/bench_sb3` and `scripts/curves` in an environment of its own. Prints one JSON line:
+whether and when a greedy evaluation of 20 episodes first returned the target on average; wall time
+without evaluations too; and every evaluation.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from stable_baselines3 import DQN, SAC
@@ -27,7 +27,7 @@ class Peer:
 
     Args:
         build: makes the algorithm from a seed and the most steps.
-        target: the return that counts as solved.
+        target: the return that counts as solved and ends it.
         every: environment steps between two evaluations.
         max_steps: environment steps after which it gives up.
     """
@@ -65,9 +65,16 @@ def sac_on_pendulum(seed: int, max_steps: int) -> BaseAlgorithm:
     return SAC("MlpPolicy", envs, learning_rate=1e-3, seed=seed, device="cpu")
 
 
+def sac_on_hopper(seed: int, max_steps: int) -> BaseAlgorithm:
+    """rl-baselines3-zoo, hyperparams/sac.yml, Hopper: its defaults but for the warm-up."""
+    envs = make_vec_env("Hopper-v5", n_envs=1, seed=seed)
+    return SAC("MlpPolicy", envs, learning_starts=10_000, seed=seed, device="cpu")
+
+
 PEERS = {
     "CartPole-v1": Peer(dqn_on_cartpole, 475.0, 2048, 150_000),
     "Pendulum-v1": Peer(sac_on_pendulum, -180.0, 500, 20_000),
+    "Hopper-v5": Peer(sac_on_hopper, float("inf"), 5000, 1_000_000),
 }
 
 
@@ -77,8 +84,10 @@ class UntilSolved(BaseCallback):
     def __init__(self, env: str, peer: Peer) -> None:
         super().__init__()
         self.peer, self.next = peer, peer.every
+        self.began = time.perf_counter()
         self.evaluation_s = 0.0
         self.best = float("-inf")
+        self.evaluations: list[dict[str, float]] = []
         self.envs = make_vec_env(env, n_envs=EPISODES, seed=10_000)
 
     def _on_step(self) -> bool:
@@ -89,6 +98,14 @@ class UntilSolved(BaseCallback):
         mean, _ = evaluate_policy(self.model, self.envs, n_eval_episodes=EPISODES)
         self.evaluation_s += time.perf_counter() - began
         self.best = max(self.best, float(mean))
+        self.evaluations.append(
+            {
+                "env_steps": self.num_timesteps,
+                "opt_steps": self.model._n_updates,
+                "return_mean": float(mean),
+                "wall_s": time.perf_counter() - self.began,
+            }
+        )
         return self.best < self.peer.target
 
 
@@ -96,9 +113,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--env", choices=PEERS, default="CartPole-v1")
+    parser.add_argument("--max-steps", type=int, default=0, help="in the place of the peer's own")
+    parser.add_argument("--target", type=float, help="likewise; inf goes on to the last step")
     args = parser.parse_args()
     torch.set_num_threads(1)
     peer = PEERS[args.env]
+    if args.max_steps:
+        peer = replace(peer, max_steps=args.max_steps)
+    if args.target is not None:
+        peer = replace(peer, target=args.target)
     model = peer.build(args.seed, peer.max_steps)
     callback = UntilSolved(args.env, peer)
     began = time.perf_counter()
@@ -114,6 +137,7 @@ def main() -> None:
                 "wall_without_evaluation_s": round(wall_s - callback.evaluation_s, 1),
                 "env_steps": model.num_timesteps,
                 "opt_steps": model._n_updates,
+                "evaluations": callback.evaluations,
             }
         )
     )

@@ -8,6 +8,7 @@ runs.
 
 import argparse
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -22,6 +23,8 @@ import curves_draw
 from curves_data import DATA, PLACE, Point, read_points, write_points
 
 SEEDS = [1, 2, 3, 4, 5]
+PEER = "stable-baselines3"
+SCRIPTS = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,19 @@ def run(curve: Curve, seed: int, args: argparse.Namespace) -> list[Point]:
         return list(evaluations(out / "records.csv", args.label, seed, began))
 
 
+def run_peer(curve: Curve, seed: int, args: argparse.Namespace) -> list[Point]:
+    """One run of Stable-Baselines3 on the same environment; its evaluations."""
+    subprocess.run([SCRIPTS / "setup_sb3"], check=True)
+    command = [SCRIPTS.parent / ".venv-sb3/bin/python", SCRIPTS / "bench_sb3_peer.py"]
+    command += [f"--seed={seed}", f"--env={curve.env}", "--target=inf"]
+    command += [f"--max-steps={args.env_steps or curve.env_steps}"]
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, timeout=args.max_seconds + 120
+    )
+    found = json.loads(done.stdout.splitlines()[-1])["evaluations"]
+    return [Point(label=args.label, seed=seed, **evaluation) for evaluation in found]
+
+
 def evaluations(records: Path, label: str, seed: int, began: float) -> Iterator[Point]:
     """What a run's own recorder wrote of its evaluations."""
     version = 0
@@ -98,7 +114,7 @@ def run_all(args: argparse.Namespace) -> None:
             is_there = any(p.label == args.label and p.seed == seed for p in read_points(file))
             if is_there and not args.again:
                 continue
-            points = run(curve, seed, args)
+            points = (run_peer if args.peer else run)(curve, seed, args)
             write_points(file, points)
             best = max((point.return_mean for point in points), default=float("nan"))
             print(
@@ -116,7 +132,8 @@ def main() -> None:
     running.add_argument("pairs", nargs="*", metavar="AGENT-ENV", help="all of the list")
     running.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     running.add_argument("--networked", action="store_true", help="daemons, not --in-process")
-    running.add_argument("--label", help="the curve's name; default: in-process or networked")
+    running.add_argument("--peer", action="store_true", help="Stable-Baselines3 in our place")
+    running.add_argument("--label", help="the curve's name; default: how it ran")
     running.add_argument("--env-steps", type=int, default=0, help="in the list's place")
     running.add_argument("--max-seconds", type=float, default=3600.0, help="of one run")
     running.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
@@ -126,7 +143,8 @@ def main() -> None:
     if args.verb == "draw":
         curves_draw.draw_all()
         return
-    args.label = args.label or ("networked" if args.networked else "in-process")
+    own = "networked" if args.networked else "in-process"
+    args.label = args.label or (PEER if args.peer else own)
     run_all(args)
 
 
