@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import sys
 import time
@@ -26,6 +27,7 @@ _WINDOW_BATCHES = 1024
 _WINDOW_BYTES = 128 << 20
 _PAYLOADS = 8
 _POLL_MS = 5
+_AGAIN_S = 1e-4
 _REPORT_EVERY_S = 0.5
 
 
@@ -77,10 +79,15 @@ class Producer:
         self._turn = 0
         self._report_at = 0.0
 
-    def turn(self, wait_ms: int) -> None:
+    def turn(self, wait_ms: int = 0) -> None:
         """Produce what is due, and hear what came; waits at most so long, if nothing is to do."""
         now = time.monotonic()
         self._listen(now, 0 if self._produce(now) else wait_ms)
+
+    @property
+    def due_in_s(self) -> float:
+        """Until it makes up the next batch, or looks again where there is no room for one."""
+        return max(_AGAIN_S, (1.0 - self._due) / self._batches_per_s)
 
     def _listen(self, now: float, wait_ms: int) -> None:
         while self._control.poll(wait_ms):
@@ -142,11 +149,13 @@ def main() -> None:
         Producer(context, Address.parse(address), name, int(rows), float(rate), keys)
         for name in names
     ]
+    while math.isinf(float(rate)):
+        producers[0].turn(_POLL_MS)
     while True:
+        # Each batch at its time, however few managers there are: bursts cost the gateway less.
         for producer in producers:
-            producer.turn(_POLL_MS if len(producers) == 1 else 0)
-        if len(producers) > 1:
-            time.sleep(_POLL_MS / 1e3)
+            producer.turn()
+        time.sleep(min(_POLL_MS / 1e3, *(producer.due_in_s for producer in producers)))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ ANYWAY_S = 0.2
 """Acks are state and the heartbeat: repeated even when nothing is new."""
 
 _SHARE_S = 0.004  # news wait longer where managers are many: each takes its share of the acks' cost
-_LOOK_SHARE_S = 1e-4  # from one look at who is due to the next, for each manager
+_LOOK_SHARE_S = 3e-4  # from one look at who is due to the next, for each manager
+_LOOK_S = 0.05  # and no longer
 _AT_ONCE = 1 << 62  # batches
 
 
@@ -60,7 +61,7 @@ class AckPace:
 
     def due(self, living: list[Sender], now: float) -> list[Sender]:
         """Those who are sent an ack now."""
-        self._look_at = now + _LOOK_SHARE_S * len(living)
+        self._look_at = now + min(_LOOK_S, _LOOK_SHARE_S * len(living))
         self._news = {m: self._news[m] for m, *_ in living if m in self._news}  # some have gone
         wait_s, soon = max(CHANGED_S, _SHARE_S * len(living)), self._soon()
         return [sender for sender in living if self._is_due(sender[0], now, wait_s, soon)]

@@ -95,20 +95,23 @@ class Door:
                     raise PortInUseError(self._address, why, number) from error
                 time.sleep(0.1)
         self.poller.register(socket, zmq.POLLIN)
-        self._monitors[socket] = self._monitor(socket)
+        self._monitors[socket] = monitor = self._monitor(socket)
+        self.poller.register(monitor, zmq.POLLIN)
         return socket
 
     def poll(self, wait_ms: int, *, samples: bool) -> dict[object, int]:
-        """Wait until something is ready, `samples` left out where they are to wait; what is."""
-        self.poller.register(self.samples, zmq.POLLIN if samples else 0)  # 0 takes it out
-        return dict(self.poller.poll(wait_ms))
+        """Wait until something is ready, `samples` left out where they are to wait; what is.
 
-    def turn(self) -> None:
-        """Answer those who knock, and count those who could not even do that."""
-        if self._keeper is not None:
+        Who knocks is answered, and who could not even do that is counted.
+        """
+        self.poller.register(self.samples, zmq.POLLIN if samples else 0)  # 0 takes it out
+        ready: dict[object, int] = dict(self.poller.poll(wait_ms))
+        if self._keeper is not None and self._keeper.socket in ready:
             self._keeper.turn()
         for monitor in self._monitors.values():
-            self._hear(monitor)
+            if monitor in ready:
+                self._hear(monitor)
+        return ready
 
     def _hear(self, monitor: Socket) -> None:
         for _ in range(_EVENTS_A_TURN):
@@ -192,10 +195,12 @@ class Door:
             self._unbind(socket, linger_ms)
 
     def _unbind(self, socket: Socket, linger_ms: int = 0) -> None:
-        if socket in self.poller:
-            self.poller.unregister(socket)
+        monitor = self._monitors.pop(socket)
+        for one in (socket, monitor):
+            if one in self.poller:
+                self.poller.unregister(one)
         socket.disable_monitor()
-        self._monitors.pop(socket).close(linger=0)
+        monitor.close(linger=0)
         socket.close(linger=linger_ms)
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ _POLL_MS = 10  # how late an ack with news may be when no message comes
 _IDLE_POLL_MS = 20  # and one without; a newer model rings
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
-_REST_S = 0.001  # from one look at samples to the next: more come together, each costs less
+_REST_MS = 2  # from one look at samples to the next: more come together, each costs less
 _DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
 _HELD_BYTES = 512 << 10  # looked into together: what a processor's own cache holds
 _TICK_S = 0.2
@@ -111,13 +111,12 @@ class Gateway:
         """One round over the sockets, the maps and the clock."""
         door = self._door
         resting, wait_ms = time.monotonic() < self._rest_until, self._wait_ms()
-        ready = door.poll(min(wait_ms, 1) if resting else wait_ms, samples=not resting)
+        ready = door.poll(min(wait_ms, _REST_MS) if resting else wait_ms, samples=not resting)
         now = time.monotonic()
-        door.turn()
         if self._bell.fileno() in ready:
             self._bell.hush()
         if door.samples in ready:
-            self._rest_until = now + _REST_S
+            self._rest_until = now + _REST_MS / 1e3
             self._drain(now)
         if self._owners is not None:
             self._owners.save()
