@@ -93,7 +93,7 @@ TABLES = {
     ),
     "collect": Table("env steps/s", ("fleet",), "steps_per_s", None, "CartPole-v1", COLLECT),
     "learner": Table(
-        "optimization steps/s", ("learner",), "opt_steps_per_s", BY_HAND, "256", LEARN
+        "optimization steps/s", ("learner", "--single"), "opt_steps_per_s", BY_HAND, "256", LEARN
     ),
     "collect-vectorized": Table(
         "env steps/s", ("fleet", "--vectorized"), "steps_per_s", None, "CartPole-v1", COLLECT

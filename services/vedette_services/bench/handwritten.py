@@ -1,7 +1,7 @@
 """The bound of the learner: the torch loop one would write by hand, with no ingestion beside it.
 
-Double DQN on an MLP, Adam, Huber loss, clipped gradients, uniform samples from numpy arrays.
-`python -m vedette_services.bench.handwritten BATCH_SIZE HIDDEN SECONDS`
+DQN on an MLP, Adam, Huber loss, clipped gradients, uniform samples from numpy arrays.
+`python -m vedette_services.bench.handwritten BATCH_SIZE HIDDEN SECONDS double|single`
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def network(hidden: int) -> nn.Sequential:
 class Loop:
     """Arrays, two networks and Adam."""
 
-    def __init__(self, batch_size: int, hidden: int) -> None:
+    def __init__(self, batch_size: int, hidden: int, *, double: bool) -> None:
+        self._double = double
         rng = self._rng = np.random.default_rng(0)
         self._batch_size = batch_size
         self._obs = rng.random((_ROWS, _OBS), np.float32)
@@ -56,8 +57,9 @@ class Loop:
         reward = torch.from_numpy(self._reward[rows])
         alive = 1.0 - torch.from_numpy(self._terminated[rows]).float()
         with torch.no_grad():
-            best = self._q(next_obs).argmax(1, keepdim=True)
-            value = self._target(next_obs).gather(1, best).squeeze(1)
+            values = self._target(next_obs)
+            best = (self._q(next_obs) if self._double else values).argmax(1, keepdim=True)
+            value = values.gather(1, best).squeeze(1)
             target = reward + 0.99 * alive * value
         q = self._q(obs).gather(1, action.unsqueeze(1)).squeeze(1)
         loss = nn.functional.smooth_l1_loss(q, target)
@@ -74,7 +76,7 @@ def main() -> None:
     """Print optimization steps a second, and processor seconds of one."""
     batch_size, hidden, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     torch.set_num_threads(1)
-    loop = Loop(batch_size, hidden)
+    loop = Loop(batch_size, hidden, double=sys.argv[4] == "double")
     for _ in range(_WARM_OPTS):
         loop.opt()
     opts, began, spent = 0, time.monotonic(), -time.process_time()

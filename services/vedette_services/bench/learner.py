@@ -29,6 +29,7 @@ class LearnerBench:
     Args:
         batch_size: samples of an optimization step.
         hidden: units of each hidden layer.
+        double: whether it is Double DQN, which takes one more forward pass.
         actors: actor processes that push at full speed meanwhile; they share this machine's
             cores with the learner.
         seconds: of a round.
@@ -37,6 +38,7 @@ class LearnerBench:
 
     batch_size: int = 256
     hidden: int = 256
+    double: bool = True
     actors: int = 1
     seconds: float = 5.0
     rounds: int = 3
@@ -54,6 +56,7 @@ class LearnerBench:
         return {
             "batch_size": self.batch_size,
             "hidden": self.hidden,
+            "double": self.double,
             "actors": self.actors,
             "opt_steps_per_s": spread(ours),
             "handwritten_opt_steps_per_s": spread(bound),
@@ -69,6 +72,7 @@ class LearnerBench:
         command = python_module(
             "vedette_services.bench.handwritten",
             *map(str, (self.batch_size, self.hidden, self.seconds)),
+            "double" if self.double else "single",
         )
         timeout_s = self.seconds + 120
         done = subprocess.run(command, check=True, capture_output=True, timeout=timeout_s)
@@ -83,6 +87,7 @@ class LearnerBench:
             settings=[
                 "preset=none",
                 f"agent.batch_size={self.batch_size}",
+                f"agent.double={self.double}".lower(),
                 f"agent.hidden_sizes=[{self.hidden},{self.hidden}]",
                 "agent.target_update_interval=100",
                 "actors.envs_per_actor=16",

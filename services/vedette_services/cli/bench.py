@@ -103,6 +103,7 @@ def learner(
     actors: Annotated[int, typer.Option(min=1, help="That push meanwhile.")] = 1,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples.")] = 256,
     hidden: Annotated[int, typer.Option(min=1, help="Units of two hidden layers.")] = 256,
+    double: Annotated[bool, typer.Option("--double/--single", help="Double DQN or plain.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Optimization steps a second while actors push, beside a hand-written torch loop; and what a
@@ -114,7 +115,7 @@ def learner(
     """
     from vedette_services.bench.learner import LearnerBench
 
-    found = LearnerBench(batch_size, hidden, actors, seconds, rounds).run()
+    found = LearnerBench(batch_size, hidden, double, actors, seconds, rounds).run()
     say(found, as_json=as_json, lines=learner_lines)
 
 
@@ -266,8 +267,9 @@ def wire_cost_lines(found: dict[str, Any]) -> list[str]:
 def learner_lines(found: dict[str, Any]) -> list[str]:
     """The figures of `bench learner` for people."""
     return [
-        f"batches of {found['batch_size']}, two hidden layers of {found['hidden']}, "
-        f"{found['actors']} actors beside it; optimization steps/s",
+        f"{'Double' if found['double'] else 'plain'} DQN, batches of {found['batch_size']}, two "
+        f"hidden layers of {found['hidden']}, {found['actors']} actors beside it; optimization "
+        "steps/s",
         f"vedette           {_range(found['opt_steps_per_s'], '{:>12,.0f}')}",
         f"written by hand   {_range(found['handwritten_opt_steps_per_s'], '{:>12,.0f}')}",
         f"ratio             {_range(found['ratio'], '{:>12.2f}')}",
