@@ -32,6 +32,13 @@ def test_a_training_with_keys_goes_to_its_end(daemons: Daemons, tmp_path: Path) 
         *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn", "--keys", keys),
         *("--bind", address, "--out", run, *SETTINGS),
     )
+    make_keys(tmp_path / "others", ["stranger"])
+    stranger = daemons.start(
+        *("stranger", "actors", "--learner", address, "--count", 1),
+        *("--keys", tmp_path / "others" / "hosts" / "stranger"),
+    )
+    assert stranger.wait(60.0) == 3
+    assert "has another key than learner.toml says" in stranger.log
     managers = [
         daemons.start(
             *(name, "actors", "--learner", address, "--id", name, "--count", 1),
@@ -39,15 +46,8 @@ def test_a_training_with_keys_goes_to_its_end(daemons: Daemons, tmp_path: Path) 
         )
         for name in ("gpu-2", "lab-7")
     ]
-    make_keys(tmp_path / "others", ["stranger"])
-    stranger = daemons.start(
-        *("stranger", "actors", "--learner", address, "--count", 1),
-        *("--keys", tmp_path / "others" / "hosts" / "stranger"),
-    )
     client = ClientKeys.read(keys)
     wait_for(lambda: status(address, keys=client).get("opt_steps", 0) > 0, "optimization step")
-    assert stranger.wait(60.0) == 3
-    assert "has another key than learner.toml says" in stranger.log
     assert learner.wait(90.0) == 0
     assert [manager.wait(30.0) for manager in managers] == [0, 0]
     summary = json.loads((run / "summary.json").read_text())
