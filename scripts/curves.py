@@ -24,6 +24,8 @@ from curves_data import DATA, PLACE, Point, read_points, write_points
 
 SEEDS = [1, 2, 3, 4, 5]
 PEER = "stable-baselines3"
+PEERS = {"dqn-CartPole-v1", "sac-Pendulum-v1", "sac-Hopper-v5"}
+"""What scripts/bench_sb3_peer.py knows."""
 SCRIPTS = Path(__file__).resolve().parent
 
 
@@ -80,6 +82,8 @@ def run(curve: Curve, seed: int, args: argparse.Namespace) -> list[Point]:
 
 def run_peer(curve: Curve, seed: int, args: argparse.Namespace) -> list[Point]:
     """One run of Stable-Baselines3 on the same environment; its evaluations."""
+    if curve.name not in PEERS:
+        raise SystemExit(f"{curve.name}: {PEER} is set up for {', '.join(sorted(PEERS))}")
     subprocess.run([SCRIPTS / "setup_sb3"], check=True)
     command = [SCRIPTS.parent / ".venv-sb3/bin/python", SCRIPTS / "bench_sb3_peer.py"]
     command += [f"--seed={seed}", f"--env={curve.env}", "--target=inf"]
@@ -115,6 +119,8 @@ def run_all(args: argparse.Namespace) -> None:
             if is_there and not args.again:
                 continue
             points = (run_peer if args.peer else run)(curve, seed, args)
+            if not points:
+                raise SystemExit(f"{curve.name} seed {seed}: too short for an evaluation")
             write_points(file, points)
             best = max((point.return_mean for point in points), default=float("nan"))
             print(

@@ -18,7 +18,7 @@ class Point:
         seed: the run's.
         env_steps: environment steps when the evaluation was known.
         opt_steps: optimization steps behind the model that was played.
-        wall_s: seconds since the run's process was started.
+        wall_s: seconds since the run's process was started; a peer's, since it began to train.
         return_mean: over the evaluation's episodes.
     """
 

@@ -122,7 +122,7 @@ def _write_into(directory: Path, files: dict[str, Parts]) -> None:
 def _files(state: State, meta: Mapping[str, Any]) -> dict[str, Parts]:
     """What stands in a checkpoint, by file; the state first."""
     tree, leaves = split_state(state)
-    pairs = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in meta.items()]
+    pairs = [f"{json.dumps(str(key))}: {json.dumps(value)}" for key, value in meta.items()]
     metadata = {"format": FORMAT, "state": json.dumps(tree), "meta": "{" + ", ".join(pairs) + "}"}
     readable = "{\n  " + ",\n  ".join(pairs) + "\n}\n"
     return {STATE_FILE: _safetensors(leaves, metadata), META_FILE: [memoryview(readable.encode())]}

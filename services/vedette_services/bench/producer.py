@@ -27,7 +27,6 @@ _WINDOW_BATCHES = 1024
 _WINDOW_BYTES = 128 << 20
 _PAYLOADS = 8
 _POLL_MS = 5
-_AGAIN_S = 1e-4
 _REPORT_EVERY_S = 0.5
 
 
@@ -86,8 +85,8 @@ class Producer:
 
     @property
     def due_in_s(self) -> float:
-        """Until it makes up the next batch, or looks again where there is no room for one."""
-        return max(_AGAIN_S, (1.0 - self._due) / self._batches_per_s)
+        """Until it makes up the next batch; one for which there is no room waits for acks."""
+        return _POLL_MS / 1e3 if self._due >= 1 else (1.0 - self._due) / self._batches_per_s
 
     def _listen(self, now: float, wait_ms: int) -> None:
         while self._control.poll(wait_ms):

@@ -43,12 +43,12 @@ from vedette_services.sockets import send_now
 
 log = logging.getLogger("vedette.gateway")
 
-_POLL_MS = 10  # how late an ack with news may be when no message comes
+_POLL_MS = 10  # from one look at who is due an ack to the next when no message comes
 _IDLE_POLL_MS = 20  # and one without; a newer model rings
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
-_REST_MS = 2  # from one look at samples to the next: more come together, each costs less
 _DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
+_REST_MS = 2  # between looks at samples where none are left: more come together, each costs less
 _HELD_BYTES = 512 << 10  # looked into together: what a processor's own cache holds
 _TICK_S = 0.2
 _RING_WAIT_S = 5.0  # a gateway killed a moment ago lets go of the replay within a second
@@ -115,9 +115,8 @@ class Gateway:
         now = time.monotonic()
         if self._bell.fileno() in ready:
             self._bell.hush()
-        if door.samples in ready:
+        if door.samples in ready and self._drain(now):
             self._rest_until = now + _REST_MS / 1e3
-            self._drain(now)
         if self._owners is not None:
             self._owners.save()
         if self._state.dirty or self._ring.pending:
@@ -138,8 +137,10 @@ class Gateway:
             return 0
         return _POLL_MS if self._state.has_news else _IDLE_POLL_MS
 
-    def _drain(self, now: float) -> None:
-        """Take what has come, into the ring; visible and acknowledged at the next commit."""
+    def _drain(self, now: float) -> bool:
+        """Take what has come, into the ring; visible and acknowledged at the next commit. Whether
+        that was all."""
+        all_taken = False
         state, receive = self._state, self._door.receive
         bytes_left = _DRAIN_BYTES
         # No more than the ring has room for: a commit in between would call inserted what is held.
@@ -148,6 +149,7 @@ class Gateway:
             try:
                 frames, key = receive()
             except zmq.Again:
+                all_taken = True
                 break
             if key is None:
                 continue
@@ -158,6 +160,7 @@ class Gateway:
                 if bytes_left <= 0:
                     break
         self._insert(now)
+        return all_taken
 
     def _insert(self, now: float) -> None:
         for block in self._state.blocks(now):
