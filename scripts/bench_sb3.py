@@ -38,14 +38,20 @@ def ours(seed: int, env: str) -> dict[str, Any]:
     }
 
 
+def run_peer(seed: int, env: str, *options: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+    """One run of `bench_sb3_peer.py`; what it found."""
+    command = [ROOT / ".venv-sb3/bin/python", ROOT / "scripts/bench_sb3_peer.py"]
+    command += [f"--seed={seed}", f"--env={env}", *options]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=timeout_s)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def theirs(seed: int, env: str) -> dict[str, Any]:
     """One run of Stable-Baselines3; its wall time is without evaluations, but with its imports."""
-    command = [ROOT / ".venv-sb3/bin/python", ROOT / "scripts/bench_sb3_peer.py"]
-    command += [f"--seed={seed}", f"--env={env}"]
     began = time.perf_counter()
-    done = subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
+    result = run_peer(seed, env)
     wall_s = time.perf_counter() - began
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     del result["evaluations"]
     evaluating_s = result["wall_s"] - result["wall_without_evaluation_s"]
     return {**result, "wall_s": round(wall_s - evaluating_s, 1)}

@@ -8,7 +8,6 @@ runs.
 
 import argparse
 import csv
-import json
 import os
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import bench_sb3
 import curves_draw
 from curves_data import DATA, PLACE, Point, read_points, write_points
 
@@ -85,14 +85,12 @@ def run_peer(curve: Curve, seed: int, args: argparse.Namespace) -> list[Point]:
     if curve.name not in PEERS:
         raise SystemExit(f"{curve.name}: {PEER} is set up for {', '.join(sorted(PEERS))}")
     subprocess.run([SCRIPTS / "setup_sb3"], check=True)
-    command = [SCRIPTS.parent / ".venv-sb3/bin/python", SCRIPTS / "bench_sb3_peer.py"]
-    command += [f"--seed={seed}", f"--env={curve.env}", "--target=inf"]
-    command += [f"--max-steps={args.env_steps or curve.env_steps}"]
-    done = subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, timeout=args.max_seconds + 120
+    steps = args.env_steps or curve.env_steps
+    found = bench_sb3.run_peer(
+        *(seed, curve.env, "--target=inf", f"--max-steps={steps}"),
+        timeout_s=args.max_seconds + 120,
     )
-    found = json.loads(done.stdout.splitlines()[-1])["evaluations"]
-    return [Point(label=args.label, seed=seed, **evaluation) for evaluation in found]
+    return [Point(label=args.label, seed=seed, **each) for each in found["evaluations"]]
 
 
 def evaluations(records: Path, label: str, seed: int, began: float) -> Iterator[Point]:

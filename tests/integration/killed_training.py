@@ -127,8 +127,8 @@ def train(place: Path, seed: int, kills: list[int]) -> Trained:
 def compare(trial: Trial, seeds: int, first: int) -> None:
     """Every seed in peace and killed, and the ratio of the means of their steps to a solution.
 
-    It fails where the seeds show that kills cost more than `RATIO_MAX`, not where they are too few
-    to show that they cost less; and where the curves differ, which fewer seeds show.
+    It fails where that is over `RATIO_MAX`, and where the curves differ. Few seeds may fail by
+    chance: the interval that is printed says how far they tell.
     """
     peace, killed = [], []
     for seed in range(first, first + seeds):
@@ -149,7 +149,7 @@ def compare(trial: Trial, seeds: int, first: int) -> None:
         f"peace, {returns[1]:.0f} with kills"
     )
     trial.check(returns[1] >= RETURN_MIN * returns[0], f"a mean return of {returns[1]:.0f}")
-    trial.check(least <= RATIO_MAX, f"{least:.2f} times the steps at least, not {RATIO_MAX}")
+    trial.check(ratio <= RATIO_MAX, f"{ratio:.2f} times the steps, not {RATIO_MAX}")
 
 
 def ratio_of_means(ours: Steps, theirs: Steps) -> tuple[float, float, float]:

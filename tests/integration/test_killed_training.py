@@ -11,5 +11,5 @@ from trial import Trial
 @pytest.mark.timeout(3600)
 def test_five_kills_cost_a_training_few_optimization_steps(tmp_path: Path) -> None:
     with Trial("killed-training", tmp_path) as trial:
-        compare(trial, 6, first=1)
+        compare(trial, 8, first=1)
         assert not trial.wrong
