@@ -37,7 +37,5 @@ def share(
         return {}
     batches, left = divmod(budget_batches, len(ids))
     payload_bytes = max(1, budget_bytes // len(ids))
-    return {
-        manager: Credit(max(1, batches + (place < left)), payload_bytes)
-        for place, manager in enumerate(ids)
-    }
+    more, less = (Credit(max(1, n), payload_bytes) for n in (batches + 1, batches))
+    return dict.fromkeys(ids[:left], more) | dict.fromkeys(ids[left:], less)

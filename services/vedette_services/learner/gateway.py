@@ -32,6 +32,7 @@ from vedette_services.learner.limits import FlightLimits
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.owners import Owners
 from vedette_services.learner.rate import Rate
+from vedette_services.learner.rest import Rest
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.status import assemble
 from vedette_services.logs import place_log, set_up_logging
@@ -48,7 +49,6 @@ _IDLE_POLL_MS = 20  # and one without; a newer model rings
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
 _DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
-_REST_MS = 2  # between looks at samples where none are left: more come together, each costs less
 _HELD_BYTES = 512 << 10  # looked into together: what a processor's own cache holds
 _TICK_S = 0.2
 _RING_WAIT_S = 5.0  # a gateway killed a moment ago lets go of the replay within a second
@@ -90,7 +90,7 @@ class Gateway:
         self._board = BoardWriter(spec.run.ingest_map, Ingest)
         self._rate = Rate()
         self._next_tick = 0.0
-        self._rest_until = 0.0
+        self._rest = Rest()
         queue, copies = self._publisher.queue, self._state.stacks
         self._door = Door(spec.address, keys, queue, copies=copies)
         self._bell = bell
@@ -110,13 +110,13 @@ class Gateway:
     def _turn(self) -> None:
         """One round over the sockets, the maps and the clock."""
         door = self._door
-        resting, wait_ms = time.monotonic() < self._rest_until, self._wait_ms()
-        ready = door.poll(min(wait_ms, _REST_MS) if resting else wait_ms, samples=not resting)
+        rest_ms, wait_ms = self._rest.left_ms(time.monotonic()), self._wait_ms()
+        ready = door.poll(min(wait_ms, rest_ms or wait_ms), samples=not rest_ms)
         now = time.monotonic()
         if self._bell.fileno() in ready:
             self._bell.hush()
         if door.samples in ready and self._drain(now):
-            self._rest_until = now + _REST_MS / 1e3
+            self._rest.begin(now)
         if self._owners is not None:
             self._owners.save()
         if self._state.dirty or self._ring.pending:
@@ -223,6 +223,7 @@ class Gateway:
     def _tick(self, now: float) -> None:
         state = self._state
         state.tick(now)
+        self._rest.managers = len(state.fleet.present)
         for note in state.notes[:_NOTES_PER_TICK]:
             log.log(logging.getLevelNamesMapping()[note.level.upper()], note.text)
         if len(state.notes) > _NOTES_PER_TICK:
