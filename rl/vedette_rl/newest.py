@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.errors import NewestFormatError, OneWriterError
+from vedette_rl.recycler import Recycler
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -46,6 +47,7 @@ HEADER_BYTES = 128
 SLOT_HEAD_BYTES = 64
 READ_TRIES = 64
 SMALL_BYTES = 64 << 10
+LARGE_BYTES = 32 << 20  # memory that malloc gives back to the system as soon as it is free
 
 _GEOMETRY = struct.Struct("<8sQQ")  # magic, slots, max_bytes
 _CURSOR = 64 // 8  # the newest number, in 8-byte words: its own cache line
@@ -89,6 +91,7 @@ class _Slots:
         self.max_bytes: int = max_bytes
         self.words = memoryview(self.map).cast("Q")
         self.bytes = np.frombuffer(self.map, np.uint8)
+        self._recycler = Recycler()
         self._step: int = (size - HEADER_BYTES) // slots
 
     def word(self, seq: int) -> int:
@@ -101,7 +104,7 @@ class _Slots:
         return None if data is None else data.tobytes()
 
     def array(self, seq: int) -> NDArray[np.uint8] | None:
-        """The same in numpy's memory, whose pages come many at a time."""
+        """The same as an array, in memory that is used again where it is large."""
         at, fence = self.word(seq), Fence()  # of this thread: several may read
         if self.words[at] != seq:
             return None
@@ -110,7 +113,8 @@ class _Slots:
         if length > self.max_bytes:
             return None
         begin = at * 8 + SLOT_HEAD_BYTES
-        data = self.bytes[begin : begin + length].copy()
+        data = np.empty(length, np.uint8) if length < LARGE_BYTES else self._recycler.take(length)
+        data[...] = self.bytes[begin : begin + length]
         fence()
         if self.words[at] != seq:  # the writer came round to this slot meanwhile
             return None

@@ -62,6 +62,25 @@ def test_the_parts_of_a_value_follow_each_other(tmp_path: Path) -> None:
         assert reader.read(after=number) is None
 
 
+def test_a_large_value_stays_as_it_was_read_while_somebody_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest, "LARGE_BYTES", 100)
+    writer = NewestWriter(tmp_path / "n", max_bytes=200)
+    reader = NewestReader(tmp_path / "n")
+    held = []
+    for number in range(1, 9):
+        writer.write(bytes([number]) * 200)
+        found = reader.read_array()
+        assert found is not None
+        held.append(found[1].data[100:])
+        del found
+        held = held[-3:]
+        assert [set(value) for value in held] == [{n} for n in range(1, 9)][
+            max(0, number - 3) : number
+        ]
+
+
 def test_an_empty_value_is_a_value(tmp_path: Path) -> None:
     writer = NewestWriter(tmp_path / "n", max_bytes=1)
     writer.write()

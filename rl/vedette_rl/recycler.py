@@ -1,0 +1,32 @@
+"""Memory that is used again: a large array's pages cost more to come by than to fill."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+_KEPT = 2
+"""The newest value's memory, and that of the one before while somebody changes over."""
+
+
+class Recycler:
+    """Gives arrays of bytes, in the memory of earlier ones that nobody holds any more.
+
+    A view of an array, or a `memoryview` of one, holds it.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[memoryview] = deque(maxlen=_KEPT)
+
+    def take(self, length: int) -> NDArray[np.uint8]:
+        """An array of `length` bytes, which may be anything."""
+        memory = self._free.popleft() if self._free else None
+        if memory is None or memory.nbytes < length:
+            memory = np.empty(length, np.uint8).data  # numpy's: its pages come many at a time
+        # Over a memoryview, so that views keep this very array, and not what is below it, alive.
+        array = np.frombuffer(memory, np.uint8, length)
+        weakref.finalize(array, self._free.append, memory).atexit = False
+        return array
