@@ -23,10 +23,16 @@ class Recycler:
 
     def take(self, length: int) -> NDArray[np.uint8]:
         """An array of `length` bytes, which may be anything."""
-        memory = self._free.popleft() if self._free else None
+        memory = self._from_earlier()
         if memory is None or memory.nbytes < length:
             memory = np.empty(length, np.uint8).data  # numpy's: its pages come many at a time
         # Over a memoryview, so that views keep this very array, and not what is below it, alive.
         array = np.frombuffer(memory, np.uint8, length)
         weakref.finalize(array, self._free.append, memory).atexit = False
         return array
+
+    def _from_earlier(self) -> memoryview | None:
+        try:
+            return self._free.popleft()
+        except IndexError:  # asked for, not looked for: several threads may read
+            return None
