@@ -7,7 +7,7 @@ model's schema.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -194,6 +194,10 @@ class _Partial:
         )
 
 
+def _new_memory(length: int) -> NDArray[np.uint8]:
+    return np.empty(length, np.uint8)  # numpy's: its pages come many at a time
+
+
 class ModelAssembler:
     """Puts models together; the newest complete one wins.
 
@@ -204,10 +208,15 @@ class ModelAssembler:
 
     Args:
         max_bytes: the largest body to accept, `body_bytes(schema)` where the schema is known.
+        memory: gives room for a body of so many bytes.
     """
 
-    def __init__(self, max_bytes: int = MODEL_MAX_BYTES) -> None:
-        self.max_bytes = max_bytes
+    def __init__(
+        self,
+        max_bytes: int = MODEL_MAX_BYTES,
+        memory: Callable[[int], NDArray[np.uint8]] = _new_memory,
+    ) -> None:
+        self.max_bytes, self._memory = max_bytes, memory
         self._run_id = ""
         self._newest = (-1, -1)
         self._partial: _Partial | None = None
@@ -268,7 +277,6 @@ class ModelAssembler:
                 f"model {chunk.version} has {chunk.total_bytes} bytes, "
                 f"expected no more than {self.max_bytes}"
             )
-        # In numpy's memory, whose pages come many at a time.
-        body = np.empty(chunk.total_bytes, np.uint8).data
+        body = self._memory(chunk.total_bytes).data
         self._partial = _Partial(chunk, body, bytearray(chunk.count), chunk.count)
         return self._partial

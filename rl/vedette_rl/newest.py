@@ -47,7 +47,6 @@ HEADER_BYTES = 128
 SLOT_HEAD_BYTES = 64
 READ_TRIES = 64
 SMALL_BYTES = 64 << 10
-LARGE_BYTES = 32 << 20  # memory that malloc gives back to the system as soon as it is free
 
 _GEOMETRY = struct.Struct("<8sQQ")  # magic, slots, max_bytes
 _CURSOR = 64 // 8  # the newest number, in 8-byte words: its own cache line
@@ -113,7 +112,7 @@ class _Slots:
         if length > self.max_bytes:
             return None
         begin = at * 8 + SLOT_HEAD_BYTES
-        data = np.empty(length, np.uint8) if length < LARGE_BYTES else self._recycler.take(length)
+        data = self._recycler.take(length)
         data[...] = self.bytes[begin : begin + length]
         fence()
         if self.words[at] != seq:  # the writer came round to this slot meanwhile

@@ -8,21 +8,30 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
+LARGE_BYTES = 32 << 20
+"""What glibc's malloc gives back to the system as soon as it is free, at the latest."""
+
 _KEPT = 2
 """The newest value's memory, and that of the one before while somebody changes over."""
 
 
 class Recycler:
-    """Gives arrays of bytes, in the memory of earlier ones that nobody holds any more.
+    """Gives arrays of bytes, large ones in the memory of earlier ones that nobody holds any more.
 
     A view of an array, or a `memoryview` of one, holds it.
+
+    Args:
+        large_bytes: what is smaller is left to malloc.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, large_bytes: int = LARGE_BYTES) -> None:
+        self._large_bytes = large_bytes
         self._free: deque[memoryview] = deque(maxlen=_KEPT)
 
     def take(self, length: int) -> NDArray[np.uint8]:
         """An array of `length` bytes, which may be anything."""
+        if length < self._large_bytes:
+            return np.empty(length, np.uint8)
         memory = self._from_earlier()
         if memory is None or memory.nbytes < length:
             memory = np.empty(length, np.uint8).data  # numpy's: its pages come many at a time

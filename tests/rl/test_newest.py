@@ -14,6 +14,7 @@ import pytest
 from vedette_rl import newest
 from vedette_rl.errors import NewestFormatError, OneWriterError
 from vedette_rl.newest import HEADER_BYTES, NewestReader, NewestWriter
+from vedette_rl.recycler import Recycler
 
 WRITE_AT_FULL_SPEED = """
 import sys
@@ -65,7 +66,7 @@ def test_the_parts_of_a_value_follow_each_other(tmp_path: Path) -> None:
 def test_a_large_value_stays_as_it_was_read_while_somebody_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest, "LARGE_BYTES", 100)
+    monkeypatch.setattr(newest, "Recycler", lambda: Recycler(large_bytes=100))
     writer = NewestWriter(tmp_path / "n", max_bytes=200)
     reader = NewestReader(tmp_path / "n")
     held = []

@@ -12,7 +12,7 @@ def address(array: np.ndarray) -> int:
 
 
 def test_memory_is_used_again_once_its_array_is_gone() -> None:
-    recycler = Recycler()
+    recycler = Recycler(large_bytes=8)
     array = recycler.take(1000)
     first = address(array)
     del array
@@ -20,7 +20,7 @@ def test_memory_is_used_again_once_its_array_is_gone() -> None:
 
 
 def test_what_a_view_or_a_buffer_holds_is_not_used_again() -> None:
-    recycler = Recycler()
+    recycler = Recycler(large_bytes=8)
     array = recycler.take(1000)
     array[...] = 7
     view, buffer = array[8:].view(np.uint64)[1:], array.data[500:]
@@ -33,14 +33,14 @@ def test_what_a_view_or_a_buffer_holds_is_not_used_again() -> None:
 
 
 def test_memory_that_is_too_small_is_left() -> None:
-    recycler = Recycler()
+    recycler = Recycler(large_bytes=8)
     recycler.take(10)
     large = recycler.take(1000)
     assert large.nbytes == 1000
 
 
 def test_no_more_is_kept_than_who_changes_over_needs() -> None:
-    recycler = Recycler()
+    recycler = Recycler(large_bytes=8)
     tracemalloc.start()
     try:
         arrays = [recycler.take(1 << 20) for _ in range(5)]

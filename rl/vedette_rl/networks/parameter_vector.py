@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from vedette_rl.errors import ModelMismatchError
+from vedette_rl.recycler import Recycler
 
 _ALIGNMENT = 16
 """Floats: every parameter begins on a cache line, as if it had been allocated by itself."""
@@ -38,6 +39,7 @@ class ParameterVector:
         for name, parameter in parameters.items():
             self._places[name] = (end, parameter.numel(), parameter.shape)
             end += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT
+        self._memory = Recycler()
         device = next(iter(parameters.values())).device
         self.data = torch.zeros(end, device=device)
         self.grad = torch.zeros(end if learns else 0, device=device)
@@ -66,9 +68,10 @@ class ParameterVector:
         return {name: torch.from_numpy(copy) for name, copy in self._copies(vector).items()}
 
     def _copies(self, vector: torch.Tensor) -> dict[str, NDArray[np.float32]]:
-        # .cpu() returns the live tensor itself where it is on the CPU already. Views are numpy's:
-        # torch takes ten times as long to make one, and the training loop waits for all of them.
-        copy = vector.detach().to("cpu", copy=True).numpy()
+        # Views are numpy's: torch takes ten times as long to make one, and the training loop waits
+        # for all of them.
+        copy = self._memory.take(vector.nbytes).view(np.float32)
+        torch.from_numpy(copy).copy_(vector.detach())
         return {
             name: copy[start : start + size].reshape(shape)
             for name, (start, size, shape) in self._places.items()

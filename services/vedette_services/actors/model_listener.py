@@ -15,6 +15,7 @@ import zmq
 from vedette_protocol.codec import decode_model
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.model import CompleteModel, ModelAssembler
+from vedette_rl.recycler import Recycler
 from vedette_services import sockets
 from vedette_services.addresses import Address
 from vedette_services.keys import ClientKeys
@@ -42,7 +43,7 @@ class ModelListener:
         self._stop_read, self._stop_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
-        self._assembler = ModelAssembler()
+        self._assembler = ModelAssembler(memory=Recycler().take)
         self._refused = 0
         self._thread = threading.Thread(target=self._listen, name="models", daemon=True)
         self._thread.start()
