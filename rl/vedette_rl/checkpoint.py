@@ -170,9 +170,7 @@ def _after(parts: Parts, written: int) -> Parts:
 
 def _clear_aside(directory: Path) -> None:
     """Remove what a killed process left half written; one process writes at a time."""
-    with os.scandir(directory) as found:  # not `glob`, whose Python a training loop waits for
-        left = [Path(entry) for entry in found if entry.name.startswith(_ASIDE)]
-    for path in left:
+    for path in directory.glob(f"{_ASIDE}*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
