@@ -18,7 +18,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,17 @@ _PARTS_MAX = 1024  # of one gathered write: Linux's IOV_MAX
 Parts = list[memoryview]
 """A file's bytes, piece after piece."""
 
+GiveWay = Callable[[], None]
+"""Called between two pieces of a write, to let what runs beside it have the processor."""
 
-def write_state(directory: str | Path, state: State, meta: Mapping[str, Any]) -> None:
+
+def at_once() -> None:
+    """Gives way to nobody."""
+
+
+def write_state(
+    directory: str | Path, state: State, meta: Mapping[str, Any], give_way: GiveWay = at_once
+) -> None:
     """Make `directory` hold `state`, at once: whoever looks sees it whole, or what was there
     before. It is on the disk when this returns.
 
@@ -47,6 +56,7 @@ def write_state(directory: str | Path, state: State, meta: Mapping[str, Any]) ->
         directory: made if it is not there; one that is there keeps its other files.
         state: leaves are tensors, arrays, numbers, strings, booleans or None.
         meta: what is worth knowing of it, of JSON's types.
+        give_way: see `GiveWay`.
 
     Raises:
         CheckpointError: the disk is full, the directory read-only, or a leaf is of another type.
@@ -57,11 +67,12 @@ def write_state(directory: str | Path, state: State, meta: Mapping[str, Any]) ->
         files = _files(state, meta)
     except (StateTypeError, TypeError, ValueError) as e:
         raise CheckpointError(directory, "write", str(e)) from e
+    give_way()
     try:
         if directory.is_dir():
-            _write_into(directory, files)
+            _write_into(directory, files, give_way)
         else:
-            _write_new(directory, files)
+            _write_new(directory, files, give_way)
     except OSError as e:
         raise CheckpointError(directory, "write", e.strerror or str(e)) from e
 
@@ -89,7 +100,7 @@ def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
     return state, meta
 
 
-def _write_new(directory: Path, files: dict[str, Parts]) -> None:
+def _write_new(directory: Path, files: dict[str, Parts], give_way: GiveWay) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     aside = directory.with_name(f"{_ASIDE}{directory.name}-{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)  # of a killed process that had our number
@@ -97,15 +108,17 @@ def _write_new(directory: Path, files: dict[str, Parts]) -> None:
         aside.mkdir()
         for name, parts in files.items():
             _write_file(aside / name, parts)
+            give_way()
         _sync_directory(aside)
         aside.rename(directory)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
     _sync_directory(directory.parent)
+    give_way()
 
 
-def _write_into(directory: Path, files: dict[str, Parts]) -> None:
+def _write_into(directory: Path, files: dict[str, Parts], give_way: GiveWay) -> None:
     _clear_aside(directory)
     for name, parts in files.items():
         aside = directory / f"{_ASIDE}{name}-{os.getpid()}"
@@ -116,6 +129,7 @@ def _write_into(directory: Path, files: dict[str, Parts]) -> None:
             with contextlib.suppress(OSError):
                 aside.unlink()
             raise
+        give_way()
     _sync_directory(directory)
 
 
@@ -215,7 +229,13 @@ class Checkpoints:
             raise ValueError(f"at least one checkpoint is kept, not {keep}")
         self.root, self.keep = Path(root), keep
 
-    def save(self, opt_steps: int, state: State, meta: Mapping[str, Any]) -> Path:
+    def save(
+        self,
+        opt_steps: int,
+        state: State,
+        meta: Mapping[str, Any],
+        give_way: GiveWay = at_once,
+    ) -> Path:
         """Write a checkpoint, then remove the oldest beyond `keep`; its directory.
 
         Raises:
@@ -223,7 +243,7 @@ class Checkpoints:
                 caller may go on and try again later.
         """
         directory = self.root / str(opt_steps)
-        write_state(directory, state, meta)
+        write_state(directory, state, meta, give_way)
         _clear_aside(self.root)
         for old in self.list()[: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)  # tried again at the next save

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import Any, NamedTuple
 
 from vedette_rl.checkpoint import Checkpoints
@@ -16,6 +17,9 @@ _RETRY_S = 15.0
 SWITCH_S = 0.0005
 """For `sys.setswitchinterval` of a process that trains beside a saver: with Python's own 5 ms, a
 training loop waits so long for the interpreter whenever the saver has it."""
+SHARE = 0.04
+"""Of a processor, at most, for a write beside the training. A small one would be done in some 15 ms
+and take every seventh of them; it is better spread."""
 
 
 class _Job(NamedTuple):
@@ -30,7 +34,8 @@ class Saver:
     """One thread that writes checkpoints; while it writes, a newer state replaces a waiting one.
 
     A full disk or a read-only directory is said once; the state is tried again after a while, until
-    it is written or a newer one takes its place.
+    it is written or a newer one takes its place. Writes are spread over time, so that they slow the
+    training by little at any moment; once closed, it is in a hurry.
 
     Args:
         checkpoints: where to.
@@ -44,6 +49,7 @@ class Saver:
         self._writing = False
         self._closed = False
         self._failed: _Job | None = None
+        self._used_s = 0.0  # of a processor, by this thread until it last gave way
         self._last_try = False  # what failed was begun once more after the close
         self._thread = threading.Thread(target=self._run, name="saver", daemon=True)
         self._thread.start()
@@ -91,8 +97,9 @@ class Saver:
             return job
 
     def _write(self, job: _Job) -> None:
+        self._used_s = time.thread_time()
         try:
-            self._checkpoints.save(*job)
+            self._checkpoints.save(*job, self._give_way)
         except CheckpointError as error:
             if self._failed is None:
                 log.warning("%s; training goes on, and it is tried again", error)
@@ -101,3 +108,10 @@ class Saver:
             if self._failed is not None:
                 log.warning("checkpoint %d is written now", job.opt_steps)
             self._failed = None
+
+    def _give_way(self) -> None:
+        """Rest until the work since the last time was `SHARE` of the time, or until the close."""
+        rest_s = (time.thread_time() - self._used_s) * (1 / SHARE - 1)
+        with self._work:
+            self._work.wait_for(lambda: self._closed, rest_s)
+        self._used_s = time.thread_time()

@@ -1,6 +1,7 @@
 """Checkpoints beside the training, on a disk that fails for a while."""
 
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vedette_rl.checkpoint import Checkpoints, read_state
+from vedette_rl.checkpoint import Checkpoints, GiveWay, at_once, read_state
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
-from vedette_services.learner.saver import Saver
+from vedette_services.learner.saver import SHARE, Saver
 
 
 class FailingDisk(Checkpoints):
@@ -22,11 +23,17 @@ class FailingDisk(Checkpoints):
         self.failures, self.tries = failures, 0
         self.wrote = threading.Event()
 
-    def save(self, opt_steps: int, state: State, meta: Mapping[str, Any]) -> Path:
+    def save(
+        self,
+        opt_steps: int,
+        state: State,
+        meta: Mapping[str, Any],
+        give_way: GiveWay = at_once,
+    ) -> Path:
         self.tries += 1
         if self.tries <= self.failures:
             raise CheckpointError(self.root, "write", "No space left on device")
-        path = super().save(opt_steps, state, meta)
+        path = super().save(opt_steps, state, meta, give_way)
         self.wrote.set()
         return path
 
@@ -65,3 +72,46 @@ def test_closing_tries_once_more_and_says_when_the_last_state_is_lost(tmp_path: 
 
 def test_closing_without_work_is_at_once_and_well(tmp_path: Path) -> None:
     assert Saver(Checkpoints(tmp_path, keep=1)).close(10)
+
+
+class BusyDisk(Checkpoints):
+    """A write that works for `work_s`, gives way once and is done."""
+
+    def __init__(self, root: Path, work_s: float) -> None:
+        super().__init__(root, keep=1)
+        self.work_s, self.rested_s = work_s, 0.0
+        self.worked, self.wrote = threading.Event(), threading.Event()
+
+    def save(
+        self,
+        opt_steps: int,
+        state: State,
+        meta: Mapping[str, Any],
+        give_way: GiveWay = at_once,
+    ) -> Path:
+        until = time.thread_time() + self.work_s
+        while time.thread_time() < until:
+            pass
+        self.worked.set()
+        began = time.monotonic()
+        give_way()
+        self.rested_s = time.monotonic() - began
+        self.wrote.set()
+        return self.root
+
+
+def test_a_write_rests_until_its_work_was_a_small_share_of_the_time(tmp_path: Path) -> None:
+    disk = BusyDisk(tmp_path, work_s=0.01)
+    saver = Saver(disk)
+    saver.save(1, {}, {})
+    assert disk.wrote.wait(10)
+    assert disk.rested_s >= 0.01 * (1 / SHARE - 1)
+    assert saver.close(10)
+
+
+def test_a_close_ends_the_rest_of_a_write(tmp_path: Path) -> None:
+    disk = BusyDisk(tmp_path, work_s=2.0)  # would rest for most of a minute
+    saver = Saver(disk)
+    saver.save(1, {}, {})
+    assert disk.worked.wait(30)
+    assert saver.close(10)
