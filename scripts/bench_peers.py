@@ -71,7 +71,7 @@ class Table:
         unit: of the figures.
         ours: the command that measures us, without `vedette`.
         figure: the field of its JSON.
-        bound: what bounds us and the field that holds it; None where nothing is measured.
+        beside: what else is measured with us, and the field that holds it.
         argument: what every peer is called with, before the seconds.
         peers: in the order of the table.
     """
@@ -79,7 +79,7 @@ class Table:
     unit: str
     ours: tuple[str, ...]
     figure: str
-    bound: tuple[str, str] | None
+    beside: tuple[tuple[str, str], ...]
     argument: str
     peers: tuple[Peer, ...]
 
@@ -87,16 +87,21 @@ class Table:
 BARE = ("plain PUSH/PULL", "bare_transitions_per_s")
 BY_HAND = ("written by hand", "handwritten_opt_steps_per_s")
 TABLES = {
-    "wire": Table("transitions/s", ("wire",), "transitions_per_s", BARE, "small", WIRE),
+    "wire": Table("transitions/s", ("wire",), "transitions_per_s", (BARE,), "small", WIRE),
     "wire-atari": Table(
-        "transitions/s", ("wire", "--atari"), "transitions_per_s", BARE, "atari", WIRE
+        "transitions/s",
+        ("wire", "--atari"),
+        "frames_once_transitions_per_s",
+        (("vedette, stacks whole", "transitions_per_s"), BARE),
+        "atari",
+        WIRE,
     ),
-    "collect": Table("env steps/s", ("fleet",), "steps_per_s", None, "CartPole-v1", COLLECT),
+    "collect": Table("env steps/s", ("fleet",), "steps_per_s", (), "CartPole-v1", COLLECT),
     "learner": Table(
-        "optimization steps/s", ("learner", "--single"), "opt_steps_per_s", BY_HAND, "256", LEARN
+        "optimization steps/s", ("learner", "--single"), "opt_steps_per_s", (BY_HAND,), "256", LEARN
     ),
     "collect-vectorized": Table(
-        "env steps/s", ("fleet", "--vectorized"), "steps_per_s", None, "CartPole-v1", COLLECT
+        "env steps/s", ("fleet", "--vectorized"), "steps_per_s", (), "CartPole-v1", COLLECT
     ),
 }
 
@@ -132,12 +137,11 @@ def theirs(peer: Peer, argument: str, seconds: float) -> float:
 
 
 def ours(table: Table, seconds: float) -> dict[str, float]:
-    """A round of ours, and of what bounds us."""
+    """A round of ours, and of what is measured with us."""
     vedette = [sys.executable, "-m", "vedette_services.cli", "bench", *table.ours]
     found = _json_of([*vedette, "--rounds", "1", "--seconds", str(seconds), "--json"])
     rates = {"vedette": found[table.figure]["median"]}
-    if table.bound:
-        name, field = table.bound
+    for name, field in table.beside:
         rates[name] = found[field]["median"]
     return rates
 

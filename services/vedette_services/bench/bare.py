@@ -37,6 +37,11 @@ class Payload:
     dtype: str
 
     @property
+    def is_stack(self) -> bool:
+        """Whether an observation is a stack of images."""
+        return self.dtype == "uint8" and len(self.shape) == 3
+
+    @property
     def schema(self) -> Schema:
         """Of the synthetic environment's transitions."""
         high = 255 if self.dtype == "uint8" else 1

@@ -39,13 +39,16 @@ QUIET = Path(os.devnull)
 """The log of a daemon whose words nobody needs."""
 
 
-def taking_run(rows: int, shape: tuple[int, ...], dtype: str, capacity: int) -> RunConfig:
+def taking_run(
+    rows: int, shape: tuple[int, ...], dtype: str, capacity: int, *, frame_stack: int = 0
+) -> RunConfig:
     """A run whose learner takes samples of a synthetic environment, and does nothing else.
 
     Args:
         rows: of a batch.
-        shape, dtype: of an observation.
+        shape, dtype: of what the environment shows.
         capacity: of the replay.
+        frame_stack: so many of these are an observation, and each travels once; 0: one is.
     """
     return load_config(
         env="vedette_services.bench.synthetic:Synthetic-v0",
@@ -55,6 +58,7 @@ def taking_run(rows: int, shape: tuple[int, ...], dtype: str, capacity: int) -> 
             "agent.hidden_sizes=[8]",
             f"env.kwargs.shape={json.dumps(list(shape))}",
             f"env.kwargs.dtype={dtype}",
+            f"env.frame_stack={frame_stack}",
             f"actors.n_buffer={rows}",
             f"replay.capacity={capacity}",
             *NOT_TRAINING,

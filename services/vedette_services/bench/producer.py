@@ -10,13 +10,16 @@ import secrets
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zmq
+from numpy.typing import NDArray
 
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.messages import Ack, Run
-from vedette_protocol.schema import Schema
+from vedette_protocol.schema import Column, Columns, Schema
+from vedette_protocol.sharing import Sharing
 from vedette_protocol.window import Window
 from vedette_services.addresses import Address
 from vedette_services.keys import ClientKeys
@@ -35,17 +38,32 @@ def payloads_of(schema: Schema, rows: int) -> list[bytes]:
     rng = np.random.default_rng(0)
     made = []
     for _ in range(_PAYLOADS):
-        columns = {}
-        for column in schema.columns:
-            shape = (rows, *column.shape)
-            if column.name == "n_steps":
-                columns[column.name] = np.ones(shape, column.numpy_dtype)
-            elif column.numpy_dtype.kind == "f":
-                columns[column.name] = rng.random(shape, np.float32)
-            else:
-                columns[column.name] = rng.integers(0, 2, shape).astype(column.numpy_dtype)
+        columns = {column.name: _noise(column, rows, rng) for column in schema.columns}
+        if schema.sharing is not None:
+            columns |= _episode(schema.sharing, rows, rng)
         made.append(bytes(schema.pack(columns, rows)))
     return made
+
+
+def _noise(column: Column, rows: int, rng: np.random.Generator) -> NDArray[Any]:
+    shape = (rows, *column.shape)
+    if column.name == "n_steps":
+        return np.ones(shape, column.numpy_dtype)
+    if column.numpy_dtype.kind == "f":
+        return rng.random(shape, np.float32)
+    return rng.integers(0, 2, shape).astype(column.numpy_dtype)
+
+
+def _episode(sharing: Sharing, rows: int, rng: np.random.Generator) -> Columns:
+    """Frames of one environment that goes on: each row's stacks begin one frame after its
+    predecessor's, and a successor's one after its own."""
+    stack = sharing.places_per_row // len(sharing.pointing)
+    oldest = np.arange(rows, dtype=np.uint32)[:, np.newaxis] + np.arange(stack, dtype=np.uint32)
+    columns = {name: oldest + np.uint32(after) for after, name in enumerate(sharing.pointing)}
+    entries = int(columns[sharing.pointing[-1]].max()) + 1
+    shape = (entries, *sharing.column.shape)
+    columns[sharing.column.name] = rng.integers(0, 2, shape).astype(sharing.column.numpy_dtype)
+    return columns
 
 
 class Producer:

@@ -29,6 +29,9 @@ _WARM_S = 1.0
 class WireBench:
     """What to measure: two producers at full speed into a learner's replay.
 
+    Stacks of images are measured whole, as plain PUSH/PULL sends them, and as our actors send them:
+    each frame of a batch once.
+
     Args:
         payload: of a batch.
         capacity: of the replay.
@@ -43,13 +46,15 @@ class WireBench:
 
     def run(self) -> dict[str, Any]:
         """Measure both in turn."""
-        ours, bound = [], []
+        ours, bound, once = [], [], []
         for _ in range(self.rounds):
             bound.append(bare(self.payload, free_port(), self.seconds))
             ours.append(self.vedette())
+            if self.payload.is_stack:
+                once.append(self.vedette(frames_once=True))
         rate, bound_rate = [x.per_s for x in ours], [x.per_s for x in bound]
         cost, bound_cost = [self._batch_us(x) for x in ours], [self._batch_us(x) for x in bound]
-        return {
+        found = {
             "rows": self.payload.rows,
             "shape": list(self.payload.shape),
             "dtype": self.payload.dtype,
@@ -61,6 +66,14 @@ class WireBench:
             "bare_processor_us_per_batch": spread(bound_cost),
             "processor_ratio": ratio(cost, bound_cost),
         }
+        if once:
+            once_rate, once_cost = [x.per_s for x in once], [self._batch_us(x) for x in once]
+            found |= {
+                "frames_once_transitions_per_s": spread(once_rate),
+                "frames_once_ratio": ratio(once_rate, bound_rate),
+                "frames_once_processor_us_per_batch": spread(once_cost),
+            }
+        return found
 
     def _batch_us(self, found: Measured) -> float:
         """Processor time of a batch, of everybody who has to do with it."""
@@ -70,14 +83,18 @@ class WireBench:
         """Transitions a second; see `vedette`."""
         return self.vedette(keys).per_s
 
-    def vedette(self, keys: Path | None = None) -> Measured:
+    def vedette(self, keys: Path | None = None, *, frames_once: bool = False) -> Measured:
         """What two producers bring into a learner's replay.
 
         Args:
             keys: a learner's folder of keys; None: neither encrypt nor authenticate.
+            frames_once: observations are stacks of frames, and each frame travels once.
         """
-        payload = self.payload
-        config = taking_run(payload.rows, payload.shape, payload.dtype, self.capacity)
+        payload, stack, shape = self.payload, 0, self.payload.shape
+        if frames_once:
+            stack, *frame = payload.shape
+            shape = tuple(frame)
+        config = taking_run(payload.rows, shape, payload.dtype, self.capacity, frame_stack=stack)
         with learner_of(config, keys) as (address, asker):
             arguments = (str(self.payload.rows), "1", "inf", *([str(keys)] if keys else []))
             producers = [

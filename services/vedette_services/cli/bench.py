@@ -240,7 +240,7 @@ def frames_lines(found: dict[str, Any]) -> list[str]:
 
 def wire_lines(found: dict[str, Any]) -> list[str]:
     """The figures of `bench wire` for people."""
-    return [
+    said = [
         f"batches of {found['rows']} transitions, {found['batch_bytes']:,} bytes; transitions/s",
         f"vedette          {_range(found['transitions_per_s'], '{:>12,.0f}')}",
         f"plain PUSH/PULL  {_range(found['bare_transitions_per_s'], '{:>12,.0f}')}",
@@ -250,6 +250,15 @@ def wire_lines(found: dict[str, Any]) -> list[str]:
         f"plain PUSH/PULL  {_range(found['bare_processor_us_per_batch'], '{:>12.1f}')}",
         f"ratio            {_range(found['processor_ratio'], '{:>12.2f}')}",
     ]
+    if "frames_once_ratio" in found:
+        rate, cost = "frames_once_transitions_per_s", "frames_once_processor_us_per_batch"
+        said += [
+            "vedette as its actors send stacks, each frame of a batch once; plain PUSH/PULL whole",
+            f"transitions/s    {_range(found[rate], '{:>12,.0f}')}",
+            f"ratio            {_range(found['frames_once_ratio'], '{:>12.2f}')}",
+            f"µs of a batch    {_range(found[cost], '{:>12.1f}')}",
+        ]
+    return said
 
 
 def wire_cost_lines(found: dict[str, Any]) -> list[str]:
