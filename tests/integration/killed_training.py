@@ -1,16 +1,18 @@
 """A training whose learner is killed five times, beside an undisturbed one, seed by seed.
 
-``scripts/killed_training 12`` trains DQN on CartPole-v1 by its preset for 10,000 optimization
-steps, twelve seeds, each once in peace and once with `kill -9` of the whole learner at five random
+``scripts/killed_training 24`` trains DQN on CartPole-v1 by its preset for 10,000 optimization
+steps, 24 seeds, each once in peace and once with `kill -9` of the whole learner at five random
 moments. It compares the steps behind the first model that solves it, and the mean return of all
 evaluations. One seed differs from itself by a factor of two between two runs in peace, since
 actors are not in lock step: so the ratio comes with an interval, which says how far these seeds
 tell it.
+
+Evaluated are checkpoints, after the training. Evaluations beside it would not be the same in both:
+those that a kill cuts off are missing, and with five kills within seconds that is every early one.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 import sys
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 from trial import Trial, parser_of
 
 from vedette_rl.checkpoint import Checkpoints
+from vedette_services.evaluating import evaluate_run
 from vedette_services.learner.boards import BoardReader, Learning
 
 KILLS = 5
@@ -32,6 +35,9 @@ KILLED_BY = 2000
 """Optimization steps by which the last kill has come."""
 STEPS = 10_000
 """Optimization steps of a training; one that has not solved it by then counts with these."""
+EVERY = 500
+"""Optimization steps from one evaluation to the next."""
+EPISODES = 20
 SOLVED = 475.0
 RATIO_MAX = 1.3
 RETURN_MIN = 0.8
@@ -47,7 +53,8 @@ class Trained:
     """How one training went.
 
     Args:
-        evaluations: optimization steps behind each model that was evaluated, and its mean return.
+        evaluations: optimization steps behind each checkpoint that was evaluated, and its mean
+            return.
         again: steps that were done twice, because a kill came before their checkpoint.
     """
 
@@ -79,7 +86,8 @@ class Training:
         self._learner = self._house.start(
             *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn"),
             *("--bind", self._address, "--out", self._run, f"seed={self._seed}"),
-            *(f"stop.max_opts={STEPS}", "stop.target_return=none", 'learner.recorders=["csv"]'),
+            *(f"stop.max_opts={STEPS}", "stop.target_return=none"),
+            *("learner.eval_interval=0", f"learner.keep_checkpoints={STEPS}"),
         )
 
     def train(self, kills: list[int]) -> Trained:
@@ -100,14 +108,14 @@ class Training:
         return Trained(tuple(self._evaluations()), again)
 
     def _evaluations(self) -> Iterator[tuple[int, float]]:
-        """What the run's own recorder wrote of them: the version, then its return."""
-        version = 0
-        with (self._run / "records.csv").open(newline="") as file:
-            for row in csv.DictReader(file):
-                if row["name"] == "eval/version":
-                    version = int(float(row["value"]))
-                elif row["name"] == "eval/mean_reward":
-                    yield version, float(row["value"])
+        """Play the first checkpoint from each multiple of `EVERY` on: its steps and return."""
+        saved = [int(path.name) for path in Checkpoints(self._run / "checkpoints", keep=1).list()]
+        for due in range(EVERY, STEPS + 1, EVERY):
+            steps = next(steps for steps in saved if steps >= due)
+            found, _ = evaluate_run(
+                self._run, episodes=EPISODES, seed=None, checkpoint=str(steps), video=None
+            )
+            yield steps, found.return_mean
 
     def _steps(self) -> int:
         return self._board().opt_steps
