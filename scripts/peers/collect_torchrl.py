@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from functools import partial
@@ -20,7 +21,7 @@ from torchrl.weight_update import SharedMemWeightSyncScheme
 
 WARM_S = 3.0
 ENVS, WORKERS, FRAMES = 16, 2, 512
-STOP_S = 10.0
+STOP_S, LIMIT_S = 10.0, 120
 
 
 def make_envs(name: str) -> SerialEnv:
@@ -46,8 +47,9 @@ def collect(
 
 
 def main() -> None:
-    torch.set_num_threads(1)
     env, seconds = sys.argv[1], float(sys.argv[2])
+    signal.alarm(LIMIT_S + int(seconds))  # not all of its waits have a bound
+    torch.set_num_threads(1)
     probe = make_envs(env)
     spec = probe.action_spec_unbatched
     net = MLP(probe.observation_spec_unbatched["observation"].shape[-1], spec.n, num_cells=[64, 64])
