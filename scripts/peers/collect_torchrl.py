@@ -1,4 +1,4 @@
-"""TorchRL: MultiAsyncCollector of two workers with eight environments each, epsilon-greedy MLP.
+"""TorchRL: MultiAsyncCollector of two workers with 16 environments each, epsilon-greedy MLP.
 
 `python scripts/peers/collect_torchrl.py ENV SECONDS`
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from functools import partial
@@ -16,41 +17,58 @@ from torchrl.collectors import MultiAsyncCollector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.envs import GymEnv, SerialEnv
 from torchrl.modules import MLP, EGreedyModule, QValueActor
+from torchrl.weight_update import SharedMemWeightSyncScheme
 
 WARM_S = 3.0
-ENVS, WORKERS, FRAMES = 8, 2, 512
+ENVS, WORKERS, FRAMES = 16, 2, 512
+STOP_S, LIMIT_S = 10.0, 120
 
 
 def make_envs(name: str) -> SerialEnv:
     return SerialEnv(ENVS, partial(GymEnv, name, categorical_action_encoding=True))
 
 
+def collect(
+    collector: MultiAsyncCollector, buffer: TensorDictReplayBuffer, seconds: float
+) -> float:
+    """Steps a second after the warm-up."""
+    steps, warm, began, now = 0, 0.0, 0.0, 0.0
+    for batch in collector:
+        buffer.extend(batch.reshape(-1))
+        now = time.monotonic()
+        warm = warm or now + WARM_S
+        if began:
+            steps += batch.numel()
+        elif now >= warm:
+            began = now
+        if began and now >= began + seconds:
+            break
+    return steps / (now - began)
+
+
 def main() -> None:
-    torch.set_num_threads(1)
     env, seconds = sys.argv[1], float(sys.argv[2])
+    signal.alarm(LIMIT_S + int(seconds))  # not all of its waits have a bound
+    torch.set_num_threads(1)
     probe = make_envs(env)
     spec = probe.action_spec_unbatched
     net = MLP(probe.observation_spec_unbatched["observation"].shape[-1], spec.n, num_cells=[64, 64])
     actor = QValueActor(net, in_keys=["observation"], spec=spec)
     policy = TensorDictSequential(actor, EGreedyModule(spec, eps_init=0.1, eps_end=0.1))
+    weights = SharedMemWeightSyncScheme()
     collector = MultiAsyncCollector(
         [partial(make_envs, env)] * WORKERS,
         policy,
         frames_per_batch=FRAMES,
         total_frames=-1,
+        weight_sync_schemes={"policy": weights},
     )
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100_000), batch_size=256)
-    steps, began = 0, 0.0
-    for batch in collector:
-        now = time.monotonic()
-        began = began or now + WARM_S
-        buffer.extend(batch.reshape(-1))
-        if now >= began:
-            steps += batch.numel()
-        if now >= began + seconds:
-            print(json.dumps({"per_s": steps / (now - began)}), flush=True)
-            break
-    collector.shutdown()
+    try:
+        print(json.dumps({"per_s": collect(collector, buffer, seconds)}), flush=True)
+    finally:
+        collector.shutdown(STOP_S)
+        weights.shutdown()  # left to the interpreter's end, it starts a thread and waits forever
 
 
 if __name__ == "__main__":
