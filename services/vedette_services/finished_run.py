@@ -61,8 +61,9 @@ class FinishedRun:
             CheckpointError: it cannot be read.
         """
         from vedette_rl.agents.registry import agent_type
-        from vedette_rl.checkpoint import Checkpoints, read_state
+        from vedette_rl.checkpoint import Checkpoints
         from vedette_rl.envs.make import probe
+        from vedette_rl.state_file import read_state
 
         found = Checkpoints(self.directory / "checkpoints", keep=1).list()
         wanted = [path for path in found if which in ("latest", path.name)]
@@ -82,7 +83,7 @@ class FinishedRun:
         Raises:
             NotInRunError: none was kept, because no evaluation has ended yet.
         """
-        from vedette_rl.checkpoint import read_state
+        from vedette_rl.state_file import read_state
 
         place = self.directory / "best"
         if not place.is_dir():

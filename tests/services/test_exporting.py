@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import write_state
 from vedette_rl.core import Policy
 from vedette_rl.envs.make import probe
 from vedette_rl.exported import load_policy, onnx_file, read_policy
+from vedette_rl.state_file import write_state
 from vedette_services import exporting
 from vedette_services.cli.app import main
 from vedette_services.config import RunConfig, write_config

@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints, write_state
+from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.envs.make import probe
 from vedette_rl.replay.ring import RingWriter
+from vedette_rl.state_file import write_state
 from vedette_services.cli.app import main
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import NotInRunError

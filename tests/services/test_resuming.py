@@ -7,10 +7,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vedette_rl.checkpoint import write_state
 from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.replay.ring import RingWriter
+from vedette_rl.state_file import write_state
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.config.checks import check_config
 from vedette_services.errors import UsageError

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vedette_rl.checkpoint import read_state, write_state
 from vedette_rl.core import Agent
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.state_file import read_state, write_state
 from vedette_rl.testing.transitions import sampled_transitions
 
 if TYPE_CHECKING:

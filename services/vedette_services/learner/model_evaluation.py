@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import read_state, write_state
 from vedette_rl.core import Evaluation, ModelInfo
 from vedette_rl.envs.make import probe
 from vedette_rl.errors import CheckpointError
 from vedette_rl.evaluation.greedy import GreedyEvaluator
+from vedette_rl.state_file import read_state, write_state
 from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.boards import Evaluations
 

@@ -8,7 +8,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vedette_rl.checkpoint import Checkpoints, read_state
+from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.state_file import read_state
 from vedette_services.cli.app import main
 from vedette_services.config import RunConfig, load_config, read_config
 from vedette_services.config.saving import config_table
