@@ -81,27 +81,30 @@ def evaluate(
     return found
 
 
-def export_policy(run: Place, out: Place, *, format: str = "numpy") -> int:
-    """Write the best policy of a run as a file of its own, as ``vedette export`` does.
+def export_policy(
+    run: Place, out: Place, *, format: str = "numpy", checkpoint: str | None = None
+) -> int:
+    """Write the policy of a run as a file of its own, as ``vedette export`` does.
 
     Args:
         run: its directory.
         out: the file; `load_policy` reads what ``numpy`` and ``safetensors`` write.
         format: ``numpy``, ``safetensors`` or ``onnx``.
+        checkpoint: its optimization steps, or ``latest``; the best model, where None.
 
     Returns:
         The version of the model.
 
     Raises:
         NotARunError: there is no such run.
-        NotInRunError: none of its evaluations has ended yet.
+        NotInRunError: it has no such model.
         UsageError: there is no such format, or it needs an extra that is not installed.
     """
     from vedette_services import exporting
 
     exporting.check_export("policy", format, Path(out))
     found = FinishedRun.open(Path(run))
-    return exporting.export_policy(found, format, Path(out)).model.version
+    return exporting.export_policy(found, format, Path(out), checkpoint).model.version
 
 
 def export_replay(run: Place, out: Place, format: str = "npz") -> int:

@@ -43,7 +43,7 @@ def evaluate_run(
     if video is not None:
         check_film(video)
     run = FinishedRun.open(directory)
-    model = run.checkpoint(checkpoint) if checkpoint else run.best().model
+    model = run.kept(checkpoint).model
     policy = acting(run.config, model)
     found = play(run, policy, model.version, episodes, seed)
     return found, film(run, policy, found.seed, video) if video is not None else 0

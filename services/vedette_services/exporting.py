@@ -1,4 +1,4 @@
-"""A run's best policy, or its replay, as a file of its own: whole, or not there at all."""
+"""A run's policy, or its replay, as a file of its own: whole, or not there at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.exported.minari_dataset import missing_packages, write_minari
 from vedette_rl.replay.export import LiveRows
 from vedette_services.errors import NotInRunError, UsageError
-from vedette_services.finished_run import BestModel, FinishedRun
+from vedette_services.finished_run import FinishedRun, KeptModel
 
 FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz", "minari")}
 """By what is exported."""
@@ -40,24 +40,29 @@ def check_export(what: str, format: str, out: Path) -> None:
         raise UsageError(f"--out {out}: name a file in a folder that exists")
 
 
-def export_policy(run: FinishedRun, format: str, out: Path) -> BestModel:
-    """Write a run's best policy as ``onnx``, ``safetensors`` or ``numpy``; which it is.
+def export_policy(
+    run: FinishedRun, format: str, out: Path, checkpoint: str | None = None
+) -> KeptModel:
+    """Write a run's policy as ``onnx``, ``safetensors`` or ``numpy``; which it is.
+
+    Args:
+        checkpoint: its optimization steps, or ``latest``; the best model, where None.
 
     Raises:
-        NotInRunError: no evaluation of the run has ended yet.
+        NotInRunError: the run has no such model.
         UsageError: the format needs an extra that is not installed, or is none of this agent's.
     """
-    best = run.best()
-    meta = {"env": run.config.env.id, **best.meta}
-    found = PolicyFile(run.config.agent, probe(run.config.env), best.model, meta)
+    kept = run.kept(checkpoint)
+    meta = {"env": run.config.env.id, **kept.meta}
+    found = PolicyFile(run.config.agent, probe(run.config.env), kept.model, meta)
     with _replacing(out) as aside:
         if format == "onnx":
             _write_onnx(aside, found)
-            return best
+            return kept
         write = write_numpy if format == "numpy" else write_safetensors
         with aside.open("wb") as file:
             write(file, found)
-    return best
+    return kept
 
 
 def _write_onnx(path: Path, found: PolicyFile) -> None:

@@ -13,12 +13,12 @@ from vedette_services.run_replay import replay_directory
 
 
 @dataclass(frozen=True, slots=True)
-class BestModel:
-    """The best model of a run by evaluation.
+class KeptModel:
+    """A model that a run kept.
 
     Args:
         model: what a policy syncs to.
-        meta: what was written beside it: the evaluation's figures, run id, epoch.
+        meta: what was written beside it: run id and epoch, of the best also its evaluation.
     """
 
     model: ModelInfo
@@ -50,16 +50,19 @@ class FinishedRun:
         """Where its replay's columns are."""
         return replay_directory(self.config, self.directory)
 
-    def checkpoint(self, which: str) -> ModelInfo:
-        """The model of a checkpoint.
+    def kept(self, checkpoint: str | None) -> KeptModel:
+        """The model of a checkpoint; None: the best one.
 
         Args:
-            which: its optimization steps, or ``latest``.
+            checkpoint: its optimization steps, or ``latest``.
 
         Raises:
             NotInRunError: there is none, or not this one.
             CheckpointError: it cannot be read.
         """
+        return self._best() if checkpoint is None else self._saved(checkpoint)
+
+    def _saved(self, which: str) -> KeptModel:
         from vedette_rl.agents.registry import agent_type
         from vedette_rl.checkpoint import Checkpoints
         from vedette_rl.envs.make import probe
@@ -70,23 +73,23 @@ class FinishedRun:
         if not wanted:
             have = ", ".join(path.name for path in found) or "none"
             raise NotInRunError(self.directory, f"checkpoint {which} (it has {have})")
-        state, _ = read_state(wanted[-1])
+        state, meta = read_state(wanted[-1])
         agent = agent_type(self.config.agent.name).build_agent(
             self.config.agent, probe(self.config.env), device="cpu", seed=self.config.seed
         )
         agent.set_state(state["agent"])
-        return agent.model_info()
+        model = agent.model_info()
+        known: dict[str, Any] = {key: meta[key] for key in ("run_id", "epoch") if key in meta}
+        return KeptModel(model, known | {"version": model.version})
 
-    def best(self) -> BestModel:
-        """The best model.
-
-        Raises:
-            NotInRunError: none was kept, because no evaluation has ended yet.
-        """
+    def _best(self) -> KeptModel:
         from vedette_rl.state_file import read_state
 
         place = self.directory / "best"
         if not place.is_dir():
-            raise NotInRunError(self.directory, "best/: no evaluation of it has ended yet")
+            raise NotInRunError(
+                self.directory,
+                "best/: no evaluation of it has ended yet; --checkpoint latest takes what it has",
+            )
         state, meta = read_state(place)
-        return BestModel(ModelInfo(int(meta["version"]), state["model"]), dict(meta))
+        return KeptModel(ModelInfo(int(meta["version"]), state["model"]), dict(meta))

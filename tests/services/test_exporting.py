@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from vedette_rl.agents.registry import agent_type
+from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Policy
 from vedette_rl.envs.make import probe
 from vedette_rl.exported import load_policy, onnx_file, read_policy
 from vedette_rl.state_file import write_state
 from vedette_services import exporting
 from vedette_services.cli.app import main
-from vedette_services.config import RunConfig, write_config
+from vedette_services.config import RunConfig, read_config, write_config
 
 ENVS = {"dqn": "CartPole-v1", "iqn": "CartPole-v1", "sac": "Pendulum-v1"}
 
@@ -88,6 +89,34 @@ def test_a_run_without_a_best_model_says_so(
     status, said = exported(capsys, tmp_path / "run", "--format", "numpy", "--out", tmp_path / "x")
     assert status == 2
     assert "no evaluation of it has ended yet" in said
+
+
+def test_a_checkpoint_is_exported_where_it_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "run", "dqn")
+    (tmp_path / "run" / "best").rename(tmp_path / "elsewhere")
+    config = read_config(tmp_path / "run" / "config.toml")
+    agent = agent_type("dqn").build_agent(config.agent, probe(config.env), device="cpu", seed=5)
+    saved = Checkpoints(tmp_path / "run" / "checkpoints", keep=1)
+    state = {"agent": {**agent.get_state(), "opt_steps": 90}}
+    saved.save(90, state, {"run_id": "abc", "epoch": 2, "sampled": 0})
+    out = tmp_path / "last.npz"
+    asked = (tmp_path / "run", "--format", "numpy", "--out", out)
+    assert exported(capsys, *asked, "--checkpoint", "latest") == (
+        0,
+        f"the policy of version 90 in {out}\n",
+    )
+    read = read_policy(out)
+    assert read.meta["run_id"] == "abc"
+    assert "sampled" not in read.meta
+    weights = agent.model_info().arrays
+    assert all(np.array_equal(weights[name], read.model.arrays[name]) for name in weights)
+    status, said = exported(capsys, *asked, "--checkpoint", "95")
+    assert (status, "no checkpoint 95 (it has 90)" in said) == (2, True)
+    replay = (tmp_path / "run", "--what", "replay", "--format", "npz", "--out", tmp_path / "x")
+    status, said = exported(capsys, *replay, "--checkpoint", "latest")
+    assert (status, "a replay is no part of a checkpoint" in said) == (2, True)
 
 
 def test_a_format_whose_package_is_not_installed_says_what_to_install(

@@ -86,7 +86,7 @@ def test_eval_plays_a_checkpoint_and_films_it(
 
 
 def test_the_best_model_is_read_with_its_version(run: Path) -> None:
-    best = FinishedRun.open(run).best()
+    best = FinishedRun.open(run).kept(None)
     assert best.model.version == 70
     assert all(array.dtype == np.float32 for array in best.model.arrays.values())
 
@@ -94,7 +94,7 @@ def test_the_best_model_is_read_with_its_version(run: Path) -> None:
 def test_a_run_without_an_evaluation_says_so(tmp_path: Path) -> None:
     write_config(CONFIG, tmp_path / "config.toml")
     with pytest.raises(NotInRunError, match="no evaluation of it has ended yet"):
-        FinishedRun.open(tmp_path).best()
+        FinishedRun.open(tmp_path).kept(None)
 
 
 def test_the_replay_is_where_the_configuration_says(tmp_path: Path) -> None:

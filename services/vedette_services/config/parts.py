@@ -54,7 +54,9 @@ class LearnerConfig(BaseModel):
         warmup_period: samples in the replay before the first optimization step.
         sync_interval: between model infos sent to actors.
         eval_interval: between evaluations.
-        save_interval: between checkpoints; one is written at the end in any case.
+        save_interval: between checkpoints; one is written at the end in any case. A write is spread
+            over a tenth of a second, for a small network; a state that comes meanwhile waits, and a
+            newer one takes its place.
         record_agent_info_interval: between records of the agent's own scalars (losses).
         record_compute_cost_interval: between records of `average_opt_time` and its like.
         flush_record_interval: between flushes of the recorder.

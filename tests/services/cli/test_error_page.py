@@ -215,7 +215,11 @@ PLACES = [
     ("eval nothing", "nothing: there is no such folder"),
     ("eval folder", "folder: not a run, it has no config.toml"),
     ("report folder", "folder: not a run, it has no config.toml, and no run in it"),
-    ("eval arun", "arun: it has no best/: no evaluation of it has ended yet"),
+    (
+        "eval arun",
+        "arun: it has no best/: no evaluation of it has ended yet; "
+        "--checkpoint latest takes what it has",
+    ),
     ("eval arun --checkpoint 7", "arun: it has no checkpoint 7 (it has none)"),
     ("eval arun --video film.avi", "film.avi: a film is named .gif or .mp4"),
     (
