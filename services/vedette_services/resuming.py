@@ -37,6 +37,27 @@ def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
     )
 
 
+def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
+    """Refuse to go on in one process with a run of daemons, or the other way round.
+
+    The replay of the one is in files, of the other in memory: each would begin without the rows
+    that the other counts as there.
+
+    Raises:
+        UsageError: names what it was started with, and the mend.
+    """
+    run = RunDirectory(out)
+    if fresh or not run.exists or run.identity().in_process == in_process:
+        return
+    was, mend = (
+        ("in daemons", "leave --in-process out") if in_process else ("in one process", "add it")
+    )
+    raise UsageError(
+        f"--in-process: the run in {out} was started {was}; {mend}, choose another --out, or erase "
+        "the run with --fresh --force"
+    )
+
+
 def check_resume(
     config: RunConfig,
     out: Path,

@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
@@ -25,10 +25,12 @@ class RunIdentity:
     Args:
         run_id: 16 hexadecimal digits, made once per run directory.
         epoch: starts of the trainer on this run; the first is 1.
+        in_process: whether it runs in one process, whose replay is gone when that ends.
     """
 
     run_id: str
     epoch: int
+    in_process: bool = False
 
 
 class RunDirectory:
@@ -95,27 +97,28 @@ class RunDirectory:
         """
         try:
             found = json.loads(self._identity_file.read_text())
-            return RunIdentity(str(found["run_id"]), int(found["epoch"]))
+            in_process = bool(found.get("in_process"))
+            return RunIdentity(str(found["run_id"]), int(found["epoch"]), in_process)
         except FileNotFoundError as error:
             raise NotARunError(self.root, self._identity_file.name) from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingError(str(self._identity_file), f"cannot be read: {error}") from error
 
-    def ensure_id(self) -> str:
+    def ensure_id(self, *, in_process: bool = False) -> str:
         """The run's id, made on its first start; no epoch is counted yet."""
         if not self.exists:
-            self._write_identity(RunIdentity(secrets.token_hex(8), 0))
+            self._write_identity(RunIdentity(secrets.token_hex(8), 0, in_process))
         return self.identity().run_id
 
     def begin_epoch(self) -> RunIdentity:
         """Count one more start of the trainer."""
         last = self.identity()
-        identity = RunIdentity(last.run_id, last.epoch + 1)
+        identity = replace(last, epoch=last.epoch + 1)
         self._write_identity(identity)
         return identity
 
     def _write_identity(self, identity: RunIdentity) -> None:
-        write_json(self._identity_file, {"run_id": identity.run_id, "epoch": identity.epoch})
+        write_json(self._identity_file, asdict(identity))
 
     def lock(self, wait_s: float = _LOCK_WAIT_S) -> None:
         """Take the run for this process until it ends, waiting for a predecessor that is dying.

@@ -94,7 +94,7 @@ def train_async(
     elif settings:
         raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
     run = Path(out) if out is not None else default_out(config)
-    check_config(config, run, fresh=fresh, force=force)
+    check_config(config, run, fresh=fresh, force=force, in_process=in_process)
     if in_process:
         from vedette_services.in_process.run import run_in_process
 
@@ -142,7 +142,7 @@ def train_seeds(
         lambda changes: _configured(settings, changes).config, directory, seeds=seeds, sweep=sweep
     )
     for trial in trials:
-        check_config(trial.config, trial.out, fresh=fresh, force=force)
+        check_config(trial.config, trial.out, fresh=fresh, force=force, in_process=in_process)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
     outcomes = Sweep(
         trials, directory, jobs=side_by_side, fresh=fresh, in_process=in_process, say=say

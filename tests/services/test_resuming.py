@@ -148,3 +148,21 @@ def test_a_replay_of_the_other_storage_is_refused_with_what_goes_on_with_it(
     assert "has no 'frames' apart from its rows: delete " in said
     assert said.endswith("; or go on with it by replay.frame_storage=plain")
     check_config(config_of(*plain, env="ResumeStill-v0"), tmp_path)
+
+
+def test_a_run_of_daemons_does_not_go_on_in_one_process(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    said = refusal(config_of(), tmp_path, in_process=True)
+    assert said.startswith(
+        f"--in-process: the run in {tmp_path} was started in daemons; leave --in-"
+    )
+    check_config(config_of(), tmp_path, in_process=True, fresh=True, force=True)
+
+
+def test_a_run_in_one_process_does_not_go_on_in_daemons(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    run.ensure_id(in_process=True)
+    run.begin_epoch()
+    assert "was started in one process; add it, choose another" in refusal(config_of(), tmp_path)
+    check_config(config_of(), tmp_path, in_process=True)

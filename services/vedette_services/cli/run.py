@@ -57,7 +57,7 @@ def run(
     found = loaded(arguments, env, agent, settings)
     config = found.config
     directory = out or default_out(config)
-    checked = check_config(config, directory, fresh=fresh, force=force)
+    checked = check_config(config, directory, fresh=fresh, force=force, in_process=in_process)
     for line in found.decided:
         typer.echo(line)
     if found.note:

@@ -84,7 +84,7 @@ def run_sweep(
     directory = out or default_out(typed.configure({}))
     trials = plan(typed.configure, directory, seeds=seeds, sweep=values)
     for trial in trials:
-        check_config(trial.config, trial.out, fresh=fresh, force=force)
+        check_config(trial.config, trial.out, fresh=fresh, force=force, in_process=in_process)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
     typer.echo(f"{len(trials)} runs, {side_by_side} at a time, in {directory}")
     whole = Sweep(trials, directory, jobs=side_by_side, fresh=fresh, in_process=in_process,

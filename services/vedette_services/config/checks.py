@@ -21,7 +21,7 @@ from vedette_services.config.probing import probe_spaces
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, in_a_line, refuse
 from vedette_services.replay_layout import ReplayLayout, replay_layout
-from vedette_services.resuming import check_fresh, check_resume
+from vedette_services.resuming import check_fresh, check_kind, check_resume
 from vedette_services.run_replay import replay_directory, run_limiter
 
 
@@ -39,7 +39,12 @@ class Checked:
 
 
 def check_config(
-    config: RunConfig, out: Path, *, fresh: bool = False, force: bool = False
+    config: RunConfig,
+    out: Path,
+    *,
+    fresh: bool = False,
+    force: bool = False,
+    in_process: bool = False,
 ) -> Checked:
     """Refuse what cannot work, cheapest first. Imports torch only where a policy has to be built
     that acts by it: one that is to tell initial priorities, or has a network of the user's own,
@@ -50,6 +55,7 @@ def check_config(
         out: the run's directory, which need not exist yet.
         fresh: a run in it is to be erased, not resumed.
         force: that was meant.
+        in_process: it is to run in one process.
 
     Returns:
         What had to be found out.
@@ -60,6 +66,7 @@ def check_config(
     check_settings(config)
     check_out(out)
     check_fresh(out, fresh=fresh, force=force)
+    check_kind(out, in_process=in_process, fresh=fresh)
     check_named(config)
     if why := missing_device(config.learner.device):
         raise SettingError("learner.device", why, "set learner.device=auto")

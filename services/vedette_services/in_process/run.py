@@ -284,7 +284,7 @@ def run_in_process(
             erase(run)
             run.make()
         publish_config(config, run.config_file, note)
-        run.ensure_id()
+        run.ensure_id(in_process=True)
         with view or QuietView() as shown:
             stop = StopSignals() if signals else None
             InProcessRun(config, run, view=shown, stop=stop).train()

@@ -72,6 +72,13 @@ class Trainer:
         """Go on from the last checkpoint, if there is one."""
         found = self._checkpoints.load_latest()
         if found is None:
+            if rows := self.replay.inserted:
+                log.warning(
+                    "no checkpoint in %s: it learns from the beginning, on the %s samples of the "
+                    "replay",
+                    self._checkpoints.root,
+                    f"{rows:,}",
+                )
             return
         for warning in found.skipped:
             log.warning("%s", warning)
