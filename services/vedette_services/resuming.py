@@ -37,6 +37,17 @@ def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
     )
 
 
+def line_of_resume(out: Path, *, fresh: bool) -> str:
+    """Where a start in this directory goes on, for people; "" where a run begins."""
+    run = RunDirectory(out)
+    if fresh or not run.exists:
+        return ""
+    latest = Checkpoints(run.checkpoints, keep=1).latest()
+    if latest is not None:
+        return f"goes on from optimization step {int(latest.name):,} of the run in {out}"
+    return f"no checkpoint in {out}: learns from the beginning, on the samples that are there"
+
+
 def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
     """Refuse to go on in one process with a run of daemons, or the other way round.
 

@@ -1,5 +1,6 @@
 """Whether a run directory can take a run; nothing is started here."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,17 @@ def test_a_run_in_one_process_does_not_go_on_in_daemons(tmp_path: Path) -> None:
     run.begin_epoch()
     assert "was started in one process; add it, choose another" in refusal(config_of(), tmp_path)
     check_config(config_of(), tmp_path, in_process=True)
+
+
+def test_a_start_says_where_it_goes_on(tmp_path: Path) -> None:
+    config = config_of()
+    assert len(check_config(config, tmp_path).lines) == 1  # what the replay needs
+    run = make_run(tmp_path, config)
+    assert check_config(config, tmp_path).lines[1:] == (
+        f"goes on from optimization step 1,234 of the run in {tmp_path}",
+    )
+    assert len(check_config(config, tmp_path, fresh=True, force=True).lines) == 1
+    shutil.rmtree(run.checkpoints)
+    assert check_config(config, tmp_path).lines[1:] == (
+        f"no checkpoint in {tmp_path}: learns from the beginning, on the samples that are there",
+    )

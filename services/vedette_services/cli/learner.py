@@ -79,7 +79,8 @@ def learner(
         typer.echo(line)
     what = f"{found.config.agent.name} on {found.config.env.id}"
     typer.echo(f"{what}, {directory}; it will listen at {address}")
-    typer.echo(checked.budget)
+    for line in checked.lines:
+        typer.echo(line)
     ended = run_learner(
         found.config,
         directory,

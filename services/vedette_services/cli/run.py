@@ -62,7 +62,8 @@ def run(
         typer.echo(line)
     if found.note:
         typer.echo(found.note)
-    typer.echo(checked.budget)
+    for line in checked.lines:
+        typer.echo(line)
     view = view_for(f"{config.agent.name} on {config.env.id}", config.stop.model_dump())
     if in_process:
         from vedette_services.in_process.run import run_in_process

@@ -21,7 +21,7 @@ from vedette_services.config.probing import probe_spaces
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, in_a_line, refuse
 from vedette_services.replay_layout import ReplayLayout, replay_layout
-from vedette_services.resuming import check_fresh, check_kind, check_resume
+from vedette_services.resuming import check_fresh, check_kind, check_resume, line_of_resume
 from vedette_services.run_replay import replay_directory, run_limiter
 
 
@@ -31,11 +31,11 @@ class Checked:
 
     Args:
         spaces: the environment's.
-        budget: a line that says what the replay needs and what there is.
+        lines: for people: what the replay needs and what there is, and where a run goes on.
     """
 
     spaces: Spaces
-    budget: str
+    lines: tuple[str, ...]
 
 
 def check_config(
@@ -81,7 +81,8 @@ def check_config(
     layout = _layout(config, spaces)
     _check_batch(config, layout)
     check_resume(config, out, layout.stored, fresh=fresh, shared=layout.shared)
-    return Checked(spaces, _check_budget(config, layout, out))
+    lines = (_check_budget(config, layout, out), line_of_resume(out, fresh=fresh))
+    return Checked(spaces, tuple(filter(None, lines)))
 
 
 def check_settings(config: RunConfig) -> None:
