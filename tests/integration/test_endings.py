@@ -11,7 +11,7 @@ import pytest
 from daemons import Daemon, Daemons, flows, free_address, inserted, kill_child, status, wait_for
 
 from vedette_services.addresses import Address
-from vedette_services.local_run import summary_of
+from vedette_services.endings import summary_of
 
 pytestmark = pytest.mark.timeout(150)
 

@@ -11,9 +11,10 @@ import pytest
 
 from vedette_services import local_run
 from vedette_services.config import RunConfig, read_config
+from vedette_services.endings import summary_of
 from vedette_services.errors import REFUSED, DaemonFailedError
 from vedette_services.live import QuietView
-from vedette_services.local_run import LocalRun, free_port, imports_of, last_lines, summary_of
+from vedette_services.local_run import LocalRun, free_port, imports_of, last_lines
 
 CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
 FAKE = """
@@ -110,7 +111,8 @@ def test_a_request_to_stop_goes_to_the_learner_first(fakes: Any) -> None:
         began = time.monotonic()
         run.watch(silent, _After(0.5))
     assert time.monotonic() - began < 20
-    assert view.heard[1:] == ["stopping: the learner writes a checkpoint"]
+    said = "stopping: the learner has not begun, there is nothing to save"
+    assert view.heard[1:] == [said]
     assert view.heard[0].startswith("in another terminal: vedette status --learner 127.0.0.1:")
 
 
