@@ -233,8 +233,10 @@ class UnsavedEndError(ServicesError):
         status: the last of the run.
     """
 
+    begins = "the end of the run is not saved"
+
     def __init__(self, why: str, status: dict[str, Any]) -> None:
-        super().__init__(f"the end of the run is not saved: {why}")
+        super().__init__(f"{self.begins}: {why}")
         self.status = status
 
 

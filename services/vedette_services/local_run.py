@@ -204,13 +204,22 @@ class LocalRun:
         if stopped and learner == -signal.SIGTERM:
             return {}  # before it had begun
         status = last_status(self._out, self._heard, since=self._began, stopped=stopped)
-        if learner == FAILED and status.get("exit_reason") and (why := unsaved(self._out, status)):
+        if learner == FAILED and (why := self._unsaved(status)):
             raise UnsavedEndError(why, status)
         if learner != 0:
             raise self._failed("learner", learner)
         # They end by themselves: the learner has told them that the run is over.
         _ended(self._children["actors"], ACTORS_STOP_S)
         return status
+
+    def _unsaved(self, status: Mapping[str, Any]) -> str:
+        """What is not on the disk, where nothing else is known to be why the learner failed.
+
+        It said so itself, but its log may be on the same full disk.
+        """
+        last = "".join(last_lines(self._log("learner"), 1))
+        another = last.startswith("vedette: ") and UnsavedEndError.begins not in last
+        return unsaved(self._out, status) if status.get("exit_reason") and not another else ""
 
     def _start_learner(self) -> None:
         resolved = self._logs / "config.toml"
