@@ -114,7 +114,8 @@ def resumes_at(out: Path) -> str:
 def leave_at_once(out: Path) -> NoReturn:
     """End this process at a second signal, with a line about what was not done."""
     said = f"vedette: cut short by a second signal, before the last checkpoint: {resumes_at(out)}"
-    os.write(2, f"\n{said}\n".encode())  # no stream: a signal may come while that is written to
+    begin = "\n" if os.isatty(2) else ""  # below what is drawn there
+    os.write(2, f"{begin}{said}\n".encode())  # no stream: a signal may come while one is in use
     os._exit(FAILED)
 
 
