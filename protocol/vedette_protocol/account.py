@@ -19,8 +19,8 @@ class Books:
         rejected: were refused.
         dropped: were given up by the manager, unsent.
         in_flight: a living manager holds them, or they are on their way.
-        lost: nobody holds them any more: their manager is gone, or the learner was restored from an
-            older state and had acknowledged them before.
+        lost: nobody holds them any more: their manager is gone, the run was over before they came,
+            or the learner was restored from an older state and had acknowledged them before.
     """
 
     produced: int = 0

@@ -21,6 +21,7 @@
     ├── ActorDiedError             1   an actor of a measurement died
     ├── NoFigureError              1   a measurement saw too little to say anything
     ├── ChildFailedError           1   a process of a daemon died and would die again
+    ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
 """
 
@@ -29,6 +30,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 """Exit statuses: done or stopped on request, any other failure, usage or configuration, refused."""
@@ -221,6 +223,21 @@ class ChildFailedError(ServicesError):
     def __init__(self, name: str, status: int) -> None:
         super().__init__(f"the {name} ended with {ending(status)}; its last words are in the log")
         self.name, self.status = name, status
+
+
+class UnsavedEndError(ServicesError):
+    """A run has ended, and its last checkpoint or its summary could not be written.
+
+    Args:
+        why: what is not on the disk, and where a resume begins.
+        status: the last of the run.
+    """
+
+    begins = "the end of the run is not saved"
+
+    def __init__(self, why: str, status: dict[str, Any]) -> None:
+        super().__init__(f"{self.begins}: {why}")
+        self.status = status
 
 
 class DaemonFailedError(ServicesError):

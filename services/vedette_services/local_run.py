@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import signal
 import socket
@@ -17,16 +15,17 @@ from vedette_services.actors.imports import imported_names
 from vedette_services.addresses import Address
 from vedette_services.config import RunConfig, write_config
 from vedette_services.config.settings import ENVIRONMENT
+from vedette_services.endings import last_status, leave_at_once, unsaved
 from vedette_services.errors import (
-    DONE,
     FAILED,
     REFUSED,
     USAGE,
     DaemonFailedError,
     ServicesError,
+    UnsavedEndError,
     ending,
 )
-from vedette_services.live import QuietView, View
+from vedette_services.live import QuietView, View, facts
 from vedette_services.processes import StopSignals, end, python_module, spawn
 from vedette_services.run_directory import RunDirectory
 from vedette_services.starting import stage_of_start
@@ -37,6 +36,8 @@ ACTORS_STOP_S = 15.0  # a manager drains for 10 s at most, and has last words
 CRASH_STOP_S = 2.0
 RESTARTS = 5
 RESTART_WINDOW_S = 60.0
+MANAGER_ID = "local"
+"""The same at every start: a new incarnation of it means that the one before it is dead."""
 
 READ_ALREADY = (
     ENVIRONMENT,
@@ -62,7 +63,7 @@ def run_here(
     note: str = "",
     view: View | None = None,
     signals: bool = False,
-) -> int:
+) -> dict[str, Any]:
     """Train with a learner and one actor manager on this machine, until it is over.
 
     The children end before this returns or raises; should this process be killed, they die too.
@@ -77,10 +78,11 @@ def run_here(
             and leaves. Without, KeyboardInterrupt ends the daemons and is raised again.
 
     Returns:
-        0: done, or stopped on request.
+        The last status, as ``summary.json`` has it; empty where it was stopped before it had begun.
 
     Raises:
         DaemonFailedError: a daemon ended badly.
+        UnsavedEndError: the run has ended, and its end could not be written.
     """
     from vedette_services.status import StatusAsker
 
@@ -88,21 +90,11 @@ def run_here(
 
     def leave() -> None:
         run.kill()
-        os._exit(FAILED)
+        leave_at_once(out)
 
     stop = StopSignals(leave=leave) if signals else None
     with run, StatusAsker(run.address) as asker:
-        run.watch(asker.ask, stop)
-    return DONE
-
-
-def summary_of(out: Path) -> dict[str, Any]:
-    """What ``RUN/summary.json`` says; empty where there is none that can be read."""
-    try:
-        summary = json.loads((out / "summary.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return summary if isinstance(summary, dict) else {}
+        return run.watch(asker.ask, stop)
 
 
 def daemon_command(*arguments: str) -> list[str]:
@@ -138,6 +130,8 @@ class LocalRun:
         self._children: dict[str, Child] = {}
         self._manager_ends: list[float] = []
         self._manager_due = 0.0
+        self._began = time.time()
+        self._heard: Mapping[str, Any] | None = None  # what the learner answered last
 
     def __enter__(self) -> LocalRun:
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -160,13 +154,16 @@ class LocalRun:
             if child.poll() is None:
                 child.kill()
 
-    def watch(self, ask: AskStatus, stop: StopSignals | None) -> None:
+    def watch(self, ask: AskStatus, stop: StopSignals | None) -> dict[str, Any]:
         """Start both daemons and show the run until the learner ends; then see the actors off.
+
+        Returns:
+            The last status; empty where it was stopped before it had begun.
 
         Raises:
             DaemonFailedError: one of them ended badly.
+            UnsavedEndError: the end could not be written.
         """
-        began, answered = time.time(), False
         self._start_learner()
         self._start_manager()
         self._view.say(f"in another terminal: vedette status --learner {self.address}")
@@ -174,7 +171,7 @@ class LocalRun:
         deadline: float | None = None
         while True:
             if stop and deadline is None:
-                self._view.say("stopping: the learner writes a checkpoint")
+                self._view.say(f"stopping: {self._to_save()}")
                 learner.terminate()
                 # They hand in what they have and say so, for which the learner waits.
                 self._children["actors"].terminate()
@@ -183,19 +180,46 @@ class LocalRun:
                 learner.kill()
             if _ended(learner, ASK_EVERY_S if deadline is None else 0.1):
                 break
-            status = ask(ASK_EVERY_S)
-            answered = answered or status is not None
-            if not answered:
-                status = {"waits": stage_of_start(RunDirectory(self._out), began)}
-            self._view.show(status)
+            self._show(ask(ASK_EVERY_S))
             if deadline is None:
                 self._look_after_manager()
-        if stop and learner.returncode == -signal.SIGTERM:
-            return  # stopped before it had begun
-        if learner.returncode != 0:
-            raise self._failed("learner", learner.returncode)
+        return self._close(learner.returncode, stopped=bool(stop))
+
+    def _show(self, status: Mapping[str, Any] | None) -> None:
+        self._heard = status or self._heard
+        if self._heard is None:
+            status = {"waits": stage_of_start(RunDirectory(self._out), self._began)}
+        self._view.show(status)
+
+    def _to_save(self) -> str:
+        """What there is to save when it is stopped now."""
+        if self._heard is None:
+            return "the learner has not begun, there is nothing to save"
+        if not facts.value(self._heard, "time", "training_s"):
+            return "nothing was trained since the start, there is nothing new to save"
+        return "the learner writes a checkpoint"
+
+    def _close(self, learner: int, *, stopped: bool) -> dict[str, Any]:
+        """What the run came to, by the learner's exit status; at once, before another start."""
+        if stopped and learner == -signal.SIGTERM:
+            return {}  # before it had begun
+        status = last_status(self._out, self._heard, since=self._began, stopped=stopped)
+        if learner == FAILED and (why := self._unsaved(status)):
+            raise UnsavedEndError(why, status)
+        if learner != 0:
+            raise self._failed("learner", learner)
         # They end by themselves: the learner has told them that the run is over.
         _ended(self._children["actors"], ACTORS_STOP_S)
+        return status
+
+    def _unsaved(self, status: Mapping[str, Any]) -> str:
+        """What is not on the disk, where nothing else is known to be why the learner failed.
+
+        It said so itself, but its log may be on the same full disk.
+        """
+        last = "".join(last_lines(self._log("learner"), 1))
+        another = last.startswith("vedette: ") and UnsavedEndError.begins not in last
+        return unsaved(self._out, status) if status.get("exit_reason") and not another else ""
 
     def _start_learner(self) -> None:
         resolved = self._logs / "config.toml"
@@ -208,7 +232,8 @@ class LocalRun:
     def _start_manager(self) -> None:
         allowed = [f"--allow-import={name}" for name in imports_of(self._config)]
         count = str(self._config.actors.count)
-        self._start("actors", "actors", "--learner", str(self.address), "--count", count, *allowed)
+        arguments = ["--learner", str(self.address), "--count", count, "--id", MANAGER_ID]
+        self._start("actors", "actors", *arguments, *allowed)
 
     def _start(self, name: str, *arguments: str) -> None:
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}

@@ -6,18 +6,22 @@ children inherit both by the environment.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
 import os
 import socket
+import stat
 import sys
 import time
 from types import TracebackType
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 FORMAT_VARIABLE = "VEDETTE_LOG_FORMAT"
 _PLACE_VARIABLE = "VEDETTE_LOG_PLACE"  # the parent's place, for children alone
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _PLACE: dict[str, str | int | None] = {"run": "", "epoch": 0, "manager": "", "actor": None}
 
@@ -29,18 +33,43 @@ def set_up_logging(chosen: str | None = None) -> None:
         chosen: ``text`` or ``json``; None: what the parent, or `VEDETTE_LOG_FORMAT`, says. With
             ``json`` all that Python prints becomes lines of the log, too.
     """
+    outlive_full_disk()
     chosen = chosen or os.environ.get(FORMAT_VARIABLE) or "text"
     if chosen != "json":
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
         return
     os.environ[FORMAT_VARIABLE] = chosen
     place_log(**json.loads(os.environ.get(_PLACE_VARIABLE) or "{}"))
-    handler = logging.StreamHandler(sys.__stderr__)
+    handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(socket.gethostname()))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     sys.stdout = cast(TextIO, PrintedLines("stdout"))
     sys.stderr = cast(TextIO, PrintedLines("stderr"))
     sys.excepthook = _log_last_words
+
+
+def outlive_full_disk() -> None:
+    """Let what is printed into a file be lost where its disk is full, rather than end the run."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None or stream is not getattr(sys, f"__{name}__"):
+            continue  # somebody's own
+        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            stream.flush()
+            buffer = io.BufferedWriter(_LosingFile(stream.fileno(), "wb", closefd=False))
+            setattr(sys, name, io.TextIOWrapper(buffer, "utf-8", line_buffering=True))
+
+
+class _LosingFile(io.FileIO):
+    """A file whose writes get lost where there is no room for them."""
+
+    def write(self, data: Any) -> int:  # bytes, as a buffer of any kind
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            return len(data)
 
 
 def place_log(

@@ -19,8 +19,9 @@ from vedette_services.config import RunConfig, load_config
 from vedette_services.config.checks import check_config
 from vedette_services.config.loading import Loaded
 from vedette_services.config.settings import merged, put
+from vedette_services.endings import already_done, summary_of
 from vedette_services.live import View
-from vedette_services.local_run import run_here, summary_of
+from vedette_services.local_run import run_here
 from vedette_services.run_names import default_out
 from vedette_services.sweep.runner import Sweep, jobs_within, report_on
 from vedette_services.sweep.trials import plan
@@ -86,6 +87,7 @@ def train_async(
     Raises:
         UsageError: something in it cannot work; nothing was started.
         DaemonFailedError: a daemon ended badly.
+        UnsavedEndError: the run has ended, and its end could not be written.
     """
     note = ""
     if config is None:
@@ -95,13 +97,15 @@ def train_async(
         raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
     run = Path(out) if out is not None else default_out(config)
     check_config(config, run, fresh=fresh, force=force, in_process=in_process)
-    if in_process:
+    if not fresh and already_done(run, config.stop):
+        summary = summary_of(run)
+    elif in_process:
         from vedette_services.in_process.run import run_in_process
 
-        run_in_process(config, run, fresh=fresh, note=note, view=view)
+        summary = run_in_process(config, run, fresh=fresh, note=note, view=view)
     else:
-        run_here(config, run, fresh=fresh, note=note, view=view)
-    return TrainResult(summary_of(run), run)
+        summary = run_here(config, run, fresh=fresh, note=note, view=view)
+    return TrainResult(summary, run)
 
 
 def train_seeds(

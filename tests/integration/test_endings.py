@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, Daemons, flows, free_address, inserted, kill_child, status, wait_for
+from daemons import (
+    Daemon,
+    Daemons,
+    balances,
+    flows,
+    free_address,
+    inserted,
+    kill_child,
+    status,
+    wait_for,
+)
 
+from vedette_rl.checkpoint import Checkpoints
 from vedette_services.addresses import Address
-from vedette_services.local_run import summary_of
+from vedette_services.endings import summary_of
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -68,6 +81,52 @@ def test_a_run_that_is_done_leaves_nobody(daemons: Daemons) -> None:
     assert (summary["exit_reason"], summary["opt_steps"]) == ("max_opts", 30)
     samples = summary["samples"]
     assert samples["produced"] == samples["inserted"], f"{samples}"
+    again = start(daemons, "stop.max_opts=30", "evaluation.episodes=2")
+    assert again.wait(20.0) == 0
+    assert "already done: it has 30 of 30 optimization steps" in again.log
+    assert summary_of(daemons.place / "run")["epoch"] == 1  # nothing was started
+
+
+def test_what_a_killed_run_held_is_lost_once_the_next_start_has_a_manager(
+    daemons: Daemons,
+) -> None:
+    run = start(daemons)
+    address = is_up(daemons, run)
+    os.kill(run.child("trainer"), signal.SIGSTOP)  # nothing is drawn, so that nothing is taken
+    held = wait_for(lambda: status(address).get("samples", {}).get("in_flight"), "held samples")
+    run.kill9()
+    assert_all_are_gone(daemons)
+    again = start(daemons)
+    address = is_up(daemons, again)
+    assert status(address)["samples"]["lost"] >= held
+    again.send(signal.SIGTERM)
+    assert again.wait(30.0) == 0
+    samples = summary_of(daemons.place / "run")["samples"]
+    assert samples["lost"] >= held
+    assert balances(samples), f"{samples}"
+
+
+def test_an_end_that_cannot_be_written_is_no_success_and_shows_its_own_figures(
+    daemons: Daemons,
+) -> None:
+    run = start(daemons, "learner.save_interval=10")
+    address = is_up(daemons, run)
+    checkpoints = daemons.place / "run" / "checkpoints"
+    kept = wait_for(lambda: max(Checkpoints(checkpoints, keep=1).list(), default=None), "one")
+    for role in ("learner", "trainer"):  # from now on no file of theirs may grow: as a full disk
+        resource.prlimit(run.child(role), resource.RLIMIT_FSIZE, (0, 0))
+    before = status(address)["opt_steps"]
+    wait_for(lambda: status(address).get("opt_steps", 0) > before + 10, "more steps")
+    run.send(signal.SIGTERM)
+    assert run.wait(40.0) == 1
+    assert_all_are_gone(daemons)
+    assert "stopped on request after" in run.log
+    last = run.log.splitlines()[-1]
+    assert "its checkpoint is not written (File too large); a resume begins at" in last
+    assert "summary.json is older than the end" in last
+    begins, done = re.findall(r"optimization step ([\d,]+), not ([\d,]+)", last)[0]
+    assert int(kept.name) <= int(begins.replace(",", "")) < int(done.replace(",", ""))
+    assert f", {done} optimization (" in run.log
 
 
 def test_a_learner_stopped_before_it_trains_says_so(daemons: Daemons) -> None:
@@ -118,6 +177,8 @@ def test_a_second_signal_leaves_at_once(daemons: Daemons) -> None:
     run.send(signal.SIGTERM)
     assert run.wait(2.0) == 1
     assert_all_are_gone(daemons)
+    said = "cut short by a second signal, before the last checkpoint: there is no checkpoint"
+    assert said in run.log.splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -149,6 +210,7 @@ def test_a_run_that_is_stopped_while_it_starts_leaves_nobody(
     assert run.wait(30.0) == 0
     assert_all_are_gone(daemons)
     assert "Traceback" not in run.log
+    assert "writes a checkpoint" not in run.log
 
 
 def caught(pid: int) -> int:

@@ -11,9 +11,10 @@ import pytest
 
 from vedette_services import local_run
 from vedette_services.config import RunConfig, read_config
-from vedette_services.errors import REFUSED, DaemonFailedError
+from vedette_services.endings import summary_of
+from vedette_services.errors import REFUSED, DaemonFailedError, UnsavedEndError
 from vedette_services.live import QuietView
-from vedette_services.local_run import LocalRun, free_port, imports_of, last_lines, summary_of
+from vedette_services.local_run import LocalRun, free_port, imports_of, last_lines
 
 CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
 FAKE = """
@@ -110,8 +111,60 @@ def test_a_request_to_stop_goes_to_the_learner_first(fakes: Any) -> None:
         began = time.monotonic()
         run.watch(silent, _After(0.5))
     assert time.monotonic() - began < 20
-    assert view.heard[1:] == ["stopping: the learner writes a checkpoint"]
+    said = "stopping: the learner has not begun, there is nothing to save"
+    assert view.heard[1:] == [said]
     assert view.heard[0].startswith("in another terminal: vedette status --learner 127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("training_s", "said"),
+    [
+        (0.0, "stopping: nothing was trained since the start, there is nothing new to save"),
+        (2.0, "stopping: the learner writes a checkpoint"),
+    ],
+)
+def test_what_there_is_to_save_is_said_at_the_stop(
+    fakes: Any, training_s: float, said: str
+) -> None:
+    view = Hearing()
+    status = {"run_id": "a", "epoch": 1, "opt_steps": 7, "time": {"training_s": training_s}}
+    with fakes("time.sleep(60)", "time.sleep(60)", view=view) as run:
+        last = run.watch(lambda timeout_s: time.sleep(0.01) or status, _After(0.5))
+    assert view.heard[1:] == [said]
+    assert last == {**status, "exit_reason": "interrupted"}
+
+
+def test_a_learner_whose_end_is_not_on_the_disk_fails_the_run(fakes: Any) -> None:
+    status = {"run_id": "a", "epoch": 1, "opt_steps": 7, "time": {"training_s": 2.0}}
+    learner = "signal.signal(15, lambda *_: sys.exit(1))\ntime.sleep(60)"
+    with (
+        pytest.raises(UnsavedEndError, match="resume begins at optimization step 0, not 7") as e,
+        fakes(learner, "time.sleep(60)") as run,
+    ):
+        run.watch(lambda timeout_s: time.sleep(0.01) or status, _After(0.5))
+    assert (e.value.exit_status, e.value.status["opt_steps"]) == (1, 7)
+
+
+def test_a_learner_that_failed_for_another_reason_says_that(fakes: Any) -> None:
+    status = {"run_id": "a", "epoch": 1, "opt_steps": 7, "exit_reason": "interrupted"}
+    learner = (
+        "signal.signal(15, lambda *_: [print('vedette: no good', flush=True), sys.exit(1)])\n"
+        "time.sleep(60)"
+    )
+    with (
+        pytest.raises(DaemonFailedError, match="exit status 1: no good"),
+        fakes(learner, "time.sleep(60)") as run,
+    ):
+        run.watch(lambda timeout_s: time.sleep(0.01) or status, _After(0.2))
+
+
+def test_the_manager_has_the_same_name_at_every_start(fakes: Any, tmp_path: Path) -> None:
+    actors = "print(sys.argv[1:])"
+    for _ in range(2):
+        with fakes("time.sleep(0.3)", actors) as run:
+            run.watch(silent, None)
+    log = (tmp_path / "run/log/actors.log").read_text()
+    assert log.count("'--id', 'local'") == 2
 
 
 def test_an_error_in_the_view_leaves_nobody_behind(fakes: Any) -> None:

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +88,21 @@ def test_text_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_times_are_utc_with_milliseconds() -> None:
     record = logging.makeLogRecord({"msg": "x", "created": 0.25, "msecs": 250.0})
     assert json.loads(JsonFormatter("h").format(record))["time"] == "1970-01-01T00:00:00.250Z"
+
+
+def test_a_full_disk_under_a_log_ends_nobody(tmp_path: Path) -> None:
+    code = """
+import logging, resource, signal, sys
+from vedette_services.logs import set_up_logging
+set_up_logging()
+print("there is room")
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+print("there is none")
+logging.getLogger("vedette").warning("nor here")
+sys.exit(3)
+"""
+    with (tmp_path / "log").open("ab") as log:
+        argv = [sys.executable, "-c", code]
+        done = subprocess.run(argv, stdout=log, stderr=log, timeout=60, check=False)
+    assert done.returncode == 3
+    assert (tmp_path / "log").read_text() == "there is room\n"

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     """What was asked to run; nothing runs."""
     asked: list[RunConfig] = []
 
-    def pretend(config: RunConfig, out: Path, **_: Any) -> int:
+    def pretend(config: RunConfig, out: Path, **_: Any) -> dict[str, Any]:
         asked.append(config)
         out.mkdir(parents=True)
-        (out / "summary.json").write_text(json.dumps({"exit_reason": "max_opts"}))
-        return 0
+        return {"exit_reason": "max_opts"}
 
     monkeypatch.setattr(training, "run_here", pretend)
     return asked

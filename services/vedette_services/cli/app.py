@@ -32,6 +32,7 @@ from vedette_services.cli.report import report
 from vedette_services.cli.run import run
 from vedette_services.cli.status import status
 from vedette_services.errors import DONE, FAILED, USAGE, ManySettingsError, ServicesError
+from vedette_services.logs import outlive_full_disk
 from vedette_services.processes import PARENT_VARIABLE, die_with_parent
 
 TRACEBACK = "VEDETTE_TRACEBACK"
@@ -101,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = sys.argv[1:] if arguments is None else arguments
     if asked and asked[0] in _DAEMONS:
         _end_when_told()
+        outlive_full_disk()
     try:
         status = app(args=list(asked), prog_name="vedette", standalone_mode=False)
     except typer.Abort:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vedette_services.cli import sweep as several
 from vedette_services.cli.options import Agent, Arguments, Env, Force, Fresh, Out, Settings, loaded
-from vedette_services.errors import UsageError
+from vedette_services.errors import UnsavedEndError, UsageError
+
+if TYPE_CHECKING:
+    from vedette_services.config.loading import Loaded
 
 
 def run(
@@ -50,8 +54,7 @@ def run(
     if jobs is not None:
         raise UsageError("--jobs: it goes with --seeds or --sweep")
     from vedette_services.config.checks import check_config
-    from vedette_services.live import facts, view_for
-    from vedette_services.local_run import run_here, summary_of
+    from vedette_services.endings import already_done, summary_of
     from vedette_services.run_names import default_out
 
     found = loaded(arguments, env, agent, settings)
@@ -62,16 +65,37 @@ def run(
         typer.echo(line)
     if found.note:
         typer.echo(found.note)
+    if not fresh and (done := already_done(directory, config.stop)):
+        typer.echo(done)
+        _report(summary_of(directory), directory)
+        return
     for line in checked.lines:
         typer.echo(line)
+    try:
+        _report(_train(found, directory, in_process=in_process, fresh=fresh), directory)
+    except UnsavedEndError as error:
+        _report(error.status, directory)
+        raise
+
+
+def _train(found: Loaded, out: Path, *, in_process: bool, fresh: bool) -> dict[str, Any]:
+    """Train until the run is over; its last status."""
+    from vedette_services.live import view_for
+
+    config = found.config
     view = view_for(f"{config.agent.name} on {config.env.id}", config.stop.model_dump())
     if in_process:
-        from vedette_services.in_process.run import run_in_process
-
-        run_in_process(config, directory, fresh=fresh, note=found.note, view=view, signals=True)
+        from vedette_services.in_process.run import run_in_process as train
     else:
-        run_here(config, directory, fresh=fresh, note=found.note, view=view, signals=True)
-    for line in facts.summary_lines(summary_of(directory), str(directory)):
+        from vedette_services.local_run import run_here as train
+    return train(config, out, fresh=fresh, note=found.note, view=view, signals=True)
+
+
+def _report(status: Mapping[str, Any], out: Path) -> None:
+    """What the run came to, and what to do next."""
+    from vedette_services.live import facts
+
+    for line in facts.summary_lines(status, str(out)):
         typer.echo(line)
     if hint := path_hint():
         typer.echo(f"           {hint}")

@@ -28,7 +28,8 @@ from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.config import RunConfig, publish_config
-from vedette_services.errors import DONE
+from vedette_services.endings import leave_at_once, unsaved
+from vedette_services.errors import UnsavedEndError
 from vedette_services.in_process.account import Account, Earlier
 from vedette_services.in_process.actors import build_actor
 from vedette_services.in_process.inserting import Inserting
@@ -138,8 +139,7 @@ class InProcessRun:
             actor.finish()
         if last.exit_reason not in ("interrupted", "target_return"):
             self._evaluate_last()
-        if not self._saver.close(_LAST_SAVE_S):
-            log.warning("the last checkpoint is not written; a resume begins at an earlier one")
+        last = replace(last, unsaved=self._saver.close(_LAST_SAVE_S))
         self._look(last)
         self._evaluation.close()
         self._recorder.close()
@@ -236,7 +236,10 @@ class InProcessRun:
 
     def _write_summary(self) -> dict[str, Any]:
         status = self.status()
-        write_json(self._run.summary_file, status)
+        try:
+            write_json(self._run.summary_file, status)
+        except OSError as error:  # a full disk: training goes on, as without checkpoints
+            log.warning("summary.json not written: %s", error.strerror or error)
         return status
 
 
@@ -259,7 +262,7 @@ def run_in_process(
     note: str = "",
     view: View | None = None,
     signals: bool = False,
-) -> int:
+) -> dict[str, Any]:
     """Train in this process until the run is over.
 
     Args:
@@ -271,10 +274,11 @@ def run_in_process(
         signals: take SIGTERM and Ctrl-C: the first asks to stop, a second leaves at once.
 
     Returns:
-        0: done, or stopped on request.
+        The last status, as ``summary.json`` has it.
 
     Raises:
         RunInUseError: another learner runs here.
+        UnsavedEndError: the run has ended, and its end could not be written.
     """
     run = RunDirectory(out)
     run.make()
@@ -286,11 +290,13 @@ def run_in_process(
         publish_config(config, run.config_file, note)
         run.ensure_id(in_process=True)
         with view or QuietView() as shown:
-            stop = StopSignals() if signals else None
-            InProcessRun(config, run, view=shown, stop=stop).train()
+            stop = StopSignals(leave=lambda: leave_at_once(out)) if signals else None
+            status = InProcessRun(config, run, view=shown, stop=stop).train()
+        if why := unsaved(out, status):
+            raise UnsavedEndError(why, status)
     finally:
         run.unlock()
-    return DONE
+    return status
 
 
 def _memory_ring(config: RunConfig, layout: ReplayLayout) -> MemoryRing:

@@ -32,6 +32,7 @@ class Learning:
         training_s: seconds since this epoch's first optimization step.
         lag_mean, lag_p95, lag_max: age in versions of the rows last drawn.
         record: the scalars last recorded by the agent.
+        unsaved: why the last checkpoint is not on the disk; "" where it is, and until the end.
     """
 
     epoch: int = 0
@@ -51,6 +52,7 @@ class Learning:
     lag_p95: float = 0.0
     lag_max: float = 0.0
     record: dict[str, float] = field(default_factory=dict)
+    unsaved: str = ""
 
 
 @dataclass(frozen=True, slots=True)

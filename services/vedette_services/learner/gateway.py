@@ -273,6 +273,8 @@ class Gateway:
                 for frames in self._state.stop(reason, final=final):
                     send_now(self._door.control, frames)
             self._turn()
+        if final:
+            self._state.over()
         self._ring.commit(self._state.stamp())
         self._board.write(self._ingest(time.monotonic(), ended=True))
         self._ring.close()

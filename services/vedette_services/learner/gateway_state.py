@@ -363,6 +363,17 @@ class GatewayState:
             self.dirty = True
             self._note("warning", f"manager {manager} has been silent; it counts as gone")
 
+    def over(self) -> None:
+        """The run has ended and takes no more: what has not come by now is lost.
+
+        Should it go on all the same, whoever still holds something brings it, and it is in flight
+        again.
+        """
+        for manager in self.ledger.managers():
+            self.ledger.mark_gone(manager)
+            self.slots.release(manager)
+        self.dirty = True
+
     def stamp(self) -> bytes:
         """The ledger and the actor numbers, to be committed with the rows they speak of."""
         held = self._intake.bytes or self._blocks

@@ -49,6 +49,7 @@ class Saver:
         self._writing = False
         self._closed = False
         self._failed: _Job | None = None
+        self._why = ""  # what failed has failed
         self._used_s = 0.0  # of a processor, by this thread until it last gave way
         self._last_try = False  # what failed was begun once more after the close
         self._thread = threading.Thread(target=self._run, name="saver", daemon=True)
@@ -66,17 +67,19 @@ class Saver:
         with self._work:
             return self._waiting is not None or self._writing
 
-    def close(self, timeout_s: float) -> bool:
+    def close(self, timeout_s: float) -> str:
         """Write what waits, or failed, once more and end.
 
         Returns:
-            whether the last state is on the disk; False also where that took over `timeout_s`.
+            why the last state is not on the disk; "" where it is.
         """
         with self._work:
             self._closed = True
             self._work.notify()
         self._thread.join(timeout_s)
-        return not self._thread.is_alive() and self._failed is None
+        if self._thread.is_alive():
+            return f"it takes more than {timeout_s:.0f} s"
+        return self._why if self._failed is not None else ""
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
@@ -103,7 +106,7 @@ class Saver:
         except CheckpointError as error:
             if self._failed is None:
                 log.warning("%s; training goes on, and it is tried again", error)
-            self._failed = job
+            self._failed, self._why = job, error.why
         else:
             if self._failed is not None:
                 log.warning("checkpoint %d is written now", job.opt_steps)

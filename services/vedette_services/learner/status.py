@@ -77,6 +77,7 @@ def assemble(
         "garbage": ingest.garbage,
         "refused": {name: ingest.refused.get(name, 0) for name in _REFUSED},
         "record": learning.record,
+        "unsaved": learning.unsaved,
         "window_limits": {
             "batches": config.actors.window_batches,
             "bytes": config.actors.window_bytes,

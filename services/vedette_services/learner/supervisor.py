@@ -20,10 +20,12 @@ from vedette_services.bell import Bell
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import publish_config
+from vedette_services.endings import leave_at_once, unsaved
 from vedette_services.errors import (
     ChildFailedError,
     PortInUseError,
     ServicesError,
+    UnsavedEndError,
     UsageError,
     ending,
 )
@@ -201,6 +203,8 @@ class Supervisor:
             self._on_status(status)
         for line in report(status):
             log.info(line)
+        if why := unsaved(self._spec.run.root, status):
+            raise UnsavedEndError(why, status)
 
     # Telling
 
@@ -215,7 +219,8 @@ class Supervisor:
     def _tell(self) -> None:
         self._look()
         now = time.monotonic()
-        due = now >= self._summary_due
+        # Books that nobody has opened yet are no zeros to be written over those of the last start.
+        due = now >= self._summary_due and bool(self._ingest.read().samples)
         if not due and self._on_status is None:
             return
         status = self.status()
@@ -266,9 +271,10 @@ def run_learner(
         RunInUseError: another learner runs here.
         PortInUseError: the address is taken.
         ChildFailedError: a process died and would die again.
+        UnsavedEndError: the run has ended, and its end could not be written.
         MetricsError: the port for metrics is taken.
     """
-    stop = StopSignals()
+    stop = StopSignals(leave=lambda: leave_at_once(out))
     run = RunDirectory(out)
     run.make()
     run.lock()

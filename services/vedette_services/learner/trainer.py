@@ -105,8 +105,9 @@ class Trainer:
             batch_size=config.agent.batch_size,
         )
         last = loop.run()
-        if not self._saver.close(_LAST_SAVE_S):
-            log.warning("the last checkpoint is not written; a resume begins at an earlier one")
+        last = replace(last, unsaved=self._saver.close(_LAST_SAVE_S))
+        if last.unsaved:
+            log.warning("the last checkpoint is not written: %s", last.unsaved)
         self._models.close(_LAST_MODEL_S)
         self._recorder.close()
         self._tell(last)

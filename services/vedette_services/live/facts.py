@@ -177,6 +177,8 @@ def headline(status: Status, digits: int = 16) -> str:
 
 def summary_lines(summary: Status, run: str) -> list[str]:
     """The end of a run: why it ended, what it came to, and what to do next."""
+    if not summary:
+        return ["stopped before it had begun: nothing was trained", f"  run      {run}"]
     reason = str(summary.get("exit_reason"))
     since = seconds(summary)
     after = f" after {clock(since)} of training" if since is not None else ""

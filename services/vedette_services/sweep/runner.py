@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vedette_services.config import RunConfig, write_config
+from vedette_services.endings import is_over, summary_of
 from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, ending
 from vedette_services.live import facts
 from vedette_services.local_run import (
@@ -17,12 +18,11 @@ from vedette_services.local_run import (
     STOP_S,
     daemon_command,
     last_lines,
-    summary_of,
 )
 from vedette_services.processes import StopSignals, cores, end, pause, spawn
 from vedette_services.report.record import is_run
 from vedette_services.report.writing import write_report
-from vedette_services.sweep.trials import Trial, is_over
+from vedette_services.sweep.trials import Trial
 
 LINE_EVERY_S = 10.0
 _LOOK_S = 0.2

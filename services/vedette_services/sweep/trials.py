@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vedette_services.config import RunConfig, StopConfig
+from vedette_services.config import RunConfig
 from vedette_services.errors import UsageError
-from vedette_services.live import facts
 from vedette_services.report.record import is_run
 
 TRIALS_MAX = 1000
@@ -92,19 +91,6 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[str]]:
             raise UsageError(f"--sweep {text}: {key.strip()} is swept twice; name all its values")
         found[key.strip()] = [part for part in _parts(values) if part]
     return found
-
-
-def is_over(summary: Mapping[str, Any], stop: StopConfig) -> bool:
-    """Whether a run has nothing more to do under these stop conditions."""
-    reason = summary.get("exit_reason")
-    if reason == "target_return":
-        best = facts.value(summary, "eval", "best_return_mean")
-        return stop.target_return is not None and best is not None and best >= stop.target_return
-    counters = {"max_opts": "opt_steps", "max_env_steps": "env_steps", "max_seconds": "seconds"}
-    if reason not in counters:
-        return False
-    limit: float = getattr(stop, reason)
-    return 0 < limit <= (facts.value(summary, counters[reason]) or 0)
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -1,3 +1,4 @@
+import errno
 import json
 import logging
 import tomllib
@@ -13,6 +14,8 @@ from vedette_rl.state_file import read_state
 from vedette_services.cli.app import main
 from vedette_services.config import RunConfig, load_config, read_config
 from vedette_services.config.saving import config_table
+from vedette_services.errors import UnsavedEndError
+from vedette_services.in_process import run
 from vedette_services.in_process.run import InProcessRun, lock_step, run_in_process
 from vedette_services.learner.run_recorder import hyperparameters
 from vedette_services.run_directory import RunDirectory
@@ -71,9 +74,21 @@ def test_another_seed_is_another_run(tmp_path: Path) -> None:
     )
 
 
+def test_a_summary_that_cannot_be_written_ends_no_training_but_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(run, "write_json", full)
+    with pytest.raises(UnsavedEndError, match=r"summary\.json is older than the end") as e:
+        run_in_process(config_of(), tmp_path)
+    assert (e.value.status["exit_reason"], e.value.status["opt_steps"]) == ("max_opts", 100)
+
+
 def test_a_run_leaves_what_any_run_leaves(tmp_path: Path) -> None:
     config = config_of()
-    assert run_in_process(config, tmp_path) == 0
+    assert run_in_process(config, tmp_path)["exit_reason"] == "max_opts"
     assert read_config(tmp_path / "config.toml") == config
     assert [path.name for path in Checkpoints(tmp_path / "checkpoints", 3).list()] == ["50", "100"]
     assert list((tmp_path / "tensorboard").iterdir())

@@ -316,6 +316,22 @@ def test_a_manager_that_leaves_for_a_reason_is_shown_with_it() -> None:
     assert (shown["state"], shown["actors"][0]["error"]) == ("gone", why)
 
 
+def test_what_has_not_come_when_a_run_is_over_is_lost_until_its_manager_is_heard_again() -> None:
+    state = gateway()
+    state.on_samples(report_frames(produced=12, window_rows=8), 1.0)
+    state.on_samples(batch_frames(0), 1.0)
+    state.blocks(1.0)
+    assert state.ledger.books().in_flight == 8
+    state.over()
+    assert state.dirty
+    books = state.ledger.books()
+    assert (books.produced, books.inserted, books.in_flight, books.lost) == (12, 4, 0, 8)
+    again = gateway(stamp=state.stamp(), now=100.0)  # the run goes on all the same
+    assert again.ledger.books().lost == 8
+    again.on_samples(report_frames(produced=12, window_rows=8), 101.0)
+    assert (again.ledger.books().in_flight, again.ledger.books().lost) == (8, 0)
+
+
 def test_a_silent_manager_is_gone_and_what_it_held_is_lost_until_it_speaks_again() -> None:
     state = gateway()
     take(state, report_frames(produced=12, window_rows=12), now=1.0)

@@ -46,7 +46,7 @@ def test_a_checkpoint_that_failed_is_written_when_there_is_room_again(
     saver = Saver(disk, retry_s=0.01)
     saver.save(7, {"x": np.arange(3)}, {"sampled": 5})
     assert disk.wrote.wait(10)
-    assert saver.close(10)
+    assert saver.close(10) == ""
     state, meta = read_state(tmp_path / "7")
     assert (state["x"].tolist(), meta) == ([0, 1, 2], {"sampled": 5})
     said = [record.message for record in caplog.records]
@@ -59,7 +59,7 @@ def test_a_newer_state_takes_the_place_of_one_that_failed(tmp_path: Path) -> Non
     saver = Saver(disk, retry_s=60)
     saver.save(1, {}, {})
     saver.save(2, {}, {})
-    assert saver.close(10)
+    assert saver.close(10) == ""
     assert (tmp_path / "2").is_dir()
 
 
@@ -67,12 +67,12 @@ def test_closing_tries_once_more_and_says_when_the_last_state_is_lost(tmp_path: 
     disk = FailingDisk(tmp_path, failures=100)
     saver = Saver(disk, retry_s=60)
     saver.save(1, {}, {})
-    assert not saver.close(10)
+    assert saver.close(10) == "No space left on device"
     assert 1 <= disk.tries <= 2
 
 
 def test_closing_without_work_is_at_once_and_well(tmp_path: Path) -> None:
-    assert Saver(Checkpoints(tmp_path, keep=1)).close(10)
+    assert Saver(Checkpoints(tmp_path, keep=1)).close(10) == ""
 
 
 class BusyDisk(Checkpoints):
@@ -107,7 +107,7 @@ def test_a_write_rests_until_its_work_was_a_small_share_of_the_time(tmp_path: Pa
     saver.save(1, {}, {})
     assert disk.wrote.wait(10)
     assert disk.rested_s >= 0.01 * (1 / SHARE - 1)
-    assert saver.close(10)
+    assert saver.close(10) == ""
 
 
 def test_a_close_ends_the_rest_of_a_write(tmp_path: Path) -> None:
@@ -115,4 +115,4 @@ def test_a_close_ends_the_rest_of_a_write(tmp_path: Path) -> None:
     saver = Saver(disk)
     saver.save(1, {}, {})
     assert disk.worked.wait(30)
-    assert saver.close(10)
+    assert saver.close(10) == ""

@@ -68,7 +68,8 @@ def test_a_line_names_what_an_actor_died_of_until_its_manager_has_left() -> None
 def test_an_empty_status_is_shown_with_dashes() -> None:
     assert "opts -" in facts.line({}, {})
     assert dict(facts.rows({}))["returns"] == "no evaluation yet"
-    assert facts.summary_lines({}, "runs/x")[0] == "ended"
+    assert facts.summary_lines({"run_id": "a"}, "runs/x")[0] == "ended"
+    assert facts.summary_lines({}, "runs/x")[0].startswith("stopped before it had begun")
 
 
 def test_a_status_of_wrong_types_breaks_nothing() -> None:

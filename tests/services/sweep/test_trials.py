@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from vedette_services.config import RunConfig, StopConfig, load_config
+from vedette_services.endings import is_over
 from vedette_services.errors import ConfigError, UsageError
-from vedette_services.sweep.trials import is_over, parse_sweep, plan
+from vedette_services.sweep.trials import parse_sweep, plan
 
 
 def configure(changes: Mapping[str, Any]) -> RunConfig:
