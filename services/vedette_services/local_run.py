@@ -20,6 +20,7 @@ from vedette_services.config.settings import ENVIRONMENT
 from vedette_services.errors import (
     DONE,
     FAILED,
+    IN_THE_LOG,
     REFUSED,
     USAGE,
     DaemonFailedError,
@@ -48,6 +49,9 @@ READ_ALREADY = (
     "VEDETTE_LOG_FORMAT",  # `run` reads its daemons' logs itself
 )
 """Variables that the command line read: they are in the resolved configuration already."""
+
+SAYS = "vedette: "
+"""Begins the line in which a command says why it ends."""
 
 Child = subprocess.Popen[bytes]
 AskStatus = Callable[[float], Mapping[str, Any] | None]
@@ -235,11 +239,12 @@ class LocalRun:
     def _failed(self, name: str, status: int) -> ServicesError:
         log = self._log("learner" if name == "learner" else "actors")
         words = last_lines(log, 10) if status > 0 else []  # a signal is not told of in a log
-        if status not in (USAGE, REFUSED):
+        last = words[-1] if words else ""
+        says_why = last.startswith(SAYS) and not last.endswith(IN_THE_LOG)
+        if not says_why and status not in (USAGE, REFUSED):
             for line in words[:-1]:
                 self._view.say(line)
-        last = words[-1].removeprefix("vedette: ") if words else ""
-        return DaemonFailedError(name, status, log, last)
+        return DaemonFailedError(name, status, log, last.removeprefix(SAYS))
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"

@@ -14,7 +14,6 @@ import typer
 from vedette_rl.errors import (
     FilmError,
     OwnNetworkError,
-    RlError,
     UnknownAgentError,
     UnknownEnvironmentError,
     UnknownNameError,
@@ -31,11 +30,17 @@ from vedette_services.cli.learner import learner
 from vedette_services.cli.report import report
 from vedette_services.cli.run import run
 from vedette_services.cli.status import status
-from vedette_services.errors import DONE, FAILED, USAGE, ManySettingsError, ServicesError
+from vedette_services.errors import (
+    DONE,
+    FAILED,
+    TRACEBACK,
+    USAGE,
+    ManySettingsError,
+    ServicesError,
+    is_known,
+    sentence,
+)
 from vedette_services.processes import PARENT_VARIABLE, die_with_parent
-
-TRACEBACK = "VEDETTE_TRACEBACK"
-"""The variable that asks for Python's traceback beside an error's line."""
 
 _DAEMONS = ("run", "learner", "actors")
 
@@ -153,16 +158,13 @@ def exit_status(error: Exception) -> int:
 def sentences(error: Exception) -> list[str]:
     """An error in a line; several errors of the configuration in a line each."""
     if isinstance(error, ManySettingsError):
-        return [_one_line(one) for one in error.errors]
-    said = _one_line(error)
-    if isinstance(error, ServicesError | RlError):
+        return [sentence(one) for one in error.errors]
+    said = sentence(error)
+    filed = not isinstance(error, OSError) or error.filename
+    if is_known(error) and filed:
         return [said]
     hint = "" if os.environ.get(TRACEBACK) else f" ({TRACEBACK}=1 shows where)"
-    return [f"{type(error).__name__}: {said}{hint}"]
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return [f"{said}{hint}"]
 
 
 def _end_when_told() -> None:

@@ -28,6 +28,7 @@ from vedette_services.keys import LearnerKeys
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.door import Door
 from vedette_services.learner.gateway_state import GatewayState, Position
+from vedette_services.learner.last_words import told_to_the_supervisor
 from vedette_services.learner.limits import FlightLimits
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.owners import Owners
@@ -312,8 +313,9 @@ def main() -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     set_up_logging()
-    gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])), Bell(int(sys.argv[2])))
-    gateway.run(StopSignals((signal.SIGTERM,)))
+    with told_to_the_supervisor():
+        gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])), Bell(int(sys.argv[2])))
+        gateway.run(StopSignals((signal.SIGTERM,)))
 
 
 if __name__ == "__main__":
