@@ -81,13 +81,15 @@ def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: Repla
     try:
         read_stamp(run_id, stamp, now=0.0)
     except StampError as e:
-        raise ReplayTornError(directory / COMMITS, f"is no part of this replay: {e}") from e
+        raise ReplayTornError(directory / COMMITS, "is no part of this replay") from e
 
 
 def _key_of(what: str, layout: ReplayLayout) -> tuple[str, str]:
     """The key behind what differs between a replay and what is asked for, and a further mend."""
     if what == "capacity":
         return "replay.capacity", ""
+    if what == "run":
+        return "replay.directory", ""
     if what == "guard":
         return "actors.n_buffer", "or lower actors.n_buffer"
     if what != "storage":

@@ -103,12 +103,15 @@ def check_budget(
     taken = sum(path.stat().st_blocks * 512 for path in directory.glob("*") if path.is_file())
     free_disk = disk_free(directory)
     in_memory = file_system(directory, root) in MEMORY_FILE_SYSTEMS
-    other = beside if beside and same_disk(beside.directory, directory) else None
-    if need.total_bytes + (other.more_bytes if other else 0) > free_disk + taken:
-        also = f", and {other.directory} {bytes_text(other.more_bytes)} more," if other else ""
+    more = beside.more_bytes if beside and same_disk(beside.directory, directory) else 0
+    if need.total_bytes + more > free_disk + taken:
+        # Said only where it makes the difference.
+        others = ""
+        if beside and need.total_bytes <= free_disk + taken:
+            others = f", and {beside.directory} {bytes_text(more)} more,"
         raise ReplayBudgetError(
             f"disk in {directory}",
-            f"{bytes_text(need.total_bytes)}{also}",
+            f"{bytes_text(need.total_bytes)}{others}",
             bytes_text(free_disk + taken),
             "lower replay.capacity, or name a larger disk as replay.directory",
         )

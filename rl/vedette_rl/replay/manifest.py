@@ -149,7 +149,7 @@ def read_manifest(directory: Path) -> Manifest:
         mend = f"let this user read it, or delete {directory} to begin an empty replay"
         raise ReplayFormatError(f"{path} cannot be read: {e.strerror}: {mend}") from e
     except (ValueError, RecursionError) as e:
-        raise ReplayTornError(path, f"is damaged ({e})") from e
+        raise ReplayTornError(path, "is damaged (no JSON)") from e
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise ReplayFormatError(
             f"{path} is no replay's: name another directory, or delete {directory} to begin an "

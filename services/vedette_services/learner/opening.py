@@ -51,6 +51,6 @@ def _priorities(ring: RingReader) -> NDArray[np.float64]:
     try:
         return open_priorities(ring)
     except ReplayTornError as error:
-        log.warning("%s %s: priorities begin anew, as of new samples", error.path, error.why)
+        log.warning("%s %s: priorities begin anew, all samples count as new", error.path, error.why)
         error.path.unlink()
         return open_priorities(ring)
