@@ -27,6 +27,7 @@ from vedette_services.errors import (
     ServicesError,
     ending,
 )
+from vedette_services.last_words import LastWords
 from vedette_services.live import QuietView, View
 from vedette_services.processes import StopSignals, end, python_module, spawn
 from vedette_services.run_directory import RunDirectory
@@ -49,9 +50,6 @@ READ_ALREADY = (
     "VEDETTE_LOG_FORMAT",  # `run` reads its daemons' logs itself
 )
 """Variables that the command line read: they are in the resolved configuration already."""
-
-SAYS = "vedette: "
-"""Begins the line in which a command says why it ends."""
 
 Child = subprocess.Popen[bytes]
 AskStatus = Callable[[float], Mapping[str, Any] | None]
@@ -140,6 +138,7 @@ class LocalRun:
         self._command, self._logs, self._note = command, out / "log", note
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
+        self._words: dict[str, LastWords] = {}
         self._manager_ends: list[float] = []
         self._manager_due = 0.0
 
@@ -156,6 +155,8 @@ class LocalRun:
                 # After a crash nobody takes what they still hold.
                 end([actors], term_s=CRASH_STOP_S if error[0] else ACTORS_STOP_S)
         finally:
+            for words in self._words.values():
+                words.close()
             self._view.__exit__(*error)
 
     def kill(self) -> None:
@@ -216,8 +217,15 @@ class LocalRun:
 
     def _start(self, name: str, *arguments: str) -> None:
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
-        argv = self._command(*arguments)
-        self._children[name] = spawn(argv, environment=environment, log=self._log(name))
+        argv, words = self._command(*arguments), LastWords()
+        environment.update(words.environment)
+        self._children[name] = spawn(
+            argv, environment=environment, log=self._log(name), pass_fds=[words.fileno()]
+        )
+        words.sent_off()
+        if before := self._words.get(name):
+            before.close()
+        self._words[name] = words
 
     def _look_after_manager(self) -> None:
         """Start the manager again where it crashed, a few times; 2 and 3 would only repeat."""
@@ -237,14 +245,15 @@ class LocalRun:
             self._start_manager()
 
     def _failed(self, name: str, status: int) -> ServicesError:
-        log = self._log("learner" if name == "learner" else "actors")
-        words = last_lines(log, 10) if status > 0 else []  # a signal is not told of in a log
-        last = words[-1] if words else ""
-        says_why = last.startswith(SAYS) and not last.endswith(IN_THE_LOG)
-        if not says_why and status not in (USAGE, REFUSED):
-            for line in words[:-1]:
-                self._view.say(line)
-        return DaemonFailedError(name, status, log, last.removeprefix(SAYS))
+        child = "learner" if name == "learner" else "actors"
+        log, said = self._log(child), self._words[child].hear()
+        lines = last_lines(log, 10) if status > 0 else []  # a signal is not told of in a log
+        if not said or said.endswith(IN_THE_LOG):  # it could not say why itself
+            if status not in (USAGE, REFUSED):
+                for line in lines[:-1]:
+                    self._view.say(line)
+            said = said or (lines[-1] if lines else "")
+        return DaemonFailedError(name, status, log, said.removeprefix("vedette: "))
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"

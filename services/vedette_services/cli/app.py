@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -40,6 +41,7 @@ from vedette_services.errors import (
     is_known,
     sentence,
 )
+from vedette_services.last_words import listener, tell
 from vedette_services.processes import PARENT_VARIABLE, die_with_parent
 
 _DAEMONS = ("run", "learner", "actors")
@@ -103,6 +105,7 @@ def _vedette(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit status. Every error is a line on stderr."""
     _settle_in()
+    parent = listener()
     asked = sys.argv[1:] if arguments is None else arguments
     if asked and asked[0] in _DAEMONS:
         _end_when_told()
@@ -116,8 +119,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as e:  # noqa: BLE001 - the border: every error becomes a line and a status
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
-        for line in sentences(e):
-            print(f"vedette: {line}", file=sys.stderr)
+        lines = sentences(e)
+        tell(parent, "; ".join(lines))
+        with contextlib.suppress(OSError):  # a log on a full disk
+            for line in lines:
+                print(f"vedette: {line}", file=sys.stderr)
         sys.exit(exit_status(e))
     sys.exit(status if isinstance(status, int) else DONE)
 

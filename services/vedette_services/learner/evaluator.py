@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from vedette_services.last_words import told_to_the_supervisor
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Learning
-from vedette_services.learner.last_words import told_to_the_supervisor
 from vedette_services.learner.model_evaluation import ModelEvaluation
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.logs import place_log, set_up_logging

@@ -25,10 +25,10 @@ from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.bell import Bell
 from vedette_services.keys import LearnerKeys
+from vedette_services.last_words import told_to_the_supervisor
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.door import Door
 from vedette_services.learner.gateway_state import GatewayState, Position
-from vedette_services.learner.last_words import told_to_the_supervisor
 from vedette_services.learner.limits import FlightLimits
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.owners import Owners

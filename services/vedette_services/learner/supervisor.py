@@ -27,9 +27,9 @@ from vedette_services.errors import (
     UsageError,
     ending,
 )
+from vedette_services.last_words import LastWords
 from vedette_services.learner.boards import BoardReader, BoardWriter, Ingest, Learning
 from vedette_services.learner.chronicle import Chronicle
-from vedette_services.learner.last_words import LastWords
 from vedette_services.learner.memory_watch import file_bytes, gateway_limit, private_bytes
 from vedette_services.learner.spec import LearnerSpec
 from vedette_services.learner.statistics import report
@@ -103,6 +103,8 @@ class Supervisor:
             raise
         finally:
             end([child.process for child in self._children.values()], term_s=2.0)
+            for child in self._children.values():
+                child.words.close()
             self._bell.close()
 
     # Children
@@ -123,6 +125,8 @@ class Supervisor:
         fds = [*bell, words.fileno()]
         process = spawn(command, environment=words.environment, pass_fds=fds)
         words.sent_off()
+        if child:
+            child.words.close()
         restarts = child.restarts if child else []
         self._children[name] = _Child(name, process, words, time.monotonic(), restarts)
 
@@ -162,7 +166,6 @@ class Supervisor:
         log.warning(text, held >> 20, limit >> 20)
         gateway.process.kill()
         wait_all([gateway.process], 5.0)
-        gateway.words.hear()
         self._start(gateway.name)
 
     def _revive(self, child: _Child, code: int) -> None:

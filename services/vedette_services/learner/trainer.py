@@ -20,9 +20,9 @@ from vedette_rl.loading import make_loader
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.bell import Bell
+from vedette_services.last_words import told_to_the_supervisor
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.curves import Curves
-from vedette_services.learner.last_words import told_to_the_supervisor
 from vedette_services.learner.model_outlet import ModelOutlet
 from vedette_services.learner.opening import open_replay
 from vedette_services.learner.run_recorder import cut_curves_back, open_recorder

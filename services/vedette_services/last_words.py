@@ -1,4 +1,4 @@
-"""What one of the learner's processes met with, told to the supervisor before it ends.
+"""What a process met with, told to the one that started it before it ends.
 
 It goes through a pipe and not through a file: a full disk is what it may have to tell of.
 """
@@ -20,7 +20,7 @@ _BYTES_MAX = 4096  # what a pipe takes at once
 
 
 class LastWords:
-    """The supervisor's end, one for each process that it starts.
+    """The end of who starts a process, one for each.
 
     ::
 
@@ -28,7 +28,7 @@ class LastWords:
         spawn(..., environment=words.environment, pass_fds=[words.fileno()])
         words.sent_off()                 # the child alone holds the other end now
         ...                              # it has ended
-        words.hear()
+        words.hear(); words.close()
     """
 
     def __init__(self) -> None:
@@ -48,13 +48,35 @@ class LastWords:
         os.close(self._write)
 
     def hear(self) -> str:
-        """What a child that has ended said; "" where it was killed or crashed. Asked once."""
+        """What a child that has ended said; "" where it was killed or crashed."""
         try:
             return os.read(self._read, _BYTES_MAX).decode("utf-8", "replace")
         except BlockingIOError:  # a process of its own outlives it and holds the pipe
             return ""
-        finally:
-            os.close(self._read)
+
+    def close(self) -> None:
+        """Nobody is to be heard any more."""
+        os.close(self._read)
+
+
+def listener() -> int | None:
+    """The descriptor through which to `tell` who started this process; None: nobody listens.
+
+    Asked once, before this process starts any of its own.
+    """
+    descriptor = os.environ.pop(VARIABLE, "")
+    return int(descriptor) if descriptor else None
+
+
+def tell(descriptor: int | None, said: str) -> bool:
+    """Say it to who listens; whether that went well."""
+    if descriptor is None:
+        return False
+    try:
+        os.write(descriptor, said.encode()[:_BYTES_MAX])
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -63,26 +85,16 @@ def told_to_the_supervisor() -> Iterator[None]:
 
     What is no error of ours is raised again besides: its traceback belongs into the log.
     """
-    descriptor = os.environ.pop(VARIABLE, "")
+    descriptor = listener()
     try:
         yield
     except Exception as error:
         said = sentence(error)
-        told = _tell(descriptor, said)
+        told = tell(descriptor, said)
         if not is_known(error):
             raise
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
-        if not told:
+        if not told:  # started by hand
             print(f"vedette: {said}", file=sys.stderr)
         sys.exit(FAILED)
-
-
-def _tell(descriptor: str, said: str) -> bool:
-    if not descriptor:  # started by hand
-        return False
-    try:
-        os.write(int(descriptor), said.encode()[:_BYTES_MAX])
-    except OSError:
-        return False
-    return True
