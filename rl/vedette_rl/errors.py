@@ -120,6 +120,34 @@ class ReplayFormatError(RlError):
     """A replay on disk is torn, foreign, or of another format than asked for."""
 
 
+class ReplayTornError(ReplayFormatError):
+    """A file of a replay is missing, cut short, damaged, or another replay's.
+
+    Args:
+        path: the file, in the replay's directory.
+        why: what is wrong with it.
+    """
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"the replay's file {path} {why}: delete {path.parent} to begin an empty replay"
+        )
+        self.path, self.why = path, why
+
+
+class ReplayDiffersError(ReplayFormatError):
+    """A replay is whole, and another one than asked for.
+
+    Args:
+        what: ``run``, ``capacity``, ``guard``, ``storage`` (of what rows share) or ``columns``.
+        said: all of it, with the mend.
+    """
+
+    def __init__(self, what: str, said: str) -> None:
+        super().__init__(said)
+        self.what = what
+
+
 class ReplayBudgetError(RlError):
     """A replay needs more memory or disk than there is."""
 
@@ -154,6 +182,14 @@ class LimiterDeadlockError(RlError):
 
 class NewestFormatError(RlError):
     """A map of the newest value is torn, foreign, or too small for what is asked of it."""
+
+
+class MapSpaceError(RlError):
+    """The disk has no room for a map, or will not take it."""
+
+    def __init__(self, path: Path, need: str, why: str) -> None:
+        super().__init__(f"cannot make {path} of {need}: {why}: make room in {path.parent}")
+        self.path = path
 
 
 class OneWriterError(RlError):

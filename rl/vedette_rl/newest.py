@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.errors import NewestFormatError, OneWriterError
+from vedette_rl.errors import MapSpaceError, NewestFormatError, OneWriterError
 from vedette_rl.recycler import Recycler
+from vedette_rl.replay.bytes_text import bytes_text
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -43,6 +44,7 @@ MAGIC = b"vdtnews1"
 MAGIC_UNSUMMED = b"vdtnews2"
 """Of a file whose values have no checksum."""
 
+SLOTS = 3
 HEADER_BYTES = 128
 SLOT_HEAD_BYTES = 64
 READ_TRIES = 64
@@ -161,6 +163,7 @@ class NewestWriter:
 
     Raises:
         NewestFormatError: the file is something else, or made for smaller values.
+        MapSpaceError: the disk has no room for it.
         OneWriterError: another process writes it.
     """
 
@@ -168,7 +171,7 @@ class NewestWriter:
         self,
         path: str | os.PathLike[str],
         max_bytes: int,
-        slots: int = 3,
+        slots: int = SLOTS,
         *,
         durable: bool = False,
         summed: bool = True,
@@ -345,9 +348,10 @@ def _make_file(path: Path, max_bytes: int, slots: int, magic: bytes, *, durable:
         if durable:
             os.fsync(file)
         aside.rename(path)
-    except OSError:
+    except OSError as e:
         aside.unlink(missing_ok=True)
-        raise
+        need = bytes_text(file_bytes(max_bytes, slots))
+        raise MapSpaceError(path, need, e.strerror or str(e)) from e
     finally:
         os.close(file)
 

@@ -10,12 +10,12 @@
     │   │   └── ManySettingsError      several of them, a line each
     │   ├── SecurityError              something would be open that nobody asked to open
     │   │   └── KeysError              key files that are missing, broken, or open to others
+    │   ├── RunInUseError              another learner runs in a run directory
     │   ├── NotARunError               a folder that holds no run
     │   └── NotInRunError              a run that lacks what was asked of it
     ├── RefusedError               3   the other side said no (version, spec, key, id)
     ├── PortInUseError             1
     ├── MetricsError               1   the port for metrics cannot be had
-    ├── RunInUseError              1   another learner runs in a run directory
     ├── NoAnswerError              1   nobody answers at an address
     ├── AbsentManagerError         1   the learner does not hear of a manager
     ├── ActorDiedError             1   an actor of a measurement died
@@ -32,8 +32,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vedette_protocol.errors import ProtocolError
+from vedette_rl.errors import RlError
+
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 """Exit statuses: done or stopped on request, any other failure, usage or configuration, refused."""
+
+TRACEBACK = "VEDETTE_TRACEBACK"
+"""The variable that asks for Python's traceback beside an error's line."""
+
+IN_THE_LOG = "its last words are in the log"
+"""Said of a process that crashed or was killed, and told nobody why."""
+
+_FILE_MENDS: dict[int | None, str] = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there, or have the quota raised",
+    errno.EROFS: "choose a place that can be written",
+    errno.EACCES: "let this user read and write it",
+    errno.EPERM: "let this user read and write it",
+}
 
 _BIND_MENDS: dict[int | None, str] = {
     errno.EADDRNOTAVAIL: "--bind takes an address of this host, or 0.0.0.0 for all of them",
@@ -178,14 +195,20 @@ class MetricsError(ServicesError):
         self.host, self.port = host, port
 
 
-class RunInUseError(ServicesError):
-    """Another learner runs in a run directory."""
+class RunInUseError(UsageError):
+    """Another learner runs in a run directory.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: the run's.
+        holder: which process; "" where that is not known.
+    """
+
+    def __init__(self, directory: Path, holder: str = "") -> None:
+        who = f" ({holder})" if holder else ""
         super().__init__(
-            f"{directory} is in use by another learner; end it or choose another --out"
+            f"{directory} is in use by another learner{who}; end it or choose another --out"
         )
-        self.directory = directory
+        self.directory, self.holder = directory, holder
 
 
 class NoAnswerError(ServicesError):
@@ -218,11 +241,18 @@ class ActorDiedError(ServicesError):
 
 
 class ChildFailedError(ServicesError):
-    """A process of a daemon died, and would die again."""
+    """A process of a daemon died, and would die again.
 
-    def __init__(self, name: str, status: int) -> None:
-        super().__init__(f"the {name} ended with {ending(status)}; its last words are in the log")
-        self.name, self.status = name, status
+    Args:
+        name: of the process.
+        status: as `ending` takes it.
+        words: what it met with; "" where it could not say.
+    """
+
+    def __init__(self, name: str, status: int, words: str = "") -> None:
+        said = f": {words}" if words else f"; {IN_THE_LOG}"
+        super().__init__(f"the {name} ended with {ending(status)}{said}")
+        self.name, self.status, self.words = name, status, words
 
 
 class UnsavedEndError(ServicesError):
@@ -233,10 +263,10 @@ class UnsavedEndError(ServicesError):
         status: the last of the run.
     """
 
-    begins = "the end of the run is not saved"
+    begins = "the end of the run is not saved: "
 
     def __init__(self, why: str, status: dict[str, Any]) -> None:
-        super().__init__(f"{self.begins}: {why}")
+        super().__init__(f"{self.begins}{why}")
         self.status = status
 
 
@@ -253,6 +283,23 @@ class DaemonFailedError(ServicesError):
 def ending(status: int) -> str:
     """How a process ended, from what `Popen.returncode` says."""
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
+
+
+def is_known(error: Exception) -> bool:
+    """Whether an error's own sentence says enough: ours, and a disk that refuses a file."""
+    if isinstance(error, OSError):
+        return bool(error.strerror)
+    return isinstance(error, ServicesError | RlError | ProtocolError)
+
+
+def sentence(error: Exception) -> str:
+    """What an error says, in a line: of a file with its path and the mend, a foreign one with its
+    class."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        mend = _FILE_MENDS.get(error.errno, "")
+        return f"{where}{error.strerror}" + (f"; {mend}" if mend else "")
+    return " ".join(str(error).split()) if is_known(error) else in_a_line(error)
 
 
 def in_a_line(error: Exception) -> str:

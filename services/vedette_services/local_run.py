@@ -15,9 +15,9 @@ from vedette_services.actors.imports import imported_names
 from vedette_services.addresses import Address
 from vedette_services.config import RunConfig, write_config
 from vedette_services.config.settings import ENVIRONMENT
-from vedette_services.endings import last_status, leave_at_once, unsaved
+from vedette_services.endings import last_status, leave_at_once
 from vedette_services.errors import (
-    FAILED,
+    IN_THE_LOG,
     REFUSED,
     USAGE,
     DaemonFailedError,
@@ -25,6 +25,7 @@ from vedette_services.errors import (
     UnsavedEndError,
     ending,
 )
+from vedette_services.last_words import LastWords
 from vedette_services.live import QuietView, View, facts
 from vedette_services.processes import StopSignals, end, python_module, spawn
 from vedette_services.run_directory import RunDirectory
@@ -128,6 +129,7 @@ class LocalRun:
         self._command, self._logs, self._note = command, out / "log", note
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
+        self._words: dict[str, LastWords] = {}
         self._manager_ends: list[float] = []
         self._manager_due = 0.0
         self._began = time.time()
@@ -146,6 +148,8 @@ class LocalRun:
                 # After a crash nobody takes what they still hold.
                 end([actors], term_s=CRASH_STOP_S if error[0] else ACTORS_STOP_S)
         finally:
+            for words in self._words.values():
+                words.close()
             self._view.__exit__(*error)
 
     def kill(self) -> None:
@@ -204,22 +208,14 @@ class LocalRun:
         if stopped and learner == -signal.SIGTERM:
             return {}  # before it had begun
         status = last_status(self._out, self._heard, since=self._began, stopped=stopped)
-        if learner == FAILED and (why := self._unsaved(status)):
-            raise UnsavedEndError(why, status)
+        said = self._words["learner"].hear()
+        if said.startswith(UnsavedEndError.begins):
+            raise UnsavedEndError(said.removeprefix(UnsavedEndError.begins), status)
         if learner != 0:
             raise self._failed("learner", learner)
         # They end by themselves: the learner has told them that the run is over.
         _ended(self._children["actors"], ACTORS_STOP_S)
         return status
-
-    def _unsaved(self, status: Mapping[str, Any]) -> str:
-        """What is not on the disk, where nothing else is known to be why the learner failed.
-
-        It said so itself, but its log may be on the same full disk.
-        """
-        last = "".join(last_lines(self._log("learner"), 1))
-        another = last.startswith("vedette: ") and UnsavedEndError.begins not in last
-        return unsaved(self._out, status) if status.get("exit_reason") and not another else ""
 
     def _start_learner(self) -> None:
         resolved = self._logs / "config.toml"
@@ -237,8 +233,15 @@ class LocalRun:
 
     def _start(self, name: str, *arguments: str) -> None:
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
-        argv = self._command(*arguments)
-        self._children[name] = spawn(argv, environment=environment, log=self._log(name))
+        argv, words = self._command(*arguments), LastWords()
+        environment.update(words.environment)
+        self._children[name] = spawn(
+            argv, environment=environment, log=self._log(name), pass_fds=[words.fileno()]
+        )
+        words.sent_off()
+        if before := self._words.get(name):
+            before.close()
+        self._words[name] = words
 
     def _look_after_manager(self) -> None:
         """Start the manager again where it crashed, a few times; 2 and 3 would only repeat."""
@@ -258,13 +261,15 @@ class LocalRun:
             self._start_manager()
 
     def _failed(self, name: str, status: int) -> ServicesError:
-        log = self._log("learner" if name == "learner" else "actors")
-        words = last_lines(log, 10) if status > 0 else []  # a signal is not told of in a log
-        if status not in (USAGE, REFUSED):
-            for line in words[:-1]:
-                self._view.say(line)
-        last = words[-1].removeprefix("vedette: ") if words else ""
-        return DaemonFailedError(name, status, log, last)
+        child = "learner" if name == "learner" else "actors"
+        log, said = self._log(child), self._words[child].hear()
+        lines = last_lines(log, 10) if status > 0 else []  # a signal is not told of in a log
+        if not said or said.endswith(IN_THE_LOG):  # it could not say why itself
+            if status not in (USAGE, REFUSED):
+                for line in lines[:-1]:
+                    self._view.say(line)
+            said = said or (lines[-1] if lines else "")
+        return DaemonFailedError(name, status, log, said.removeprefix("vedette: "))
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"

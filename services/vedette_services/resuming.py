@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from vedette_protocol.errors import StampError
 from vedette_rl.checkpoint import Checkpoints
-from vedette_rl.errors import ReplayFormatError
-from vedette_rl.replay.manifest import MANIFEST, Manifest, SharedSpec, read_manifest
-from vedette_rl.replay.ring import check_ring
+from vedette_rl.errors import ReplayDiffersError, ReplayFormatError, ReplayTornError
+from vedette_rl.replay.commits import COMMITS
+from vedette_rl.replay.manifest import read_manifest
+from vedette_rl.replay.ring import check_place, check_ring
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, UsageError
+from vedette_services.learner.ring_stamp import read_stamp
+from vedette_services.replay_layout import ReplayLayout
 from vedette_services.run_directory import RunDirectory
 from vedette_services.run_replay import replay_directory
 
@@ -69,25 +70,17 @@ def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
     )
 
 
-def check_resume(
-    config: RunConfig,
-    out: Path,
-    row: np.dtype[Any],
-    *,
-    fresh: bool,
-    shared: SharedSpec | None = None,
-) -> None:
-    """Refuse to go on with a run that this configuration does not fit.
+def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: bool) -> None:
+    """Refuse to go on with a run that this configuration does not fit, or that is damaged.
 
     Args:
         config: of the start to come.
         out: the run's directory; one without a run takes any.
-        row: a row of the replay as `config` would have it.
+        layout: of the replay as `config` would have it.
         fresh: the run that is there is erased before.
-        shared: what its rows share.
 
     Raises:
-        SettingError: names the key that differs, and the mend.
+        ConfigError: names the key that differs or the file that is damaged, and the mend.
     """
     run = RunDirectory(out)
     if fresh or not run.exists:
@@ -95,32 +88,59 @@ def check_resume(
         return
     if run.config_file.is_file() and Checkpoints(run.checkpoints, keep=1).latest():
         _check_same(config, read_config(run.config_file), out)
-    directory = replay_directory(config, out)
-    if not (directory / MANIFEST).exists():
-        return
     try:
-        run_id = run.identity().run_id
-        check_ring(directory, row, config.replay.capacity, run_id=run_id, shared=shared)
-    except ReplayFormatError as e:
-        key, mend = _key_of(config, read_manifest(directory), shared)
+        _check_replay(config, replay_directory(config, out), run.identity().run_id, layout)
+    except ReplayDiffersError as e:
+        key, mend = _key_of(e.what, layout)
         raise SettingError(key, str(e), mend) from e
+    except ReplayFormatError as e:
+        raise ConfigError(str(e)) from e
+    except OSError as e:
+        mend = "let this user read and write it"
+        raise ConfigError(f"{e.filename} cannot be read: {e.strerror}; {mend}") from e
 
 
-def _key_of(config: RunConfig, found: Manifest, shared: SharedSpec | None) -> tuple[str, str]:
+def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: ReplayLayout) -> None:
+    """Look at the replay as the gateway's opening will."""
+    stamp = check_ring(
+        directory,
+        layout.stored,
+        config.replay.capacity,
+        run_id=run_id,
+        guard=layout.guard,
+        shared=layout.shared,
+    )
+    try:
+        read_stamp(run_id, stamp, now=0.0)
+    except StampError as e:
+        raise ReplayTornError(directory / COMMITS, "is no part of this replay") from e
+
+
+def _key_of(what: str, layout: ReplayLayout) -> tuple[str, str]:
     """The key behind what differs between a replay and what is asked for, and a further mend."""
-    if found.capacity != config.replay.capacity:
+    if what == "capacity":
         return "replay.capacity", ""
-    if (found.shared is None) == (shared is None):
+    if what == "run":
+        return "replay.directory", ""
+    if what == "guard":
+        return "actors.n_buffer", "or lower actors.n_buffer"
+    if what != "storage":
         return "env", ""
     key = "replay.frame_storage"
-    return key, f"or go on with it by {key}={'auto' if found.shared else 'plain'}"
+    return key, f"or go on with it by {key}={'plain' if layout.shared else 'auto'}"
 
 
 def _check_place(config: RunConfig, run: RunDirectory) -> None:
     """A new run needs a place for its replay that is empty, or will be erased."""
     directory = replay_directory(config, run.root)
     own = run.exists and directory in (run.replay, _own_replay(run))
-    if (directory / MANIFEST).exists() and not own:
+    if own:
+        return
+    try:
+        found = check_place(directory)
+    except ReplayFormatError as e:
+        raise SettingError("replay.directory", str(e)) from e
+    if found:
         raise SettingError(
             "replay.directory",
             f"{directory} holds the replay of another run",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import secrets
+import socket
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +16,8 @@ from vedette_services.errors import NotARunError, RunInUseError, SettingError
 
 REPORT_FILE = "report.html"
 
-_LOCK_WAIT_S = 10.0  # a learner killed a moment ago lets go within a second or two
+_LOCK_WAIT_S = 10.0  # one that was told to stop may still write its last checkpoint
+_CHECK_WAIT_S = 2.0  # a learner killed a moment ago lets go within a second or two
 _LOCK_POLL_S = 0.1
 
 
@@ -40,7 +43,7 @@ class RunDirectory:
 
         config.toml  checkpoints/  best/  replay/  tensorboard/  log/  summary.json
         run.json     whose run it is and its epoch
-        lock         held by the learner that runs here
+        lock         held by the learner that runs here; says which process that is
         owners.json  whose key each manager's id belongs to
         events.jsonl what happened: starts, managers that came and went, restarts
         report.html  the page that `vedette report` writes
@@ -102,7 +105,10 @@ class RunDirectory:
         except FileNotFoundError as error:
             raise NotARunError(self.root, self._identity_file.name) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SettingError(str(self._identity_file), f"cannot be read: {error}") from error
+            mend = "put a whole one back, or begin anew with --fresh --force"
+            raise SettingError(
+                str(self._identity_file), f"cannot be read: {error}", mend
+            ) from error
 
     def ensure_id(self, *, in_process: bool = False) -> str:
         """The run's id, made on its first start; no epoch is counted yet."""
@@ -120,22 +126,59 @@ class RunDirectory:
     def _write_identity(self, identity: RunIdentity) -> None:
         write_json(self._identity_file, asdict(identity))
 
+    def check_free(self, wait_s: float = _CHECK_WAIT_S) -> None:
+        """See that no learner runs here, without taking the run or changing anything.
+
+        Raises:
+            RunInUseError: one does, still after `wait_s`.
+        """
+        try:
+            file = os.open(self._lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # nobody has ever locked it, or the start will say what is wrong with it
+            return
+        try:
+            # Shared, and let go of at once: two that look do not see each other.
+            self._flock(file, fcntl.LOCK_SH, wait_s)
+        finally:
+            os.close(file)
+
     def lock(self, wait_s: float = _LOCK_WAIT_S) -> None:
         """Take the run for this process until it ends, waiting for a predecessor that is dying.
 
         Raises:
             RunInUseError: another learner still runs here after `wait_s`.
         """
-        self._lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._flock(file, fcntl.LOCK_EX, wait_s)
+        except RunInUseError:
+            os.close(file)
+            raise
+        self._lock = file
+        with contextlib.suppress(OSError):  # a full disk: then nobody is told whose it is
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+
+    def _flock(self, file: int, how: int, wait_s: float) -> None:
         deadline = time.monotonic() + wait_s
         while True:
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, how | fcntl.LOCK_NB)
                 return
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
-                    raise RunInUseError(self.root) from error
+                    raise RunInUseError(self.root, self._holder()) from error
                 time.sleep(_LOCK_POLL_S)
+
+    def _holder(self) -> str:
+        """Who says to hold the lock: a process, and on which host where that is another."""
+        try:
+            said = self._lock_file.read_text("utf-8", "replace").split()
+        except OSError:
+            return ""
+        if len(said) != 2 or not said[0].isdecimal():
+            return ""
+        return f"process {said[0]}" + ("" if said[1] == socket.gethostname() else f" on {said[1]}")
 
     def unlock(self) -> None:
         """Let go of the run before this process ends."""
@@ -155,5 +198,7 @@ def replace_file(path: Path, text: str) -> None:
     try:
         aside.write_text(text, "utf-8")
         aside.replace(path)
+    except OSError as error:  # a full disk does not say which file it was
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         aside.unlink(missing_ok=True)

@@ -75,7 +75,7 @@ class Stage:
         told = f"the {daemon.name} ended with {ending(code)}: started again"
         # A learner whose processes die too often gives up, which is right: then its own
         # supervisor is asked.
-        gave_up = may_give_up and code == 1 and "its last words" in daemon.log[-300:]
+        gave_up = may_give_up and code == 1 and "vedette: the " in daemon.log[-1000:]
         if daemon.pid not in self._killed and not gave_up:
             self.wrong.append(told)
         return told

@@ -44,10 +44,14 @@ def test_a_directory_or_port_that_is_taken_is_said_in_a_line(daemons: Daemons) -
     run.flows(100)
     same = ("learner", "--env", "counting_env:Count-v0", *SETTINGS, f"env.kwargs.tally={run.tally}")
     second = daemons.start("second", *same, "--out", run.run)
+    third = daemons.start("third", *same, "--out", run.run, "--fresh", "--force")
     elsewhere = daemons.place / "elsewhere"
     other = daemons.start("other", *same, "--out", elsewhere, "--bind", run.address)
-    assert second.wait(60.0) == 1
-    assert "is in use by another learner" in second.log.splitlines()[-1]
+    for refused in (second, third):
+        assert refused.wait(60.0) == 2
+        (said,) = refused.log.splitlines()
+        holder = run.learner.process.pid
+        assert f"{run.run} is in use by another learner (process {holder}); end it" in said
     assert other.wait(60.0) == 1
     assert "cannot bind" in other.log.splitlines()[-1]
     for said in (second.log, other.log):
@@ -66,7 +70,36 @@ def test_checkpoints_of_which_none_can_be_read_are_said_in_a_line(daemons: Daemo
     run.start_learner()
     assert run.learner.wait(60.0) == 1
     assert states
-    assert "no other can be read: put a whole one back" in run.learner.log
+    said = run.learner.log.splitlines()[-1]
+    assert said.startswith("vedette: the trainer ended with exit status 1: cannot read checkpoint ")
+    assert said.endswith("no other can be read: put a whole one back, or begin anew")
+    assert "Traceback" not in run.learner.log
+
+
+def test_a_damaged_replay_is_refused_before_anything_starts(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    run.start_manager("a")
+    run.flows(200)
+    assert run.learner.stop() == 0
+    before = run.learner.log
+    os.truncate(run.run / "replay" / "commits", 5000)
+    epoch = (run.run / "run.json").read_text()
+    run.start_learner()
+    assert run.learner.wait(60.0) == 2
+    (said,) = run.learner.log.removeprefix(before).splitlines()
+    assert said.endswith(f"delete {run.run / 'replay'} to begin an empty replay")
+    assert (run.run / "run.json").read_text() == epoch
+
+
+def test_what_the_gateway_meets_with_is_said_in_the_last_line(daemons: Daemons) -> None:
+    run = CountingRun(daemons)
+    wait_for(lambda: (run.run / "live").is_dir(), "the run directory")
+    (run.run / "replay").mkdir()
+    (run.run / "replay" / "thesis.tex").write_text("since the check")
+    assert run.learner.wait(60.0) == 1
+    said = run.learner.log.splitlines()[-1]
+    assert said.startswith("vedette: the gateway ended with exit status 1: ")
+    assert "holds 'thesis.tex', which is no part of a replay" in said
     assert "Traceback" not in run.learner.log
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vedette_rl import newest
-from vedette_rl.errors import NewestFormatError, OneWriterError
+from vedette_rl.errors import MapSpaceError, NewestFormatError, OneWriterError
 from vedette_rl.newest import HEADER_BYTES, NewestReader, NewestWriter
 from vedette_rl.recycler import Recycler
 
@@ -136,6 +136,12 @@ def test_a_file_for_smaller_values_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NewestFormatError, match="400 bytes, and 401 are asked"):
         NewestWriter(tmp_path / "n", max_bytes=401)
     NewestWriter(tmp_path / "n", max_bytes=399)
+
+
+def test_a_disk_without_room_is_told_with_file_and_bytes(tmp_path: Path) -> None:
+    with pytest.raises(MapSpaceError, match=f"cannot make {tmp_path / 'n'} of 3.38 PB: .*make roo"):
+        NewestWriter(tmp_path / "n", max_bytes=1 << 50)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_value_changed_on_disk_is_refused_not_returned(tmp_path: Path) -> None:

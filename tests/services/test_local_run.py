@@ -87,6 +87,19 @@ def test_a_learner_that_fails_ends_the_run_with_its_last_words(fakes: Any) -> No
     assert "one" in view.heard
 
 
+def test_a_learner_that_says_why_it_fails_needs_no_log_for_it(fakes: Any, tmp_path: Path) -> None:
+    view = Hearing()
+    learner = "os.write(int(os.environ['VEDETTE_LAST_WORDS_FD']), b'x.map: no room')\nsys.exit(1)"
+    with (
+        pytest.raises(DaemonFailedError, match=r"exit status 1: x\.map: no room \(its log: ") as e,
+        fakes(learner, "time.sleep(60)", view=view) as run,
+    ):
+        run.watch(silent, None)
+    assert e.value.exit_status == 1
+    assert "hello from learner" in (tmp_path / "run/log/learner.log").read_text()
+    assert "hello from learner" not in view.heard
+
+
 def test_a_refused_manager_ends_the_run_with_status_3(fakes: Any) -> None:
     with (
         pytest.raises(DaemonFailedError) as e,

@@ -1,6 +1,8 @@
 """Whether a run directory can take a run; nothing is started here."""
 
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from vedette_protocol.ledger import Ledger
 from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.replay.ring import RingWriter
+from vedette_rl.replay.rows import default_guard
 from vedette_rl.state_file import write_state
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.config.checks import check_config
 from vedette_services.errors import UsageError
+from vedette_services.learner.ladder_slots import LadderSlots
+from vedette_services.learner.ring_stamp import pack_stamp
 from vedette_services.resuming import erase
 from vedette_services.run_directory import RunDirectory
 from vedette_services.run_replay import replay_directory, ring_dtype
@@ -130,6 +136,96 @@ def test_another_runs_replay_is_neither_taken_nor_erased(tmp_path: Path) -> None
     write_config(taken, other.config_file)
     erase(other)
     assert (elsewhere / "ring.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "bytes_left", "says"),
+    [
+        ("000-obs.bin", 5000, "is torn: 5000 bytes, where"),
+        ("001-action.bin", None, "is missing"),
+        ("cursor.bin", None, "is missing"),
+        ("cursor.bin", 0, "is torn: 0 bytes, where"),
+        ("ring.json", 1, "is damaged"),
+        ("commits", 5000, "is torn, and only it says which rows are whole"),
+        ("commits", None, "is missing, and only it says which rows are whole"),
+    ],
+)
+def test_a_damaged_replay_is_refused_by_its_file_and_the_mend(
+    tmp_path: Path, file: str, bytes_left: int | None, says: str
+) -> None:
+    damaged = make_run(tmp_path, config_of()).replay / file
+    if bytes_left is None:
+        damaged.unlink()
+    else:
+        os.truncate(damaged, bytes_left)
+    said = refusal(config_of(), tmp_path)
+    assert said.startswith(f"the replay's file {damaged} {says}")
+    assert said.endswith(f": delete {damaged.parent} to begin an empty replay")
+    shutil.rmtree(damaged.parent)
+    check_config(config_of(), tmp_path)
+
+
+def test_the_commits_of_another_run_are_no_part_of_a_replay(tmp_path: Path) -> None:
+    mine, other = (make_run(tmp_path / name, config_of()) for name in ("mine", "other"))
+    row = ring_dtype(transition_dtype(probe(config_of().env)))
+    run_id = other.identity().run_id
+    ring = RingWriter.open(other.replay, row, 2000, run_id=run_id)
+    ring.commit(pack_stamp(Ledger(run_id), LadderSlots()))
+    ring.close()
+    check_config(config_of(), other.root)
+    shutil.copy(other.replay / "commits", mine.replay)
+    assert "commits is no part of this replay: delete " in refusal(config_of(), mine.root)
+
+
+def test_a_run_that_goes_on_is_neither_taken_nor_erased(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    run.lock()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    for how in ({}, {"fresh": True}, {"fresh": True, "force": True}):
+        began = time.monotonic()
+        said = refusal(config_of(), tmp_path, **how)
+        assert time.monotonic() - began < 2
+        assert f"in use by another learner (process {os.getpid()}); end it or choose" in said
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    run.unlock()
+    check_config(config_of(), tmp_path)
+
+
+def test_a_batch_larger_than_a_replays_guard_is_refused_by_its_key(tmp_path: Path) -> None:
+    row = ring_dtype(transition_dtype(probe(config_of().env)))
+    guard = default_guard(2000, row.itemsize)
+    make_run(tmp_path, config_of())
+    said = refusal(config_of(f"actors.n_buffer={guard + 1}"), tmp_path)
+    assert said.startswith("actors.n_buffer: the replay in ")
+    assert said.endswith("; or lower actors.n_buffer")
+
+
+def test_a_place_for_the_replay_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    said = refusal(config_of(f"replay.directory={tmp_path}"), tmp_path / "run")
+    assert said.startswith("replay.directory: ")
+    assert "'thesis.tex', which is no part of a replay" in said
+
+
+def test_maps_that_do_not_fit_beside_the_replay_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def free(count: int) -> None:
+        usage = type("Usage", (), {"free": count})
+        monkeypatch.setattr("shutil.disk_usage", lambda _: usage())
+
+    config = config_of("replay.capacity=2000")
+    free(14_000_000)  # the replay takes 13 MB, the maps as much
+    said = refusal(config, tmp_path)
+    assert f", and {tmp_path / 'live'} 13.4 MB more, of disk in {tmp_path}/replay" in said
+    free(27_000_000)
+    check_config(config, tmp_path)
+    shm = config_of("replay.capacity=2000", "replay.directory=/dev/shm/vedette-none")
+    monkeypatch.setattr("vedette_services.config.checks.same_disk", lambda *_: False)
+    monkeypatch.setattr("vedette_rl.replay.budget.same_disk", lambda *_: False)
+    free(13_200_000)
+    said = refusal(shm, tmp_path)
+    assert said.startswith(f"--out {tmp_path}: {tmp_path / 'live'} needs 13.4 MB of disk, but 13.2")
 
 
 def test_a_replay_of_the_other_storage_is_refused_with_what_goes_on_with_it(

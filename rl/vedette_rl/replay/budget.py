@@ -12,8 +12,8 @@ import numpy as np
 from vedette_rl.errors import ReplayBudgetError
 from vedette_rl.newest import file_bytes
 from vedette_rl.replay.bytes_text import bytes_text
+from vedette_rl.replay.commits import COMMIT_MAX_BYTES, COMMIT_SLOTS
 from vedette_rl.replay.manifest import SharedSpec
-from vedette_rl.replay.ring import COMMIT_MAX_BYTES, COMMIT_SLOTS
 from vedette_rl.replay.ring_files import PAGE_BYTES
 from vedette_rl.replay.rows import default_guard
 from vedette_rl.replay.sum_tree import tree_bytes
@@ -44,6 +44,19 @@ class Need:
         return f"replay: {self.capacity:,} samples need {bytes_text(self.total_bytes)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What else will take space, on the replay's disk or on another.
+
+    Args:
+        directory: where.
+        more_bytes: than are taken there now.
+    """
+
+    directory: Path
+    more_bytes: int
+
+
 def replay_need(
     row_dtype: np.dtype[Any],
     capacity: int,
@@ -64,7 +77,12 @@ def replay_need(
 
 
 def check_budget(
-    need: Need, directory: Path, *, must_fit_memory: bool = True, root: Path = ROOT
+    need: Need,
+    directory: Path,
+    *,
+    must_fit_memory: bool = True,
+    beside: Beside | None = None,
+    root: Path = ROOT,
 ) -> str:
     """Hold a need against the memory and the disk that are free.
 
@@ -73,6 +91,7 @@ def check_budget(
         directory: where its files will lie, or lie already: what they take is not asked again.
         must_fit_memory: False where the operator chose a disk for its size: drawing then reads
             the disk.
+        beside: what else must have room, if on the same disk.
         root: where ``/proc`` and ``/sys`` are.
 
     Returns:
@@ -82,12 +101,17 @@ def check_budget(
         ReplayBudgetError: there is too little of one; it names the need, what is free and the mend.
     """
     taken = sum(path.stat().st_blocks * 512 for path in directory.glob("*") if path.is_file())
-    free_disk = shutil.disk_usage(_nearest_existing(directory)).free
+    free_disk = disk_free(directory)
     in_memory = file_system(directory, root) in MEMORY_FILE_SYSTEMS
-    if need.total_bytes > free_disk + taken:
+    more = beside.more_bytes if beside and same_disk(beside.directory, directory) else 0
+    if need.total_bytes + more > free_disk + taken:
+        # Said only where it makes the difference.
+        others = ""
+        if beside and need.total_bytes <= free_disk + taken:
+            others = f", and {beside.directory} {bytes_text(more)} more,"
         raise ReplayBudgetError(
             f"disk in {directory}",
-            bytes_text(need.total_bytes),
+            f"{bytes_text(need.total_bytes)}{others}",
             bytes_text(free_disk + taken),
             "lower replay.capacity, or name a larger disk as replay.directory",
         )
@@ -107,6 +131,16 @@ def check_budget(
 def available_memory(root: Path = ROOT) -> int:
     """Bytes that this process may still take: the machine's, and every control group's limit."""
     return min([_machine_memory(root), *_cgroup_memory(root)])
+
+
+def disk_free(directory: Path) -> int:
+    """Bytes that are free where `directory` is or would be."""
+    return shutil.disk_usage(_nearest_existing(directory)).free
+
+
+def same_disk(one: Path, other: Path) -> bool:
+    """Whether two places, which need not exist yet, share their free space."""
+    return _nearest_existing(one).stat().st_dev == _nearest_existing(other).stat().st_dev
 
 
 def file_system(path: Path, root: Path = ROOT) -> str:

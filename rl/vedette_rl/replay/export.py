@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay import ring_files
+from vedette_rl.replay.commits import last_commit
 from vedette_rl.replay.frames_ring import FrameRows
 from vedette_rl.replay.manifest import Manifest, read_manifest
-from vedette_rl.replay.ring import read_commit
 from vedette_rl.replay.rows import PlainRows
 
 PIECE_BYTES = 16 << 20
@@ -46,7 +46,7 @@ class LiveRows:
         except OSError as e:
             raise ReplayFormatError(f"{self.directory} cannot be read: {e.strerror}") from e
         try:
-            self.inserted, self.stamp = read_commit(self.directory)
+            self.inserted, self.stamp, *_ = last_commit(self.directory)
             self._rows = _rows(self.directory, self.manifest, self.inserted)
         except BaseException:
             os.close(self._lock)

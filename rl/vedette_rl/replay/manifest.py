@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vedette_rl.core.columns import row_dtype
-from vedette_rl.errors import ReplayFormatError
+from vedette_rl.errors import ReplayFormatError, ReplayTornError
 
 FORMAT = "vedette replay"
 FORMAT_VERSION = 1
@@ -123,10 +123,13 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write ``ring.json`` aside and rename it: the replay exists from then on."""
     aside = directory / f"{MANIFEST}.new"
     content = {"format": FORMAT, "version": FORMAT_VERSION, **asdict(manifest)}
-    with aside.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as e:  # a full disk does not say which file it was
+        raise OSError(e.errno, e.strerror, str(aside)) from e
     aside.rename(directory / MANIFEST)
 
 
@@ -142,10 +145,16 @@ def read_manifest(directory: Path) -> Manifest:
             content = json.loads(file.read(MANIFEST_MAX_BYTES))
     except FileNotFoundError as e:
         raise ReplayFormatError(f"{directory} holds no replay: there is no {MANIFEST}") from e
-    except (OSError, ValueError) as e:
-        raise ReplayFormatError(f"{path} cannot be read: {e}") from e
+    except OSError as e:
+        mend = f"let this user read it, or delete {directory} to begin an empty replay"
+        raise ReplayFormatError(f"{path} cannot be read: {e.strerror}: {mend}") from e
+    except (ValueError, RecursionError) as e:
+        raise ReplayTornError(path, "is damaged (no JSON)") from e
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise ReplayFormatError(f"{path} is no replay's: name another directory")
+        raise ReplayFormatError(
+            f"{path} is no replay's: name another directory, or delete {directory} to begin an "
+            "empty replay"
+        )
     version = content.pop("version", None)
     if version != FORMAT_VERSION:
         raise ReplayFormatError(
@@ -155,9 +164,7 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         return _manifest(content)
     except (KeyError, TypeError, ValueError) as e:
-        raise ReplayFormatError(
-            f"{path} is damaged ({e}): delete {directory} to begin an empty replay"
-        ) from e
+        raise ReplayTornError(path, f"is damaged ({e})") from e
 
 
 def _manifest(content: dict[str, Any]) -> Manifest:

@@ -21,7 +21,6 @@ replay that was not closed and is found by a machine that has started since is r
 from __future__ import annotations
 
 import os
-import struct
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -29,9 +28,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vedette_rl.core.columns import Columns
-from vedette_rl.errors import ReplayFormatError
-from vedette_rl.newest import Fence, NewestWriter, last_value
+from vedette_rl.errors import ReplayDiffersError, ReplayFormatError, ReplayTornError
+from vedette_rl.newest import Fence
 from vedette_rl.replay import ring_files
+from vedette_rl.replay.commits import (
+    COMMITS,
+    NO_COMMIT,
+    CommitWriter,
+    check_synced,
+    last_commit,
+)
 from vedette_rl.replay.manifest import (
     MANIFEST,
     ColumnSpec,
@@ -46,26 +52,19 @@ from vedette_rl.replay.rows import PlainRows, RowAppender, default_guard
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-STAMP_MAX_BYTES = 4 << 20
-COMMIT_SLOTS = 3
-
-_RECORD = struct.Struct("<Q?7x16s")  # rows inserted, all on the disk, which start of the machine
-COMMIT_MAX_BYTES = _RECORD.size + STAMP_MAX_BYTES
-_CURSOR_DTYPE = np.dtype("<u8")
-
 
 class RingWriter(RowAppender):
     """The writing end. Made by `RingWriter.open`."""
 
-    def __init__(self, directory: Path, manifest: Manifest, commits: NewestWriter) -> None:
+    def __init__(self, directory: Path, manifest: Manifest, commits: CommitWriter) -> None:
         mapped = ring_files.map_columns(directory, manifest, writable=True)
-        inserted, self.stamp = _unpacked(commits.value(), directory)
+        inserted, self.stamp = commits.last.inserted, commits.last.stamp
         super().__init__(mapped.columns, manifest.capacity, inserted)
         self.manifest, self.shared = manifest, mapped.shared
         self._mapped, self._commits, self._held = mapped, commits, ExitStack()
-        self._cursor = _map_cursor(directory, manifest, writable=True)
+        self._cursor = ring_files.map_cursor(directory, manifest, writable=True)
         self._cursor[0] = inserted
-        self._boot, self._fence = boot_id(), Fence()
+        self._fence = Fence()
 
     @classmethod
     def open(
@@ -106,12 +105,10 @@ class RingWriter(RowAppender):
                 _make(directory, asked)
             manifest = read_manifest(directory)
             _compare(directory, asked, manifest, guard)
-            commits = NewestWriter(
-                directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True
-            )
+            commits = CommitWriter(directory)
             held.callback(commits.close)
             if not accept_unsynced:
-                _check_synced(directory, commits.value())
+                check_synced(directory, commits.last)
             writer = cls(directory, manifest, commits)
             writer._held = held.pop_all()
             return writer
@@ -135,7 +132,7 @@ class RingWriter(RowAppender):
     def _commit(self, stamp: Buffer, *, synced: bool) -> None:
         inserted = self._inserted + self._pending
         # It has fences of its own, which keep the rows before the cursor too.
-        self._commits.write(_RECORD.pack(inserted, synced, self._boot), stamp)
+        self._commits.write(inserted, stamp, synced=synced)
         self._cursor[0] = inserted
         self._fence()
         self.stamp = bytes(stamp)
@@ -156,7 +153,7 @@ class RingReader(PlainRows):
         mapped = ring_files.map_columns(self.directory, self.manifest, writable=False)
         self.columns: Columns = mapped.columns
         self.shared = mapped.shared
-        self._cursor = _map_cursor(self.directory, self.manifest, writable=False)
+        self._cursor = ring_files.map_cursor(self.directory, self.manifest, writable=False)
         self._fence = Fence()
 
     @property
@@ -174,30 +171,50 @@ def check_ring(
     capacity: int,
     *,
     run_id: str,
+    guard: int | None = None,
     shared: SharedSpec | None = None,
-) -> None:
-    """See that a replay is the one that `RingWriter.open` would be asked for, without opening it.
+) -> bytes:
+    """See that `RingWriter.open` would take what lies in a directory, and change nothing.
+
+    It looks at what the files say of themselves, and reads no rows: as quick for any size.
+
+    Args:
+        directory, row_dtype, capacity, run_id, guard, shared: as `RingWriter.open` takes them.
+
+    Returns:
+        the stamp of the last commit; empty where there is none, or no replay yet.
 
     Raises:
-        ReplayFormatError: it is foreign, or of another run, capacity or columns; names the mend.
+        ReplayFormatError: torn, foreign, or of another run, capacity or columns; names the mend.
     """
-    asked = new_manifest(row_dtype, capacity, 1, run_id, shared)
-    _compare(directory, asked, read_manifest(directory), None)
+    if not check_place(directory):
+        return b""
+    manifest = read_manifest(directory)
+    _compare(
+        directory, new_manifest(row_dtype, capacity, guard or 1, run_id, shared), manifest, guard
+    )
+    ring_files.check_files(directory, manifest)
+    commit = last_commit(directory)
+    check_synced(directory, commit)
+    return commit.stamp
 
 
-def read_commit(directory: Path) -> tuple[int, bytes]:
-    """Rows inserted and the stamp of the last commit, where no writer runs."""
-    newest = last_value(directory / "commits")
-    return _unpacked(newest[1] if newest else None, directory)
+def check_place(directory: Path) -> bool:
+    """Whether a replay lies in a directory; one can be made there where not.
 
-
-def boot_id() -> bytes:
-    """Which start of the machine this is: 16 bytes, all zero where the system does not say."""
+    Raises:
+        ReplayFormatError: something else lies there, or a replay without its ``ring.json``.
+    """
+    if not directory.exists():
+        return False
     try:
-        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-        return bytes.fromhex(text.strip().replace("-", ""))
-    except (OSError, ValueError):
-        return bytes(16)
+        ring_files.check_directory(directory)
+    except OSError as e:
+        raise _no_place(directory, e) from e
+    if (directory / MANIFEST).exists():
+        return True
+    _check_unmade(directory)
+    return False
 
 
 def _prepare(directory: Path) -> int:
@@ -207,16 +224,24 @@ def _prepare(directory: Path) -> int:
         ring_files.check_directory(directory)
         return ring_files.lock(directory, shared=False)
     except OSError as e:
-        raise ReplayFormatError(f"no replay can be in {directory}: {e.strerror}") from e
+        raise _no_place(directory, e) from e
+
+
+def _no_place(directory: Path, error: OSError) -> ReplayFormatError:
+    return ReplayFormatError(
+        f"no replay can be in {directory}: {error.strerror}: name a folder to write to"
+    )
+
+
+def _check_unmade(directory: Path) -> None:
+    """Refuse to make a replay over one that has rows and lost its ``ring.json``."""
+    if (directory / COMMITS).exists() and last_commit(directory) != NO_COMMIT:
+        raise ReplayTornError(directory / MANIFEST, "is missing")
 
 
 def _make(directory: Path, manifest: Manifest) -> None:
     """Make the files. A kill in between leaves no ``ring.json``: the next writer starts over."""
-    if (directory / "commits").exists() and last_value(directory / "commits"):
-        raise ReplayFormatError(
-            f"the replay in {directory} has lost its ring.json: delete {directory} to begin an "
-            "empty one"
-        )
+    _check_unmade(directory)
     rows = manifest.physical_rows
     made: list[Path] = []
     try:
@@ -227,9 +252,9 @@ def _make(directory: Path, manifest: Manifest) -> None:
             made.append(ring_files.shared_path(directory, manifest))
             shape = manifest.shared.all_entries
             ring_files.make_array(made[-1], manifest.uid, np.dtype(manifest.shared.dtype), shape)
-        made.append(directory / "cursor.bin")
-        ring_files.make_array(made[-1], manifest.uid, _CURSOR_DTYPE, (1,))
-        NewestWriter(directory / "commits", COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True).close()
+        made.append(directory / ring_files.CURSOR)
+        ring_files.make_array(made[-1], manifest.uid, ring_files.CURSOR_DTYPE, (1,))
+        CommitWriter.make(directory)
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)
@@ -241,25 +266,29 @@ def _compare(directory: Path, asked: Manifest, found: Manifest, guard: int | Non
     """Refuse what is not what was asked for, naming the first difference."""
     mend = f"delete {directory} to begin an empty replay"
     if found.run_id != asked.run_id:
-        raise ReplayFormatError(
+        raise ReplayDiffersError(
+            "run",
             f"the replay in {directory} is of run {found.run_id!r}, not {asked.run_id!r}: "
-            f"name another directory, or {mend}"
+            f"name another directory, or {mend}",
         )
     if found.capacity != asked.capacity:
-        raise ReplayFormatError(
+        raise ReplayDiffersError(
+            "capacity",
             f"the replay in {directory} has a capacity of {found.capacity}, not {asked.capacity}: "
-            f"set replay.capacity={found.capacity}, or {mend}"
+            f"set replay.capacity={found.capacity}, or {mend}",
         )
     if guard is not None and found.guard < guard:
-        raise ReplayFormatError(
+        raise ReplayDiffersError(
+            "guard",
             f"the replay in {directory} takes {found.guard} rows before a commit, and {guard} are "
-            f"asked: {mend}"
+            f"asked: {mend}",
         )
     difference = _shared_difference(found.shared, asked.shared) or _columns_difference(
         found.columns, asked.columns
     )
     if difference:
-        raise ReplayFormatError(f"the replay in {directory} has {difference}: {mend}")
+        what = "columns" if (found.shared is None) == (asked.shared is None) else "storage"
+        raise ReplayDiffersError(what, f"the replay in {directory} has {difference}: {mend}")
 
 
 def _columns_difference(found: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, ...]) -> str:
@@ -287,31 +316,3 @@ def _shared_difference(found: SharedSpec | None, asked: SharedSpec | None) -> st
     if found.guard < asked.guard:
         return f"room for {found.guard} {found.name!r} before a commit, and {asked.guard} are asked"
     return ""
-
-
-def _check_synced(directory: Path, record: bytes | None) -> None:
-    if record is None:
-        return
-    _, synced, boot = _RECORD.unpack_from(record)
-    now = boot_id()
-    if not synced and boot != now and any(now):
-        raise ReplayFormatError(
-            f"the replay in {directory} was not closed before the machine stopped, so its rows may "
-            f"be torn: delete {directory} to begin an empty one"
-        )
-
-
-def _unpacked(record: bytes | None, directory: Path) -> tuple[int, bytes]:
-    if record is None:
-        return 0, b""
-    if len(record) < _RECORD.size:
-        raise ReplayFormatError(f"{directory / 'commits'} is no replay's: name another directory")
-    inserted: int = _RECORD.unpack_from(record)[0]
-    return inserted, record[_RECORD.size :]
-
-
-def _map_cursor(directory: Path, manifest: Manifest, *, writable: bool) -> memoryview:
-    _, file_map = ring_files.map_array(
-        directory / "cursor.bin", manifest.uid, _CURSOR_DTYPE, (1,), writable=writable
-    )
-    return memoryview(file_map)[ring_files.PAGE_BYTES :].cast("Q")

@@ -21,19 +21,27 @@ import mmap
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
-from vedette_rl.errors import OneWriterError, ReplayBudgetError, ReplayFormatError
+from vedette_rl.errors import (
+    OneWriterError,
+    ReplayBudgetError,
+    ReplayFormatError,
+    ReplayTornError,
+)
 from vedette_rl.replay.bytes_text import bytes_text
 from vedette_rl.replay.manifest import MANIFEST, Manifest
 
 PAGE_BYTES = 4096
+CURSOR = "cursor.bin"
+CURSOR_DTYPE = np.dtype("<u8")
 
 _MAGIC = b"vdtrepl1"
 _OURS = re.compile(r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|lock|.*\.new")
@@ -66,33 +74,65 @@ def check_directory(directory: Path) -> None:
             )
 
 
+class ArrayFile(NamedTuple):
+    """A file of a replay, and the array that belongs into it."""
+
+    name: str
+    path: Path
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def column_files(directory: Path, manifest: Manifest) -> Iterator[ArrayFile]:
+    """The files of the columns, in order; what the rows share, if they do, at the end."""
+    for index, spec in enumerate(manifest.columns):
+        path, shape = (
+            column_path(directory, index, spec.name),
+            (manifest.physical_rows, *spec.shape),
+        )
+        yield ArrayFile(spec.name, path, np.dtype(spec.dtype), shape)
+    if (shared := manifest.shared) is not None:
+        path = shared_path(directory, manifest)
+        yield ArrayFile(shared.name, path, np.dtype(shared.dtype), shared.all_entries)
+
+
+def check_files(directory: Path, manifest: Manifest) -> None:
+    """See that every array's file is there, whole and of this replay; no row is read.
+
+    Raises:
+        ReplayTornError: a file is missing, cut short, or another replay's.
+    """
+    cursor = ArrayFile(CURSOR, directory / CURSOR, CURSOR_DTYPE, (1,))
+    for file in (*column_files(directory, manifest), cursor):
+        os.close(_open_array(file.path, manifest.uid, file.dtype, file.shape, writable=False))
+
+
 def map_columns(directory: Path, manifest: Manifest, *, writable: bool) -> MappedColumns:
     """Map every column's file.
 
     Raises:
-        ReplayFormatError: a file is missing, cut short, or another replay's.
+        ReplayTornError: a file is missing, cut short, or another replay's.
     """
     mapped = MappedColumns({}, [])
-    for index, spec in enumerate(manifest.columns):
-        array, file_map = map_array(
-            column_path(directory, index, spec.name),
-            manifest.uid,
-            np.dtype(spec.dtype),
-            (manifest.physical_rows, *spec.shape),
-            writable=writable,
-        )
-        mapped.columns[spec.name] = array
+    for name, path, dtype, shape in column_files(directory, manifest):
+        array, file_map = map_array(path, manifest.uid, dtype, shape, writable=writable)
         mapped.maps.append(file_map)
-    if manifest.shared is not None:
-        mapped.shared, file_map = map_array(
-            shared_path(directory, manifest),
-            manifest.uid,
-            np.dtype(manifest.shared.dtype),
-            manifest.shared.all_entries,
-            writable=writable,
-        )
-        mapped.maps.append(file_map)
+        if manifest.shared is not None and name == manifest.shared.name:
+            mapped.shared = array
+        else:
+            mapped.columns[name] = array
     return mapped
+
+
+def map_cursor(directory: Path, manifest: Manifest, *, writable: bool) -> memoryview:
+    """The one number of ``cursor.bin``: rows inserted.
+
+    Raises:
+        ReplayTornError: the file is missing, cut short, or another replay's.
+    """
+    path = directory / CURSOR
+    _, file_map = map_array(path, manifest.uid, CURSOR_DTYPE, (1,), writable=writable)
+    return memoryview(file_map)[PAGE_BYTES:].cast("Q")
 
 
 @dataclass(slots=True)
@@ -147,27 +187,36 @@ def map_array(
     """Map an array's file; the array is a view of the map.
 
     Raises:
-        ReplayFormatError: the file is missing, cut short, or another replay's.
+        ReplayTornError: the file is missing, cut short, or another replay's.
     """
-    mend = f"delete {path.parent} to begin an empty replay"
+    file = _open_array(path, uid, dtype, shape, writable=writable)
     try:
-        file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-    except FileNotFoundError as e:
-        raise ReplayFormatError(f"the replay's file {path} is missing: {mend}") from e
-    try:
-        size, need = os.fstat(file).st_size, array_bytes(dtype, shape)
-        if size != need:
-            raise ReplayFormatError(
-                f"the replay's file {path} is torn: {size} bytes, where {need} belong: {mend}"
-            )
-        identity = _identity(uid, path.name, dtype, shape)
-        if os.pread(file, len(identity), 0) != identity:
-            raise ReplayFormatError(f"the file {path} is no part of this replay: {mend}")
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        file_map = mmap.mmap(file, size, access=access)
+        file_map = mmap.mmap(file, array_bytes(dtype, shape), access=access)
     finally:
         os.close(file)
     return np.frombuffer(file_map, dtype, offset=PAGE_BYTES).reshape(shape), file_map
+
+
+def _open_array(
+    path: Path, uid: str, dtype: np.dtype[Any], shape: tuple[int, ...], *, writable: bool
+) -> int:
+    """Open an array's file, once its size and its first page are what they must be."""
+    try:
+        file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    except FileNotFoundError as e:
+        raise ReplayTornError(path, "is missing") from e
+    try:
+        size, need = os.fstat(file).st_size, array_bytes(dtype, shape)
+        if size != need:
+            raise ReplayTornError(path, f"is torn: {size} bytes, where {need} belong")
+        identity = _identity(uid, path.name, dtype, shape)
+        if os.pread(file, len(identity), 0) != identity:
+            raise ReplayTornError(path, "is no part of this replay")
+    except BaseException:
+        os.close(file)
+        raise
+    return file
 
 
 def lock(directory: Path, *, shared: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -14,7 +15,6 @@ import typer
 from vedette_rl.errors import (
     FilmError,
     OwnNetworkError,
-    RlError,
     UnknownAgentError,
     UnknownEnvironmentError,
     UnknownNameError,
@@ -31,12 +31,19 @@ from vedette_services.cli.learner import learner
 from vedette_services.cli.report import report
 from vedette_services.cli.run import run
 from vedette_services.cli.status import status
-from vedette_services.errors import DONE, FAILED, USAGE, ManySettingsError, ServicesError
+from vedette_services.errors import (
+    DONE,
+    FAILED,
+    TRACEBACK,
+    USAGE,
+    ManySettingsError,
+    ServicesError,
+    is_known,
+    sentence,
+)
+from vedette_services.last_words import listener, tell
 from vedette_services.logs import outlive_full_disk
 from vedette_services.processes import PARENT_VARIABLE, die_with_parent
-
-TRACEBACK = "VEDETTE_TRACEBACK"
-"""The variable that asks for Python's traceback beside an error's line."""
 
 _DAEMONS = ("run", "learner", "actors")
 
@@ -99,6 +106,7 @@ def _vedette(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit status. Every error is a line on stderr."""
     _settle_in()
+    parent = listener()
     asked = sys.argv[1:] if arguments is None else arguments
     if asked and asked[0] in _DAEMONS:
         _end_when_told()
@@ -113,8 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as e:  # noqa: BLE001 - the border: every error becomes a line and a status
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
-        for line in sentences(e):
-            print(f"vedette: {line}", file=sys.stderr)
+        lines = sentences(e)
+        tell(parent, "; ".join(lines))
+        with contextlib.suppress(OSError):  # a log on a full disk
+            for line in lines:
+                print(f"vedette: {line}", file=sys.stderr)
         sys.exit(exit_status(e))
     sys.exit(status if isinstance(status, int) else DONE)
 
@@ -155,16 +166,13 @@ def exit_status(error: Exception) -> int:
 def sentences(error: Exception) -> list[str]:
     """An error in a line; several errors of the configuration in a line each."""
     if isinstance(error, ManySettingsError):
-        return [_one_line(one) for one in error.errors]
-    said = _one_line(error)
-    if isinstance(error, ServicesError | RlError):
+        return [sentence(one) for one in error.errors]
+    said = sentence(error)
+    filed = not isinstance(error, OSError) or error.filename
+    if is_known(error) and filed:
         return [said]
     hint = "" if os.environ.get(TRACEBACK) else f" ({TRACEBACK}=1 shows where)"
-    return [f"{type(error).__name__}: {said}{hint}"]
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return [f"{said}{hint}"]
 
 
 def _end_when_told() -> None:

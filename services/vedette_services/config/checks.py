@@ -14,14 +14,17 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import FrameStorageError, OwnNetworkError, RlError, UnknownNameError
 from vedette_rl.exploration import ladder_positions
 from vedette_rl.named import is_named, load_named
-from vedette_rl.replay.budget import check_budget, replay_need
+from vedette_rl.replay.budget import Beside, check_budget, disk_free, replay_need, same_disk
+from vedette_rl.replay.bytes_text import bytes_text
 from vedette_services.config.devices import missing_device
 from vedette_services.config.plugins import MLFLOW
 from vedette_services.config.probing import probe_spaces
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, in_a_line, refuse
+from vedette_services.learner.boards import boards_bytes
 from vedette_services.replay_layout import ReplayLayout, replay_layout
 from vedette_services.resuming import check_fresh, check_kind, check_resume, line_of_resume
+from vedette_services.run_directory import RunDirectory
 from vedette_services.run_replay import replay_directory, run_limiter
 
 
@@ -65,6 +68,7 @@ def check_config(
     """
     check_settings(config)
     check_out(out)
+    RunDirectory(out).check_free()
     check_fresh(out, fresh=fresh, force=force)
     check_kind(out, in_process=in_process, fresh=fresh)
     check_named(config)
@@ -80,7 +84,7 @@ def check_config(
     _check_policy(config, spaces)
     layout = _layout(config, spaces)
     _check_batch(config, layout)
-    check_resume(config, out, layout.stored, fresh=fresh, shared=layout.shared)
+    check_resume(config, out, layout, fresh=fresh)
     lines = (_check_budget(config, layout, out), line_of_resume(out, fresh=fresh))
     return Checked(spaces, tuple(filter(None, lines)))
 
@@ -230,8 +234,20 @@ def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
         guard=layout.guard,
         shared=layout.shared,
     )
-    directory = replay_directory(config, out)
+    directory, maps = replay_directory(config, out), _maps_need(RunDirectory(out))
+    if not same_disk(maps.directory, directory) and maps.more_bytes > disk_free(maps.directory):
+        more, free = bytes_text(maps.more_bytes), bytes_text(disk_free(maps.directory))
+        why = f"{maps.directory} needs {more} of disk, but {free} is free"
+        raise SettingError(f"--out {out}", why, "make room there, or choose another --out")
+    in_memory = replay.directory is None
     try:
-        return check_budget(need, directory, must_fit_memory=replay.directory is None)
+        return check_budget(need, directory, must_fit_memory=in_memory, beside=maps)
     except RlError as e:
         raise SettingError("replay.capacity", str(e)) from e
+
+
+def _maps_need(run: RunDirectory) -> Beside:
+    """What the learner's processes will share, but for models, whose size nobody knows yet."""
+    maps = (run.learning_map, run.ingest_map, run.evaluation_map)
+    taken = sum(path.stat().st_blocks * 512 for path in maps if path.exists())
+    return Beside(run.live, max(0, boards_bytes() - taken))

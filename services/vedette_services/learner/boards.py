@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from vedette_rl.newest import NewestReader, NewestWriter
+from vedette_rl.newest import SLOTS, NewestReader, NewestWriter, file_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,11 @@ _BOARD_BYTES = {
     Ingest: 4 << 20,  # 1,000 managers of 16 actors fit
     Evaluations: 16 << 10,
 }
+
+
+def boards_bytes() -> int:
+    """What the maps of all boards take on disk."""
+    return sum(file_bytes(size, SLOTS) for size in _BOARD_BYTES.values())
 
 
 class BoardWriter(Generic[B]):

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from vedette_services.last_words import told_to_the_supervisor
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Learning
 from vedette_services.learner.model_evaluation import ModelEvaluation
 from vedette_services.learner.spec import LearnerSpec
@@ -63,7 +64,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     set_up_logging()
     os.nice(_NICE)
-    EvaluatorProcess(LearnerSpec.read(Path(sys.argv[1]))).run()
+    with told_to_the_supervisor():
+        EvaluatorProcess(LearnerSpec.read(Path(sys.argv[1]))).run()
 
 
 if __name__ == "__main__":

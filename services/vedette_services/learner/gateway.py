@@ -25,6 +25,7 @@ from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.bell import Bell
 from vedette_services.keys import LearnerKeys
+from vedette_services.last_words import told_to_the_supervisor
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.door import Door
 from vedette_services.learner.gateway_state import GatewayState, Position
@@ -314,8 +315,9 @@ def main() -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     set_up_logging()
-    gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])), Bell(int(sys.argv[2])))
-    gateway.run(StopSignals((signal.SIGTERM,)))
+    with told_to_the_supervisor():
+        gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])), Bell(int(sys.argv[2])))
+        gateway.run(StopSignals((signal.SIGTERM,)))
 
 
 if __name__ == "__main__":

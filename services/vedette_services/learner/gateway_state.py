@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,6 @@ from vedette_protocol.errors import (
     Sender,
     VersionError,
 )
-from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
@@ -27,13 +25,12 @@ from vedette_services.learner.complaints import Complaints
 from vedette_services.learner.credit_watch import CreditWatch
 from vedette_services.learner.fleet import GONE_AFTER_S, Fleet
 from vedette_services.learner.intake import Block, Intake
-from vedette_services.learner.ladder_slots import LadderSlots
 from vedette_services.learner.lag import LagMeter
 from vedette_services.learner.limits import FlightLimits
 from vedette_services.learner.owners import Owners
+from vedette_services.learner.ring_stamp import pack_stamp, read_stamp
 
 _REFUSALS_A_TURN = 64
-_PREFIX = struct.Struct("<I")
 
 Frames = list[Buffer]
 
@@ -83,7 +80,7 @@ class GatewayState:
         owners: Owners | None = None,
     ) -> None:
         self.run_id, self.learner, self.schema = run_id, learner, schema
-        self.ledger, self.slots = _unstamp(run_id, stamp, now)
+        self.ledger, self.slots = read_stamp(run_id, stamp, now)
         self.fleet = Fleet()
         self.lag = LagMeter()
         self.position = Position()
@@ -378,17 +375,8 @@ class GatewayState:
         """The ledger and the actor numbers, to be committed with the rows they speak of."""
         held = self._intake.bytes or self._blocks
         assert not held, "what the stamp calls inserted is in the ring"
-        slots = self.slots.to_bytes()
         self.dirty = False
-        return _PREFIX.pack(len(slots)) + slots + self.ledger.to_bytes()
+        return pack_stamp(self.ledger, self.slots)
 
     def _note(self, level: str, text: str) -> None:
         self.notes.append(Note(level, text))
-
-
-def _unstamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, LadderSlots]:
-    if not stamp:
-        return Ledger(run_id), LadderSlots()
-    (length,) = _PREFIX.unpack_from(stamp)
-    slots = LadderSlots.from_bytes(stamp[_PREFIX.size : _PREFIX.size + length])
-    return Ledger.from_bytes(stamp[_PREFIX.size + length :], now), slots

@@ -29,6 +29,7 @@ from vedette_services.errors import (
     UsageError,
     ending,
 )
+from vedette_services.last_words import LastWords
 from vedette_services.learner.boards import BoardReader, BoardWriter, Ingest, Learning
 from vedette_services.learner.chronicle import Chronicle
 from vedette_services.learner.memory_watch import file_bytes, gateway_limit, private_bytes
@@ -66,6 +67,7 @@ class _Child:
 
     name: str
     process: subprocess.Popen[bytes]
+    words: LastWords
     started: float
     restarts: list[float] = field(default_factory=list)
 
@@ -103,6 +105,8 @@ class Supervisor:
             raise
         finally:
             end([child.process for child in self._children.values()], term_s=2.0)
+            for child in self._children.values():
+                child.words.close()
             self._bell.close()
 
     # Children
@@ -119,9 +123,14 @@ class Supervisor:
         arguments += map(str, bell)
         child = self._children.get(name)
         command = python_module(f"vedette_services.learner.{name}", *arguments)
-        process = spawn(command, pass_fds=bell)
+        words = LastWords()
+        fds = [*bell, words.fileno()]
+        process = spawn(command, environment=words.environment, pass_fds=fds)
+        words.sent_off()
+        if child:
+            child.words.close()
         restarts = child.restarts if child else []
-        self._children[name] = _Child(name, process, time.monotonic(), restarts)
+        self._children[name] = _Child(name, process, words, time.monotonic(), restarts)
 
     def _announce(self, epoch: int) -> None:
         """Where the trainer will go on, for whoever asks before it has got there."""
@@ -163,13 +172,14 @@ class Supervisor:
 
     def _revive(self, child: _Child, code: int) -> None:
         """A process died: start it again, unless that would only repeat."""
-        now = time.monotonic()
+        now, words = time.monotonic(), child.words.hear()
         recent = [t for t in child.restarts if now - t < _RESTART_WINDOW_S]
         crashed_early = now - child.started < _STARTING_S and code > 0
         if crashed_early or len(recent) >= _RESTARTS:
-            raise ChildFailedError(child.name, code)
-        log.warning("the %s died (%s); starting it again", child.name, ending(code))
-        self._chronicle.died(child.name, ending(code))
+            raise ChildFailedError(child.name, code, words)
+        how = ending(code) + (f": {words}" if words else "")
+        log.warning("the %s died (%s); starting it again", child.name, how)
+        self._chronicle.died(child.name, how)
         child.restarts[:] = [*recent, now]
         self._start(child.name)
 

@@ -16,11 +16,11 @@ from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent
 from vedette_rl.envs.make import probe
-from vedette_rl.errors import CheckpointError
 from vedette_rl.loading import make_loader
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.bell import Bell
+from vedette_services.last_words import told_to_the_supervisor
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
 from vedette_services.learner.curves import Curves
 from vedette_services.learner.model_outlet import ModelOutlet
@@ -179,12 +179,8 @@ def main() -> None:
     root, epoch, bell = Path(sys.argv[1]), int(sys.argv[2]), Bell(int(sys.argv[3]))
     place_log(epoch=epoch)
     stop = StopSignals(signals=(signal.SIGTERM,))
-    try:
-        trainer = Trainer(LearnerSpec.read(root), epoch, bell, stop)
-    except CheckpointError as error:
-        log.critical("%s", error)
-        sys.exit(1)
-    trainer.run()
+    with told_to_the_supervisor():
+        Trainer(LearnerSpec.read(root), epoch, bell, stop).run()
 
 
 if __name__ == "__main__":

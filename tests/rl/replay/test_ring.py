@@ -11,9 +11,8 @@ import pytest
 from counting_rows import DTYPE, assert_rows, rows, stamp
 
 from vedette_rl.errors import OneWriterError, ReplayBudgetError, ReplayFormatError
-from vedette_rl.replay import ring as ring_module
-from vedette_rl.replay import ring_files
-from vedette_rl.replay.ring import RingReader, RingWriter
+from vedette_rl.replay import commits, ring_files
+from vedette_rl.replay.ring import RingReader, RingWriter, check_ring
 
 
 def open_ring(directory: Path, capacity: int = 100, **settings: Any) -> RingWriter:
@@ -77,7 +76,7 @@ def test_a_stamp_too_large_commits_nothing(tmp_path: Path) -> None:
     insert(ring, 3)
     ring.append(rows(3, 3), 3)
     with pytest.raises(ValueError, match="bytes"):
-        ring.commit(bytes(ring_module.STAMP_MAX_BYTES + 1))
+        ring.commit(bytes(commits.STAMP_MAX_BYTES + 1))
     assert (ring.inserted, ring.pending) == (3, 3)
     assert RingReader(tmp_path).inserted == 3
     ring.commit(stamp(6))
@@ -204,15 +203,44 @@ def objects_in_manifest(directory: Path) -> None:
     (directory / "ring.json").write_text(json.dumps(content))
 
 
+def cut_commits(directory: Path) -> None:
+    os.truncate(directory / "commits", 5000)
+
+
+def turn_a_bit_of_the_commit(directory: Path) -> None:
+    content = bytearray((directory / "commits").read_bytes())
+    content[content.rindex(stamp(10))] ^= 1
+    (directory / "commits").write_bytes(content)
+
+
+def lose_commits(directory: Path) -> None:
+    (directory / "commits").unlink()
+
+
+def lose_cursor(directory: Path) -> None:
+    (directory / "cursor.bin").unlink()
+
+
+def turn_cursor(directory: Path) -> None:
+    content = bytearray((directory / "cursor.bin").read_bytes())
+    content[0] ^= 1
+    (directory / "cursor.bin").write_bytes(content)
+
+
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
+        (cut_commits, "commits is torn, and only it says which rows are whole: delete"),
+        (turn_a_bit_of_the_commit, "commits is torn, and only it says which rows are whole"),
+        (lose_commits, "commits is missing, and only it says which rows are whole: delete"),
+        (lose_cursor, "cursor.bin is missing: delete"),
+        (turn_cursor, "cursor.bin is no part of this replay: delete"),
         (truncate, "002-action.bin is torn: 5000 bytes, where .* belong: delete"),
         (remove, "002-action.bin is missing: delete"),
         (empty, "002-action.bin is no part of this replay: delete"),
         (swap, "002-action.bin is no part of this replay: delete"),
-        (lose_manifest, "has lost its ring.json: delete"),
-        (break_manifest, "ring.json cannot be read"),
+        (lose_manifest, "ring.json is missing: delete"),
+        (break_manifest, "ring.json is damaged .*: delete"),
         (foreign_manifest, "ring.json is no replay's: name another directory"),
         (newer_manifest, "has format version 2, and this program reads 1: delete"),
         (objects_in_manifest, "ring.json is damaged"),
@@ -228,6 +256,38 @@ def test_a_torn_or_foreign_replay_is_refused_in_one_line(
     with pytest.raises(ReplayFormatError, match=why) as caught:
         open_ring(tmp_path)
     assert "\n" not in str(caught.value)
+    assert f"delete {tmp_path} to begin an empty replay" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [cut_commits, lose_commits, lose_cursor, truncate, remove, swap, lose_manifest, break_manifest],
+)
+def test_the_check_says_what_the_opening_would_and_changes_nothing(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    ring = open_ring(tmp_path)
+    insert(ring, 10)
+    ring.close()
+    assert check_ring(tmp_path, DTYPE, 100, run_id="run") == stamp(10)
+    damage(tmp_path)
+    before = {path: path.stat() for path in tmp_path.iterdir()}
+    with pytest.raises(ReplayFormatError) as foretold:
+        check_ring(tmp_path, DTYPE, 100, run_id="run")
+    for path, stat in before.items():
+        assert (path.stat().st_mtime_ns, path.stat().st_size) == (stat.st_mtime_ns, stat.st_size)
+    assert set(tmp_path.iterdir()) == set(before)
+    with pytest.raises(ReplayFormatError) as met:
+        open_ring(tmp_path)
+    assert str(foretold.value) == str(met.value)
+
+
+def test_the_check_takes_a_place_without_a_replay_and_a_replay_in_use(tmp_path: Path) -> None:
+    assert check_ring(tmp_path / "none", DTYPE, 100, run_id="run") == b""
+    ring = open_ring(tmp_path)
+    insert(ring, 10)
+    assert check_ring(tmp_path, DTYPE, 100, run_id="run") == stamp(10)
+    insert(ring, 10)
 
 
 def test_a_directory_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -245,7 +305,7 @@ def test_a_place_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
 
 def test_a_replay_half_made_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(ring_module, "write_manifest", stop)
+        patch.setattr("vedette_rl.replay.ring.write_manifest", stop)
         with pytest.raises(KeyboardInterrupt):
             open_ring(tmp_path)
     assert len(list(tmp_path.glob("*.bin"))) > 3
@@ -263,7 +323,7 @@ def test_after_a_power_cut_an_unclosed_replay_is_refused(
     ring = open_ring(tmp_path)
     insert(ring, 10)
     ring._held.close()  # as a kill leaves it
-    monkeypatch.setattr(ring_module, "boot_id", lambda: b"another start...")
+    monkeypatch.setattr(commits, "boot_id", lambda: b"another start...")
     with pytest.raises(ReplayFormatError, match="not closed before the machine stopped"):
         open_ring(tmp_path)
     again = open_ring(tmp_path, accept_unsynced=True)

@@ -1,0 +1,138 @@
+"""The last commit of a ring on disk: how many rows stand, and the stamp that goes with them.
+
+It is one value of `vedette_rl.newest`, so that rows and stamp are there both or neither. A replay
+whose ``commits`` is gone or damaged cannot be told from an older state of itself: it is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from vedette_rl.errors import NewestFormatError, ReplayFormatError, ReplayTornError
+from vedette_rl.newest import NewestWriter, last_value
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+COMMITS = "commits"
+STAMP_MAX_BYTES = 4 << 20
+COMMIT_SLOTS = 3
+
+_RECORD = struct.Struct("<Q?7x16s")  # rows inserted, all on the disk, which start of the machine
+COMMIT_MAX_BYTES = _RECORD.size + STAMP_MAX_BYTES
+_TORN = "is torn, and only it says which rows are whole"
+_MISSING = "is missing, and only it says which rows are whole"
+
+
+class Commit(NamedTuple):
+    """What was committed last.
+
+    Args:
+        inserted: rows since the run began.
+        stamp: the opaque bytes that go with them.
+        synced: the disk has all of it.
+        boot: which start of the machine it was made in.
+    """
+
+    inserted: int
+    stamp: bytes
+    synced: bool
+    boot: bytes
+
+
+NO_COMMIT = Commit(0, b"", True, b"")
+"""Of a replay that was made and never written."""
+
+
+class CommitWriter:
+    """The one writer of ``commits``, behind the ring's lock.
+
+    Args:
+        directory: of a replay that is whole but for this file.
+
+    Raises:
+        ReplayTornError: it is missing, cut short or damaged.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / COMMITS
+        if not path.exists():  # a new one would say that nothing was ever inserted
+            raise ReplayTornError(path, _MISSING)
+        try:
+            self._map = NewestWriter(path, COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True)
+        except NewestFormatError as e:
+            raise ReplayTornError(path, _TORN) from e
+        try:
+            self.last = _unpacked(self._map.value(), path)
+        except ReplayTornError:
+            self._map.close()
+            raise
+        self._boot = boot_id()
+
+    @staticmethod
+    def make(directory: Path) -> None:
+        """Make the file of an empty replay."""
+        path = directory / COMMITS
+        NewestWriter(path, COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True).close()
+
+    def write(self, inserted: int, stamp: Buffer, *, synced: bool) -> None:
+        """Make this the last commit."""
+        self._map.write(_RECORD.pack(inserted, synced, self._boot), stamp)
+
+    def sync(self) -> None:
+        """Wait until the disk has it."""
+        self._map.sync()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._map.close()
+
+
+def last_commit(directory: Path) -> Commit:
+    """The last commit, where no writer runs; nothing is changed.
+
+    Raises:
+        ReplayTornError: the file is missing, cut short or damaged.
+    """
+    path = directory / COMMITS
+    try:
+        newest = last_value(path)
+    except FileNotFoundError as e:
+        raise ReplayTornError(path, _MISSING) from e
+    except NewestFormatError as e:
+        raise ReplayTornError(path, _TORN) from e
+    return _unpacked(newest[1] if newest else None, path)
+
+
+def check_synced(directory: Path, commit: Commit) -> None:
+    """Refuse rows that a power cut may have torn.
+
+    Raises:
+        ReplayFormatError: the replay was not closed, and the machine has started since.
+    """
+    now = boot_id()
+    if not commit.synced and commit.boot != now and any(now):
+        raise ReplayFormatError(
+            f"the replay in {directory} was not closed before the machine stopped, so its rows may "
+            f"be torn: delete {directory} to begin an empty one"
+        )
+
+
+def boot_id() -> bytes:
+    """Which start of the machine this is: 16 bytes, all zero where the system does not say."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        return bytes.fromhex(text.strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+def _unpacked(record: bytes | None, path: Path) -> Commit:
+    if record is None:
+        return NO_COMMIT
+    if len(record) < _RECORD.size:
+        raise ReplayTornError(path, "is no part of this replay")
+    inserted, synced, boot = _RECORD.unpack_from(record)
+    return Commit(inserted, record[_RECORD.size :], synced, boot)
