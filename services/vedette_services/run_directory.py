@@ -17,7 +17,7 @@ from vedette_services.errors import NotARunError, RunInUseError, SettingError
 REPORT_FILE = "report.html"
 
 _LOCK_WAIT_S = 10.0  # one that was told to stop may still write its last checkpoint
-_CHECK_WAIT_S = 2.0  # a learner killed a moment ago lets go within a second or two
+_CHECK_WAIT_S = 1.0  # a learner killed a moment ago lets go within a second
 _LOCK_POLL_S = 0.1
 
 

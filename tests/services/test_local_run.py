@@ -149,9 +149,15 @@ def test_what_there_is_to_save_is_said_at_the_stop(
 
 def test_a_learner_whose_end_is_not_on_the_disk_fails_the_run(fakes: Any) -> None:
     status = {"run_id": "a", "epoch": 1, "opt_steps": 7, "time": {"training_s": 2.0}}
-    learner = "signal.signal(15, lambda *_: sys.exit(1))\ntime.sleep(60)"
+    learner = (
+        "from vedette_services.last_words import listener, tell\n"
+        "told = 'the end of the run is not saved: a resume begins at step 0, not 7'\n"
+        "parent = listener()\n"
+        "signal.signal(15, lambda *_: [tell(parent, told), sys.exit(1)])\n"
+        "time.sleep(60)"
+    )
     with (
-        pytest.raises(UnsavedEndError, match="resume begins at optimization step 0, not 7") as e,
+        pytest.raises(UnsavedEndError, match=r"not saved: a resume begins at step 0, not 7$") as e,
         fakes(learner, "time.sleep(60)") as run,
     ):
         run.watch(lambda timeout_s: time.sleep(0.01) or status, _After(0.5))

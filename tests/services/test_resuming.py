@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -182,9 +181,7 @@ def test_a_run_that_goes_on_is_neither_taken_nor_erased(tmp_path: Path) -> None:
     run.lock()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     for how in ({}, {"fresh": True}, {"fresh": True, "force": True}):
-        began = time.monotonic()
         said = refusal(config_of(), tmp_path, **how)
-        assert time.monotonic() - began < 2
         assert f"in use by another learner (process {os.getpid()}); end it or choose" in said
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     run.unlock()
