@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.bytes_text import bytes_text
 from vedette_rl.errors import MapSpaceError, NewestFormatError, OneWriterError
 from vedette_rl.recycler import Recycler
-from vedette_rl.replay.bytes_text import bytes_text
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 import ray
+from collecting import steps_per_s
 from ray.rllib.algorithms.dqn import DQNConfig
 
-WARM_S = 3.0
 STEPS = 512
 
 
@@ -33,13 +32,7 @@ def main() -> None:
         )
         return sum(len(episode) for episodes in runs for episode in episodes)
 
-    warm = time.monotonic() + WARM_S
-    while time.monotonic() < warm:
-        collect()
-    steps, began = 0, time.monotonic()
-    while time.monotonic() < began + seconds:
-        steps += collect()
-    print(json.dumps({"per_s": steps / (time.monotonic() - began)}), flush=True)
+    print(json.dumps({"per_s": steps_per_s(collect, seconds)}), flush=True)
     ray.shutdown()
 
 

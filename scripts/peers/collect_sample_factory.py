@@ -16,10 +16,10 @@ import multiprocessing
 import signal
 import sys
 import tempfile
-import time
 from typing import Any
 
 import gymnasium
+from collecting import steps_per_s
 from sample_factory.algo.sampling.simplified_sampling_api import SyncSamplingAPI
 from sample_factory.algo.utils.env_info import obtain_env_info_in_a_separate_process
 from sample_factory.algo.utils.rl_utils import samples_per_trajectory
@@ -28,7 +28,6 @@ from sample_factory.envs.env_utils import register_env
 from sample_factory.utils.typing import Config
 from sample_factory.utils.utils import log
 
-WARM_S = 3.0
 ENVS, WORKERS = 16, 2
 TRAJECTORY_S, STOP_S, LIMIT_S = 30.0, 10.0, 120
 
@@ -48,22 +47,6 @@ def settings(env: str, folder: str) -> Config:
     return parse_full_cfg(parser, words)
 
 
-def collect(sampler: SyncSamplingAPI, seconds: float) -> float:
-    """Steps a second after the warm-up."""
-
-    def steps_of_next() -> int:
-        return int(samples_per_trajectory(sampler.traj_queue.get(timeout=TRAJECTORY_S)))
-
-    steps_of_next()
-    warm = time.monotonic() + WARM_S
-    while time.monotonic() < warm:
-        steps_of_next()
-    steps, began = 0, time.monotonic()
-    while time.monotonic() < began + seconds:
-        steps += steps_of_next()
-    return steps / (time.monotonic() - began)
-
-
 def main() -> None:
     env, seconds = sys.argv[1], float(sys.argv[2])
     signal.alarm(LIMIT_S + int(seconds))  # its start and its stop wait without a bound
@@ -72,9 +55,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         cfg = settings(env, folder)
         sampler = SyncSamplingAPI(cfg, obtain_env_info_in_a_separate_process(cfg))
+
+        def collect() -> int:
+            return int(samples_per_trajectory(sampler.traj_queue.get(timeout=TRAJECTORY_S)))
+
         try:
             sampler.start()
-            print(json.dumps({"per_s": collect(sampler, seconds)}), flush=True)
+            print(json.dumps({"per_s": steps_per_s(collect, seconds)}), flush=True)
         finally:
             sampler.stop()
             for process in multiprocessing.active_children():

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from functools import partial
 
 import torch
+from collecting import steps_per_s
 from tensordict.nn import TensorDictSequential
 from torchrl.collectors import MultiAsyncCollector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
@@ -19,31 +19,12 @@ from torchrl.envs import GymEnv, SerialEnv
 from torchrl.modules import MLP, EGreedyModule, QValueActor
 from torchrl.weight_update import SharedMemWeightSyncScheme
 
-WARM_S = 3.0
 ENVS, WORKERS, FRAMES = 16, 2, 512
 STOP_S, LIMIT_S = 10.0, 120
 
 
 def make_envs(name: str) -> SerialEnv:
     return SerialEnv(ENVS, partial(GymEnv, name, categorical_action_encoding=True))
-
-
-def collect(
-    collector: MultiAsyncCollector, buffer: TensorDictReplayBuffer, seconds: float
-) -> float:
-    """Steps a second after the warm-up."""
-    steps, warm, began, now = 0, 0.0, 0.0, 0.0
-    for batch in collector:
-        buffer.extend(batch.reshape(-1))
-        now = time.monotonic()
-        warm = warm or now + WARM_S
-        if began:
-            steps += batch.numel()
-        elif now >= warm:
-            began = now
-        if began and now >= began + seconds:
-            break
-    return steps / (now - began)
 
 
 def main() -> None:
@@ -64,8 +45,15 @@ def main() -> None:
         weight_sync_schemes={"policy": weights},
     )
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100_000), batch_size=256)
+    batches = iter(collector)
+
+    def collect() -> int:
+        batch = next(batches)
+        buffer.extend(batch.reshape(-1))
+        return int(batch.numel())
+
     try:
-        print(json.dumps({"per_s": collect(collector, buffer, seconds)}), flush=True)
+        print(json.dumps({"per_s": steps_per_s(collect, seconds)}), flush=True)
     finally:
         collector.shutdown(STOP_S)
         weights.shutdown()  # left to the interpreter's end, it starts a thread and waits forever

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import NewestFormatError
 from vedette_services.config.parts import StopConfig
 from vedette_services.errors import FAILED
@@ -86,7 +85,7 @@ def unsaved(out: Path, status: Mapping[str, Any]) -> str:
         status: the last of that start.
     """
     said = []
-    done, kept = int(facts.value(status, "opt_steps") or 0), newest_checkpoint(out)
+    done, kept = int(facts.value(status, "opt_steps") or 0), RunDirectory(out).newest_checkpoint()
     why = str(status.get("unsaved") or "")
     if why or done > (kept or 0):
         cause = f" ({why})" if why else ""
@@ -97,15 +96,9 @@ def unsaved(out: Path, status: Mapping[str, Any]) -> str:
     return "; ".join(said)
 
 
-def newest_checkpoint(out: Path) -> int | None:
-    """Optimization steps of a run's newest checkpoint; None where it has none."""
-    latest = Checkpoints(RunDirectory(out).checkpoints, keep=1).latest()
-    return int(latest.name) if latest else None
-
-
 def resumes_at(out: Path) -> str:
     """Where the same command goes on, in words."""
-    kept = newest_checkpoint(out)
+    kept = RunDirectory(out).newest_checkpoint()
     if kept is None:
         return "there is no checkpoint, a resume begins at optimization step 0"
     return f"a resume begins at optimization step {kept:,}"
@@ -143,7 +136,7 @@ def already_done(out: Path, stop: StopConfig) -> str:
     reason = str(summary.get("exit_reason"))
     if reason not in _OVER or not is_over(summary, stop):
         return ""
-    if newest_checkpoint(out) != summary.get("opt_steps"):
+    if RunDirectory(out).newest_checkpoint() != summary.get("opt_steps"):
         return ""
     path = (_COUNTERS[reason],) if reason in _COUNTERS else ("eval", "best_return_mean")
     now, limit = facts.value(summary, *path), getattr(stop, reason)

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 from vedette_protocol.errors import StampError
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import ReplayDiffersError, ReplayFormatError, ReplayTornError
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.manifest import read_manifest
@@ -29,10 +28,10 @@ def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
     if force and not fresh:
         raise UsageError("--force: it goes with --fresh, to erase the run in a directory")
     run = RunDirectory(out)
-    latest = Checkpoints(run.checkpoints, keep=1).latest()
-    if not fresh or force or not (run.exists or latest):
+    saved = run.newest_checkpoint()
+    if not fresh or force or not (run.exists or saved is not None):
         return
-    steps = f" of {int(latest.name):,} optimization steps" if latest else ""
+    steps = "" if saved is None else f" of {saved:,} optimization steps"
     raise UsageError(
         f"--fresh: {out} holds a run{steps}; add --force to erase it, or choose another --out"
     )
@@ -43,9 +42,9 @@ def line_of_resume(out: Path, *, fresh: bool) -> str:
     run = RunDirectory(out)
     if fresh or not run.exists:
         return ""
-    latest = Checkpoints(run.checkpoints, keep=1).latest()
-    if latest is not None:
-        return f"goes on from optimization step {int(latest.name):,} of the run in {out}"
+    saved = run.newest_checkpoint()
+    if saved is not None:
+        return f"goes on from optimization step {saved:,} of the run in {out}"
     return f"no checkpoint in {out}: learns from the beginning, on the samples that are there"
 
 
@@ -86,7 +85,7 @@ def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: b
     if fresh or not run.exists:
         _check_place(config, run)
         return
-    if run.config_file.is_file() and Checkpoints(run.checkpoints, keep=1).latest():
+    if run.config_file.is_file() and run.newest_checkpoint() is not None:
         _check_same(config, read_config(run.config_file), out)
     try:
         _check_replay(config, replay_directory(config, out), run.identity().run_id, layout)

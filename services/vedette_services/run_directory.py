@@ -91,6 +91,13 @@ class RunDirectory:
         """Whether a run has been started here before."""
         return self._identity_file.exists()
 
+    def newest_checkpoint(self) -> int | None:
+        """Optimization steps of the newest checkpoint; None where there is none."""
+        from vedette_rl.checkpoint import Checkpoints  # brings numpy: not all who come here need it
+
+        latest = Checkpoints(self.checkpoints, keep=1).latest()
+        return int(latest.name) if latest else None
+
     def identity(self) -> RunIdentity:
         """Whose run this is, as of its last start.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vedette_rl.bytes_text import bytes_text
 from vedette_rl.errors import ReplayBudgetError
 from vedette_rl.newest import file_bytes
-from vedette_rl.replay.bytes_text import bytes_text
 from vedette_rl.replay.commits import COMMIT_MAX_BYTES, COMMIT_SLOTS
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.ring_files import PAGE_BYTES
@@ -100,7 +101,7 @@ def check_budget(
     Raises:
         ReplayBudgetError: there is too little of one; it names the need, what is free and the mend.
     """
-    taken = sum(path.stat().st_blocks * 512 for path in directory.glob("*") if path.is_file())
+    taken = disk_taken(directory.glob("*"))
     free_disk = disk_free(directory)
     in_memory = file_system(directory, root) in MEMORY_FILE_SYSTEMS
     more = beside.more_bytes if beside and same_disk(beside.directory, directory) else 0
@@ -131,6 +132,11 @@ def check_budget(
 def available_memory(root: Path = ROOT) -> int:
     """Bytes that this process may still take: the machine's, and every control group's limit."""
     return min([_machine_memory(root), *_cgroup_memory(root)])
+
+
+def disk_taken(paths: Iterable[Path]) -> int:
+    """Bytes that these files take, as far as they are there."""
+    return sum(path.stat().st_blocks * 512 for path in paths if path.is_file())
 
 
 def disk_free(directory: Path) -> int:

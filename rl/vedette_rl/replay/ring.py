@@ -242,18 +242,11 @@ def _check_unmade(directory: Path) -> None:
 def _make(directory: Path, manifest: Manifest) -> None:
     """Make the files. A kill in between leaves no ``ring.json``: the next writer starts over."""
     _check_unmade(directory)
-    rows = manifest.physical_rows
     made: list[Path] = []
     try:
-        for index, spec in enumerate(manifest.columns):
-            made.append(ring_files.column_path(directory, index, spec.name))
-            ring_files.make_array(made[-1], manifest.uid, np.dtype(spec.dtype), (rows, *spec.shape))
-        if manifest.shared is not None:
-            made.append(ring_files.shared_path(directory, manifest))
-            shape = manifest.shared.all_entries
-            ring_files.make_array(made[-1], manifest.uid, np.dtype(manifest.shared.dtype), shape)
-        made.append(directory / ring_files.CURSOR)
-        ring_files.make_array(made[-1], manifest.uid, ring_files.CURSOR_DTYPE, (1,))
+        for _, path, dtype, shape in ring_files.array_files(directory, manifest):
+            made.append(path)
+            ring_files.make_array(path, manifest.uid, dtype, shape)
         CommitWriter.make(directory)
     except BaseException:
         for path in made:

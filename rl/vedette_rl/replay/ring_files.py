@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import (
     OneWriterError,
@@ -36,7 +37,6 @@ from vedette_rl.errors import (
     ReplayFormatError,
     ReplayTornError,
 )
-from vedette_rl.replay.bytes_text import bytes_text
 from vedette_rl.replay.manifest import MANIFEST, Manifest
 
 PAGE_BYTES = 4096
@@ -86,14 +86,18 @@ class ArrayFile(NamedTuple):
 def column_files(directory: Path, manifest: Manifest) -> Iterator[ArrayFile]:
     """The files of the columns, in order; what the rows share, if they do, at the end."""
     for index, spec in enumerate(manifest.columns):
-        path, shape = (
-            column_path(directory, index, spec.name),
-            (manifest.physical_rows, *spec.shape),
-        )
+        path = column_path(directory, index, spec.name)
+        shape = (manifest.physical_rows, *spec.shape)
         yield ArrayFile(spec.name, path, np.dtype(spec.dtype), shape)
     if (shared := manifest.shared) is not None:
         path = shared_path(directory, manifest)
         yield ArrayFile(shared.name, path, np.dtype(shared.dtype), shared.all_entries)
+
+
+def array_files(directory: Path, manifest: Manifest) -> Iterator[ArrayFile]:
+    """The files of all arrays: those of the columns, and the cursor's."""
+    yield from column_files(directory, manifest)
+    yield ArrayFile(CURSOR, directory / CURSOR, CURSOR_DTYPE, (1,))
 
 
 def check_files(directory: Path, manifest: Manifest) -> None:
@@ -102,9 +106,8 @@ def check_files(directory: Path, manifest: Manifest) -> None:
     Raises:
         ReplayTornError: a file is missing, cut short, or another replay's.
     """
-    cursor = ArrayFile(CURSOR, directory / CURSOR, CURSOR_DTYPE, (1,))
-    for file in (*column_files(directory, manifest), cursor):
-        os.close(_open_array(file.path, manifest.uid, file.dtype, file.shape, writable=False))
+    for _, path, dtype, shape in array_files(directory, manifest):
+        os.close(_open_array(path, manifest.uid, dtype, shape, writable=False))
 
 
 def map_columns(directory: Path, manifest: Manifest, *, writable: bool) -> MappedColumns:

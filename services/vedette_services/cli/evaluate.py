@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vedette_services.cli.options import Checkpoint, RunArgument
+
 if TYPE_CHECKING:
     from vedette_rl.core import Evaluation
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run's directory.", show_default=False)],
+    run: RunArgument,
     episodes: Annotated[
         int | None,
         typer.Option(min=1, max=100_000, help="[as the run's evaluations: 20]", show_default=False),
@@ -28,14 +30,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="STEPS",
-            help="A checkpoint by its optimization steps, or latest. [the best by evaluation]",
-            show_default=False,
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
     video: Annotated[
         Path | None,
         typer.Option(

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from vedette_services.cli.options import Checkpoint, RunArgument
+
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run's directory.", show_default=False)],
+    run: RunArgument,
     format: Annotated[
         str,
         typer.Option(
@@ -20,14 +22,7 @@ def export(
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What to write.")],
     what: Annotated[str, typer.Option("--what", help="policy, or replay.")] = "policy",
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="STEPS",
-            help="A checkpoint by its optimization steps, or latest. [the best by evaluation]",
-            show_default=False,
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
 ) -> None:
     """Take something out of a run. The best policy, or the replay's live rows, oldest first.
 

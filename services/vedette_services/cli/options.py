@@ -77,6 +77,17 @@ Arguments = Annotated[
         show_default=False,
     ),
 ]
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run's directory.", show_default=False)
+]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STEPS",
+        help="A checkpoint by its optimization steps, or latest. [the best by evaluation]",
+        show_default=False,
+    ),
+]
 Env = Annotated[
     str | None,
     typer.Option(

@@ -9,13 +9,20 @@ from pathlib import Path
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.registry import agent_type
+from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TellsTdErrors
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import FrameStorageError, OwnNetworkError, RlError, UnknownNameError
 from vedette_rl.exploration import ladder_positions
 from vedette_rl.named import is_named, load_named
-from vedette_rl.replay.budget import Beside, check_budget, disk_free, replay_need, same_disk
-from vedette_rl.replay.bytes_text import bytes_text
+from vedette_rl.replay.budget import (
+    Beside,
+    check_budget,
+    disk_free,
+    disk_taken,
+    replay_need,
+    same_disk,
+)
 from vedette_services.config.devices import missing_device
 from vedette_services.config.plugins import MLFLOW
 from vedette_services.config.probing import probe_spaces
@@ -249,5 +256,4 @@ def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
 def _maps_need(run: RunDirectory) -> Beside:
     """What the learner's processes will share, but for models, whose size nobody knows yet."""
     maps = (run.learning_map, run.ingest_map, run.evaluation_map)
-    taken = sum(path.stat().st_blocks * 512 for path in maps if path.exists())
-    return Beside(run.live, max(0, boards_bytes() - taken))
+    return Beside(run.live, max(0, boards_bytes() - disk_taken(maps)))

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import NewestFormatError
 from vedette_services.addresses import Address
 from vedette_services.bell import Bell
@@ -134,9 +133,8 @@ class Supervisor:
 
     def _announce(self, epoch: int) -> None:
         """Where the trainer will go on, for whoever asks before it has got there."""
-        latest = Checkpoints(self._spec.run.checkpoints, keep=1).latest()
         board = BoardWriter(self._spec.run.learning_map, Learning)
-        opt_steps = int(latest.name) if latest else 0
+        opt_steps = self._spec.run.newest_checkpoint() or 0
         board.write(Learning(epoch=epoch, opt_steps=opt_steps))
         board.close()
         self._chronicle.epoch(epoch, opt_steps)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vedette_rl.replay.bytes_text import bytes_text
+from vedette_rl.bytes_text import bytes_text
 
 Status = Mapping[str, Any]
 """What the learner answers: JSON, thus anything."""

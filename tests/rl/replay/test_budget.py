@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from counting_rows import DTYPE
 
+from vedette_rl.bytes_text import bytes_text
 from vedette_rl.errors import ReplayBudgetError
 from vedette_rl.replay.budget import (
     Need,
@@ -14,7 +15,6 @@ from vedette_rl.replay.budget import (
     file_system,
     replay_need,
 )
-from vedette_rl.replay.bytes_text import bytes_text
 from vedette_rl.replay.prioritized import open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
 
