@@ -11,10 +11,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
@@ -22,10 +22,13 @@ from vedette_rl.state_file import (
     STATE_FILE,
     GiveWay,
     at_once,
+    check_state,
     clear_aside,
     read_state,
     write_state,
 )
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +100,31 @@ class Checkpoints:
         Raises:
             CheckpointError: there are some and none can be read.
         """
-        failed: list[CheckpointError] = []
+        found = self._newest_readable(read_state)
+        if found is None:
+            return None
+        path, (state, meta), skipped = found
+        return Loaded(path, state, meta, skipped)
+
+    def newest_whole(self) -> Path | None:
+        """The directory of what `load_latest` will load; None where there is none at all.
+
+        Raises:
+            CheckpointError: as `load_latest`.
+        """
+        found = self._newest_readable(check_state)
+        return found[0] if found else None
+
+    def _newest_readable(
+        self, read: Callable[[Path], Read]
+    ) -> tuple[Path, Read, tuple[str, ...]] | None:
+        """Its directory, what `read` made of it, and what was said of newer ones."""
+        failed: tuple[CheckpointError, ...] = ()
         for path in reversed(self.list()):
             try:
-                state, meta = read_state(path)
+                return path, read(path), tuple(map(str, failed))
             except CheckpointError as e:
-                failed.append(e)
-            else:
-                return Loaded(path, state, meta, tuple(map(str, failed)))
+                failed += (e,)
         if failed:
             newest = failed[0]
             why = f"{newest.why}; no other can be read: put a whole one back, or begin anew"

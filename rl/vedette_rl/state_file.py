@@ -18,7 +18,7 @@ import mmap
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,22 +83,45 @@ def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
         CheckpointError: there is none, or it is torn or foreign.
     """
     path = Path(directory) / STATE_FILE
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-        if metadata.get("format") != FORMAT:
-            raise CheckpointError(path, "read", f"its format is {metadata.get('format')!r}")
-        if metadata["crc32"] != _digest_of_file(path, metadata):
-            raise CheckpointError(path, "read", "it is damaged: its bytes are not what was written")
+    with _told_as_unreadable(path):
+        metadata = _whole_metadata(path)
         tree, meta = json.loads(metadata["state"]), json.loads(metadata["meta"])
         state = join_state(tree, lambda framework: safe_open(path, framework=framework))
+    if not isinstance(state, dict) or not isinstance(meta, dict):
+        raise CheckpointError(path, "read", "it is torn or foreign (no state in it)")
+    return state, meta
+
+
+def check_state(directory: str | Path) -> None:
+    """See that the state in `directory` is what was written, without making its tensors.
+
+    Raises:
+        CheckpointError: as `read_state`.
+    """
+    path = Path(directory) / STATE_FILE
+    with _told_as_unreadable(path):
+        _whole_metadata(path)
+
+
+@contextlib.contextmanager
+def _told_as_unreadable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as e:
         raise CheckpointError(path, "read", e.strerror or str(e)) from e
     except (SafetensorError, ValueError, KeyError, TypeError) as e:
         raise CheckpointError(path, "read", f"it is torn or foreign ({e})") from e
-    if not isinstance(state, dict) or not isinstance(meta, dict):
-        raise CheckpointError(path, "read", "it is torn or foreign (no state in it)")
-    return state, meta
+
+
+def _whole_metadata(path: Path) -> dict[str, str]:
+    """What stands beside the data in the file's header; the bytes are what was written."""
+    with safe_open(path, framework="numpy") as file:
+        metadata: dict[str, str] = file.metadata() or {}
+    if metadata.get("format") != FORMAT:
+        raise CheckpointError(path, "read", f"its format is {metadata.get('format')!r}")
+    if metadata["crc32"] != _digest_of_file(path, metadata):
+        raise CheckpointError(path, "read", "it is damaged: its bytes are not what was written")
+    return metadata
 
 
 def _write_new(directory: Path, files: dict[str, Parts], give_way: GiveWay) -> None:

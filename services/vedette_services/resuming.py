@@ -6,7 +6,13 @@ import shutil
 from pathlib import Path
 
 from vedette_protocol.errors import StampError
-from vedette_rl.errors import ReplayDiffersError, ReplayFormatError, ReplayTornError
+from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.errors import (
+    CheckpointError,
+    ReplayDiffersError,
+    ReplayFormatError,
+    ReplayTornError,
+)
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.manifest import read_manifest
 from vedette_rl.replay.ring import check_place, check_ring
@@ -42,7 +48,7 @@ def line_of_resume(out: Path, *, fresh: bool) -> str:
     run = RunDirectory(out)
     if fresh or not run.exists:
         return ""
-    saved = run.newest_checkpoint()
+    saved = _whole_checkpoint(run)
     if saved is not None:
         return f"goes on from optimization step {saved:,} of the run in {out}"
     return f"no checkpoint in {out}: learns from the beginning, on the samples that are there"
@@ -85,7 +91,7 @@ def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: b
     if fresh or not run.exists:
         _check_place(config, run)
         return
-    if run.config_file.is_file() and run.newest_checkpoint() is not None:
+    if _whole_checkpoint(run) is not None and run.config_file.is_file():
         _check_same(config, read_config(run.config_file), out)
     try:
         _check_replay(config, replay_directory(config, out), run.identity().run_id, layout)
@@ -97,6 +103,19 @@ def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: b
     except OSError as e:
         mend = "let this user read and write it"
         raise ConfigError(f"{e.filename} cannot be read: {e.strerror}; {mend}") from e
+
+
+def _whole_checkpoint(run: RunDirectory) -> int | None:
+    """Optimization steps of the checkpoint that a start goes on from; None where there is none.
+
+    Raises:
+        ConfigError: there are some, and none can be read.
+    """
+    try:
+        whole = Checkpoints(run.checkpoints, keep=1).newest_whole()
+    except CheckpointError as e:
+        raise ConfigError(f"{e} with --fresh --force") from e
+    return int(whole.name) if whole else None
 
 
 def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: ReplayLayout) -> None:

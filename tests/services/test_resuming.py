@@ -14,13 +14,13 @@ from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import default_guard
-from vedette_rl.state_file import write_state
+from vedette_rl.state_file import STATE_FILE, write_state
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.config.checks import check_config
 from vedette_services.errors import UsageError
 from vedette_services.learner.ladder_slots import LadderSlots
 from vedette_services.learner.ring_stamp import pack_stamp
-from vedette_services.resuming import erase
+from vedette_services.resuming import erase, line_of_resume
 from vedette_services.run_directory import RunDirectory
 from vedette_services.run_replay import replay_directory, ring_dtype
 
@@ -161,6 +161,29 @@ def test_a_damaged_replay_is_refused_by_its_file_and_the_mend(
     assert said.startswith(f"the replay's file {damaged} {says}")
     assert said.endswith(f": delete {damaged.parent} to begin an empty replay")
     shutil.rmtree(damaged.parent)
+    check_config(config_of(), tmp_path)
+
+
+def test_a_start_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    newest = run.checkpoints / "2000"
+    write_state(newest, {"x": np.zeros(1)}, {})
+    assert "goes on from optimization step 2,000" in line_of_resume(tmp_path, fresh=False)
+    os.truncate(newest / STATE_FILE, 100)
+    assert "goes on from optimization step 1,234" in line_of_resume(tmp_path, fresh=False)
+    check_config(config_of(), tmp_path)
+
+
+def test_checkpoints_of_which_none_is_whole_are_refused_by_the_newest(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    damaged = run.checkpoints / "1234" / STATE_FILE
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    said = refusal(config_of(), tmp_path)
+    assert said.startswith(f"cannot read checkpoint {damaged}: it is damaged")
+    assert said.endswith("put a whole one back, or begin anew with --fresh --force")
+    check_config(config_of(), tmp_path, fresh=True, force=True)
+    damaged.write_bytes(whole)
     check_config(config_of(), tmp_path)
 
 
