@@ -138,5 +138,9 @@ def _replacing(out: Path) -> Iterator[Path]:
     try:
         yield aside
         aside.replace(out)
+    except OSError as e:
+        if e.filename is None and e.errno is not None:  # a write says of what it was only here
+            raise OSError(e.errno, e.strerror, str(out)) from e
+        raise
     finally:
         aside.unlink(missing_ok=True)

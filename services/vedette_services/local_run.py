@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -127,6 +128,8 @@ class LocalRun:
     ) -> None:
         self._config, self._out, self._fresh, self._view = config, out, fresh, view
         self._command, self._logs, self._note = command, out / "log", note
+        # Another start may be on its way in this directory; one of the two will be refused.
+        self._handed_over = self._logs / f"config-{secrets.token_hex(4)}.toml"
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
         self._words: dict[str, LastWords] = {}
@@ -150,6 +153,7 @@ class LocalRun:
         finally:
             for words in self._words.values():
                 words.close()
+            self._handed_over.unlink(missing_ok=True)
             self._view.__exit__(*error)
 
     def kill(self) -> None:
@@ -218,9 +222,8 @@ class LocalRun:
         return status
 
     def _start_learner(self) -> None:
-        resolved = self._logs / "config.toml"
-        write_config(self._config, resolved, "what `vedette run` gave to the learner")
-        arguments = [str(resolved), "--out", str(self._out), "--bind", str(self.address)]
+        write_config(self._config, self._handed_over, "what `vedette run` gave to the learner")
+        arguments = [str(self._handed_over), "--out", str(self._out), "--bind", str(self.address)]
         arguments += ["--fresh", "--force"] if self._fresh else []
         arguments += ["--note", self._note] if self._note else []
         self._start("learner", "learner", *arguments)

@@ -43,14 +43,16 @@ def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
     )
 
 
-def line_of_resume(out: Path, *, fresh: bool) -> str:
+def line_of_resume(config: RunConfig, out: Path, *, fresh: bool) -> str:
     """Where a start in this directory goes on, for people; "" where a run begins."""
     run = RunDirectory(out)
     if fresh or not run.exists:
         return ""
     saved = _whole_checkpoint(run)
     if saved is not None:
-        return f"goes on from optimization step {saved:,} of the run in {out}"
+        line = f"goes on from optimization step {saved:,} of the run in {out}"
+        there = (replay_directory(config, out) / COMMITS).exists()
+        return line if there else f"{line}, with an empty replay"
     return f"no checkpoint in {out}: learns from the beginning, on the samples that are there"
 
 
@@ -158,6 +160,12 @@ def _check_place(config: RunConfig, run: RunDirectory) -> None:
         found = check_place(directory)
     except ReplayFormatError as e:
         raise SettingError("replay.directory", str(e)) from e
+    if found and directory == run.replay:
+        raise SettingError(
+            f"--out {run.root}",
+            "holds a replay, and no run.json that says whose",
+            f"put run.json back, name another folder, or delete {directory}",
+        )
     if found:
         raise SettingError(
             "replay.directory",

@@ -78,6 +78,7 @@ class RunDirectory:
         Raises:
             SettingError: the place is not a directory or cannot be written.
         """
+        self.check_parts()
         try:
             for place in (self.root, self.checkpoints, self.log, self.live):
                 place.mkdir(parents=True, exist_ok=True)
@@ -85,6 +86,19 @@ class RunDirectory:
             raise SettingError(
                 f"--out {self.root}", error.strerror or str(error), "name a folder to write to"
             ) from error
+
+    def check_parts(self) -> None:
+        """See that what should be folders in it are, and what should be files.
+
+        Raises:
+            SettingError: names the first that is not.
+        """
+        folders = (self.checkpoints, self.best, self.replay, self.tensorboard, self.log, self.live)
+        for part in (*folders, self._lock_file, self._identity_file, self.config_file):
+            wanted = "folder" if part in folders else "file"
+            if os.path.lexists(part) and not (part.is_dir() if part in folders else part.is_file()):
+                mend = "put it away, or name another folder"
+                raise SettingError(f"--out {self.root}", f"{part} is no {wanted}", mend)
 
     @property
     def exists(self) -> bool:
@@ -107,8 +121,10 @@ class RunDirectory:
         """
         try:
             found = json.loads(self._identity_file.read_text())
-            in_process = bool(found.get("in_process"))
-            return RunIdentity(str(found["run_id"]), int(found["epoch"]), in_process)
+            in_process, epoch = bool(found.get("in_process")), int(found["epoch"])
+            if not 0 <= epoch < 2**31:
+                raise ValueError(f"epoch {epoch} is none")
+            return RunIdentity(str(found["run_id"]), epoch, in_process)
         except FileNotFoundError as error:
             raise NotARunError(self.root, self._identity_file.name) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,5 +1,6 @@
 """`vedette export` of a run's best policy, and what it refuses."""
 
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,22 @@ def test_an_exported_policy_acts_as_the_runs_best(
     meta = read_policy(out).meta
     assert (meta["env"], meta["return_mean"]) == (ENVS[agent], 9.0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "run"]
+
+
+def test_an_export_that_cannot_be_written_names_its_file_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "run", "dqn")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        status, said = exported(
+            capsys, tmp_path / "run", "--format", "numpy", "--out", tmp_path / "policy"
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (status, said) == (1, f"vedette: {tmp_path / 'policy'}: File too large\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,16 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 print("hello from", name, flush=True)
 exec(script[name])
 """
+
+
+KEEP_CONFIG = (
+    "pathlib.Path(os.environ['PIDS'], '../given.toml').write_text(open(sys.argv[2]).read())"
+)
+
+
+def python_of(script: str) -> Callable[..., list[str]]:
+    """Daemons that do this."""
+    return lambda *arguments: [sys.executable, "-c", script, *arguments]
 
 
 class Hearing(QuietView):
@@ -52,7 +62,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             tmp_path / "run",
             fresh=False,
             view=view or QuietView(),
-            command=lambda *arguments: [sys.executable, "-c", FAKE, *arguments],
+            command=python_of(FAKE),
         )
 
     yield run
@@ -68,11 +78,33 @@ def silent(timeout_s: float) -> None:
 def test_a_run_ends_with_its_learner_and_the_actors_are_seen_off(
     fakes: Any, tmp_path: Path
 ) -> None:
-    with fakes("time.sleep(0.2)", "time.sleep(0.4)") as run:
+    with fakes(KEEP_CONFIG, "time.sleep(0.4)") as run:
         run.watch(silent, None)
-    assert "hello from learner" in (tmp_path / "run/log/learner.log").read_text()
-    given = read_config(tmp_path / "run/log/config.toml")
-    assert given.env.id == "CartPole-v1"
+    log = tmp_path / "run" / "log"
+    assert "hello from learner" in (log / "learner.log").read_text()
+    assert read_config(tmp_path / "given.toml").env.id == "CartPole-v1"
+    assert not list(log.glob("*.toml"))
+
+
+def test_a_learner_gets_its_own_configuration_beside_another_start(
+    fakes: Any, tmp_path: Path
+) -> None:
+    wait = "pathlib.Path(os.environ['PIDS'], '../go')"
+    slow = fakes(f"while not {wait}.exists(): time.sleep(0.01)\n{KEEP_CONFIG}", "pass")
+    other = CONFIG.model_copy(update={"seed": 77})
+
+    def another_start(timeout_s: float) -> None:
+        if not (tmp_path / "go").exists():
+            learner = LocalRun(
+                *(other, tmp_path / "run"), fresh=False, view=QuietView(), command=python_of("pass")
+            )
+            with learner:
+                learner.watch(silent, None)
+            (tmp_path / "go").touch()
+
+    with slow as run:
+        run.watch(another_start, None)
+    assert read_config(tmp_path / "given.toml").seed == CONFIG.seed
 
 
 def test_a_learner_that_fails_ends_the_run_with_its_last_words(fakes: Any) -> None:

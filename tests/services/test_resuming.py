@@ -168,10 +168,51 @@ def test_a_start_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path
     run = make_run(tmp_path, config_of())
     newest = run.checkpoints / "2000"
     write_state(newest, {"x": np.zeros(1)}, {})
-    assert "goes on from optimization step 2,000" in line_of_resume(tmp_path, fresh=False)
+    assert "goes on from optimization step 2,000" in line_of_resume(
+        config_of(), tmp_path, fresh=False
+    )
     os.truncate(newest / STATE_FILE, 100)
-    assert "goes on from optimization step 1,234" in line_of_resume(tmp_path, fresh=False)
+    assert "goes on from optimization step 1,234" in line_of_resume(
+        config_of(), tmp_path, fresh=False
+    )
     check_config(config_of(), tmp_path)
+
+
+def test_a_start_says_that_its_replay_is_empty(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    shutil.rmtree(run.replay)
+    said = line_of_resume(config_of(), tmp_path, fresh=False)
+    assert said.endswith(f"1,234 of the run in {tmp_path}, with an empty replay")
+
+
+@pytest.mark.parametrize("part", ["checkpoints", "replay", "live", "log"])
+def test_a_file_in_a_folders_place_is_refused_by_its_name(tmp_path: Path, part: str) -> None:
+    place = make_run(tmp_path, config_of()).root / part
+    shutil.rmtree(place)
+    for put in (place.touch, lambda: place.symlink_to(tmp_path / "nowhere")):
+        put()
+        assert f"{place} is no folder; put it away" in refusal(config_of(), tmp_path)
+        place.unlink()
+
+
+def test_a_folder_in_a_files_place_is_refused_by_its_name(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    (tmp_path / "lock").mkdir()
+    assert f"{tmp_path / 'lock'} is no file; put it away" in refusal(config_of(), run.root)
+
+
+def test_a_replay_without_its_runs_identity_is_refused_by_what_is_missing(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    (tmp_path / "run.json").unlink()
+    said = refusal(config_of(), tmp_path)
+    assert said.startswith(f"--out {tmp_path}: holds a replay, and no run.json")
+
+
+@pytest.mark.parametrize("epoch", ["-5", str(2**70), "[]", '"x"'])
+def test_an_identity_that_is_none_is_refused_by_its_file(tmp_path: Path, epoch: str) -> None:
+    make_run(tmp_path, config_of())
+    (tmp_path / "run.json").write_text(f'{{"run_id": "00", "epoch": {epoch}}}')
+    assert refusal(config_of(), tmp_path).startswith(f"{tmp_path / 'run.json'}: cannot be read")
 
 
 def test_checkpoints_of_which_none_is_whole_are_refused_by_the_newest(tmp_path: Path) -> None:

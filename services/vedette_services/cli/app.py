@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -111,6 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked and asked[0] in _DAEMONS:
         _end_when_told()
         outlive_full_disk()
+    _refuse_empty(asked)
     try:
         status = app(args=list(asked), prog_name="vedette", standalone_mode=False)
     except typer.Abort:
@@ -128,6 +131,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(f"vedette: {line}", file=sys.stderr)
         sys.exit(exit_status(e))
     sys.exit(status if isinstance(status, int) else DONE)
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """An option of nothing is a shell's variable that is not set: no folder, and no host."""
+    for before, argument in pairwise(arguments):
+        named = re.fullmatch("(--[a-z-]+)=", argument)
+        if named or not argument:
+            option = named[1] if named else before
+            print(
+                f"vedette: {option}: its value is empty; give one or leave it out", file=sys.stderr
+            )
+            sys.exit(USAGE)
 
 
 def _say_misuse(error: Any) -> None:  # click's, whose own module typer keeps to itself

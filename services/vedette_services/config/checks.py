@@ -92,7 +92,7 @@ def check_config(
     layout = _layout(config, spaces)
     _check_batch(config, layout)
     check_resume(config, out, layout, fresh=fresh)
-    lines = (_check_budget(config, layout, out), line_of_resume(out, fresh=fresh))
+    lines = (_check_budget(config, layout, out), line_of_resume(config, out, fresh=fresh))
     return Checked(spaces, tuple(filter(None, lines)))
 
 
@@ -175,6 +175,7 @@ def check_out(out: Path) -> None:
         raise SettingError(f"--out {out}", f"{place} is a file", "name a folder")
     if not os.access(place, os.W_OK | os.X_OK):
         raise SettingError(f"--out {out}", f"{place} cannot be written", "name another folder")
+    RunDirectory(out).check_parts()
 
 
 def _check_policy(config: RunConfig, spaces: Spaces) -> None:

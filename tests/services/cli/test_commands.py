@@ -37,6 +37,17 @@ def test_nothing_at_all_shows_the_commands(vedette: Run) -> None:
     assert "status" in text
 
 
+@pytest.mark.parametrize("given", [["--out", ""], ["--out="]])
+def test_an_option_of_nothing_is_refused(vedette: Run, given: list[str]) -> None:
+    status, text = vedette("run", *given, "--env", "CartPole-v1")
+    assert (status, text) == (2, "vedette: --out: its value is empty; give one or leave it out\n")
+
+
+def test_a_setting_may_be_empty(vedette: Run) -> None:
+    status, text = vedette("config", "--set=replay.directory=", "--env", "CartPole-v1")
+    assert status == 0, text
+
+
 def test_version_is_said(vedette: Run) -> None:
     status, text = vedette("--version")
     assert status == 0
