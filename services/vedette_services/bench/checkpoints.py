@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
-import torch
-
-from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
-from vedette_rl.core import Agent, columns_of
-from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.loading import make_loader
-from vedette_rl.replay.rows import MemoryRing
-from vedette_rl.replay.uniform import UniformReplay
+from vedette_services.bench.bare_loop import BareLoop, as_a_trainer
 from vedette_services.bench.spread import ratio, spread
-from vedette_services.learner.saver import SWITCH_S, Saver
-
-_ROWS = 10_000
-_WARM_OPTS = 50
+from vedette_services.learner.saver import Saver
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +40,13 @@ class CheckpointBench:
 
     def run(self) -> dict[str, Any]:
         """Measure; optimization steps a second, their ratio, and what a checkpoint costs."""
-        torch.set_num_threads(1)
-        interval_s = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH_S)  # as the trainer does
-        try:
-            with tempfile.TemporaryDirectory(dir=self.directory, prefix="vedette-bench-") as place:
-                loop = _Loop(self, Path(place))
-                loop.opts(_WARM_OPTS)
-                rounds = [self._round(loop) for _ in range(self.rounds)]
-                size = loop.checkpoint_bytes()
-        finally:
-            sys.setswitchinterval(interval_s)
+        with (
+            as_a_trainer(),
+            tempfile.TemporaryDirectory(dir=self.directory, prefix="vedette-bench-") as place,
+        ):
+            loop = _SavingLoop(self, Path(place))
+            rounds = [self._round(loop) for _ in range(self.rounds)]
+            size = loop.checkpoint_bytes()
         peace = [steps.peace_opts / steps.peace_s for steps in rounds]
         writing = [steps.writing_opts / steps.writing_s for steps in rounds]
         costs = [steps.cost_s / self.checkpoints for steps in rounds]
@@ -77,7 +60,7 @@ class CheckpointBench:
             "cost_opt_steps": spread([c * rate for c, rate in zip(costs, peace, strict=True)]),
         }
 
-    def _round(self, loop: _Loop) -> _Steps:
+    def _round(self, loop: _SavingLoop) -> _Steps:
         steps = _Steps()
         for _ in range(self.checkpoints):
             steps.peace_s += loop.opts(self.apart)
@@ -103,58 +86,26 @@ class _Steps:
         return self.writing_s - self.writing_opts * self.peace_s / self.peace_opts
 
 
-class _Loop:
-    """An agent, a replay in memory, and what writes checkpoints beside it."""
+class _SavingLoop(BareLoop):
+    """A loop, and what writes checkpoints beside it."""
 
     def __init__(self, bench: CheckpointBench, place: Path) -> None:
-        spaces = Spaces(gym.spaces.Box(-1.0, 1.0, (4,), np.float32), gym.spaces.Discrete(2))
-        kind = agent_type("dqn")
-        config = kind.config(
-            name="dqn",
-            batch_size=bench.batch_size,
-            hidden_sizes=(bench.hidden, bench.hidden),
-        )
-        self.agent: Agent = kind.build_agent(config, spaces, device="cpu", seed=0)
-        self._replay = _filled(spaces)
-        self._loader = make_loader(self._replay, bench.batch_size, torch.device("cpu"))
+        super().__init__(bench.batch_size, bench.hidden)
         self._checkpoints = Checkpoints(place, keep=3)
         self._saver = Saver(self._checkpoints)
-
-    def opts(self, count: int) -> float:
-        """Optimize in peace; the seconds it took."""
-        began = time.perf_counter()
-        for _ in range(count):
-            self._opt()
-        return time.perf_counter() - began
 
     def opts_while_writing(self) -> tuple[int, float]:
         """Begin a checkpoint and optimize until it is written; the steps and the seconds."""
         opts, began = 0, time.perf_counter()
         self._save()
         while self._saver.busy:
-            self._opt()
+            self.opt()
             opts += 1
         return opts, time.perf_counter() - began
 
-    def _opt(self) -> None:
-        loaded = self._loader.load()
-        self.agent.opt(loaded.batch, loaded.weights, record=False)
-
     def _save(self) -> None:
-        state = {"agent": self.agent.get_state(), "replay": self._replay.get_state()}
+        state = {"agent": self.agent.get_state(), "replay": self.replay.get_state()}
         self._saver.save(self.agent.opt_steps, state, {"sampled": self.agent.opt_steps})
 
     def checkpoint_bytes(self) -> int:
         return sum(file.stat().st_size for file in self._checkpoints.list()[-1].iterdir())
-
-
-def _filled(spaces: Spaces) -> UniformReplay:
-    row = transition_dtype(spaces)
-    ring, rng = MemoryRing(row, _ROWS), np.random.default_rng(0)
-    while ring.inserted < _ROWS:
-        columns = columns_of(row, ring.room)
-        for column in columns.values():
-            column[...] = rng.integers(0, 2, column.shape)
-        ring.append(columns, ring.room)
-        ring.commit()
-    return UniformReplay(ring, rng)

@@ -1,5 +1,5 @@
 """Optimization steps a second while actors push, beside a hand-written loop, in turn; and how
-much a checkpoint that is being written slows them."""
+much a checkpoint that is being written, and models on their way out, slow them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from vedette_services.addresses import Address
 from vedette_services.bench.checkpoints import CheckpointBench
 from vedette_services.bench.daemons import QUIET, TRAINER, ask, learner_of
 from vedette_services.bench.processor import processor_s
+from vedette_services.bench.publishing import PublishingBench
 from vedette_services.bench.spread import ratio, spread
 from vedette_services.config.loading import load_config
 from vedette_services.local_run import daemon_command
@@ -65,6 +66,7 @@ class LearnerBench:
             "handwritten_processor_ms_per_opt": spread(bound_cost),
             "processor_ratio": ratio(cost, bound_cost),
             "checkpoint": CheckpointBench(self.batch_size, self.hidden).run(),
+            "publishing": PublishingBench(self.batch_size).run(),
         }
 
     def _handwritten(self) -> tuple[float, float]:

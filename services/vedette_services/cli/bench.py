@@ -107,7 +107,7 @@ def learner(
     as_json: AsJson = False,
 ) -> None:
     """Optimization steps a second while actors push, beside a hand-written torch loop; and what a
-    checkpoint costs them while it is written.
+    checkpoint costs them while it is written, and a model of 1 MB published after every one.
 
     \b
     vedette bench learner
@@ -287,6 +287,7 @@ def learner_lines(found: dict[str, Any]) -> list[str]:
         f"written by hand   {_range(found['handwritten_processor_ms_per_opt'], '{:>12.2f}')}",
         f"ratio             {_range(found['processor_ratio'], '{:>12.2f}')}",
         *_checkpoint_lines(found["checkpoint"]),
+        *_publishing_lines(found["publishing"]),
     ]
 
 
@@ -300,6 +301,18 @@ def _checkpoint_lines(found: dict[str, Any]) -> list[str]:
         f"a write lasts, ms {_range(found['checkpoint_ms'], '{:>12.1f}')}",
         f"and costs, ms     {_range(found['cost_ms'], '{:>12.2f}')}",
         f"which is steps    {_range(found['cost_opt_steps'], '{:>12.2f}')}",
+    ]
+
+
+def _publishing_lines(found: dict[str, Any]) -> list[str]:
+    return [
+        f"the loop alone, publishing a model of {found['model_bytes']:,} bytes after every step "
+        "and not; optimization steps/s",
+        f"publishing        {_range(found['opt_steps_per_s_publishing'], '{:>12,.0f}')}",
+        f"not               {_range(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {_range(found['ratio'], '{:>12.3f}')}",
+        f"a call takes, ms  {_range(found['call_ms'], '{:>12.2f}')}",
+        f"a model costs, ms {_range(found['cost_ms'], '{:>12.2f}')}",
     ]
 
 
