@@ -87,6 +87,8 @@ def test_a_managers_id_belongs_to_the_key_that_used_it_first(
 ) -> None:
     owner, thief = manager("a", "m"), manager("b", "m")
     owner.send_some(5)
+    # A batch that is none counts against its sender only where that has reported.
+    wait_for(lambda: gateway.status()["managers"], "the owner's report", LOOKED_WITHIN_S)
     spoofed = thief.batch(incarnation=owner.incarnation, seq=5)
     for message in (thief.batch(), spoofed, spoofed._replace(rows=0)):
         thief.push(message)
