@@ -43,12 +43,14 @@ def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
     )
 
 
-def line_of_resume(config: RunConfig, out: Path, *, fresh: bool) -> str:
-    """Where a start in this directory goes on, for people; "" where a run begins."""
-    run = RunDirectory(out)
-    if fresh or not run.exists:
+def line_of_resume(config: RunConfig, out: Path, saved: int | None, *, fresh: bool) -> str:
+    """Where a start in this directory goes on, for people; "" where a run begins.
+
+    Args:
+        saved: what `check_resume` found.
+    """
+    if fresh or not RunDirectory(out).exists:
         return ""
-    saved = _whole_checkpoint(run)
     if saved is not None:
         line = f"goes on from optimization step {saved:,} of the run in {out}"
         there = (replay_directory(config, out) / COMMITS).exists()
@@ -77,7 +79,7 @@ def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
     )
 
 
-def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: bool) -> None:
+def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: bool) -> int | None:
     """Refuse to go on with a run that this configuration does not fit, or that is damaged.
 
     Args:
@@ -86,14 +88,18 @@ def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: b
         layout: of the replay as `config` would have it.
         fresh: the run that is there is erased before.
 
+    Returns:
+        Optimization steps of the checkpoint that it goes on from; None where there is none.
+
     Raises:
         ConfigError: names the key that differs or the file that is damaged, and the mend.
     """
     run = RunDirectory(out)
     if fresh or not run.exists:
         _check_place(config, run)
-        return
-    if _whole_checkpoint(run) is not None and run.config_file.is_file():
+        return None
+    saved = _whole_checkpoint(run)
+    if saved is not None and run.config_file.is_file():
         _check_same(config, read_config(run.config_file), out)
     try:
         _check_replay(config, replay_directory(config, out), run.identity().run_id, layout)
@@ -105,6 +111,7 @@ def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: b
     except OSError as e:
         mend = "let this user read and write it"
         raise ConfigError(f"{e.filename} cannot be read: {e.strerror}; {mend}") from e
+    return saved
 
 
 def _whole_checkpoint(run: RunDirectory) -> int | None:

@@ -78,7 +78,6 @@ class RunDirectory:
         Raises:
             SettingError: the place is not a directory or cannot be written.
         """
-        self.check_parts()
         try:
             for place in (self.root, self.checkpoints, self.log, self.live):
                 place.mkdir(parents=True, exist_ok=True)

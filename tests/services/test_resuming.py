@@ -20,7 +20,7 @@ from vedette_services.config.checks import check_config
 from vedette_services.errors import UsageError
 from vedette_services.learner.ladder_slots import LadderSlots
 from vedette_services.learner.ring_stamp import pack_stamp
-from vedette_services.resuming import erase, line_of_resume
+from vedette_services.resuming import erase
 from vedette_services.run_directory import RunDirectory
 from vedette_services.run_replay import replay_directory, ring_dtype
 
@@ -49,6 +49,11 @@ def refusal(config: RunConfig, out: Path, **how: bool) -> str:
         check_config(config, out, **how)
     assert "\n" not in str(refused.value)
     return str(refused.value)
+
+
+def line_of_start(out: Path) -> str:
+    """What a start that goes on says of where."""
+    return check_config(config_of(), out).lines[-1]
 
 
 def test_the_same_configuration_goes_on(tmp_path: Path) -> None:
@@ -168,20 +173,16 @@ def test_a_start_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path
     run = make_run(tmp_path, config_of())
     newest = run.checkpoints / "2000"
     write_state(newest, {"x": np.zeros(1)}, {})
-    assert "goes on from optimization step 2,000" in line_of_resume(
-        config_of(), tmp_path, fresh=False
-    )
+    assert "goes on from optimization step 2,000" in line_of_start(tmp_path)
     os.truncate(newest / STATE_FILE, 100)
-    assert "goes on from optimization step 1,234" in line_of_resume(
-        config_of(), tmp_path, fresh=False
-    )
+    assert "goes on from optimization step 1,234" in line_of_start(tmp_path)
     check_config(config_of(), tmp_path)
 
 
 def test_a_start_says_that_its_replay_is_empty(tmp_path: Path) -> None:
     run = make_run(tmp_path, config_of())
     shutil.rmtree(run.replay)
-    said = line_of_resume(config_of(), tmp_path, fresh=False)
+    said = line_of_start(tmp_path)
     assert said.endswith(f"1,234 of the run in {tmp_path}, with an empty replay")
 
 

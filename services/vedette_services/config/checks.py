@@ -91,8 +91,8 @@ def check_config(
     _check_policy(config, spaces)
     layout = _layout(config, spaces)
     _check_batch(config, layout)
-    check_resume(config, out, layout, fresh=fresh)
-    lines = (_check_budget(config, layout, out), line_of_resume(config, out, fresh=fresh))
+    saved = check_resume(config, out, layout, fresh=fresh)
+    lines = (_check_budget(config, layout, out), line_of_resume(config, out, saved, fresh=fresh))
     return Checked(spaces, tuple(filter(None, lines)))
 
 
