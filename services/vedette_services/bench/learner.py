@@ -10,6 +10,7 @@ from typing import Any
 
 from vedette_services.addresses import Address
 from vedette_services.bench.checkpoints import CheckpointBench
+from vedette_services.bench.cores import KeptCore, core_kept, usable_cores
 from vedette_services.bench.daemons import QUIET, TRAINER, ask, learner_of
 from vedette_services.bench.processor import processor_s
 from vedette_services.bench.publishing import PublishingBench
@@ -31,8 +32,8 @@ class LearnerBench:
         batch_size: samples of an optimization step.
         hidden: units of each hidden layer.
         double: whether it is Double DQN, which takes one more forward pass.
-        actors: actor processes that push at full speed meanwhile; they share this machine's
-            cores with the learner.
+        actors: actor processes that push at full speed meanwhile. The trainer has a core of its
+            own where there are two; they share the others with the gateway.
         seconds: of a round.
         rounds: each measures both; the ratio is taken within a round.
     """
@@ -59,6 +60,7 @@ class LearnerBench:
             "hidden": self.hidden,
             "double": self.double,
             "actors": self.actors,
+            "own_core": len(usable_cores()) > 1,
             "opt_steps_per_s": spread(ours),
             "handwritten_opt_steps_per_s": spread(bound),
             "ratio": ratio(ours, bound),
@@ -101,17 +103,18 @@ class LearnerBench:
                 "stop.max_seconds=600",
             ],
         ).config
-        with learner_of(config) as (address, asker):
+        with core_kept() as kept, learner_of(config) as (address, asker):
             manager = spawn(_manager_command(address, self.actors), log=QUIET)
             try:
-                return self._opts_per_s(asker)
+                return self._opts_per_s(asker, kept)
             finally:
                 end([manager], term_s=15.0)
 
-    def _opts_per_s(self, asker: StatusAsker) -> tuple[float, float]:
+    def _opts_per_s(self, asker: StatusAsker, kept: KeptCore) -> tuple[float, float]:
         deadline = time.monotonic() + _FIRST_OPT_S
         while not ask(asker)["opt_steps"] and time.monotonic() < deadline:
             time.sleep(0.1)
+        kept.give_to(TRAINER)
         time.sleep(_WARM_S)
         before, began = ask(asker)["opt_steps"], time.monotonic()
         spent = -processor_s(TRAINER)

@@ -18,7 +18,7 @@ def processor_s(module: str) -> float:
     """
     if not _PROCESSES.joinpath("self", "stat").exists():
         return float("nan")
-    return sum(seconds for seconds, _ in _found(module))
+    return sum(seconds for seconds, _ in _found(module).values())
 
 
 def resident_bytes(module: str) -> list[int]:
@@ -26,13 +26,25 @@ def resident_bytes(module: str) -> list[int]:
 
     Nothing where the system has no ``/proc``.
     """
-    return [pages * _PAGE_BYTES for _, pages in _found(module)]
+    return [pages * _PAGE_BYTES for _, pages in _found(module).values()]
 
 
-def _found(module: str) -> list[tuple[float, int]]:
-    """Processor seconds and resident pages of each."""
+def threads_of(module: str) -> list[int]:
+    """Numbers of all threads of our descendants that run `python -m MODULE`.
+
+    Nothing where the system has no ``/proc``.
+    """
+    return [
+        int(thread.name)
+        for process in _found(module)
+        for thread in (_PROCESSES / str(process) / "task").iterdir()
+    ]
+
+
+def _found(module: str) -> dict[int, tuple[float, int]]:
+    """Processor seconds and resident pages of each, by its number."""
     if not _PROCESSES.joinpath("self", "stat").exists():
-        return []
+        return {}
     parents: dict[int, int] = {}
     found: dict[int, tuple[float, int]] = {}
     for process in _PROCESSES.iterdir():
@@ -47,7 +59,7 @@ def _found(module: str) -> list[tuple[float, int]]:
             if module.encode() in words:
                 seconds = (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
                 found[int(process.name)] = seconds, int(fields[21])
-    return [taken for pid, taken in found.items() if _is_ours(pid, parents)]
+    return {pid: taken for pid, taken in found.items() if _is_ours(pid, parents)}
 
 
 def _is_ours(pid: int, parents: dict[int, int]) -> bool:

@@ -275,10 +275,11 @@ def wire_cost_lines(found: dict[str, Any]) -> list[str]:
 
 def learner_lines(found: dict[str, Any]) -> list[str]:
     """The figures of `bench learner` for people."""
+    where = ", the trainer on a core of its own" if found["own_core"] else ""
     return [
         f"{'Double' if found['double'] else 'plain'} DQN, batches of {found['batch_size']}, two "
-        f"hidden layers of {found['hidden']}, {found['actors']} actors beside it; optimization "
-        "steps/s",
+        f"hidden layers of {found['hidden']}, {found['actors']} actors beside it{where}; "
+        "optimization steps/s",
         f"vedette           {_range(found['opt_steps_per_s'], '{:>12,.0f}')}",
         f"written by hand   {_range(found['handwritten_opt_steps_per_s'], '{:>12,.0f}')}",
         f"ratio             {_range(found['ratio'], '{:>12.2f}')}",
