@@ -23,6 +23,11 @@ from vedette_services.bench.producer import payloads_of
 from vedette_services.processes import die_with_parent, end, python_module, spawn
 
 _RING_BYTES = 1 << 30
+_MOST_WAITING = 1000
+_WAITING_BYTES = 32 << 20
+"""Of a queue, at most: with a thousand large batches every one comes into memory that was not used
+before, and costs three times as much."""
+
 _WARM_S = 1.0
 _PRODUCERS = 2
 _MODULE = "vedette_services.bench.bare"
@@ -42,6 +47,12 @@ class Payload:
         return self.dtype == "uint8" and len(self.shape) == 3
 
     @property
+    def most_waiting(self) -> int:
+        """Batches that may wait in a socket's queue."""
+        batch_bytes = self.schema.payload_bytes(self.rows)
+        return max(2, min(_MOST_WAITING, _WAITING_BYTES // batch_bytes))
+
+    @property
     def schema(self) -> Schema:
         """Of the synthetic environment's transitions."""
         high = 255 if self.dtype == "uint8" else 1
@@ -54,7 +65,7 @@ def bare(payload: Payload, port: int, seconds: float) -> Measured:
     """What two producers bring through plain PUSH/PULL into arrays."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     pull = context.socket(zmq.PULL)
-    pull.set_hwm(1000)
+    pull.set_hwm(payload.most_waiting)
     endpoint = f"tcp://127.0.0.1:{port}"
     pull.bind(endpoint)
     shape = ",".join(map(str, payload.shape))
@@ -110,7 +121,7 @@ def main() -> None:
     payloads = payloads_of(payload.schema, payload.rows)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     push = context.socket(zmq.PUSH)
-    push.set_hwm(1000)
+    push.set_hwm(payload.most_waiting)
     push.connect(endpoint)
     turn = 0
     while True:
