@@ -60,6 +60,18 @@ def pack_parts(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema)
     return parts
 
 
+def check_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema) -> None:
+    """Refuse a model that no reader would act on.
+
+    Raises:
+        ModelError: a value is not finite.
+    """
+    try:
+        schema.check_values(arrays)
+    except SchemaError as error:
+        raise ModelError(f"model {version}: {error}") from error
+
+
 def unpack_model(body: Buffer, schema: Schema, *, look: bool = True) -> tuple[int, Columns]:
     """Version and arrays of a body. The arrays are read-only views of it.
 
@@ -77,10 +89,10 @@ def unpack_model(body: Buffer, schema: Schema, *, look: bool = True) -> tuple[in
         raise ModelError(f"a model's version is at most {COUNT_MAX}, got {version}")
     try:
         rows = schema.views(memoryview(body)[_VERSION_BYTES:], 1)
-        if look:
-            schema.check_values(rows)
     except SchemaError as error:
         raise ModelError(f"model {version}: {error}") from error
+    if look:
+        check_model(version, rows, schema)
     return version, {name: row[0, ...] for name, row in rows.items()}
 
 

@@ -109,6 +109,16 @@ class ExportError(RlError):
     """A policy cannot be exported in this form."""
 
 
+class NoTdErrorsError(RlError):
+    """An agent tells no TD errors where the replay draws by them."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "replay.prioritized: the agent tells no TD errors to draw by: return them in its "
+            "OptResult or set replay.prioritized=false"
+        )
+
+
 class EmptyReplayError(RlError):
     """A sample was asked of a replay that holds nothing."""
 

@@ -50,14 +50,17 @@ class BoxActions:
         """Read it from the space.
 
         Raises:
-            UnsupportedSpaceError: the space is no Box of floats, or its bounds are not finite.
+            UnsupportedSpaceError: the space is no Box of floats, or not of a finite width.
         """
         if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
             raise UnsupportedSpaceError(agent, "action", space, "continuous Box")
-        low = space.low.astype(np.float32).ravel()
-        high = space.high.astype(np.float32).ravel()
-        if not np.isfinite(low).all() or not np.isfinite(high).all():
-            raise UnsupportedSpaceError(agent, "action", space, "bounded Box")
+        with np.errstate(over="ignore"):
+            low = space.low.astype(np.float32).ravel()
+            high = space.high.astype(np.float32).ravel()
+            width = high - low  # of a Box that says the largest float for "no bound", inf
+        if not np.isfinite(width).all():
+            takes = "bounded Box (gymnasium.wrappers.TransformAction gives one bounds)"
+            raise UnsupportedSpaceError(agent, "action", space, takes)
         return cls(low, high, space.shape)
 
     @property

@@ -93,6 +93,8 @@ def _array(part: str, space: gym.Space[Any]) -> tuple[np.dtype[Any], tuple[int, 
         dtype = np.dtype(np.float32)
     if dtype.kind not in "fiub":
         raise SpaceLayoutError(part, space, f"{dtype} is not a number")
+    if 0 in space.shape:
+        raise SpaceLayoutError(part, space, f"an array of shape {space.shape} holds nothing")
     return dtype, tuple(space.shape)
 
 

@@ -17,6 +17,7 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import AllowImport
+from vedette_rl.errors import EnvironmentFaultError
 
 Env = gym.Env[Any, Any]
 
@@ -58,12 +59,20 @@ class GreedyEvaluator:
         Args:
             policy: acts on the model of `version` already.
             version: noted in the result.
+
+        Raises:
+            EnvironmentFaultError: rewards are not finite; a mean of them could not be compared.
         """
         while len(self._envs) < self._width:
             self._envs.append(make_env(self._config, allow_import=self._allow_import))
         table = _Table(self._envs, self._seed, self._episodes, self._longest)
         while len(table):
             table.play(policy.act(table.obs(), explore=False))
+        if not np.isfinite(table.returns).all():
+            fault = (
+                f"an episode's rewards add up to {table.returns[~np.isfinite(table.returns)][0]}"
+            )
+            raise EnvironmentFaultError(self._config.id, fault)
         returns, lengths = tuple(table.returns.tolist()), tuple(table.lengths.tolist())
         return Evaluation(version=version, returns=returns, lengths=lengths, seed=self._seed)
 

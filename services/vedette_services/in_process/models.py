@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vedette_protocol.model import check_model
+from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
 
 
@@ -25,9 +27,17 @@ class NewestModel:
     def __init__(self) -> None:
         self.seq = 0
         self.newest: KeptModel | None = None
+        self._schema: Schema | None = None
 
     def write(self, epoch: int, model: ModelInfo) -> None:
-        """Make a model the newest."""
+        """Make a model the newest.
+
+        Raises:
+            ModelError: a value is not finite: daemons would not act on it either.
+        """
+        if self._schema is None:
+            self._schema = Schema.from_arrays(model.arrays)
+        check_model(model.version, model.arrays, self._schema)
         self.newest = KeptModel(epoch, model)
         self.seq += 1
 

@@ -11,7 +11,7 @@ import numpy as np
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Evaluation, ModelInfo
 from vedette_rl.envs.make import probe
-from vedette_rl.errors import CheckpointError
+from vedette_rl.errors import CheckpointError, EnvironmentFaultError
 from vedette_rl.evaluation.greedy import GreedyEvaluator
 from vedette_rl.state_file import read_state, write_state
 from vedette_services.config.run_config import RunConfig
@@ -66,13 +66,20 @@ class ModelEvaluation:
         return version > max(0, self.board.version)
 
     def evaluate(self, epoch: int, model: ModelInfo) -> bool:
-        """Play a model; False if it is none to play: nothing was learned yet, or nothing since."""
+        """Play a model; False if it is none to play: nothing was learned yet, or nothing since.
+
+        An evaluation in which the environment gives what is not finite is said, and does not count.
+        """
         self._next = (model.version // self._interval + 1) * self._interval
         if model.version in (0, self.board.version):
             return False
         self._policy.sync_model(model)
         began = time.monotonic()
-        found = self._evaluator.evaluate(self._policy, model.version)
+        try:
+            found = self._evaluator.evaluate(self._policy, model.version)
+        except EnvironmentFaultError as error:
+            log.warning("the evaluation of version %d does not count: %s", model.version, error)
+            return False
         if self._best is None or found.return_mean > self._best:
             self._unwritten = (epoch, model, found)
             self._best, self._best_version = found.return_mean, model.version

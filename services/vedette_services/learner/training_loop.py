@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
+from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.loading import Loaded, Loader
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.config.parts import LearnerConfig
@@ -145,7 +146,9 @@ class TrainingLoop:
         self._times.opts += 1
 
     def _learn_from(self, loaded: Loaded, result: OptResult) -> None:
-        if loaded.weights is not None and result.td_errors is not None:
+        if loaded.weights is not None:
+            if result.td_errors is None:
+                raise NoTdErrorsError
             self._replay.update_priority(loaded.indices, result.td_errors.cpu().numpy())
         if result.record:
             self._record = dict(result.record)

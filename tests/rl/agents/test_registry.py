@@ -16,6 +16,7 @@ from vedette_rl.agents.registry import BUILT_IN, AgentType, agent_type
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import UnknownAgentError, UnsupportedSpaceError
 
+LARGEST = np.finfo(np.float32).max
 VECTOR = s.Box(-1, 1, (4,), np.float32)
 IMAGE = s.Box(0, 255, (84, 84, 3), np.uint8)
 BOX = s.Box(-1, 1, (2,), np.float32)
@@ -49,7 +50,8 @@ def test_an_unknown_agent_is_refused_with_those_known(name: str) -> None:
         ("sac", VECTOR, s.MultiDiscrete([2, 3]), "continuous Box action"),
         ("sac", VECTOR, s.Discrete(2), "continuous Box action"),
         ("sac", VECTOR, s.Box(0, 5, (2,), np.int64), "continuous Box action"),
-        ("sac", VECTOR, s.Box(-np.inf, np.inf, (2,), np.float32), "bounded Box action"),
+        ("sac", VECTOR, s.Box(-np.inf, np.inf, (2,), np.float32), "bounded Box .*TransformAction"),
+        ("sac", VECTOR, s.Box(-LARGEST, LARGEST, (2,), np.float32), "bounded Box"),
         ("dqn", s.Text(5), s.Discrete(2), "observation spaces"),
         ("sac", s.Dict(a=VECTOR, b=s.Text(5)), BOX, "observation spaces"),
     ],

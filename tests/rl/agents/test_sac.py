@@ -190,6 +190,16 @@ def test_steps_equal_those_of_a_plain_formulation(
     )
 
 
+def test_an_action_without_dimensions_is_learned_from(make_batch: MakeBatch) -> None:
+    spaces = Spaces(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-2, 2, ()))
+    agent = build(spaces)
+    result = agent.opt(make_batch(spaces, 8))
+    assert result.td_errors is not None
+    assert result.td_errors.shape == (8,)
+    action = policy_for(agent, spaces).act({"obs": np.zeros((1, 3), np.float32)}, explore=False)
+    assert np.shape(action) == (1,)
+
+
 def test_finds_the_soft_fixed_point_of_a_chain() -> None:
     """Three states in a row, reward 1 for staying in the last, whatever the action: the best
     policy is the widest one, which on [-1, 1] has an entropy of almost log 2."""

@@ -178,6 +178,8 @@ def test_discrete_columns_have_bounds() -> None:
         (gym.spaces.Discrete(2), gym.spaces.Dict({"a": gym.spaces.Discrete(2)})),
         (gym.spaces.Sequence(gym.spaces.Discrete(2)), gym.spaces.Discrete(2)),
         (gym.spaces.Dict({}), gym.spaces.Discrete(2)),
+        (gym.spaces.Box(-1, 1, (0,)), gym.spaces.Discrete(2)),
+        (gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (2, 0))),
     ],
 )
 def test_spaces_without_columns_are_refused(

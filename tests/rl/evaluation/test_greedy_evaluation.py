@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from vedette_rl.core import Columns, Evaluator, ModelInfo
 from vedette_rl.envs import EnvConfig
+from vedette_rl.envs.config import WrapperConfig
+from vedette_rl.errors import EnvironmentFaultError
 from vedette_rl.evaluation import GreedyEvaluator
 
 CARTPOLE = EnvConfig(id="CartPole-v1")
@@ -61,6 +64,20 @@ def test_an_endless_episode_is_left() -> None:
 
     result = GreedyEvaluator(config, 2, seed=0, longest=50).evaluate(Still(), 0)
     assert result.lengths == (50, 50)
+
+
+class OneBadReward(gym.Wrapper[Any, Any, Any, Any]):
+    def step(self, action: Any) -> Any:
+        obs, _, terminated, truncated, info = self.env.step(action)
+        return obs, float("nan") if terminated else 1.0, terminated, truncated, info
+
+
+def test_rewards_that_are_not_finite_make_no_evaluation() -> None:
+    wrapped = EnvConfig(
+        id="CartPole-v1", wrappers=(WrapperConfig(name=f"{__name__}:OneBadReward"),)
+    )
+    with pytest.raises(EnvironmentFaultError, match=r"CartPole-v1: an episode's rewards .* nan"):
+        GreedyEvaluator(wrapped, 2, seed=0).evaluate(Leaning(), 0)
 
 
 def test_returns_are_the_true_rewards() -> None:

@@ -9,7 +9,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from vedette_protocol.errors import ModelError
+from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.core import ModelInfo
+from vedette_rl.envs.make import probe
 from vedette_rl.state_file import read_state
 from vedette_services.cli.app import main
 from vedette_services.config import RunConfig, load_config, read_config
@@ -17,6 +21,7 @@ from vedette_services.config.saving import config_table
 from vedette_services.errors import UnsavedEndError
 from vedette_services.in_process import run
 from vedette_services.in_process.run import InProcessRun, lock_step, run_in_process
+from vedette_services.learner.model_evaluation import ModelEvaluation
 from vedette_services.learner.run_recorder import hyperparameters
 from vedette_services.run_directory import RunDirectory
 
@@ -62,6 +67,38 @@ def test_two_runs_of_one_seed_are_bit_identical(tmp_path: Path) -> None:
     assert first["record"] == second["record"]
     for column, same in zip(one.ring.columns.values(), other.ring.columns.values(), strict=True):
         assert column.tobytes() == same.tobytes()
+
+
+def test_an_agent_that_diverges_ends_the_run_and_says_so(tmp_path: Path) -> None:
+    agent = {"learning_rate": 1e38, "loss": "mse", "max_grad_norm": 0}
+    with pytest.raises(ModelError, match=r"model 5: column .* not finite"):
+        trained(config_of(agent=agent), tmp_path / "run")
+
+
+class BadWhenGreedy(gym.Wrapper[Any, Any, Any, Any]):
+    """Its reward is none while `bad`."""
+
+    bad = True
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, float("nan") if terminated and self.bad else reward, terminated, truncated, info
+
+
+def test_an_evaluation_that_is_not_finite_is_not_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(env={"wrappers": [{"name": f"{__name__}:BadWhenGreedy"}]})
+    evaluation = ModelEvaluation(config, "run", tmp_path / "best")
+    policy = agent_type("dqn").build_agent(config.agent, probe(config.env), device="cpu", seed=0)
+    arrays = policy.model_info().arrays
+    assert not evaluation.evaluate(1, ModelInfo(40, arrays))
+    assert "version 40 does not count" in caplog.text
+    monkeypatch.setattr(BadWhenGreedy, "bad", False)
+    assert evaluation.evaluate(1, ModelInfo(80, arrays))
+    assert evaluation.board.best_version == 80
+    assert read_state(tmp_path / "best")[1]["version"] == 80
+    evaluation.close()
 
 
 def test_another_seed_is_another_run(tmp_path: Path) -> None:

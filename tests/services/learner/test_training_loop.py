@@ -1,12 +1,15 @@
 """The learner's loop, with an agent that only counts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, ModelInfo, OptResult, Sample, State
+from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.loading import SharedLoader
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner.boards import Learning
@@ -15,7 +18,7 @@ from vedette_services.learner.training_loop import TrainingLoop
 
 class CountingAgent:
     def __init__(self) -> None:
-        self.opt_steps = 0
+        self.opt_steps, self.tells = 0, False
         self.recorded: list[int] = []
 
     def opt(
@@ -28,7 +31,8 @@ class CountingAgent:
         self.opt_steps += 1
         if record:
             self.recorded.append(self.opt_steps)
-        return OptResult(record={"loss": 1.0} if record else {})
+        td_errors = torch.ones(8) if self.tells else None
+        return OptResult(td_errors, {"loss": 1.0} if record else {})
 
     def model_info(self) -> ModelInfo:
         return ModelInfo(self.opt_steps, {"w": np.zeros(1)})
@@ -52,6 +56,18 @@ class Replay:
 
     def update_priority(self, indices: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
         raise AssertionError("a uniform replay is told no priorities")
+
+
+class Weighted(Replay):
+    """A prioritized one."""
+
+    told = 0
+
+    def sample(self, batch_size: int) -> Sample:
+        return replace(super().sample(batch_size), weights=np.ones(batch_size, np.float32))
+
+    def update_priority(self, indices: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
+        self.told += len(td_errors)
 
 
 class Gate:
@@ -89,9 +105,9 @@ class Around:
 
 
 def loop_of(
-    config: LearnerConfig, max_opts: int, ends_at: int = 10**9
+    config: LearnerConfig, max_opts: int, ends_at: int = 10**9, replay: Replay | None = None
 ) -> tuple[TrainingLoop, Around, CountingAgent]:
-    agent, replay = CountingAgent(), Replay()
+    agent, replay = CountingAgent(), Replay() if replay is None else replay  # an empty one is False
     around = Around(replay, ends_at)
     ticks = iter(range(10**9))
     loop = TrainingLoop(
@@ -198,3 +214,17 @@ def test_a_run_that_may_end_before_it_begins_takes_no_step() -> None:
     loop, _, agent = loop_of(config(), max_opts=0, ends_at=0)
     assert loop.run().exit_reason == "interrupted"
     assert agent.opt_steps == 0
+
+
+def test_a_prioritized_replay_is_told_every_samples_error() -> None:
+    replay = Weighted()
+    loop, _, agent = loop_of(config(), max_opts=3, replay=replay)
+    agent.tells = True
+    loop.run()
+    assert replay.told == 3 * 8
+
+
+def test_an_agent_that_tells_no_errors_cannot_be_drawn_for_by_them() -> None:
+    loop, _, _ = loop_of(config(), max_opts=3, replay=Weighted())
+    with pytest.raises(NoTdErrorsError, match=r"replay\.prioritized=false"):
+        loop.run()

@@ -85,7 +85,7 @@ class SacAgent:
         obs = part(batch, "obs")
         alpha = self._temperature()
         target = self._soft_target(batch, alpha)
-        a_tm1_BD = (batch["action"].flatten(1) - self._center) / self._half_width
+        a_tm1_BD = (batch["action"].reshape(len(target), -1) - self._center) / self._half_width
         q_tm1_KB = self._q(obs, a_tm1_BD)
         # the mean over samples, the sum over critics
         loss = self._config.n_critics * td_loss(
