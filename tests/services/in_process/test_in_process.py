@@ -8,6 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.state_file import read_state
@@ -60,6 +62,26 @@ def test_two_runs_of_one_seed_are_bit_identical(tmp_path: Path) -> None:
     assert first["eval"] == second["eval"]
     assert first["samples"] == second["samples"]
     assert first["record"] == second["record"]
+    for column, same in zip(one.ring.columns.values(), other.ring.columns.values(), strict=True):
+        assert column.tobytes() == same.tobytes()
+
+
+class Dropped(nn.Module):
+    def __init__(self, observation: gym.Space[Any], actions: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 16), nn.Linear(16, actions)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.last(self.dropout(torch.relu(self.first(obs))))
+
+
+def test_two_runs_of_a_network_with_dropout_are_bit_identical_too(tmp_path: Path) -> None:
+    config = config_of(agent={"network": f"{__name__}:Dropped"})
+    (one, first), (other, second) = (trained(config, tmp_path / name) for name in ("one", "other"))
+    weights, again = one.agent.model_info().arrays, other.agent.model_info().arrays
+    assert all(weights[name].tobytes() == again[name].tobytes() for name in weights)
+    assert first["eval"] == second["eval"]
     for column, same in zip(one.ring.columns.values(), other.ring.columns.values(), strict=True):
         assert column.tobytes() == same.tobytes()
 
