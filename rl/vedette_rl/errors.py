@@ -15,6 +15,17 @@ class UnsupportedSpaceError(RlError):
         self.agent, self.part, self.space = agent, part, space
 
 
+class NoImageError(RlError):
+    """``cnn`` is asked of an observation that is no image."""
+
+    def __init__(self, space: object, smallest: int) -> None:
+        super().__init__(
+            f"'cnn' takes one uint8 image of at least {smallest} pixels a side, or a stack of "
+            f"such, not {space}"
+        )
+        self.space = space
+
+
 class UnknownEnvironmentError(RlError):
     """No environment of this name can be made here."""
 
