@@ -100,6 +100,18 @@ class FilmError(RlError):
     """An episode cannot be filmed."""
 
 
+class CannotRenderError(FilmError):
+    """An environment shows no pictures."""
+
+    def __init__(self, env_id: str, why: str) -> None:
+        super().__init__(
+            f"environment {env_id!r} cannot render: {why}; let its constructor take render_mode, "
+            "its metadata['render_modes'] name 'rgb_array', and its render() give pictures "
+            "(height, width, 3)"
+        )
+        self.env_id = env_id
+
+
 class CheckpointError(RlError):
     """A state cannot be written, or what stands there cannot be read."""
 
