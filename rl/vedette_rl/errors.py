@@ -15,6 +15,17 @@ class UnsupportedSpaceError(RlError):
         self.agent, self.part, self.space = agent, part, space
 
 
+class NoImageError(RlError):
+    """``cnn`` is asked of an observation that is no image."""
+
+    def __init__(self, space: object, smallest: int) -> None:
+        super().__init__(
+            f"'cnn' takes one uint8 image of at least {smallest} pixels a side, or a stack of "
+            f"such, not {space}"
+        )
+        self.space = space
+
+
 class UnknownEnvironmentError(RlError):
     """No environment of this name can be made here."""
 
@@ -87,6 +98,18 @@ class RecordingError(RlError):
 
 class FilmError(RlError):
     """An episode cannot be filmed."""
+
+
+class CannotRenderError(FilmError):
+    """An environment shows no pictures."""
+
+    def __init__(self, env_id: str, why: str) -> None:
+        super().__init__(
+            f"environment {env_id!r} cannot render: {why}; let its constructor take render_mode, "
+            "its metadata['render_modes'] name 'rgb_array', and its render() give pictures "
+            "(height, width, 3)"
+        )
+        self.env_id = env_id
 
 
 class CheckpointError(RlError):

@@ -51,7 +51,7 @@ class AgentType(Protocol[C]):
         """Refuse what the agent cannot take, without importing torch.
 
         Raises:
-            UnsupportedSpaceError: names the space and what the agent takes.
+            UnsupportedSpaceError, NoImageError: names the space and what the agent takes.
         """
         ...
 

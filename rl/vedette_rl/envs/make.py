@@ -16,7 +16,7 @@ from vedette_rl.envs.registry import AllowImport, find_spec, import_named, what_
 from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.envs.stacking import stack_of
 from vedette_rl.envs.vector_form import SingleOfVector, make_vector
-from vedette_rl.errors import EnvironmentFaultError, UnknownEnvironmentError
+from vedette_rl.errors import CannotRenderError, EnvironmentFaultError, UnknownEnvironmentError
 
 Env = gym.Env[Any, Any]
 
@@ -42,6 +42,7 @@ def make_env(
         UnknownEnvironmentError: nothing of that name can be made here, with the nearest names or
             what to install.
         ImportRefusedError: `allow_import` said no.
+        CannotRenderError: it can be made, but not with a `render_mode`.
     """
     if config.vectorization == "vector_entry_point":  # it may show other observations
         return SingleOfVector(make_vector(config, 1, allow_import, render_mode=render_mode))
@@ -64,10 +65,20 @@ def make_env(
     except TypeError as e:
         if "argument" not in str(e) or "environment creator" not in str(e):
             raise
+        if render_mode is not None and _can_be_made(config, allow_import):
+            raise CannotRenderError(config.id, "its constructor takes no render_mode") from e
         raise UnknownEnvironmentError(config.id, f"env.kwargs do not fit: {e}") from e
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper, config, allow_import)
     return FrameStackObservation(env, config.frame_stack) if config.frame_stack else env
+
+
+def _can_be_made(config: EnvConfig, allow_import: AllowImport | None) -> bool:
+    try:
+        make_env(config, allow_import=allow_import).close()
+    except UnknownEnvironmentError:
+        return False
+    return True
 
 
 def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:

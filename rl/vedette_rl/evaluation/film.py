@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.make import Env, make_env
 from vedette_rl.envs.registry import what_to_install
-from vedette_rl.errors import FilmError
+from vedette_rl.errors import CannotRenderError, FilmError
 
 Frame = NDArray[np.uint8]
 
@@ -35,17 +36,16 @@ class Film:
         seed: of the episode.
 
     Raises:
-        FilmError: it shows no pictures.
+        CannotRenderError: it shows no pictures.
         UnknownEnvironmentError: it cannot be made here.
     """
 
     def __init__(self, config: EnvConfig, seed: int) -> None:
         for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
             os.environ.setdefault(driver, "dummy")  # pygame would look for a screen, and complain
-        try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Gymnasium's of render modes: ours is an error
             self._env: Env = make_env(config.for_evaluation(), render_mode="rgb_array")
-        except TypeError as error:  # its constructor takes no render_mode
-            raise FilmError(f"environment {config.id!r} shows no pictures: {error}") from error
         self._id, self._seed = config.id, seed
         self.fps = int(self._env.metadata.get("render_fps") or FPS)
 
@@ -70,8 +70,10 @@ class Film:
             picture: Any = self._env.render()  # as the environment likes
         except gym.error.DependencyNotInstalled as error:
             raise FilmError(f"environment {self._id!r}: {what_to_install(error)}") from error
+        except NotImplementedError as error:  # gymnasium.Env's own
+            raise CannotRenderError(self._id, "it has no render()") from error
         if not isinstance(picture, np.ndarray) or picture.ndim != 3:
-            raise FilmError(f"environment {self._id!r} shows no pictures")
+            raise CannotRenderError(self._id, "its render() gave no picture")
         return picture.astype(np.uint8, copy=False)
 
     def close(self) -> None:

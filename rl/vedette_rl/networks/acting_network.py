@@ -15,10 +15,14 @@ from vedette_rl.networks.model_arrays import check_arrays
 
 
 class ActingNetwork:
-    """A network on the CPU that only acts, on the arrays of the last model it was given."""
+    """A network on the CPU that only acts, on the arrays of the last model it was given.
+
+    It is in evaluation mode, exploring or not: noise that helps learning (dropout) is none of the
+    policy's.
+    """
 
     def __init__(self, network: nn.Module) -> None:
-        self._network = network.requires_grad_(False)
+        self._network = network.requires_grad_(False).eval()
         self._parameters = dict(network.named_parameters())
         self._shapes = {name: tuple(p.shape) for name, p in self._parameters.items()}
         self._synced = False

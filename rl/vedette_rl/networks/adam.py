@@ -105,3 +105,6 @@ class VectorAdam:
         self._step.fill_(self._steps)
         self._vector.set(self._exp_avg, state["exp_avg"])
         self._vector.set(self._exp_avg_sq, state["exp_avg_sq"])
+        # A parameter may have been frozen since: its first moment would go on moving it.
+        for moment in (self._exp_avg, self._exp_avg_sq):
+            self._vector.zero_frozen(moment)

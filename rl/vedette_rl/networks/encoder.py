@@ -58,14 +58,11 @@ class NatureEncoder(nn.Module):
 
     def forward(self, obs: Obs) -> torch.Tensor:
         """``(B, F)`` float32 of a uint8 image, which is scaled to [0, 1] here, on the device."""
-        x = obs[self._image.column]
-        match self._image.layout:
-            case "no_channels":
-                x = x.unsqueeze(1)
-            case "channels_last":
-                x = x.permute(0, 3, 1, 2)
-            case "channels_first":
-                pass
+        image = self._image
+        x = obs[image.column]
+        if image.layout == "channels_last":
+            x = x.movedim(-1, -3)
+        x = x.reshape(-1, image.channels, image.height, image.width)
         x = x.float().mul_(1 / 255)
         x = functional.relu(self.conv1(x), inplace=True)
         x = functional.relu(self.conv2(x), inplace=True)

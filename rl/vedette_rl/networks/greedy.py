@@ -37,7 +37,7 @@ class GreedyNetwork(nn.Module):
         with torch.no_grad():
             for name, parameter in parameters.items():
                 parameter.copy_(torch.tensor(model.arrays[name]))
-        self.network = network.requires_grad_(False)
+        self.network = network.requires_grad_(False).eval()
         self.leaves = observation_leaves(observation)
 
     def output(self, columns: tuple[torch.Tensor, ...], *more: torch.Tensor) -> torch.Tensor:

@@ -34,14 +34,11 @@ class NumpyNatureEncoder:
 
     def __call__(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """``(B, features)`` of a uint8 image."""
-        x = obs[self._image.column]
-        match self._image.layout:
-            case "no_channels":
-                x = x[:, np.newaxis]
-            case "channels_last":
-                x = x.transpose(0, 3, 1, 2)
-            case "channels_first":
-                pass
+        image = self._image
+        x = obs[image.column]
+        if image.layout == "channels_last":
+            x = np.moveaxis(x, -1, -3)
+        x = x.reshape(len(x), image.channels, image.height, image.width)
         x_BCHW = x.astype(np.float32) * np.float32(1 / 255)
         for (weight, bias), stride in zip(self._layers, _STRIDES, strict=True):
             x_BCHW = _convolve(x_BCHW, weight, bias, stride)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -15,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vedette_rl.errors import UnsupportedSpaceError
+from vedette_rl.errors import NoImageError, UnsupportedSpaceError
 from vedette_rl.named import is_named, load_named
 from vedette_rl.networks.threads import act_on_one_thread
 
@@ -45,7 +46,15 @@ class FlatPart:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One uint8 image: how its column becomes ``(B, channels, height, width)``."""
+    """One uint8 image, or a stack of them: how its column becomes ``(B, C, height, width)``.
+
+    Args:
+        column: its name.
+        channels: C; of a stack, those of all frames, the first frame's first.
+        height: of the picture.
+        width: of the picture.
+        layout: of each frame.
+    """
 
     column: str
     channels: int
@@ -115,6 +124,7 @@ def find_image(space: gym.Space[Any]) -> Image | None:
 
     An image is the observation's only part, a uint8 Box of two or three dimensions, both sides at
     least `SMALLEST_IMAGE`. Of the first and the last axis of three, the shorter is the channels.
+    A fourth axis in front is a stack of such images (`env.frame_stack`).
     """
     parts = observation_parts(space)
     column, only = next(iter(parts.items()), ("", None))
@@ -123,10 +133,10 @@ def find_image(space: gym.Space[Any]) -> Image | None:
     match only.shape:
         case (height, width):
             image = Image(column, 1, height, width, "no_channels")
-        case (height, width, channels) if channels < height:
-            image = Image(column, channels, height, width, "channels_last")
-        case (channels, height, width):
-            image = Image(column, channels, height, width, "channels_first")
+        case (*stack, height, width, channels) if len(stack) < 2 and channels < height:
+            image = Image(column, prod(stack) * channels, height, width, "channels_last")
+        case (*stack, channels, height, width) if len(stack) < 2:
+            image = Image(column, prod(stack) * channels, height, width, "channels_first")
         case _:
             return None
     return image if min(image.height, image.width) >= SMALLEST_IMAGE else None
@@ -136,16 +146,14 @@ def choose_input(agent: str, network: str, space: gym.Space[Any]) -> Seen:
     """What a network of this kind (``auto``, ``mlp``, ``cnn`` or ``module:Name``) sees.
 
     Raises:
+        NoImageError: it is ``cnn``, and the observation is no image.
         UnsupportedSpaceError: it cannot take the observation.
     """
     if is_named(network):
         return Own(network, space)
     image = find_image(space) if network != "mlp" else None
     if image is None and network == "cnn":
-        takes = (
-            f"with network = 'cnn' one uint8 image of at least {SMALLEST_IMAGE} pixels a side as"
-        )
-        raise UnsupportedSpaceError(agent, "observation", space, takes)
+        raise NoImageError(space, SMALLEST_IMAGE)
     return image or flat_parts(agent, space)
 
 
@@ -153,7 +161,7 @@ def check_network(agent: str, network: str, space: gym.Space[Any]) -> None:
     """Refuse a network that cannot take the observation, or one of the user's that is not there.
 
     Raises:
-        UnsupportedSpaceError: it cannot take it.
+        NoImageError, UnsupportedSpaceError: it cannot take it.
         UnknownNameError: nothing of its name can be imported.
     """
     if is_named(network):

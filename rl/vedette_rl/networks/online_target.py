@@ -38,6 +38,9 @@ class Optimizes(Protocol):
 class OnlineTarget(Generic[N]):
     """Two networks of the same weights at first, of which `online` descends and `target` follows.
 
+    `online` is in the mode that it was built in, which is for training; `target` is in evaluation
+    mode: a target is a value, and the maximum over values with dropout's noise is too high.
+
     ::
 
         pair = OnlineTarget(build, config, device=device, seed=seed)
@@ -55,7 +58,7 @@ class OnlineTarget(Generic[N]):
         self, build: Callable[[], N], config: Optimizes, *, device: str, seed: int
     ) -> None:
         self.online = build_seeded(build, seed, device)
-        self.target = build_seeded(build, seed, device)
+        self.target = build_seeded(build, seed, device).eval()
         self._config = config
         self._online = ParameterVector(self.online, learns=True)
         self._target = ParameterVector(self.target, learns=False)

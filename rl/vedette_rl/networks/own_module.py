@@ -24,7 +24,8 @@ def make_own_module(name: str, *args: object) -> nn.Module:
     network = load_named("agent.network", name)(*args)
     if not isinstance(network, nn.Module):
         raise OwnNetworkError(name, f"it made a {type(network).__name__}, not an nn.Module")
-    parameters = dict(network.named_parameters())
+    # weights of two names (tied layers) are one parameter, which travels by its first
+    parameters = dict(network.named_parameters(remove_duplicate=False))
     for key, tensor in network.state_dict().items():
         if key not in parameters:
             raise OwnNetworkError(

@@ -24,12 +24,16 @@ class ParameterVector:
     """Moves a network's parameters into one vector, of which they are views from now on.
 
     Args:
-        network: all its parameters are float32 and on one device.
-        learns: whether they have gradients, which are then views of `grad`.
+        network: all its parameters are float32 and on one device. One that needs no gradient
+            (``requires_grad=False``) is frozen: it travels and is saved like the others, and
+            nothing here moves it.
+        learns: whether the others have gradients, which are then views of `grad`.
 
     Attributes:
         data: the vector; what lies between two parameters is 0.
-        grad: its gradient, of the same layout. Backward passes add to it.
+        grad: its gradient, of the same layout. Backward passes add to it; a frozen parameter's
+            part stays 0.
+        parameters: those that learn.
     """
 
     def __init__(self, network: nn.Module, *, learns: bool) -> None:
@@ -43,14 +47,15 @@ class ParameterVector:
         device = next(iter(parameters.values())).device
         self.data = torch.zeros(end, device=device)
         self.grad = torch.zeros(end if learns else 0, device=device)
+        self._frozen = [name for name, p in parameters.items() if not p.requires_grad]
         grads = self.views(self.grad) if learns else {}
         for name, view in self.views(self.data).items():
             parameter = parameters[name]
             view.copy_(parameter.detach())
             parameter.data = view
-            parameter.requires_grad_(learns)
-            parameter.grad = grads.get(name)
-        self.parameters = list(parameters.values())
+            parameter.requires_grad_(learns and parameter.requires_grad)
+            parameter.grad = grads[name] if parameter.requires_grad else None
+        self.parameters = [p for p in parameters.values() if p.requires_grad]
 
     def views(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         """The parts of a vector of this layout, by parameter name."""
@@ -91,6 +96,12 @@ class ParameterVector:
                     name, f"shape {tuple(view.shape)}", f"shape {tuple(named[name].shape)}"
                 )
             view.copy_(named[name])
+
+    def zero_frozen(self, vector: torch.Tensor) -> None:
+        """Set to 0 what a vector of this layout has for frozen parameters."""
+        views = self.views(vector)
+        for name in self._frozen:
+            views[name].zero_()
 
     def follow(self, online: ParameterVector, tau: float) -> None:
         """Move this network's parameters towards another's: 1 copies, less is a soft update."""

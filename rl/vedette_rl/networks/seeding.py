@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
 N = TypeVar("N", bound=nn.Module)
+
+
+def seed_process(seed: int, epoch: int) -> None:
+    """Seed the process's own random numbers of torch, on all devices.
+
+    Our agents have generators of their own; networks of the user's own draw from these (dropout).
+
+    Args:
+        seed: the run's.
+        epoch: makes every start of the run draw otherwise.
+    """
+    torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
 
 
 def build_seeded(build: Callable[[], N], seed: int, device: str) -> N:

@@ -16,6 +16,7 @@ import typer
 
 from vedette_rl.errors import (
     FilmError,
+    NoImageError,
     OwnNetworkError,
     UnknownAgentError,
     UnknownEnvironmentError,
@@ -51,6 +52,7 @@ _DAEMONS = ("run", "learner", "actors")
 
 _USAGE = (
     FilmError,
+    NoImageError,
     OwnNetworkError,
     UnknownAgentError,
     UnknownEnvironmentError,

@@ -12,7 +12,13 @@ from vedette_rl.agents.registry import agent_type
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TellsTdErrors
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import FrameStorageError, OwnNetworkError, RlError, UnknownNameError
+from vedette_rl.errors import (
+    FrameStorageError,
+    NoImageError,
+    OwnNetworkError,
+    RlError,
+    UnknownNameError,
+)
 from vedette_rl.exploration import ladder_positions
 from vedette_rl.named import is_named, load_named
 from vedette_rl.replay.budget import (
@@ -86,6 +92,9 @@ def check_config(
         agent_type(config.agent.name).check(config.agent, spaces)
     except (OwnNetworkError, UnknownNameError) as e:
         raise ConfigError(str(e)) from e
+    except NoImageError as e:
+        mend = "set agent.network=auto, or make it one by env.wrappers"
+        raise SettingError("agent.network", str(e), mend) from e
     except RlError as e:
         raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
     _check_policy(config, spaces)

@@ -21,6 +21,7 @@ from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent, ReplayBuffer
 from vedette_rl.envs.make import probe
 from vedette_rl.loading import make_loader
+from vedette_rl.networks.seeding import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.frames_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
@@ -75,6 +76,7 @@ class InProcessRun:
         self._chronicle = Chronicle(run.events_file)
         self._chronicle.started(f"in one process on {socket.gethostname()}")
         torch.set_num_threads(config.learner.torch_threads)
+        seed_process(config.seed, self._epoch)
         device, spaces = device_of(config.learner.device), probe(config.env)
         self.agent: Agent = agent_type(config.agent.name).build_agent(
             config.agent, spaces, device=str(device), seed=config.seed
@@ -263,7 +265,7 @@ def run_in_process(
     view: View | None = None,
     signals: bool = False,
 ) -> dict[str, Any]:
-    """Train in this process until the run is over.
+    """Train in this process until the run is over. It seeds torch's own random numbers here.
 
     Args:
         config: a checked configuration.

@@ -17,6 +17,7 @@ from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent
 from vedette_rl.envs.make import probe
 from vedette_rl.loading import make_loader
+from vedette_rl.networks.seeding import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.bell import Bell
@@ -49,6 +50,7 @@ class Trainer:
         self._spec, self._epoch, self._stop = spec, epoch, stop
         self._began = time.monotonic()
         torch.set_num_threads(config.learner.torch_threads)
+        seed_process(config.seed, epoch)
         device = device_of(config.learner.device)
         self.agent: Agent = agent_type(config.agent.name).build_agent(
             config.agent, probe(config.env), device=str(device), seed=config.seed

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from vedette_rl.agents.registry import BUILT_IN, AgentType, agent_type
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import UnknownAgentError, UnsupportedSpaceError
+from vedette_rl.errors import NoImageError, UnknownAgentError, UnsupportedSpaceError
 
 LARGEST = np.finfo(np.float32).max
 VECTOR = s.Box(-1, 1, (4,), np.float32)
@@ -84,7 +84,7 @@ def test_spaces_an_agent_can_take_pass(
 
 def test_a_cnn_is_refused_for_what_is_no_image() -> None:
     kind = agent_type("dqn")
-    with pytest.raises(UnsupportedSpaceError, match="one uint8 image"):
+    with pytest.raises(NoImageError, match="one uint8 image"):
         kind.check(kind.config(network="cnn"), Spaces(VECTOR, s.Discrete(2)))
     kind.check(kind.config(network="mlp"), Spaces(IMAGE, s.Discrete(2)))
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs import EnvConfig
-from vedette_rl.errors import FilmError
+from vedette_rl.errors import CannotRenderError, FilmError, UnknownEnvironmentError
 from vedette_rl.evaluation.confidence import confidence_interval, t_quantile
 from vedette_rl.evaluation.film import Film, check_film, write_film
 
@@ -44,6 +44,22 @@ class Blind(Counting):
 
     def render(self) -> Any:
         return None
+
+
+class Drawn(Counting):
+    """Has the word, and nothing behind it."""
+
+    def render(self) -> Any:
+        raise NotImplementedError
+
+
+class Deaf(Counting):
+    """Takes no render_mode."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__()
 
 
 class Still:
@@ -86,8 +102,18 @@ def test_filming_needs_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_environment_without_pictures_is_said() -> None:
-    with pytest.raises(FilmError, match="shows no pictures"):
+    mend = r"; let its constructor take render_mode, .* name 'rgb_array', and its render\(\) give"
+    with pytest.raises(CannotRenderError, match=rf"its render\(\) gave no picture{mend}"):
         list(film_of(Blind).frames(Still()))
+    with pytest.raises(CannotRenderError, match=rf"it has no render\(\){mend}"):
+        list(film_of(Drawn).frames(Still()))
+
+
+def test_a_constructor_without_a_render_mode_is_said_and_not_blamed_on_the_users_kwargs() -> None:
+    with pytest.raises(CannotRenderError, match=r"'FilmDeaf-v0' cannot render: its constructor"):
+        film_of(Deaf)
+    with pytest.raises(UnknownEnvironmentError, match=r"env.kwargs do not fit: .*'speed'"):
+        Film(EnvConfig(id="FilmDeaf-v0", kwargs={"speed": 3}), seed=0)
 
 
 def test_a_renderer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ PARTS = gym.spaces.Dict(
     }
 )
 IMAGE = gym.spaces.Box(0, 255, (48, 40, 2), np.uint8)
+STACK = gym.spaces.Box(0, 255, (2, 48, 40, 3), np.uint8)
 FEW = gym.spaces.Discrete(3)
 BOX = gym.spaces.Box(np.array([[-2, 0]], np.float32), np.array([[2, 10]], np.float32))
 
@@ -34,6 +35,7 @@ CASES: dict[str, tuple[dict[str, Any], Spaces]] = {
         {"name": "dqn", "cnn_hidden_sizes": [32], "dueling": True},
         Spaces(IMAGE, FEW),
     ),
+    "dqn-image-stack": ({"name": "dqn", "cnn_hidden_sizes": [32]}, Spaces(STACK, FEW)),
     "iqn": ({"name": "iqn", "hidden_sizes": [32, 16]}, Spaces(VECTOR, FEW)),
     "iqn-image": ({"name": "iqn", "cnn_hidden_sizes": [32]}, Spaces(IMAGE, FEW)),
     "sac": ({"name": "sac", "hidden_sizes": [32, 16]}, Spaces(VECTOR, BOX)),

@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces as s
 
 from vedette_rl.networks.encoder import NatureEncoder, build_encoder
+from vedette_rl.networks.numpy_nature import NumpyNatureEncoder
 from vedette_rl.networks.observation import (
     choose_input,
     features,
@@ -72,6 +73,9 @@ def test_one_float_column_is_not_copied() -> None:
         ((84, 84, 4), "channels_last", 4),
         ((210, 160, 3), "channels_last", 3),
         ((84, 84), "no_channels", 1),
+        ((4, 40, 48, 3), "channels_last", 12),
+        ((4, 3, 40, 48), "channels_first", 12),
+        ((2, 84, 84, 1), "channels_last", 2),
     ],
 )
 def test_an_images_layout_is_read_from_its_shape(
@@ -88,6 +92,8 @@ def test_an_images_layout_is_read_from_its_shape(
         s.Box(0, 255, (128,), np.uint8),
         s.Box(0, 1, (84, 84, 3), np.float32),
         s.Box(0, 255, (20, 20, 3), np.uint8),
+        s.Box(0, 255, (40, 48, 3, 4), np.uint8),
+        s.Box(0, 255, (2, 4, 40, 48, 3), np.uint8),
         s.Dict(a=s.Box(0, 255, (84, 84), np.uint8), b=s.Discrete(2)),
     ],
 )
@@ -117,3 +123,20 @@ def test_layouts_of_the_same_picture_look_the_same() -> None:
     torch.testing.assert_close(
         one({"obs": picture}), other({"obs": picture.permute(0, 2, 3, 1)}), rtol=1e-4, atol=1e-5
     )
+
+
+def test_a_stack_of_colour_pictures_is_one_picture_of_all_their_channels() -> None:
+    torch.manual_seed(0)
+    frames = torch.randint(256, (2, 4, 40, 50, 3), dtype=torch.uint8)
+    stack = find_image(s.Box(0, 255, (4, 40, 50, 3), np.uint8))
+    flat = find_image(s.Box(0, 255, (12, 40, 50), np.uint8))
+    assert stack is not None
+    assert flat is not None
+    one, other = NatureEncoder(stack), NatureEncoder(flat)
+    other.load_state_dict(one.state_dict())
+    channels = torch.cat([frame.permute(0, 3, 1, 2) for frame in frames.unbind(1)], dim=1)
+    seen = one({"obs": frames})
+    torch.testing.assert_close(seen, other({"obs": channels}), rtol=1e-4, atol=1e-5)
+    arrays = {f"encoder.{name}": p.detach().numpy() for name, p in one.named_parameters()}
+    in_numpy = NumpyNatureEncoder(stack, arrays)({"obs": frames.numpy()})
+    np.testing.assert_allclose(in_numpy, seen.detach().numpy(), rtol=1e-4, atol=1e-5)

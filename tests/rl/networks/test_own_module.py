@@ -52,18 +52,32 @@ class Normalised(Encoder):
         self.norm = nn.BatchNorm1d(8)
 
 
+class Tied(Encoder):
+    def __init__(self, observation: gym.Space[Any]) -> None:
+        super().__init__(observation)
+        self.second, self.third = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.third.weight = self.second.weight
+
+    def forward(self, obs: Any) -> torch.Tensor:
+        return self.third(torch.relu(self.second(super().forward(obs))))
+
+
 def named(kind: type) -> str:
     return f"{__name__}:{kind.__name__}"
 
 
-@pytest.mark.parametrize("observation", [VECTOR, IMAGE, NESTED], ids=["vector", "image", "nested"])
+@pytest.mark.parametrize(
+    ("encoder", "observation"),
+    [(Encoder, VECTOR), (Encoder, IMAGE), (Encoder, NESTED), (Tied, VECTOR)],
+    ids=["vector", "image", "nested", "tied"],
+)
 @pytest.mark.parametrize("agent", ["iqn", "sac"])
 def test_an_own_encoder_learns_and_acts_the_same_on_both_sides(
-    agent: str, observation: gym.Space[Any]
+    agent: str, encoder: type, observation: gym.Space[Any]
 ) -> None:
     spaces = Spaces(observation, ACTIONS[agent])
     kind = agent_type(agent)
-    config = kind.config(network=named(Encoder), hidden_sizes=(16, 16))
+    config = kind.config(network=named(encoder), hidden_sizes=(16, 16))
     kind.check(config, spaces)
     learns = kind.build_agent(config, spaces, device="cpu", seed=0)
     columns = sampled_transitions(spaces, 32, 0)
@@ -121,3 +135,21 @@ def test_an_exported_policy_imports_an_own_encoder_only_where_that_is_allowed(
         load_policy(path, allow_import=True).act(obs, explore=False),
         policy.act(obs, explore=False),
     )
+
+
+def test_tied_weights_travel_once_and_stay_tied_while_they_learn() -> None:
+    spaces = Spaces(VECTOR, ACTIONS["sac"])
+    kind = agent_type("sac")
+    config = kind.config(network=named(Tied), hidden_sizes=(16, 16))
+    learns = kind.build_agent(config, spaces, device="cpu", seed=0)
+    before = learns.model_info().arrays
+    assert "encoder.net.second.weight" in before
+    assert "encoder.net.third.weight" not in before
+    columns = sampled_transitions(spaces, 32, 0)
+    learns.opt({name: torch.from_numpy(column) for name, column in columns.items()})
+    after = learns.model_info().arrays
+    assert not np.array_equal(
+        before["encoder.net.second.weight"], after["encoder.net.second.weight"]
+    )
+    tied = learns._pi.encoder.net
+    assert tied.third.weight is tied.second.weight

@@ -125,6 +125,11 @@ OWN_NAMES = [
         "agent.network: must be 'auto', 'mlp', 'cnn' or module:Name, not 'nope'",
     ),
     (
+        "run agent.network=cnn",
+        "agent.network: 'cnn' takes one uint8 image of at least 36 pixels a side, or a stack of "
+        "such, not Box(..., (4,), float32); set agent.network=auto, or make it one by env.wrappers",
+    ),
+    (
         "run agent.exploration.kind=nopkg:E",
         f"agent.exploration.kind is 'nopkg:E': there is no module 'nopkg' {PATH}",
     ),

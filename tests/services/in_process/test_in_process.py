@@ -8,6 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from vedette_protocol.errors import ModelError
 from vedette_rl.agents.registry import agent_type
@@ -99,6 +101,26 @@ def test_an_evaluation_that_is_not_finite_is_not_the_best(
     assert evaluation.board.best_version == 80
     assert read_state(tmp_path / "best")[1]["version"] == 80
     evaluation.close()
+
+
+class Dropped(nn.Module):
+    def __init__(self, observation: gym.Space[Any], actions: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 16), nn.Linear(16, actions)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.last(self.dropout(torch.relu(self.first(obs))))
+
+
+def test_two_runs_of_a_network_with_dropout_are_bit_identical_too(tmp_path: Path) -> None:
+    config = config_of(agent={"network": f"{__name__}:Dropped"})
+    (one, first), (other, second) = (trained(config, tmp_path / name) for name in ("one", "other"))
+    weights, again = one.agent.model_info().arrays, other.agent.model_info().arrays
+    assert all(weights[name].tobytes() == again[name].tobytes() for name in weights)
+    assert first["eval"] == second["eval"]
+    for column, same in zip(one.ring.columns.values(), other.ring.columns.values(), strict=True):
+        assert column.tobytes() == same.tobytes()
 
 
 def test_another_seed_is_another_run(tmp_path: Path) -> None:

@@ -40,6 +40,12 @@ class OwnQNetwork(nn.Module):
     def __init__(self, name: str, observation: gym.Space[Any], actions: int) -> None:
         super().__init__()
         self.net = make_own_module(name, observation, actions)
+        if not any(parameter.requires_grad for parameter in self.net.parameters()):
+            raise OwnNetworkError(
+                name,
+                "all its parameters are frozen (requires_grad=False), so nothing would learn; "
+                "leave one layer at least to learn",
+            )
         shape = shape_for_two(self, observation)
         if shape != (2, actions):
             raise OwnNetworkError(

@@ -45,7 +45,8 @@ class SacAgent:
 
         self._pi = build_seeded(lambda: PolicyNetwork(config, seen, size), seed, device)
         self._q = build_seeded(build_critics, seed + 1, device)
-        self._q_target = build_seeded(build_critics, seed + 1, device)
+        # without the noise of an own encoder's dropout, as `OnlineTarget` has it
+        self._q_target = build_seeded(build_critics, seed + 1, device).eval()
         tuned = config.alpha == "auto"
         alpha = config.initial_alpha if config.alpha == "auto" else config.alpha
         self._temperature = Temperature(alpha).to(device)
