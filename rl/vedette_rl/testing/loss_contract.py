@@ -1,6 +1,6 @@
 """What every agent's loss keeps to: importance weights, and what comes after a transition.
 
-Each test takes agents of one state and one seed, so random ones draw the same numbers, through one
+Each test takes agents of one state and one seed, so random ones draw the same numbers, through an
 optimization step on batches or weights that must, or must not, make a difference.
 """
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 _LARGE_REWARD = 100.0
 """Beyond what a new network predicts: it decides the sign of a TD error."""
-_DRAWS = 4
-"""Agents and batches over which what is random evens out."""
+_ROWS = 256
+"""Of all batches together, over which what is random evens out."""
 
 
 class LossContract:
     """The part of `AgentContract` that looks at what is learned.
 
     Attributes:
-        batch_size: of the batches; 4 or more.
+        batch_size: of the batches; 8 or more, 32 where the loss itself draws random numbers.
         bootstraps: it values what comes after a transition by `next_obs`. False for a bandit's
             or Monte Carlo's.
         bootstraps_through_truncation: False for one that takes truncation as an end.
@@ -98,7 +98,7 @@ class LossContract:
             return
         copies, doubled, root = self._weights_of_copies()
         near, far = 0.0, 0.0
-        for seed in range(_DRAWS):
+        for seed in range(max(4, _ROWS // self.batch_size)):
             batch = self._two_samples(seed)
             near += self._apart(batch, copies, batch, doubled, seed)
             far += self._apart(batch, copies, batch, root, seed)
@@ -152,13 +152,14 @@ class LossContract:
         """What comes after counts discount**n: its parts of TD errors are a geometric series."""
         if not (self.bootstraps and self.takes_n_steps and self.plain_td_errors):
             return
-        ended = self._td_errors(self._ended(0))
-        if ended is None:
+        batches = (self._ended(0), *(self._going_on(0, n_steps=n) for n in (1, 3, 5)))
+        errors = [self._signed_td_errors(batch) for batch in batches]
+        if any(error is None for error in errors):
             return
-        reward = self._ended(0)["reward"]  # large: no TD error changes its sign
-        batches = ({**self._going_on(0, n_steps=n), "reward": reward} for n in (1, 3, 5))
-        told = (self._td_errors(batch) for batch in batches)
-        after_1, after_3, after_5 = (errors - ended for errors in told if errors is not None)
+        ended, *told = (error for error in errors if error is not None)
+        after_1, after_3, after_5 = (error - ended for error in told)
+        known = np.isfinite(after_1 + after_3 + after_5)
+        after_1, after_3, after_5 = after_1[known], after_3[known], after_5[known]
         near = 1e-5 * _LARGE_REWARD * np.abs(after_1).max()  # float32 beside a large reward
         np.testing.assert_allclose(after_1 * after_5, after_3**2, rtol=1e-3, atol=near)
 
@@ -204,21 +205,43 @@ class LossContract:
         root[:half:2] = math.sqrt(2.0)
         return copies, doubled, root
 
-    def _after(
-        self, batch: Mapping[str, torch.Tensor], weights: torch.Tensor | None = None, seed: int = 0
-    ) -> Agent:
+    def _after(self, batch: Mapping[str, torch.Tensor], weights: torch.Tensor, seed: int) -> Agent:
         agent = self.make_agent(seed)
         agent.opt(batch, weights)
         return agent
 
     def _td_errors(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64] | None:
-        told = self.make_agent(0).opt(batch).td_errors
+        told = self._begun().opt(batch).td_errors
         return None if told is None else told.double().numpy()
+
+    def _signed_td_errors(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64] | None:
+        """TD errors but for a constant, with their sign: half of what they are more by a large
+        reward than by its opposite. Not a number where they exceed that reward."""
+        import torch
+
+        reward = torch.full_like(batch["reward"], _LARGE_REWARD)
+        more = self._td_errors({**batch, "reward": reward})
+        less = self._td_errors({**batch, "reward": -reward})
+        if more is None or less is None:
+            return None
+        both = more + less  # |R + x| + |x - R| is 2 R, and more only where |x| is more than R
+        return np.where(both <= both.min() * (1.0 + 1e-5), (more - less) / 2.0, np.nan)
+
+    def _begun(self) -> Agent:
+        """An agent that has learned a little: many begin with values of zero."""
+        agent = self.make_agent(0)
+        for seed in range(3):
+            agent.opt(self.make_batch(seed))
+        return agent
 
     def _told(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64]:
         """The TD errors; what was learned, of an agent that tells none."""
         errors = self._td_errors(batch)
-        return state_numbers(self._after(batch)) if errors is None else errors
+        if errors is not None:
+            return errors
+        agent = self._begun()
+        agent.opt(batch)
+        return state_numbers(agent)
 
     def _apart(
         self,

@@ -137,6 +137,14 @@ class TestLinearQ(AgentContract):
         return LinearQ(seed)
 
 
+class TestLinearQThatBeginsWithZeros(TestLinearQ):
+    def make_agent(self, seed: int) -> Agent:
+        agent = LinearQ(seed)
+        torch.nn.init.zeros_(agent.q.weight)
+        torch.nn.init.zeros_(agent.q.bias)
+        return agent
+
+
 class TestLinearPolicy(PolicyContract):
     def make_spaces(self) -> Spaces:
         return SPACES
