@@ -1,50 +1,30 @@
-"""What every agent keeps to."""
+"""What every agent keeps to: how it is counted, sent and saved. What it learns from a batch is in
+`loss_contract`."""
 
 from __future__ import annotations
 
 import math
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vedette_rl.core import Agent
-from vedette_rl.envs.spaces import Spaces
 from vedette_rl.state_file import read_state, write_state
-from vedette_rl.testing.transitions import sampled_transitions
-
-if TYPE_CHECKING:
-    import torch
+from vedette_rl.testing.agent_states import same_arrays, same_model
+from vedette_rl.testing.loss_contract import LossContract
 
 
-class AgentContract:
+class AgentContract(LossContract):
     """A mixin of tests; give it your agent::
 
         class TestMyAgent(AgentContract):
             def make_spaces(self) -> Spaces: ...
             def make_agent(self, seed: int) -> Agent: ...     # on the CPU, deterministic by seed
 
-    Set `bootstraps_through_truncation` to False for one that takes truncation as an end.
+    What is false of yours is said by setting it to False: `bootstraps_through_truncation`,
+    `bootstraps`, `takes_n_steps`, `takes_weights`, `plain_td_errors` (see `LossContract`).
     """
-
-    batch_size = 32
-    bootstraps_through_truncation = True
-
-    def make_spaces(self) -> Spaces:
-        """The spaces that the agent is for."""
-        raise NotImplementedError
-
-    def make_agent(self, seed: int) -> Agent:
-        """A new agent; the same one for the same seed."""
-        raise NotImplementedError
-
-    def make_batch(self, seed: int) -> dict[str, torch.Tensor]:
-        """A batch of transitions drawn from the spaces."""
-        import torch
-
-        columns = sampled_transitions(self.make_spaces(), self.batch_size, seed)
-        return {name: torch.from_numpy(column) for name, column in columns.items()}
 
     def test_it_is_an_agent(self) -> None:
         assert isinstance(self.make_agent(0), Agent)
@@ -76,14 +56,6 @@ class AgentContract:
         self.make_agent(0).opt(batch)
         assert all(bool((batch[name] == kept[name]).all()) for name in kept)
 
-    def test_weights_of_one_are_no_weights(self) -> None:
-        import torch
-
-        one, other = self.make_agent(0), self.make_agent(0)
-        one.opt(self.make_batch(0))
-        other.opt(self.make_batch(0), torch.ones(self.batch_size))
-        assert _same_model(one, other)
-
     def test_a_model_info_is_a_copy(self) -> None:
         agent = self.make_agent(0)
         model = agent.model_info()
@@ -91,7 +63,7 @@ class AgentContract:
         for seed in range(3):
             agent.opt(self.make_batch(seed))
         assert all(np.array_equal(model.arrays[name], kept[name]) for name in kept)
-        assert not _same_arrays(kept, agent.model_info().arrays)
+        assert not same_arrays(kept, agent.model_info().arrays)
 
     def test_every_model_info_has_the_same_layout(self) -> None:
         agent = self.make_agent(0)
@@ -114,7 +86,7 @@ class AgentContract:
         for seed in range(5, 10):
             agent.opt(self.make_batch(seed))
             again.opt(self.make_batch(seed))
-        assert _same_model(agent, again)
+        assert same_model(agent, again)
 
     def test_a_state_is_a_copy(self) -> None:
         agent, again = self.make_agent(0), self.make_agent(0)
@@ -122,45 +94,4 @@ class AgentContract:
         agent.opt(self.make_batch(0))
         again.opt(self.make_batch(1))
         again.set_state(state)
-        assert _same_model(again, self.make_agent(0))
-
-    def test_only_termination_ends_the_value(self) -> None:
-        if not self.bootstraps_through_truncation:
-            return
-        plain, truncated, terminated = (self.make_batch(0) for _ in range(3))
-        for batch in (plain, truncated, terminated):
-            batch["terminated"].fill_(value=False)
-            batch["truncated"].fill_(value=False)
-        truncated["truncated"].fill_(value=True)
-        terminated["terminated"].fill_(value=True)
-        models = []
-        for batch in (plain, truncated, terminated):
-            agent = self.make_agent(0)
-            for _ in range(3):
-                agent.opt(batch)
-            models.append(agent)
-        assert _same_model(models[0], models[1])
-        assert not _same_state(models[0], models[2])
-
-
-def _same_arrays(one: object, other: object) -> bool:
-    assert isinstance(one, dict)
-    assert isinstance(other, dict)
-    return all(np.array_equal(array, other[name]) for name, array in one.items())
-
-
-def _same_model(one: Agent, other: Agent) -> bool:
-    return _same_arrays(dict(one.model_info().arrays), dict(other.model_info().arrays))
-
-
-def _same_state(one: Agent, other: Agent) -> bool:
-    return _flat(one.get_state()) == _flat(other.get_state())
-
-
-def _flat(node: object) -> object:
-    if isinstance(node, dict):
-        return [(key, _flat(inner)) for key, inner in node.items()]
-    if isinstance(node, (list, tuple)):
-        return [_flat(inner) for inner in node]
-    tolist = getattr(node, "tolist", None)
-    return node if tolist is None else tolist()
+        assert same_model(again, self.make_agent(0))

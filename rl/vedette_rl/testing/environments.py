@@ -26,8 +26,11 @@ from vedette_rl.envs.registry import AllowImport, find_spec
 from vedette_rl.envs.spaces import agent_spaces
 from vedette_rl.envs.vector_form import autoreset_mode, final_observations, make_vector
 from vedette_rl.errors import EnvironmentFaultError
+from vedette_rl.testing.episode_ends import EpisodeEnds
 
 _VECTOR_COUNT = 4
+_REHEARSED_RESETS = 100
+"""Of a twin, to know what an environment that resets itself would give at the ends of episodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +69,22 @@ def check_environment(
         played = _Played(env, config.id, steps, seed)
         if not spec.nondeterministic:
             played.compare(_Played(twin, config.id, min(steps, 300), seed))
+        played.rehearse(twin, seed)
     finally:
         env.close()
         twin.close()
     limit = config.max_episode_steps or spec.max_episode_steps
-    warnings = tuple(played.doubts(limit))
+    warnings = [*played.doubts(limit)]
     mode = None
     if spec.vector_entry_point is not None and not config.wrappers:
-        mode = _check_vector(config, steps, seed, allow_import)
+        mode, ends = _check_vector(config, steps, seed, allow_import)
+        warnings += _doubts_of_vector(mode, ends)
     return EnvironmentReport(
-        steps, len(played.lengths), max(played.lengths, default=0), mode, warnings
+        steps,
+        len(played.lengths),
+        max(played.lengths, default=0),
+        None if mode is None else mode.value,
+        tuple(warnings),
     )
 
 
@@ -88,11 +97,13 @@ class _Played:
         self.lengths: list[int] = []
         self.ends: list[tuple[bool, bool]] = []
         self.seen: list[tuple[Columns, float, bool, bool]] = []
+        self._episode_ends = EpisodeEnds()
         env.action_space.seed(seed)
         length = 0
         obs, _ = env.reset(seed=seed)
         first = self._look(obs, "reset")
         self.seen.append((first, 0.0, False, False))
+        self._episode_ends.begins(first)
         for _ in range(steps):
             action = env.action_space.sample()
             obs, reward, terminated, truncated, _ = env.step(action)
@@ -103,9 +114,12 @@ class _Played:
             if terminated or truncated:
                 self.lengths.append(length)
                 self.ends.append((bool(terminated), bool(truncated)))
+                self._episode_ends.ends(columns, terminated=bool(terminated))
                 length = 0
                 obs, _ = env.reset()
-                self._look(obs, "reset")
+                self._episode_ends.begins(self._look(obs, "reset"))
+            else:
+                self._episode_ends.goes_on(columns)
 
     def _look(self, obs: Any, came_from: str) -> Columns:
         if not self._env.observation_space.contains(obs):
@@ -133,6 +147,14 @@ class _Played:
                     "from self.np_random, or register it with nondeterministic=True"
                 )
 
+    def rehearse(self, twin: gym.Env[Any, Any], seed: int) -> None:
+        """Note what episodes begin with where resets alone are made, from the same seed: the last
+        observations of an environment that resets itself are among them."""
+        obs, _ = twin.reset(seed=seed)
+        for _ in range(min(2 * len(self.lengths), _REHEARSED_RESETS)):
+            obs, _ = twin.reset()
+            self._episode_ends.begins(self._look(obs, "reset"))
+
     def doubts(self, limit: int | None) -> Iterator[str]:
         """What may be wrong.
 
@@ -152,6 +174,11 @@ class _Played:
                 f"all {len(self.lengths)} episodes were terminated after {self.lengths[0]} steps: "
                 "a time limit is truncation, beyond which the value still counts"
             )
+        for count, way in self._episode_ends.that_begin():
+            yield (
+                f"all {count} {way} episodes ended on an observation that reset() gives: does it "
+                "reset itself? step() should give what came after the last action"
+            )
 
     def _fault(self, fault: str) -> None:
         raise EnvironmentFaultError(self._name, fault)
@@ -159,28 +186,70 @@ class _Played:
 
 def _check_vector(
     config: EnvConfig, steps: int, seed: int, allow_import: AllowImport | None
-) -> str:
+) -> tuple[AutoresetMode, EpisodeEnds]:
     envs = make_vector(config, _VECTOR_COUNT, allow_import)
     try:
         mode = autoreset_mode(envs)
+        ends = _VectorEnds(envs)
         envs.action_space.seed(seed)
-        envs.reset(seed=seed)
+        batch, _ = envs.reset(seed=seed)
+        ends.begin(batch, np.ones(_VECTOR_COUNT, np.bool_))
         ended = np.zeros(_VECTOR_COUNT, np.bool_)
         for _ in range(steps // _VECTOR_COUNT):
             batch, reward, terminated, truncated, infos = envs.step(envs.action_space.sample())
             for word, column in (("rewards", reward), ("terminations", terminated)):
                 if np.shape(column) != (_VECTOR_COUNT,):
                     _vector_fault(config, f"gave {word} of shape {np.shape(column)}")
+            _check_rows(config, envs, batch)
             done = np.asarray(terminated | truncated)
             if mode is AutoresetMode.NEXT_STEP:
                 _check_reset_rows(config, ended, reward, done)
-            elif done.any():
-                batch = _after_end(config, envs, mode, done, batch, infos)
-            _check_rows(config, envs, batch)
+                ends.begin(batch, ended)
+                ends.end(batch, done, terminated)
+                ends.go_on(batch, ~done & ~ended)
+            else:
+                ends.go_on(batch, ~done)
+                if done.any():
+                    last = _last_of_ended(config, envs, mode, done, batch, infos)
+                    ends.end(last, done, terminated)
+                    batch = _after_end(config, envs, mode, done, batch)
+                    ends.begin(batch, done)
             ended = done
     finally:
         envs.close()
-    return mode.value
+    return mode, ends.seen
+
+
+class _VectorEnds:
+    """Notes the rows of a vector environment."""
+
+    def __init__(self, envs: Any) -> None:
+        self._layout = ObservationLayout(envs.single_observation_space)
+        self.seen = EpisodeEnds()
+
+    def begin(self, batch: Any, which: Any) -> None:
+        for i in np.flatnonzero(which):
+            self.seen.begins(self._row(batch, i))
+
+    def go_on(self, batch: Any, which: Any) -> None:
+        for i in np.flatnonzero(which):
+            self.seen.goes_on(self._row(batch, i))
+
+    def end(self, batch: Any, which: Any, terminated: Any) -> None:
+        for i in np.flatnonzero(which):
+            self.seen.ends(self._row(batch, i), terminated=bool(terminated[i]))
+
+    def _row(self, batch: Any, i: Any) -> Columns:
+        return self._layout.encode(row_of_batch(batch, int(i)))
+
+
+def _doubts_of_vector(mode: AutoresetMode, ends: EpisodeEnds) -> Iterator[str]:
+    name = "`final_obs`" if mode is AutoresetMode.SAME_STEP else "the last row of each"
+    for count, way in ends.that_begin():
+        yield (
+            f"its vector form: all {count} {way} episodes ended on an observation that begins one: "
+            f"is {name} what came after the last action, and not the next episode's first?"
+        )
 
 
 def _check_reset_rows(config: EnvConfig, ended: Any, reward: Any, done: Any) -> None:
@@ -190,20 +259,29 @@ def _check_reset_rows(config: EnvConfig, ended: Any, reward: Any, done: Any) -> 
         _vector_fault(config, "NEXT_STEP, and the step that resets ends an episode")
 
 
-def _after_end(
+def _last_of_ended(
     config: EnvConfig, envs: Any, mode: AutoresetMode, done: Any, batch: Any, infos: Any
 ) -> Any:
+    """A batch that has the last observations of the episodes that ended."""
+    if mode is not AutoresetMode.SAME_STEP:
+        return batch
+    final = final_observations(envs, infos)
+    for i in np.flatnonzero(done):
+        obs = row_of_batch(final, int(i))
+        if not envs.single_observation_space.contains(obs):
+            _vector_fault(config, f"final_obs of environment {i} is not of its space: {obs!r}")
+    return final
+
+
+def _after_end(config: EnvConfig, envs: Any, mode: AutoresetMode, done: Any, batch: Any) -> Any:
+    """The batch that the next step is taken from."""
     if mode is AutoresetMode.SAME_STEP:
-        final = final_observations(envs, infos)
-        for i in np.flatnonzero(done):
-            obs = row_of_batch(final, int(i))
-            if not envs.single_observation_space.contains(obs):
-                _vector_fault(config, f"final_obs of environment {i} is not of its space: {obs!r}")
         return batch
     layout = ObservationLayout(envs.single_observation_space)
     before, after = layout.empty(len(done)), layout.empty(len(done))
     layout.write_all(before, batch)
     batch, _ = envs.reset(options={"reset_mask": done.copy()})
+    _check_rows(config, envs, batch)
     layout.write_all(after, batch)
     for name, column in before.items():
         if not np.array_equal(column[~done], after[name][~done]):

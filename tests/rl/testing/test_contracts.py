@@ -53,8 +53,8 @@ class LinearQ:
     ) -> OptResult:
         q_a = self.q(batch["obs"]).gather(1, batch["action"][:, None]).squeeze(1)
         with torch.no_grad():
-            alive = 1.0 - batch["terminated"].float()
-            target = batch["reward"] + 0.9 * alive * self.q(batch["next_obs"]).amax(1)
+            discount = 0.9 ** batch["n_steps"] * ~batch["terminated"]
+            target = batch["reward"] + discount * self.q(batch["next_obs"]).amax(1)
         error = target - q_a
         loss = (error.square() * (1.0 if weights is None else weights)).mean()
         self.optimizer.zero_grad()
@@ -135,6 +135,14 @@ class TestLinearQ(AgentContract):
 
     def make_agent(self, seed: int) -> Agent:
         return LinearQ(seed)
+
+
+class TestLinearQThatBeginsWithZeros(TestLinearQ):
+    def make_agent(self, seed: int) -> Agent:
+        agent = LinearQ(seed)
+        torch.nn.init.zeros_(agent.q.weight)
+        torch.nn.init.zeros_(agent.q.bias)
+        return agent
 
 
 class TestLinearPolicy(PolicyContract):

@@ -1,0 +1,257 @@
+"""What every agent's loss keeps to: importance weights, and what comes after a transition.
+
+Each test takes agents of one state and one seed, so random ones draw the same numbers, through an
+optimization step on batches or weights that must, or must not, make a difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.core import Agent
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.testing.agent_states import same_model, same_state, state_numbers
+from vedette_rl.testing.transitions import sampled_transitions
+
+if TYPE_CHECKING:
+    import torch
+
+_LARGE_REWARD = 100.0
+"""Beyond what a new network predicts: it decides the sign of a TD error."""
+_ROWS = 256
+"""Of all batches together, over which what is random evens out."""
+
+
+class LossContract:
+    """The part of `AgentContract` that looks at what is learned.
+
+    Attributes:
+        batch_size: of the batches; 8 or more, 32 where the loss itself draws random numbers.
+        bootstraps: it values what comes after a transition by `next_obs`. False for a bandit's
+            or Monte Carlo's.
+        bootstraps_through_truncation: False for one that takes truncation as an end.
+        takes_n_steps: False for one of transitions of one step, or that discounts nothing.
+        takes_weights: False for one that is never given prioritized replay.
+        plain_td_errors: those it tells are ``|r + discount**n_steps v(next_obs) - q(obs, action)|``
+            of each row by itself. False for those of a distribution or of rescaled values, and for
+            a network that looks at the whole batch (batch normalization).
+    """
+
+    batch_size = 32
+    bootstraps = True
+    bootstraps_through_truncation = True
+    takes_n_steps = True
+    takes_weights = True
+    plain_td_errors = True
+
+    def make_spaces(self) -> Spaces:
+        """The spaces that the agent is for."""
+        raise NotImplementedError
+
+    def make_agent(self, seed: int) -> Agent:
+        """A new agent; the same one for the same seed."""
+        raise NotImplementedError
+
+    def make_batch(self, seed: int) -> dict[str, torch.Tensor]:
+        """A batch of transitions drawn from the spaces."""
+        import torch
+
+        columns = sampled_transitions(self.make_spaces(), self.batch_size, seed)
+        return {name: torch.from_numpy(column) for name, column in columns.items()}
+
+    def test_weights_of_one_are_no_weights(self) -> None:
+        import torch
+
+        if not self.takes_weights:
+            return
+        one, other = self.make_agent(0), self.make_agent(0)
+        one.opt(self.make_batch(0))
+        other.opt(self.make_batch(0), torch.ones(self.batch_size))
+        assert same_model(one, other)
+
+    def test_a_weight_of_zero_leaves_a_sample_out(self) -> None:
+        """A changed reward moves the agent as far as its weight lets it."""
+        import torch
+
+        if not self.takes_weights:
+            return
+        batch, changed = self._ended(0), self._ended(0)
+        changed["reward"][::2] = -_LARGE_REWARD
+        ones = torch.ones(self.batch_size)
+        none_and_two = ones * 2.0
+        none_and_two[::2] = 0.0  # their mean is 1, too: a weight is a sample's, not the batch's
+        weighed = self._apart(batch, none_and_two, changed, none_and_two)
+        assert weighed < 0.5 * self._apart(batch, ones, changed, ones), (
+            "samples of weight 0 have an influence"
+        )
+
+    def test_a_weight_multiplies_a_sample_once(self) -> None:
+        """Two copies of a sample are nearer to one of weight 2 than to one of its root, which is
+        what equals them where weights are squared. Nearer, because random agents draw other numbers
+        for the copy."""
+        if not self.takes_weights:
+            return
+        copies, doubled, root = self._weights_of_copies()
+        near, far = 0.0, 0.0
+        for seed in range(max(4, _ROWS // self.batch_size)):
+            batch = self._two_samples(seed)
+            near += self._apart(batch, copies, batch, doubled, seed)
+            far += self._apart(batch, copies, batch, root, seed)
+        assert near < far, "a sample of weight 2 counts otherwise than two of weight 1"
+
+    def test_only_termination_ends_the_value(self) -> None:
+        if not (self.bootstraps and self.bootstraps_through_truncation):
+            return
+        plain, truncated, terminated = (self.make_batch(0) for _ in range(3))
+        for batch in (plain, truncated, terminated):
+            batch["terminated"].fill_(value=False)
+            batch["truncated"].fill_(value=False)
+        truncated["truncated"].fill_(value=True)
+        terminated["terminated"].fill_(value=True)
+        models = []
+        for batch in (plain, truncated, terminated):
+            agent = self.make_agent(0)
+            for _ in range(3):
+                agent.opt(batch)
+            models.append(agent)
+        assert same_model(models[0], models[1])
+        assert not same_state(models[0], models[2])
+
+    def test_what_comes_after_is_seen_in_next_obs(self) -> None:
+        if not self.bootstraps:
+            return
+        assert not np.array_equal(self._told(self._going_on(0)), self._told(self._elsewhere(0))), (
+            "another next_obs makes no difference: is the next value that of obs?"
+        )
+
+    def test_nothing_comes_after_a_terminated_row(self) -> None:
+        if not (self.bootstraps and self.plain_td_errors):
+            return
+        batch, elsewhere = self._going_on(0), self._elsewhere(0)
+        for each in (batch, elsewhere):
+            each["terminated"][::2] = True
+        one, other = self._td_errors(batch), self._td_errors(elsewhere)
+        if one is None or other is None:
+            return
+        assert np.allclose(one[::2], other[::2]), "next_obs counts in rows that are terminated"
+        assert not np.array_equal(one[1::2], other[1::2])
+
+    def test_what_comes_after_is_discounted_by_each_step(self) -> None:
+        if not (self.bootstraps and self.takes_n_steps):
+            return
+        assert not np.array_equal(
+            self._told(self._going_on(0, n_steps=1)), self._told(self._going_on(0, n_steps=5))
+        ), "n_steps makes no difference: is it discount instead of discount**n_steps?"
+
+    def test_every_further_step_discounts_alike(self) -> None:
+        """What comes after counts discount**n: its parts of TD errors are a geometric series."""
+        if not (self.bootstraps and self.takes_n_steps and self.plain_td_errors):
+            return
+        batches = (self._ended(0), *(self._going_on(0, n_steps=n) for n in (1, 3, 5)))
+        errors = [self._signed_td_errors(batch) for batch in batches]
+        if any(error is None for error in errors):
+            return
+        ended, *told = (error for error in errors if error is not None)
+        after_1, after_3, after_5 = (error - ended for error in told)
+        known = np.isfinite(after_1 + after_3 + after_5)
+        after_1, after_3, after_5 = after_1[known], after_3[known], after_5[known]
+        near = 1e-5 * _LARGE_REWARD * np.abs(after_1).max()  # float32 beside a large reward
+        np.testing.assert_allclose(after_1 * after_5, after_3**2, rtol=1e-3, atol=near)
+
+    def _going_on(self, seed: int, n_steps: int = 1) -> dict[str, torch.Tensor]:
+        """A batch in which no episode ends."""
+        batch = self.make_batch(seed)
+        for name, value in (("terminated", 0), ("truncated", 0), ("n_steps", n_steps)):
+            batch[name].fill_(value)
+        return batch
+
+    def _ended(self, seed: int) -> dict[str, torch.Tensor]:
+        """The same batch with all rows terminated, so without a next value and what is random in
+        it, and with a reward that is the larger part of TD errors."""
+        batch = self._going_on(seed)
+        batch["terminated"].fill_(value=True)
+        batch["reward"].fill_(_LARGE_REWARD)
+        return batch
+
+    def _elsewhere(self, seed: int) -> dict[str, torch.Tensor]:
+        """The same batch as goes on, which came to other observations."""
+        other = self.make_batch(seed + 1)
+        after = {name: column for name, column in other.items() if name.startswith("next_")}
+        return {**self._going_on(seed), **after}
+
+    def _two_samples(self, seed: int) -> dict[str, torch.Tensor]:
+        """A batch [a, a, a, ..., b, b, b, ...], whose TD errors have different signs."""
+        batch = self._ended(seed)
+        half = self.batch_size // 4 * 2
+        for column in batch.values():
+            column[:half], column[half:] = column[:1].clone(), column[-1:].clone()
+        batch["reward"][half:] = -_LARGE_REWARD
+        return batch
+
+    def _weights_of_copies(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Weights of those samples: [1, 1, ...], [2, 0, ...] and [root of 2, 0, ...] of a; those of
+        b are 2, so that normalizing by the largest changes nothing."""
+        import torch
+
+        half = self.batch_size // 4 * 2
+        copies, doubled, root = (torch.full((self.batch_size,), 2.0) for _ in range(3))
+        copies[:half] = 1.0
+        doubled[1:half:2] = root[1:half:2] = 0.0
+        root[:half:2] = math.sqrt(2.0)
+        return copies, doubled, root
+
+    def _after(self, batch: Mapping[str, torch.Tensor], weights: torch.Tensor, seed: int) -> Agent:
+        agent = self.make_agent(seed)
+        agent.opt(batch, weights)
+        return agent
+
+    def _td_errors(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64] | None:
+        told = self._begun().opt(batch).td_errors
+        return None if told is None else told.double().numpy()
+
+    def _signed_td_errors(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64] | None:
+        """TD errors but for a constant, with their sign: half of what they are more by a large
+        reward than by its opposite. Not a number where they exceed that reward."""
+        import torch
+
+        reward = torch.full_like(batch["reward"], _LARGE_REWARD)
+        more = self._td_errors({**batch, "reward": reward})
+        less = self._td_errors({**batch, "reward": -reward})
+        if more is None or less is None:
+            return None
+        both = more + less  # |R + x| + |x - R| is 2 R, and more only where |x| is more than R
+        return np.where(both <= both.min() * (1.0 + 1e-5), (more - less) / 2.0, np.nan)
+
+    def _begun(self) -> Agent:
+        """An agent that has learned a little: many begin with values of zero."""
+        agent = self.make_agent(0)
+        for seed in range(3):
+            agent.opt(self.make_batch(seed))
+        return agent
+
+    def _told(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64]:
+        """The TD errors; what was learned, of an agent that tells none."""
+        errors = self._td_errors(batch)
+        if errors is not None:
+            return errors
+        agent = self._begun()
+        agent.opt(batch)
+        return state_numbers(agent)
+
+    def _apart(
+        self,
+        batch: Mapping[str, torch.Tensor],
+        weights: torch.Tensor,
+        other_batch: Mapping[str, torch.Tensor],
+        other_weights: torch.Tensor,
+        seed: int = 0,
+    ) -> float:
+        """How far two steps from the same state lead apart."""
+        one = state_numbers(self._after(batch, weights, seed))
+        other = state_numbers(self._after(other_batch, other_weights, seed))
+        return float(np.linalg.norm(one - other))
