@@ -19,18 +19,19 @@ PRODUCERS = 2
 PREPARED = 8  # batches that a producer sends in turn
 WARM_S = 1.0
 FIRST_S = 180.0
-_RING_BYTES = 1 << 30
 
 Batch = dict[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
 class Load:
-    """Batches of `rows` transitions with observations of `shape` and `dtype`."""
+    """Batches of `rows` transitions with observations of `shape` and `dtype`, into arrays of
+    `capacity` rows: as `vedette bench wire` has them."""
 
     rows: int
     shape: tuple[int, ...]
     dtype: str
+    capacity: int
 
     def batches(self) -> list[Batch]:
         """A few different ones."""
@@ -64,7 +65,10 @@ def unpacked(flat: np.ndarray[Any, Any], example: Batch) -> Batch:
     return batch
 
 
-LOADS = {"small": Load(64, (4,), "float32"), "atari": Load(32, (4, 84, 84), "uint8")}
+LOADS = {
+    "small": Load(64, (4,), "float32", 100_000),
+    "atari": Load(32, (4, 84, 84), "uint8", 4_000),
+}
 
 
 class Ring:
@@ -72,8 +76,7 @@ class Ring:
 
     def __init__(self, load: Load) -> None:
         example = load.batches()[0]
-        row_bytes = sum(column.nbytes for column in example.values()) // load.rows
-        rows = min(100_000, _RING_BYTES // row_bytes) // load.rows * load.rows
+        rows = load.capacity // load.rows * load.rows
         self._columns = {
             name: np.zeros((rows, *column.shape[1:]), column.dtype)
             for name, column in example.items()

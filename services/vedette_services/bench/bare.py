@@ -22,7 +22,6 @@ from vedette_services.bench.processor import processor_s
 from vedette_services.bench.producer import payloads_of
 from vedette_services.processes import die_with_parent, end, python_module, spawn
 
-_RING_BYTES = 1 << 30
 _MOST_WAITING = 1000
 _WAITING_BYTES = 32 << 20
 """Of a queue, at most: with a thousand large batches every one comes into memory that was not used
@@ -61,8 +60,8 @@ class Payload:
         return Schema.from_dtype(transition_dtype(spaces), column_bounds(spaces))
 
 
-def bare(payload: Payload, port: int, seconds: float) -> Measured:
-    """What two producers bring through plain PUSH/PULL into arrays."""
+def bare(payload: Payload, capacity: int, port: int, seconds: float) -> Measured:
+    """What two producers bring through plain PUSH/PULL into arrays of `capacity` rows."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     pull = context.socket(zmq.PULL)
     pull.set_hwm(payload.most_waiting)
@@ -73,17 +72,16 @@ def bare(payload: Payload, port: int, seconds: float) -> Measured:
     command = python_module(_MODULE, *arguments)
     producers = [spawn(command) for _ in range(_PRODUCERS)]
     try:
-        return _receive(pull, payload, seconds)
+        return _receive(pull, payload, capacity, seconds)
     finally:
         end(producers, term_s=5.0)
         context.destroy(linger=0)
 
 
-def _receive(pull: zmq.Socket[bytes], payload: Payload, seconds: float) -> Measured:
+def _receive(pull: zmq.Socket[bytes], payload: Payload, capacity: int, seconds: float) -> Measured:
     schema, rows = payload.schema, payload.rows
-    row = schema.row_dtype
-    capacity = max(rows, min(100_000, _RING_BYTES // row.itemsize) // rows * rows)
-    ring = columns_of(row, capacity)
+    capacity = max(rows, capacity // rows * rows)
+    ring = columns_of(schema.row_dtype, capacity)
     at = inserted = 0
     spent: float | None = None
     if not pull.poll(30_000):

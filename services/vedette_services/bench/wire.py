@@ -34,7 +34,7 @@ class WireBench:
 
     Args:
         payload: of a batch.
-        capacity: of the replay.
+        capacity: of the replay, and of the bound's arrays.
         seconds: of a round.
         rounds: each measures both; the ratio is taken within a round.
     """
@@ -48,7 +48,7 @@ class WireBench:
         """Measure both in turn."""
         ours, bound, once = [], [], []
         for _ in range(self.rounds):
-            bound.append(bare(self.payload, free_port(), self.seconds))
+            bound.append(bare(self.payload, self.capacity, free_port(), self.seconds))
             ours.append(self.vedette())
             if self.payload.is_stack:
                 once.append(self.vedette(frames_once=True))
