@@ -189,7 +189,7 @@ class LocalRun:
             if _ended(learner, ASK_EVERY_S if deadline is None else 0.1):
                 break
             self._show(ask(ASK_EVERY_S))
-            if deadline is None:
+            if deadline is None and not stop:
                 self._look_after_manager()
         return self._close(learner.returncode, stopped=bool(stop))
 
@@ -239,7 +239,11 @@ class LocalRun:
         argv, words = self._command(*arguments), LastWords()
         environment.update(words.environment)
         self._children[name] = spawn(
-            argv, environment=environment, log=self._log(name), pass_fds=[words.fileno()]
+            argv,
+            environment=environment,
+            log=self._log(name),
+            pass_fds=[words.fileno()],
+            own_group=True,
         )
         words.sent_off()
         if before := self._words.get(name):

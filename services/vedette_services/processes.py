@@ -43,12 +43,15 @@ def spawn(
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
     pass_fds: Sequence[int] = (),
+    own_group: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start a child that dies with this process (it must call `die_with_parent` first thing).
 
     Args:
         environment: variables set on top of ours.
         log: file that takes its stdout and stderr; ours where None.
+        own_group: a terminal's Ctrl-C, which goes to a whole process group, does not reach it; not
+            even while Python itself starts, when it would end with a traceback.
     """
     output: IO[bytes] | None = log.open("ab") if log is not None else None
     try:
@@ -59,6 +62,7 @@ def spawn(
             stdout=output,
             stderr=subprocess.STDOUT if output is not None else None,
             pass_fds=tuple(pass_fds),
+            process_group=0 if own_group else None,
         )
     finally:
         if output is not None:

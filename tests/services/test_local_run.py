@@ -291,3 +291,9 @@ def test_a_daemon_started_for_a_run_leaves_the_terminals_process_group(tmp_path:
             check=True,
         )
         assert ended.stdout.strip() == expected
+
+
+def test_a_daemon_of_a_run_is_out_of_the_terminals_reach_from_its_first_moment(fakes: Any) -> None:
+    alone = "sys.exit(0 if os.getpgrp() == os.getpid() else 7)"
+    with fakes(alone, "time.sleep(60)") as run:
+        run.watch(silent, None)

@@ -201,7 +201,7 @@ def _end_when_told() -> None:
 def _settle_in() -> None:
     if PARENT_VARIABLE in os.environ:
         # A terminal's Ctrl-C goes to a whole process group. Who started us gets it and tells us
-        # once; twice would mean to leave without a checkpoint.
+        # once; twice would mean to leave without a checkpoint. `spawn(own_group=True)` is sooner.
         os.setpgid(0, 0)
     die_with_parent()
     here = os.getcwd()  # noqa: PTH109 - sys.path holds texts

@@ -140,7 +140,7 @@ class Sweep:
         write_config(trial.config, config, f"what the sweep gave to {trial.name}")
         argv = self._command("run", str(config), "--out", str(trial.out), *self._options)
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
-        process = spawn(argv, environment=environment, log=self._log(trial))
+        process = spawn(argv, environment=environment, log=self._log(trial), own_group=True)
         self._running.append(_Running(trial, process, time.time()))
         begun = len(self._outcomes) + len(self._running)
         self._line(f"{trial.name}: begins, {begun} of {len(self._trials)}, in {trial.out}")
