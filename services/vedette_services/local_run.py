@@ -189,7 +189,7 @@ class LocalRun:
             if _ended(learner, ASK_EVERY_S if deadline is None else 0.1):
                 break
             self._show(ask(ASK_EVERY_S))
-            if deadline is None and not stop:
+            if deadline is None:
                 self._look_after_manager()
         return self._close(learner.returncode, stopped=bool(stop))
 
