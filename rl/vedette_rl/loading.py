@@ -92,6 +92,7 @@ class CudaLoader:
         self._replay, self._batch_size, self._device = replay, batch_size, device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # untyped in torch
         self._pinned: list[dict[str, torch.Tensor]] = [{}, {}]
+        self._copied = [torch.cuda.Event() for _ in self._pinned]  # type: ignore[no-untyped-call]
         self._turn = 0
         self._ahead: _Slot | None = None
 
@@ -113,7 +114,8 @@ class CudaLoader:
     def _fetch(self) -> _Slot:
         """Draw a batch into the other pinned buffer and start its copy."""
         self._turn ^= 1
-        pinned = self._pinned[self._turn]
+        pinned, copied = self._pinned[self._turn], self._copied[self._turn]
+        copied.synchronize()  # the device may be behind, and still read from there
         sample = self._replay.sample(self._batch_size)
         for name, column in sample.columns.items():
             if name not in pinned:
@@ -128,7 +130,6 @@ class CudaLoader:
                 if sample.weights is None
                 else torch.from_numpy(sample.weights).to(self._device, non_blocking=True)
             )
-            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]  # untyped in torch
             copied.record(self._stream)
         indices = sample.indices.copy()  # the replay writes its own over them at the next draw
         return _Slot(pinned, device, copied, Sample(sample.columns, indices), weights)

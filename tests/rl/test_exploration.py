@@ -59,6 +59,14 @@ def test_each_environment_has_its_own_epsilon() -> None:
     assert (action[5000:] == 0).mean() == 0
 
 
+def test_an_acting_policy_explores_less_as_models_grow_newer() -> None:
+    config = ExplorationConfig(kind="linear", epsilon_final=0.0, epsilon_steps=100)
+    exploration = Exploration(config, np.zeros(20_000), 0)
+    q = np.tile(np.array([[0, 1]], np.float32), (20_000, 1))
+    shares = [(exploration.choose(q, version) == 0).mean() for version in (0, 50, 100, 0)]
+    np.testing.assert_allclose(shares, [0.5, 0.25, 0.0, 0.5], atol=0.02)
+
+
 def test_softmax_draws_in_proportion() -> None:
     config = ExplorationConfig(kind="softmax", temperature=2.0)
     exploration = Exploration(config, np.zeros(40_000), 0)

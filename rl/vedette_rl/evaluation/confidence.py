@@ -24,7 +24,7 @@ def t_quantile(degrees: int) -> float:
     """The 97.5 % quantile of Student's t distribution with so many degrees of freedom.
 
     From 7 on by the expansion about the normal one (Abramowitz & Stegun 26.7.5), right to four
-    digits; below that it converges too slowly.
+    decimals; below that it converges too slowly.
     """
     if degrees in _FEW:
         return _FEW[degrees]
@@ -33,5 +33,6 @@ def t_quantile(degrees: int) -> float:
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + math.fsum(term / float(degrees) ** k for k, term in enumerate(terms, 1))

@@ -26,7 +26,8 @@ def evaluate(
         typer.Option(
             min=0,
             max=2**31 - 1,
-            help="Of the first episode. [as the run's evaluations, which gives the same return]",
+            help="Of the first episode; with another than the run's, the best model was not chosen "
+            "by these episodes. [as the run's evaluations, which gives the same return]",
             show_default=False,
         ),
     ] = None,

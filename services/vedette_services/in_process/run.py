@@ -113,6 +113,7 @@ class InProcessRun:
         for warning in found.skipped:
             log.warning("%s", warning)
         self.agent.set_state(found.state["agent"])
+        self.replay.set_state(found.state["replay"])
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         if "books" in found.meta:
             return Earlier(**found.meta["books"])

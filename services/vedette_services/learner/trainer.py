@@ -19,7 +19,6 @@ from vedette_rl.envs.make import probe
 from vedette_rl.loading import make_loader
 from vedette_rl.networks.seeding import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
-from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.bell import Bell
 from vedette_services.last_words import told_to_the_supervisor
 from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
@@ -136,10 +135,6 @@ class Trainer:
         self._recorder.store(record)
 
     def flush(self, opt_steps: int) -> None:
-        if isinstance(self.replay, PrioritizedReplay):
-            self._recorder.store(
-                {f"priority/{name}": value for name, value in self.replay.stats().items()}
-            )
         self._recorder.flush(opt_steps)
 
     def tick(self, learning: Learning) -> str:

@@ -17,6 +17,7 @@ from vedette_rl.core import Agent, OptResult, ReplayBuffer
 from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.loading import Loaded, Loader
 from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner.boards import Learning
 
@@ -164,11 +165,17 @@ class TrainingLoop:
         if _due(config.record_compute_cost_interval, opt_steps):
             self._record_cost(opt_steps)
         if _due(config.flush_record_interval, opt_steps):
-            self._around.flush(opt_steps)
+            self._flush(opt_steps)
         if _due(config.save_interval, opt_steps):
             self._around.save(self._agent, self._now())
         if _due(config.sync_interval, opt_steps) or _due(config.eval_interval, opt_steps):
             self._around.publish(self._agent)
+
+    def _flush(self, opt_steps: int) -> None:
+        if isinstance(self._replay, PrioritizedReplay):
+            stats = self._replay.stats().items()
+            self._around.record({f"priority/{name}": value for name, value in stats}, opt_steps)
+        self._around.flush(opt_steps)
 
     def _record_cost(self, opt_steps: int) -> None:
         """Upstream's two timers, in milliseconds an optimization step; reset when written."""
@@ -213,7 +220,7 @@ class TrainingLoop:
         """The final sync, record and checkpoint."""
         self._around.publish(self._agent)
         self._record_cost(self._agent.opt_steps)
-        self._around.flush(self._agent.opt_steps)
+        self._flush(self._agent.opt_steps)
         self._learning = replace(self._now(), phase="done", waits="", exit_reason=reason)
         self._around.save(self._agent, self._learning)
         return self._learning

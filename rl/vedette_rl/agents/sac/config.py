@@ -22,7 +22,8 @@ class SacConfig(NetworkConfig):
         adam_eps: Adam's epsilon (1e-8: Adam's own).
         hidden_sizes: of the policy and of each critic (256, 256).
         n_critics: Q-functions, of which the smallest counts (2: section 6).
-        loss: of the critics; ``mse`` is equation 5, ``huber`` is border's SmoothL1.
+        loss: of the critics; ``mse`` is equation 5 without its factor 1/2, which Adam does not see
+            (`max_grad_norm` does); ``huber`` is border's SmoothL1.
         alpha: the temperature: ``auto`` tunes it (section 5), a number fixes it.
         initial_alpha: where ``auto`` begins (1).
         target_entropy: the entropy that ``auto`` aims at, of actions scaled to [-1, 1]: ``auto`` is
