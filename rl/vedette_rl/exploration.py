@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 from vedette_rl.errors import UnknownNameError
 from vedette_rl.named import is_named, load_named, one_of
 
+_KIND = "agent.exploration.kind"
 _DRAWN_NUMBERS = 1024
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -88,10 +89,34 @@ def make_exploration(
     """
     if not is_named(config.kind):
         return Exploration(config, positions, seed)
-    own = load_named("agent.exploration.kind", config.kind)(config, positions, seed)
+    own = load_named(_KIND, config.kind)(config, positions, seed)
     if not isinstance(own, Explores):
-        raise UnknownNameError("agent.exploration.kind", config.kind, "it has no method choose")
-    return own
+        raise UnknownNameError(_KIND, config.kind, "it has no method choose")
+    return _Checked(own, config.kind)
+
+
+class _Checked:
+    """A user's own exploration, whose actions are looked at before an environment gets them."""
+
+    def __init__(self, own: Explores, name: str) -> None:
+        self._own, self._name = own, name
+
+    def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
+        """Actions ``(E,)`` in [0, A).
+
+        Raises:
+            UnknownNameError: what it chose are no such actions.
+        """
+        action = np.asarray(self._own.choose(q_EA, version))
+        rows, actions = q_EA.shape
+        if action.shape != (rows,) or action.dtype.kind not in "iu":
+            got = f"{action.dtype} of shape {action.shape}"
+            wrong = f"its choose must return a whole number for each of {rows} environments"
+            raise UnknownNameError(_KIND, self._name, f"{wrong}, not {got}")
+        if action.min() < 0 or action.max() >= actions:
+            wrong = f"its choose must return actions from 0 to {actions - 1}"
+            raise UnknownNameError(_KIND, self._name, f"{wrong}, not {action.tolist()}")
+        return action.astype(np.int64, copy=False)
 
 
 class Exploration:

@@ -34,6 +34,7 @@ from typing import Any
 
 from vedette_protocol.errors import ProtocolError
 from vedette_rl.errors import RlError
+from vedette_services.own_code import place
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 """Exit statuses: done or stopped on request, any other failure, usage or configuration, refused."""
@@ -303,6 +304,7 @@ def sentence(error: Exception) -> str:
 
 
 def in_a_line(error: Exception) -> str:
-    """A foreign error: its class and what it says, in a line."""
+    """A foreign error: its class, what it says, and where in a user's code it comes from."""
     said = " ".join(str(error).split()) or "it does not say why"
-    return f"{type(error).__name__}: {said}"
+    where = place(error)
+    return f"{type(error).__name__}: {said}" + (f" ({where})" if where else "")

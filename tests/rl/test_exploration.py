@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from vedette_rl.exploration import Exploration, ExplorationConfig, ladder_position, ladder_positions
+from vedette_rl.errors import UnknownNameError
+from vedette_rl.exploration import (
+    Exploration,
+    ExplorationConfig,
+    ladder_position,
+    ladder_positions,
+    make_exploration,
+)
 
 
 def test_ladder_positions_cover_evenly_however_many_there_are() -> None:
@@ -73,6 +82,37 @@ def test_softmax_draws_in_proportion() -> None:
     q = np.array([0, 2, 4], np.float32)
     shares = np.bincount(exploration.choose(np.tile(q, (40_000, 1)), 0)) / 40_000
     np.testing.assert_allclose(shares, np.exp(q / 2) / np.exp(q / 2).sum(), atol=0.01)
+
+
+class Chosen:
+    """An exploration of a user's own, which returns whatever it is told to."""
+
+    returned: Any = None
+
+    def __init__(self, *_: object) -> None:
+        """It needs nothing."""
+
+    def choose(self, q_EA: Any, version: int) -> Any:
+        return self.returned
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ([0.0, 1.0], r"a whole number for each of 2 environments, not float64 of shape \(2,\)"),
+        ([0], r"a whole number for each of 2 environments, not int64 of shape \(1,\)"),
+        ([0, 3], r"actions from 0 to 2, not \[0, 3\]"),
+        ([-1, 0], r"actions from 0 to 2, not \[-1, 0\]"),
+    ],
+)
+def test_an_own_exploration_that_chooses_no_action_is_named(
+    returned: list[float], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Chosen, "returned", returned)
+    config = ExplorationConfig(kind=f"{__name__}:Chosen")
+    exploration = make_exploration(config, np.zeros(2), 0)
+    with pytest.raises(UnknownNameError, match=f"Chosen': its choose must return {said}"):
+        exploration.choose(np.zeros((2, 3), np.float32), 0)
 
 
 def test_exploration_is_exact_for_a_seed_and_another_for_another() -> None:

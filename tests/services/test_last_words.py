@@ -1,6 +1,7 @@
 """What a process that ends says to the one that started it."""
 
 import errno
+import importlib.util
 import os
 import subprocess
 import sys
@@ -88,3 +89,17 @@ def test_every_error_has_a_sentence_of_one_line(error: Exception, said: str) -> 
     import re
 
     assert re.match(said, sentence(error))
+
+
+def test_an_error_of_a_users_code_names_the_line(tmp_path: Path) -> None:
+    (tmp_path / "their_recorder.py").write_text(
+        "import json\n\n\ndef write():\n    json.loads('{')\n"
+    )
+    spec = importlib.util.spec_from_file_location("theirs", tmp_path / "their_recorder.py")
+    assert spec is not None
+    assert spec.loader is not None
+    theirs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(theirs)
+    with pytest.raises(ValueError, match="Expecting property name") as raised:
+        theirs.write()
+    assert sentence(raised.value).endswith(" (their_recorder.py:5, in write)")

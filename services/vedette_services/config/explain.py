@@ -54,23 +54,23 @@ def explain(
         prefix: the key of the part, "" for the whole.
         keys: every key there is, to find the nearest.
     """
-    found: dict[str, SettingError] = {}
+    found: dict[str, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
-        said = _explained(details, part, prefix, keys)
-        found.setdefault(said.key, said)  # each member of a union complains about the same value
-    return list(found.values())
+        unknown = details["type"] == "extra_forbidden"
+        path = map(str, details["loc"]) if unknown else _path(part, details["loc"])
+        found.setdefault(".".join(filter(None, [prefix, *path])), []).append(details)
+    return [_explained(key, complaints, keys) for key, complaints in found.items()]
 
 
-def _explained(
-    details: ErrorDetails, part: type[BaseModel], prefix: str, keys: Iterable[str]
-) -> SettingError:
-    if details["type"] == "extra_forbidden":
-        return unknown_key(".".join(filter(None, [prefix, *map(str, details["loc"])])), keys)
-    key = ".".join(filter(None, [prefix, *_path(part, details["loc"])]))
-    if details["type"] == "missing":
+def _explained(key: str, complaints: list[ErrorDetails], keys: Iterable[str]) -> SettingError:
+    """What is wrong with one value: each member of a union complains about it."""
+    kinds = {details["type"] for details in complaints}
+    if "extra_forbidden" in kinds:
+        return unknown_key(key, keys)
+    if "missing" in kinds:
         return SettingError(key, "is missing")
-    mend = f"set {key}.KEY" if details["type"] in _TABLES else ""
-    return SettingError(key or "configuration", _sentence(details), mend)
+    mend = f"set {key}.KEY" if complaints[0]["type"] in _TABLES else ""
+    return SettingError(key or "configuration", _sentence(complaints), mend)
 
 
 def unknown_key(key: str, keys: Iterable[str]) -> SettingError:
@@ -107,8 +107,10 @@ def nearest(key: str, keys: Iterable[str]) -> str:
     if close and _alike(last, close[0].rpartition(".")[2]):
         return close[0]
     by_last = {candidate.rpartition(".")[2]: candidate for candidate in known}
-    close = difflib.get_close_matches(last, list(by_last), n=1, cutoff=0.75)
-    return by_last[close[0]] if close else ""
+    by_word = {word: ours for word, ours in OUR_KEY.items() if ours in known}
+    spelled = by_word | by_last
+    close = difflib.get_close_matches(last, list(spelled), n=1, cutoff=0.75)
+    return spelled[close[0]] if close else ""
 
 
 def _alike(one: str, other: str) -> bool:
@@ -127,17 +129,26 @@ def keys_of(part: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from keys_of(inner, key)
 
 
-def _sentence(details: ErrorDetails) -> str:
+def _sentence(complaints: list[ErrorDetails]) -> str:
+    first = complaints[0]
+    if first["type"] == "value_error":
+        return str(first.get("ctx", {}).get("error", first["msg"]))
+    said, *others = (_said(details) for details in complaints)
+    for other in others:
+        if said.startswith("must be ") and other.startswith("must be "):
+            said += f" or {other.removeprefix('must be ')}"
+    got = repr(first["input"])
+    return f"{said}, not {got if len(got) <= 60 else got[:57] + '...'}"
+
+
+def _said(details: ErrorDetails) -> str:
+    """What one complaint wants."""
     context: Mapping[str, Any] = details.get("ctx", {})  # numbers and texts, by the error's type
-    if details["type"] == "value_error":
-        return str(context.get("error", details["msg"]))
     if (pattern := str(context.get("pattern", ""))) in _PATTERNS:
         context = {**context, "pattern": _PATTERNS[pattern]}
     template = _SENTENCES.get(details["type"])
     numbers = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
-    said = template.format(**numbers) if template else details["msg"]
-    got = repr(details["input"])
-    return f"{said}, not {got if len(got) <= 60 else got[:57] + '...'}"
+    return template.format(**numbers) if template else details["msg"]
 
 
 def _path(part: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

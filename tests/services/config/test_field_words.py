@@ -30,6 +30,7 @@ def refusal(*settings: str, agent: str = "dqn") -> str:
         ("env_id", "env.id"),
         ("sync_interval", "learner.sync_interval"),
         ("agent.lerning_rate", "agent.learning_rate"),
+        ("agent.gama", "agent.discount"),
     ],
 )
 def test_words_of_others_and_slips_are_understood(typed: str, meant: str) -> None:

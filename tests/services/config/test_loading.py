@@ -113,6 +113,17 @@ def test_a_wrong_setting_is_refused_in_one_line_that_names_the_key(setting: str,
         loaded(setting)
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("agent.alpha=-1", "agent.alpha: must be 'auto' or at least 0, not -1"),
+        ("agent.target_entropy=x", "agent.target_entropy: must be 'auto' or a number, not 'x'"),
+    ],
+)
+def test_a_value_of_several_kinds_is_refused_with_all_of_them(setting: str, said: str) -> None:
+    assert refusal(setting, env="Pendulum-v1") == said
+
+
 def test_a_count_may_be_written_as_a_power_of_ten() -> None:
     assert loaded("replay.capacity=1e6").replay.capacity == 1_000_000
 
