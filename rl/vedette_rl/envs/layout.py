@@ -38,26 +38,40 @@ class ObservationLayout:
             SpaceLayoutError: an array has another shape than its space says.
         """
         for leaf in self.leaves:
-            value = _follow(obs, leaf)
-            if np.shape(value) != leaf.shape:  # numpy would repeat it along the missing axes
-                why = f"an observation's {leaf.name!r} has shape {np.shape(value)}"
-                raise SpaceLayoutError("observation", leaf.space, why)
-            columns[leaf.name][row] = value
+            columns[leaf.name][row] = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
 
     def write_rows(self, columns: Columns, observations: Sequence[Any]) -> None:
-        """Copy one observation into each row."""
+        """Copy one observation into each row.
+
+        Raises:
+            SpaceLayoutError: an array has another shape than its space says.
+        """
         if self._small:
-            columns["obs"][:] = observations
+            column = columns["obs"]
+            try:
+                rows = np.array(observations, column.dtype)
+            except ValueError:  # they differ in shape
+                rows = None
+            if rows is None or rows.shape != column.shape:
+                for obs in observations:
+                    _of_shape(obs, self.leaves[0].shape, self.leaves[0])
+            column[:] = observations if rows is None else rows
             return
         for leaf in self.leaves:
             column = columns[leaf.name]
             for row, obs in enumerate(observations):
-                column[row] = _follow(obs, leaf)
+                column[row] = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
 
     def write_all(self, columns: Columns, batched_obs: Any) -> None:
-        """Copy the observation of a vector environment into all rows."""
+        """Copy the observation of a vector environment into all rows.
+
+        Raises:
+            SpaceLayoutError: an array has another shape than its space says.
+        """
         for leaf in self.leaves:
-            np.copyto(columns[leaf.name], _follow(batched_obs, leaf), casting="same_kind")
+            column = columns[leaf.name]
+            batch = _of_shape(_follow(batched_obs, leaf), column.shape, leaf)
+            np.copyto(column, batch, casting="same_kind")
 
     def encode(self, obs: Any) -> Columns:  # of any space
         """One observation as columns of one row."""
@@ -75,6 +89,14 @@ def row_of_batch(batched_obs: Any, row: int) -> Any:  # of any space
             return tuple(row_of_batch(inner, row) for inner in batched_obs)
         case _:
             return batched_obs[row]
+
+
+def _of_shape(value: Any, shape: tuple[int, ...], leaf: Leaf) -> Any:  # an array, or a number
+    """The value, if it is of this shape: numpy would repeat it along the missing axes."""
+    if getattr(value, "shape", None) != shape and np.shape(value) != shape:
+        why = f"an observation's {leaf.name!r} has shape {np.shape(value)}"
+        raise SpaceLayoutError("observation", leaf.space, why)
+    return value
 
 
 def _follow(obs: Any, leaf: Leaf) -> Any:  # of any space

@@ -1,5 +1,6 @@
 """Rows of environments: the same transitions come out whichever way they are stepped."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vedette_rl.envs import EnvConfig, EnvRow, make_row, transition_dtype
 from vedette_rl.envs.episodes import RewardForm
+from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.loop_row import LoopRow
 from vedette_rl.envs.vector_row import VectorRow
 from vedette_rl.errors import SpaceLayoutError, UnknownEnvironmentError
@@ -207,6 +209,39 @@ def test_an_observation_of_another_shape_than_its_space_is_refused() -> None:
 
     with pytest.raises(SpaceLayoutError, match="has shape"):
         LoopRow([Liar()], seed=0).reset()
+
+
+@pytest.mark.parametrize("wide", [1, 800], ids=["gathered", "by rows"])
+@pytest.mark.parametrize("shape", [(4, 1), (1,), (), (2, 3, 1)], ids=str)
+@pytest.mark.parametrize("who", ["one", "all"])
+def test_an_observation_that_changes_its_shape_is_refused(
+    who: str, shape: tuple[int, ...], wide: int
+) -> None:
+    rows = np.zeros((3, 3, wide), np.float64)
+    layout = ObservationLayout(gym.spaces.Box(-1, 1, (3, wide), np.float64))
+    columns = layout.empty(3)
+    layout.write_rows(columns, tuple(rows))
+    changed = np.zeros(shape)
+    seen = (changed,) * 3 if who == "all" else (rows[0], changed, rows[2])
+    with pytest.raises(SpaceLayoutError, match=re.escape(f"'obs' has shape {shape}")):
+        layout.write_rows(columns, seen)
+
+
+def test_a_part_that_changes_its_shape_is_named() -> None:
+    parts = {"a": gym.spaces.Box(-1, 1, (2,)), "b": gym.spaces.Discrete(3)}
+    layout = ObservationLayout(gym.spaces.Dict(parts))
+    columns, good = layout.empty(2), {"a": np.zeros(2), "b": 1}
+    layout.write_rows(columns, (good, good))
+    with pytest.raises(SpaceLayoutError, match=r"'obs/a' has shape \(1,\)"):
+        layout.write_rows(columns, (good, {**good, "a": np.zeros(1)}))
+
+
+def test_a_batch_of_another_shape_than_its_space_is_refused() -> None:
+    layout = ObservationLayout(gym.spaces.Box(-1, 1, (3,)))
+    columns = layout.empty(2)
+    layout.write_all(columns, np.zeros((2, 3), np.float32))
+    with pytest.raises(SpaceLayoutError, match=r"'obs' has shape \(2, 1\)"):
+        layout.write_all(columns, np.zeros((2, 1), np.float32))
 
 
 def test_a_vector_form_without_an_autoreset_mode_is_refused() -> None:
