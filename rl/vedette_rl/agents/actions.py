@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from vedette_rl.errors import UnsupportedSpaceError
 
+_INFINITY = np.float32(np.inf)
+
 
 @dataclass(frozen=True, slots=True)
 class DiscreteActions:
@@ -37,7 +39,8 @@ class BoxActions:
     """Vectors between bounds; agents see them flattened and scaled to [-1, 1].
 
     Args:
-        low: the lower bounds ``(D,)`` float32, `high` the upper ones.
+        low: the lower bounds ``(D,)`` float32, `high` the upper ones; where float32 has no such
+            number, the next one within.
         shape: the environment's shape of an action.
     """
 
@@ -61,6 +64,8 @@ class BoxActions:
         if not np.isfinite(width).all():
             takes = "bounded Box (gymnasium.wrappers.TransformAction gives one bounds)"
             raise UnsupportedSpaceError(agent, "action", space, takes)
+        low = np.where(low < space.low.ravel(), np.nextafter(low, _INFINITY), low)
+        high = np.where(high > space.high.ravel(), np.nextafter(high, -_INFINITY), high)
         return cls(low, high, space.shape)
 
     @property

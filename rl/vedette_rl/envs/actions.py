@@ -16,7 +16,7 @@ class ActionForm:
     """Turns a row of agent's actions into the environment's own.
 
     Discrete actions count from 0 for agents and from `start` for an environment; a Box of float64
-    gets float64.
+    gets float64, within its own bounds.
     """
 
     def __init__(self, space: gym.Space[Any], count: int) -> None:
@@ -28,6 +28,12 @@ class ActionForm:
         if isinstance(space, (gs.Discrete, gs.MultiDiscrete)):
             self._start = space.start if np.any(space.start) else 0
         self._shifted = bool(np.any(self._start))
+        self._bounds = _bounds_that_round_outwards(space)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the environment takes what agents say as it is."""
+        return not self._shifted and self._env_dtype == self._dtype
 
     def column(self, action: NDArray[Any]) -> NDArray[Any]:
         """The action as it is stored; the same array where it already is so.
@@ -41,9 +47,24 @@ class ActionForm:
         return action
 
     def of_env(self, column: NDArray[Any]) -> NDArray[Any]:
-        """What the environments are given. Arrays are fresh: they may keep or change theirs."""
+        """What the environments are given, of any number of them. Arrays are fresh: they may keep
+        or change theirs."""
         if self._shifted:
             column = column + self._start
         elif self._scalar:
             return column
-        return column.astype(self._env_dtype)
+        own: NDArray[Any] = column.astype(self._env_dtype)
+        return own if self._bounds is None else np.clip(own, *self._bounds, out=own)
+
+
+def _bounds_that_round_outwards(
+    space: gym.Space[Any],
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """The bounds of a Box that actions can pass by being stored in float32: ``float32(0.1)`` is
+    above 0.1. None where they cannot."""
+    if not isinstance(space, gs.Box) or space.dtype.kind != "f":
+        return None
+    with np.errstate(over="ignore"):
+        above = space.high.astype(np.float32) > space.high
+        below = space.low.astype(np.float32) < space.low
+    return (space.low, space.high) if above.any() or below.any() else None
