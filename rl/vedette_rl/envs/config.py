@@ -71,8 +71,10 @@ class EnvConfig(BaseModel):
         vectorization: ``loop`` steps one environment after the other and wastes no step;
             ``vector_entry_point`` asks Gymnasium for the environment's own vector form;
             ``auto`` takes that form where it plays the same spaces, is not wrapped and is the
-            faster one.
-        reward_scale: rewards in transitions are multiplied by it.
+            faster one. ALE's own form preprocesses, skips and stacks frames by `env.kwargs`
+            (`frameskip`, `stack_num`) and takes no wrappers; rewards are left as they are
+            unless `env.kwargs.reward_clipping` says otherwise.
+        reward_scale: rewards in transitions are multiplied by it; not 0.
         reward_clip: then clipped to ±this; 0 is off. Episode returns stay true.
     """
 
@@ -94,6 +96,13 @@ class EnvConfig(BaseModel):
         if not name or (colon and not module.replace(".", "").isidentifier()):
             raise ValueError(f"{env_id!r} is not of the form Name-v0 or module:Name-v0")
         return env_id
+
+    @field_validator("reward_scale")
+    @classmethod
+    def _leaves_something_of_rewards(cls, scale: float) -> float:
+        if not scale:
+            raise ValueError("0 makes every reward 0, and nothing can be learned")
+        return scale
 
     @field_validator("kwargs")
     @classmethod

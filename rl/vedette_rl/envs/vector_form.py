@@ -6,6 +6,7 @@ It may play faster, and it may show something else: Atari's is already preproces
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 import gymnasium as gym
@@ -19,6 +20,8 @@ from vedette_rl.errors import RlError, UnknownEnvironmentError
 
 Env = gym.Env[Any, Any]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+_CLIPPING = "reward_clipping"
+"""ALE's word for it, on where nobody says: returns would be of clipped rewards."""
 
 
 def make_vector(
@@ -51,10 +54,22 @@ def make_vector(
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     try:
+        if _CLIPPING not in {**spec.kwargs, **kwargs} and _takes(spec, _CLIPPING):
+            kwargs[_CLIPPING] = False
         return gym.make_vec(spec, count, vectorization_mode="vector_entry_point", **kwargs)
     except (gym.error.Error, ImportError, TypeError) as e:
         text = " ".join(str(e).split())
         raise UnknownEnvironmentError(config.id, f"its vector form cannot be made: {text}") from e
+
+
+def _takes(spec: gym.envs.registration.EnvSpec, argument: str) -> bool:
+    """Whether the vector form's constructor names this argument."""
+    entry: Any = spec.vector_entry_point  # a name, or what it names
+    creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    try:
+        return argument in inspect.signature(creator).parameters
+    except ValueError:  # one that has no signature
+        return False
 
 
 def vector_of(

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -218,7 +218,24 @@ def _with_preset(given: Table) -> Loaded:
     wanted = given.get("preset", "auto")
     tuned = preset(str(name), str(env_id)) if wanted == "auto" else None
     config = config_from_table(merged(merged(tuned or {}, base), given))
+    refuse(list(_orphans(config.env, tuned or {}, given)))
     return Loaded(_with_long_batches(config), f"{name}-{env_id}" if tuned else "", chosen)
+
+
+def _orphans(env: EnvConfig, tuned: Table, given: Table) -> Iterator[SettingError]:
+    """What a preset gives the constructor for its own wrappers, where the vector form is asked
+    for, which takes none: ALE's would play every frame."""
+    preset_env = _table(tuned, "env")
+    if env.wrappers or env.vectorization != "vector_entry_point" or "wrappers" not in preset_env:
+        return
+    typed = _table(_table(given, "env"), "kwargs")
+    for name, value in _table(preset_env, "kwargs").items():
+        if name not in typed:
+            yield SettingError(
+                f"env.kwargs.{name}",
+                f"is {value} by the preset, for wrappers that a vector form does not take",
+                f"set env.kwargs.{name} (4 for the frameskip of ALE's own)",
+            )
 
 
 def _with_long_batches(config: RunConfig) -> RunConfig:

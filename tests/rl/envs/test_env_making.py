@@ -7,6 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import SyncVectorEnv
 from pydantic import ValidationError
 
 from vedette_rl.envs import (
@@ -125,6 +127,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         {"id": "C-v0", "wrappers": ["NoModule"]},
         {"id": "C-v0", "vectorisation": "loop"},
         {"id": "C-v0", "reward_clip": -1},
+        {"id": "C-v0", "reward_scale": 0},
     ],
 )
 def test_an_impossible_configuration_is_refused(bad: dict[str, object]) -> None:
@@ -213,6 +216,37 @@ def test_one_of_the_vector_form_plays_as_a_plain_environment() -> None:
         ends = [env.step(0)[2:4] for _ in range(5)]
         assert ends == [(False, False)] * 4 + [(False, True)]
     env.close()
+
+
+class Clips(SyncVectorEnv):
+    """A vector form that clips rewards where nobody says otherwise, as ALE's does."""
+
+    def __init__(self, num_envs: int, reward_clipping: bool = True) -> None:
+        super().__init__([ScriptedEnv] * num_envs)
+        self._clips = reward_clipping
+
+    def step(self, actions: Any) -> Any:
+        obs, rewards, *rest = super().step(actions)
+        return obs, (np.sign(rewards) if self._clips else rewards), *rest
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "returned"), [({}, 6.0), ({"reward_clipping": True}, 3.0)], ids=str
+)
+def test_a_vector_form_clips_rewards_only_where_it_is_told_to(
+    kwargs: dict[str, bool], returned: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = EnvSpec("Clips-v0", entry_point=ScriptedEnv, vector_entry_point=Clips)
+    monkeypatch.setitem(gym.registry, "Clips-v0", spec)
+    config = EnvConfig(id="Clips-v0", vectorization="vector_entry_point", kwargs=kwargs)
+    row = make_row(config, 2, seed=0)
+    row.reset()
+    for _ in range(3):
+        row.step(np.zeros(2, np.int64))
+    assert row.finished() == [(returned, 3)] * 2
+    env = make_env(config.for_evaluation())
+    env.reset(seed=0)
+    assert sum(env.step(2)[1] for _ in range(3)) == returned
 
 
 class Unsound(ScriptedEnv):

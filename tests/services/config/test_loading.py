@@ -56,6 +56,16 @@ def test_an_atari_game_is_played_as_four_small_grey_pictures() -> None:
     assert (spaces.observation.shape, spaces.observation.dtype) == ((4, 84, 84), np.uint8)
 
 
+def test_a_vector_form_does_not_inherit_what_only_a_presets_wrappers_need() -> None:
+    bare = ("env.vectorization=vector_entry_point", "env.wrappers=[]")
+    said = refusal(*bare, env="ALE/Pong-v5")
+    assert said.startswith("env.kwargs.frameskip: is 1 by the preset")
+    for skipped in (1, 4):
+        found = loaded(*bare, f"env.kwargs.frameskip={skipped}", env="ALE/Pong-v5")
+        assert found.env.kwargs == {"frameskip": skipped}
+    assert loaded("env.wrappers=[]", env="ALE/Pong-v5").env.kwargs == {"frameskip": 1}
+
+
 def test_a_preset_can_be_left_out() -> None:
     assert loaded("preset=none").stop.target_return is None
 
