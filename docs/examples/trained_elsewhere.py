@@ -7,7 +7,10 @@ from vedette_rl.evaluation import GreedyEvaluator
 
 
 class Elsewhere:
-    """What a `Policy` is: `act` on columns. Load your model here, of any library."""
+    """What a `Policy` is: `act` on columns, an action each. Load your model here, of any library.
+
+    Discrete actions count from 0 for it, whatever the environment's own `start` is.
+    """
 
     def __init__(self):
         self.weights = np.array([0.1, 0.4, 1.0, 0.9])  # of (x, x', angle, angle')

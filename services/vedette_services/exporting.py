@@ -7,11 +7,14 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from numpy.lib.format import dtype_to_descr, write_array_header_1_0
+from numpy.typing import NDArray
 
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import own_actions, probe
 from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.exported.minari_dataset import missing_packages, write_minari
@@ -43,7 +46,8 @@ def check_export(what: str, format: str, out: Path) -> None:
 def export_policy(
     run: FinishedRun, format: str, out: Path, checkpoint: str | None = None
 ) -> KeptModel:
-    """Write a run's policy as ``onnx``, ``safetensors`` or ``numpy``; which it is.
+    """Write a run's policy as ``onnx``, ``safetensors`` or ``numpy``; which it is. Its actions are
+    the environment's own.
 
     Args:
         checkpoint: its optimization steps, or ``latest``; the best model, where None.
@@ -54,7 +58,8 @@ def export_policy(
     """
     kept = run.kept(checkpoint)
     meta = {"env": run.config.env.id, **kept.meta}
-    found = PolicyFile(run.config.agent, probe(run.config.env), kept.model, meta)
+    spaces = replace(probe(run.config.env), action=own_actions(run.config.env))
+    found = PolicyFile(run.config.agent, spaces, kept.model, meta)
     with _replacing(out) as aside:
         if format == "onnx":
             _write_onnx(aside, found)
@@ -77,11 +82,13 @@ def _write_onnx(path: Path, found: PolicyFile) -> None:
 
 def export_replay(run: FinishedRun, format: str, out: Path) -> int:
     """Write a replay's live rows as ``npz``, or their episodes as a ``minari`` dataset; how many
-    rows or episodes.
+    rows or episodes. Actions are the environment's own: where they are discrete, it is made to see
+    from where it counts them.
 
     Raises:
         NotInRunError: the run has no replay.
         OneWriterError: its learner still runs.
+        UnknownEnvironmentError: the environment cannot be made here.
         UsageError: the format needs an extra that is not installed, or none can be made of it.
     """
     if not run.replay.is_dir():
@@ -117,6 +124,7 @@ def _write_npz(run: FinishedRun, out: Path) -> int:
         LiveRows(run.replay) as rows,
         zipfile.ZipFile(aside, "w") as file,
     ):
+        begin = _first_action(run, rows)
         for name in rows.names:
             with file.open(f"{name}.npy", "w", force_zip64=True) as member:
                 column = rows.dtype[name]
@@ -127,8 +135,17 @@ def _write_npz(run: FinishedRun, out: Path) -> int:
                 }
                 write_array_header_1_0(member, header)
                 for piece in rows.pieces(name):
-                    member.write(piece.data)
+                    own = piece if begin is None or name != "action" else piece + begin
+                    member.write(own.data)
         return len(rows)
+
+
+def _first_action(run: FinishedRun, rows: LiveRows) -> NDArray[np.int64] | None:
+    """What the replay's actions, which count from 0, lack to the environment's own; or None."""
+    if rows.dtype["action"].base != np.int64:  # no discrete ones
+        return None
+    start = np.asarray(getattr(own_actions(run.config.env), "start", 0), np.int64)
+    return start if start.any() else None
 
 
 @contextmanager

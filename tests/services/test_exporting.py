@@ -3,6 +3,7 @@
 import resource
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -12,17 +13,20 @@ from vedette_rl.core import Policy
 from vedette_rl.envs.make import probe
 from vedette_rl.exported import load_policy, onnx_file, read_policy
 from vedette_rl.state_file import write_state
+from vedette_rl.testing.scripted import ScriptedEnv
 from vedette_services import exporting
 from vedette_services.cli.app import main
 from vedette_services.config import RunConfig, read_config, write_config
+from vedette_services.finished_run import FinishedRun
 
+gym.register("ExportFromTwo-v0", entry_point=ScriptedEnv)  # Discrete(3, start=2)
 ENVS = {"dqn": "CartPole-v1", "iqn": "CartPole-v1", "sac": "Pendulum-v1"}
 
 
-def make_run(root: Path, agent: str) -> Policy:
+def make_run(root: Path, agent: str, env: str = "") -> Policy:
     """A run's directory with a best model; the policy that `vedette eval` would play."""
     config = RunConfig.model_validate(
-        {"env": {"id": ENVS[agent]}, "agent": {"name": agent, "hidden_sizes": [8, 8]}}
+        {"env": {"id": env or ENVS[agent]}, "agent": {"name": agent, "hidden_sizes": [8, 8]}}
     )
     root.mkdir()
     write_config(config, root / "config.toml")
@@ -59,6 +63,35 @@ def test_an_exported_policy_acts_as_the_runs_best(
     meta = read_policy(out).meta
     assert (meta["env"], meta["return_mean"]) == (ENVS[agent], 9.0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "run"]
+
+
+@pytest.mark.parametrize("form", ["numpy", "safetensors"])
+def test_an_exported_policy_gives_the_environments_own_actions(form: str, tmp_path: Path) -> None:
+    best = make_run(tmp_path / "run", "dqn", "ExportFromTwo-v0")
+    out = tmp_path / "policy"
+    exporting.export_policy(FinishedRun.open(tmp_path / "run"), form, out)
+    obs = {"obs": np.random.default_rng(2).normal(size=(500, 3)).astype(np.float32)}
+    within = best.act(obs, explore=False)
+    assert len(set(within)) > 1
+    assert within.min() == 0
+    np.testing.assert_array_equal(load_policy(out).act(obs, explore=False), within + 2)
+    np.testing.assert_array_equal(read_policy(out).policy().act(obs, explore=False), within)
+    assert set(load_policy(out).act(obs, explore=True)) <= {2, 3, 4}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.filterwarnings("ignore")
+def test_an_onnx_model_gives_the_environments_own_actions(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    best = make_run(tmp_path / "run", "dqn", "ExportFromTwo-v0")
+    out = tmp_path / "policy.onnx"
+    exporting.export_policy(FinishedRun.open(tmp_path / "run"), "onnx", out)
+    session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
+    assert [output.name for output in session.get_outputs()] == ["action", "q"]
+    obs = {"obs": np.random.default_rng(2).normal(size=(500, 3)).astype(np.float32)}
+    action, q = session.run(None, obs)
+    np.testing.assert_array_equal(action, best.act(obs, explore=False) + 2)
+    np.testing.assert_array_equal(action, q.argmax(1) + 2)
 
 
 def test_an_export_that_cannot_be_written_names_its_file_and_leaves_nothing(

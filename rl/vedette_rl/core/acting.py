@@ -63,7 +63,8 @@ class Policy(Protocol):
     def act(self, obs: Columns, *, explore: bool) -> NDArray[Any]:
         """Actions ``(E, *shape)`` for columns ``obs...`` of ``(E, *shape)``.
 
-        `explore` is True for actors that collect, False for evaluation (greedy, deterministic).
+        Discrete actions count from 0, whatever the environment's `start` is. `explore` is True for
+        actors that collect, False for evaluation (greedy, deterministic).
         """
         ...
 

@@ -107,6 +107,21 @@ def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spac
     return spaces
 
 
+def own_actions(config: EnvConfig, *, allow_import: AllowImport | None = None) -> gym.Space[Any]:
+    """The space of actions as the environment names them, from its `start`; `probe` tells it as
+    agents see it.
+
+    Raises:
+        UnknownEnvironmentError: it cannot be made here.
+        ImportRefusedError: `allow_import` said no.
+    """
+    env = make_env(config, allow_import=allow_import)
+    try:
+        return env.action_space
+    finally:
+        env.close()
+
+
 def _check_finite(config: EnvConfig, came_from: str, columns: Mapping[str, Any]) -> None:
     for name, column in columns.items():
         if column.dtype.kind == "f" and not np.isfinite(column).all():

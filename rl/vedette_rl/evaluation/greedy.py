@@ -57,7 +57,8 @@ class GreedyEvaluator:
         """Play the same episodes (same seeds) at every call, greedily.
 
         Args:
-            policy: acts on the model of `version` already.
+            policy: acts on the model of `version` already; discrete actions count from 0 for it,
+                whatever the environment's `start` is.
             version: noted in the result.
 
         Raises:

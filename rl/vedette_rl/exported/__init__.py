@@ -7,8 +7,10 @@
     policy = load_policy("policy.npz")                 # as `vedette export --format numpy` wrote it
     action = policy.act({"obs": obs[np.newaxis]}, explore=False)[0]
 
-An observation is given in columns, ``obs`` or ``obs/KEY`` for the parts of a dictionary. Discrete
-actions count from 0, whatever the environment's own `start` is.
+An observation is given in columns, ``obs`` or ``obs/KEY`` for the parts of a dictionary. Actions
+are the environment's own, ready for its `step`. `GreedyEvaluator` plays policies whose discrete
+actions count from 0 whatever the environment's `start` is, as all within Vedette do:
+``read_policy(path).policy()`` is one.
 """
 
 from vedette_rl.exported.policy_file import (

@@ -1,8 +1,8 @@
 """A greedy policy as an ONNX model: observations in, actions and action values out.
 
 Inputs are the observation's columns (``obs``, or ``obs/KEY``), each ``(batch, *shape)`` of its own
-dtype. Outputs: ``action`` ``(batch, *shape)``, and ``q`` ``(batch, actions)`` where the agent has
-values.
+dtype. Outputs: ``action`` ``(batch, *shape)``, the environment's own (a Box's in float32), and
+``q`` ``(batch, actions)`` where the agent has values.
 """
 
 from __future__ import annotations
@@ -36,13 +36,31 @@ def write_onnx(path: Path, found: PolicyFile) -> None:
     kind = agent_type(found.config.name)
     if not isinstance(kind, BuildsGreedy):
         raise ExportError(f"agent {found.config.name!r} has no build_greedy, which onnx needs")
-    network = kind.build_greedy(found.config, found.spaces, found.model).eval()
-    program = _traced(network)
+    network = kind.build_greedy(found.config, found.seen, found.model).eval()
+    program = _traced(network, getattr(found.spaces.action, "start", 0))
     program.model.metadata_props["vedette"] = found.header()
     program.save(str(path))
 
 
-def _traced(network: GreedyNetwork) -> Any:  # torch's ONNXProgram, which its stubs keep private
+class _OwnActions(torch.nn.Module):
+    """A network whose discrete actions count from the environment's `start`."""
+
+    start: torch.Tensor
+
+    def __init__(self, network: GreedyNetwork, start: Any) -> None:  # a number, or an array
+        super().__init__()
+        self.network, self._place = network, network.outputs.index("action")
+        self.register_buffer("start", torch.as_tensor(np.asarray(start, np.int64)))
+
+    def forward(self, *columns: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What the network says, its action moved."""
+        said = self.network(*columns)
+        outputs = list(said) if isinstance(said, tuple) else [said]
+        outputs[self._place] = outputs[self._place] + self.start
+        return tuple(outputs)
+
+
+def _traced(network: GreedyNetwork, start: Any) -> Any:  # ONNXProgram, private in torch's stubs
     batch = torch.export.Dim("batch")
     examples = tuple(
         torch.from_numpy(np.zeros((_EXAMPLE_ROWS, *leaf.shape), leaf.dtype))
@@ -55,7 +73,7 @@ def _traced(network: GreedyNetwork) -> Any:  # torch's ONNXProgram, which its st
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                network,
+                _OwnActions(network, start) if np.any(start) else network,
                 examples,
                 input_names=[leaf.name for leaf in network.leaves],
                 output_names=list(network.outputs),

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core.acting import Policy
+from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
-from vedette_rl.envs.spaces import Spaces
+from vedette_rl.envs.actions import ActionForm
+from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.errors import PolicyFileError
 from vedette_rl.exported.image_policy import image_policy
 from vedette_rl.exported.space_text import space_from_json, space_to_json
@@ -39,7 +41,8 @@ class PolicyFile:
 
     Args:
         config: the agent's.
-        spaces: what the policy sees and does.
+        spaces: the environment's; in files that were written before actions were its own,
+            discrete ones count from 0.
         model: its arrays and version.
         meta: what is worth knowing of it, of JSON's types: the environment, returns.
     """
@@ -48,6 +51,11 @@ class PolicyFile:
     spaces: Spaces
     model: ModelInfo
     meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def seen(self) -> Spaces:
+        """The spaces as agents see them: discrete actions count from 0."""
+        return agent_spaces(self.spaces.observation, self.spaces.action, stack=self.spaces.stack)
 
     def header(self) -> str:
         """All but the arrays, as JSON."""
@@ -64,18 +72,40 @@ class PolicyFile:
         )
 
     def policy(self, *, seed: int = 0) -> Policy:
-        """The policy, on its model. Built-in agents act in numpy, on images too."""
-        found = image_policy(self.config, self.spaces, seed)
+        """The policy, on its model, as actors and evaluators play it: discrete actions count from
+        0. Built-in agents act in numpy, on images too."""
+        found = image_policy(self.config, self.seen, seed)
         if found is None:
             found = agent_type(self.config.name).build_policy(
-                self.config, self.spaces, positions=np.zeros(1), seed=seed
+                self.config, self.seen, positions=np.zeros(1), seed=seed
             )
         found.sync_model(self.model)
         return found
 
+    def acting(self, *, seed: int = 0) -> Policy:
+        """The policy, on its model, giving the environment's own actions."""
+        policy, form = self.policy(seed=seed), ActionForm(self.spaces.action, 1)
+        return policy if form.is_own else _OwnActions(policy, form)
+
+
+class _OwnActions:
+    """A `Policy` whose actions the environment takes as they are."""
+
+    def __init__(self, policy: Policy, form: ActionForm) -> None:
+        self._policy, self._form = policy, form
+
+    def sync_model(self, model: ModelInfo) -> None:
+        """Act on this model from now on."""
+        self._policy.sync_model(model)
+
+    def act(self, obs: Columns, *, explore: bool) -> NDArray[Any]:
+        """Actions ``(E, *shape)``, as the environment names them."""
+        return self._form.of_env(self._policy.act(obs, explore=explore))
+
 
 def load_policy(path: str | Path, *, seed: int = 0, allow_import: bool = False) -> Policy:
-    """The policy that `vedette export` wrote as ``numpy`` or ``safetensors``.
+    """The policy that `vedette export` wrote as ``numpy`` or ``safetensors``; its actions are the
+    environment's own.
 
     Args:
         path: of the file.
@@ -85,7 +115,7 @@ def load_policy(path: str | Path, *, seed: int = 0, allow_import: bool = False) 
     Raises:
         PolicyFileError: it is not such a file, it is torn, or it names a module.
     """
-    return read_policy(path, allow_import=allow_import).policy(seed=seed)
+    return read_policy(path, allow_import=allow_import).acting(seed=seed)
 
 
 def read_policy(path: str | Path, *, allow_import: bool = False) -> PolicyFile:

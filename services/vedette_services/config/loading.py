@@ -234,7 +234,7 @@ def _orphans(env: EnvConfig, tuned: Table, given: Table) -> Iterator[SettingErro
             yield SettingError(
                 f"env.kwargs.{name}",
                 f"is {value} by the preset, for wrappers that a vector form does not take",
-                f"set env.kwargs.{name} (4 for the frameskip of ALE's own)",
+                f"set env.kwargs.{name} yourself (ALE's frameskip is 4)",
             )
 
 

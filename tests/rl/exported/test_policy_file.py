@@ -13,6 +13,9 @@ import pytest
 from exported_policies import CASES, IMAGE, PARTS, VECTOR, observations, original, policy_file
 from safetensors.numpy import load_file
 
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.core import ModelInfo
+from vedette_rl.envs import Spaces
 from vedette_rl.errors import PolicyFileError
 from vedette_rl.exported import (
     PolicyFile,
@@ -46,6 +49,20 @@ def test_it_acts_as_the_original_on_many_observations(case: str, form: str, tmp_
         assert len(np.unique(acted)) > 1 or "image" in case
     else:
         np.testing.assert_allclose(acted, expected, atol=1e-5)
+
+
+def test_it_stays_within_bounds_that_float32_does_not_have(tmp_path: Path) -> None:
+    box = gym.spaces.Box(-0.1, 0.1, (2,), np.float64)
+    found = policy_file("sac")
+    kind = agent_type("sac")
+    agent = kind.build_agent(found.config, Spaces(VECTOR, box), device="cpu", seed=7)
+    arrays = {name: array * 50 for name, array in agent.model_info().arrays.items()}
+    saturated = PolicyFile(found.config, Spaces(VECTOR, box), ModelInfo(0, arrays))
+    loaded = load_policy(written(tmp_path / "policy", saturated))
+    actions = loaded.act(observations(saturated.spaces, 100), explore=False)
+    assert actions.dtype == np.float64
+    assert np.abs(actions).max() > 0.0999
+    assert all(box.contains(action) for action in actions)
 
 
 @pytest.mark.parametrize("case", ["dqn", "dqn-image", "iqn-image", "sac", "sac-image"])
