@@ -138,8 +138,6 @@ class InProcessRun:
             tick_s=0.0,
         )
         last = loop.run()
-        for actor in self._actors:
-            actor.finish()
         if last.exit_reason not in ("interrupted", "target_return"):
             self._evaluate_last()
         last = replace(last, unsaved=self._saver.close(_LAST_SAVE_S))
@@ -174,6 +172,9 @@ class InProcessRun:
             self._evaluation.evaluate(self._epoch, model)
 
     def save(self, agent: Agent, learning: Learning) -> None:
+        if learning.phase == "done":  # the last books have what actors had begun
+            for actor in self._actors:
+                actor.finish()
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
         books = self._account.books()
         meta = {

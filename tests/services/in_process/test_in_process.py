@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from small_runs import SMALL, config_of, trained  # beside this file
 from torch import nn
 
 from vedette_protocol.errors import ModelError
@@ -18,43 +19,13 @@ from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import probe
 from vedette_rl.state_file import read_state
 from vedette_services.cli.app import main
-from vedette_services.config import RunConfig, load_config, read_config
+from vedette_services.config import load_config, read_config
 from vedette_services.config.saving import config_table
 from vedette_services.errors import UnsavedEndError
 from vedette_services.in_process import run
-from vedette_services.in_process.run import InProcessRun, lock_step, run_in_process
+from vedette_services.in_process.run import lock_step, run_in_process
 from vedette_services.learner.model_evaluation import ModelEvaluation
 from vedette_services.learner.run_recorder import hyperparameters
-from vedette_services.run_directory import RunDirectory
-
-SMALL: dict[str, Any] = {
-    "preset": "none",
-    "env": {"id": "CartPole-v1"},
-    "agent": {"name": "dqn", "hidden_sizes": [16], "batch_size": 8, "n_step": 3},
-    "actors": {"count": 2, "envs_per_actor": 4, "n_buffer": 16},
-    "learner": {
-        "warmup_period": 64,
-        "sync_interval": 5,
-        "eval_interval": 40,
-        "save_interval": 50,
-        "record_agent_info_interval": 10,
-    },
-    "evaluation": {"episodes": 2},
-    "stop": {"max_opts": 100},
-}
-
-
-def config_of(**parts: Any) -> RunConfig:
-    table = {**SMALL, **{name: {**SMALL.get(name, {}), **part} for name, part in parts.items()}}
-    return load_config(table=table, environment={}).config
-
-
-def trained(config: RunConfig, out: Path) -> tuple[InProcessRun, dict[str, Any]]:
-    run = RunDirectory(out)
-    run.make()
-    run.ensure_id()
-    learner = InProcessRun(config, run)
-    return learner, learner.train()
 
 
 def test_two_runs_of_one_seed_are_bit_identical(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""A run in one process goes on exactly where its last start has ended."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from small_runs import config_of, trained  # beside this file
+
+from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_services.config import RunConfig
+
+
+def test_the_books_of_a_run_that_has_ended_go_on(tmp_path: Path) -> None:
+    _, before = trained(config_of(), tmp_path)
+    found = Checkpoints(tmp_path / "checkpoints", 3).load_latest()
+    assert found is not None
+    kept = found.meta["books"]
+    assert kept["produced"] == kept["inserted"] == before["env_steps"]
+    _, after = trained(config_of(stop={"max_opts": 110}), tmp_path)
+    since = sum(actor["env_steps"] for actor in after["managers"][0]["actors"])
+    assert since > 64
+    assert after["env_steps"] == before["env_steps"] + since
+    samples = after["samples"]
+    assert samples["produced"] == samples["inserted"] == after["env_steps"]
+    assert samples["lost"] == samples["in_flight"] == 0
+
+
+def prioritized(max_opts: int) -> RunConfig:
+    return config_of(
+        replay={"prioritized": True, "beta_steps": 100},
+        learner={
+            "eval_interval": 0,
+            "flush_record_interval": 10,
+            "recorders": ["csv", "jsonl"],
+        },
+        stop={"max_opts": max_opts},
+    )
+
+
+def test_a_resume_goes_on_with_the_replays_schedule_and_recorders_have_it(tmp_path: Path) -> None:
+    first, _ = trained(prioritized(20), tmp_path)
+    again, _ = trained(prioritized(35), tmp_path)
+    assert isinstance(first.replay, PrioritizedReplay)
+    assert isinstance(again.replay, PrioritizedReplay)
+    assert first.replay.beta == pytest.approx(0.4 + 0.6 * 0.20)
+    assert again.replay.beta == pytest.approx(0.4 + 0.6 * 0.35)
+    assert again.replay.stats()["max_priority"] >= first.replay.stats()["max_priority"]
+    schedule = {10: 0.46, 20: 0.52, 30: 0.58, 35: 0.61}
+    lines = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    told = {line["step"]: line["priority/beta"] for line in lines if "priority/beta" in line}
+    assert told == pytest.approx(schedule)
+    with (tmp_path / "records.csv").open() as records:
+        table = [row for row in csv.DictReader(records) if row.get("name") == "priority/beta"]
+    assert {int(row["step"]): float(row["value"]) for row in table} == pytest.approx(schedule)
