@@ -95,4 +95,5 @@ class Account:
             replay_bytes=self._ring.total_bytes,
             samples_per_sec=self._rate.at(self._ring.inserted, now),
             lag=self._inserting.lag.figures(),
+            rejecting=self._inserting.rejecting,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, field
 
@@ -13,9 +12,8 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns, columns_of
 from vedette_rl.replay.rows import MemoryRing
+from vedette_services.learner.complaints import Complaints
 from vedette_services.learner.lag import LagMeter
-
-log = logging.getLogger("vedette.in_process")
 
 
 @dataclass(slots=True)
@@ -27,22 +25,28 @@ class Inserting:
         schema: what a row must be.
         version: the learner's, now.
         rejected: rows refused.
+        rejecting: why the last batch was rejected; "" where one has been inserted since.
+        complaints: what is to be said of those.
     """
 
     ring: MemoryRing
     schema: Schema
     version: int = 0
     rejected: int = 0
+    rejecting: str = ""
+    complaints: Complaints = field(default_factory=Complaints)
     lag: LagMeter = field(default_factory=LagMeter)
 
     def insert(self, columns: Columns, rows: int, version: int, actor: int) -> None:
-        """A batch into the replay, visible at once; one that is unsound is counted and said."""
+        """A batch into the replay, visible at once; one that is unsound is counted, to be said."""
         try:
             self.schema.check_values(columns)
         except SchemaError as error:
             self.rejected += rows
-            log.warning("rejected a batch of actor %d: %s", actor, error)
+            self.rejecting = str(error)
+            self.complaints.add(f"rejected a batch of actor {actor}", self.rejecting)
             return
+        self.rejecting = ""
         self.ring.append({**columns, "version": version, "manager": 0, "actor": actor}, rows)
         self.ring.commit()
         self.lag.inserted(version, self.version, rows, time.monotonic())

@@ -230,13 +230,15 @@ class InProcessRun:
         return assemble(self, learning, ingest, self._evaluation.board)
 
     def _look(self, learning: Learning) -> None:
-        """Keep the learner's word, and draw the curves."""
+        """Keep the learner's word, draw the curves, and say what was rejected."""
         self._learning = learning
         now = time.monotonic()
         self._account.report(now)
         ingest = self._account.ingest(now, len(self.replay))
         self._curves.look(now, learning, ingest, self._evaluation.board)
         self._chronicle.look(learning, ingest)
+        for line in self._inserting.complaints.due(now):
+            log.warning("%s", line)
 
     def _write_summary(self) -> dict[str, Any]:
         status = self.status()

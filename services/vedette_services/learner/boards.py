@@ -69,6 +69,7 @@ class Ingest:
         refused: keys that were not let in, ids claimed by a key that they do not belong to, and
             handshakes that did not succeed, or not yet: of strangers, scanners, idle connections.
         ended: the gateway has told everybody that the run is over and has drained.
+        rejecting: why the last batch was rejected; "" where one has been inserted since.
     """
 
     samples: dict[str, int] = field(default_factory=dict)
@@ -81,6 +82,7 @@ class Ingest:
     garbage: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     ended: bool = False
+    rejecting: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,7 @@ class Gateway:
                 "credit": state.refused_credit,
             },
             ended=ended,
+            rejecting=state.rejecting,
         )
 
     def _status_json(self, now: float) -> bytes:

@@ -89,6 +89,7 @@ class GatewayState:
         self.refused_credit = 0
         self.complaints = Complaints()
         self.limiter_reason = ""
+        self.rejecting = ""  # why the last batch was rejected; "" where one was inserted since
         self.notes: list[Note] = []
         self.dirty = False  # the ledger holds something that the ring has not committed
         self._limiter = limiter
@@ -202,6 +203,8 @@ class GatewayState:
         for batch, error in found.unsound:
             self.ledger.refuse(batch)
             self._complain_of(batch.seq, batch.manager, error)
+        if found.blocks:
+            self.rejecting = ""
 
     def _reject(self, sender: Sender, rows: int, error: ProtocolError, now: float) -> None:
         assert sender.seq is not None, "only batches are rejected"
@@ -212,6 +215,7 @@ class GatewayState:
 
     def _complain_of(self, seq: int, manager: str, error: ProtocolError) -> None:
         self.complaints.add("rejected", f"batch {seq} of {manager}: {error}")
+        self.rejecting = str(error)
 
     def _refuse(self, error: ProtocolError, now: float, key: str = "") -> None:
         """A message that is none; a batch of a sender we know is settled, lest it come again."""

@@ -112,7 +112,8 @@ def waits(learning: Learning, ingest: Ingest, warmup: int) -> str:
         what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
         return f"the learner is starting: the {what}"
     if learning.phase == "waiting":
-        return f"{learning.waits}, {present} manager{'' if present == 1 else 's'} connected"
+        why = f"; batches are rejected: {ingest.rejecting}" if ingest.rejecting else ""
+        return f"{learning.waits}, {present} manager{'' if present == 1 else 's'} connected{why}"
     if ingest.limiter_reason:
         return ingest.limiter_reason
     return ""

@@ -143,6 +143,18 @@ def test_an_unsound_batch_harms_none_of_those_that_came_with_it() -> None:
     assert (ack.contiguous, ack.rejected_batches) == (9, 1)
 
 
+def test_why_batches_are_rejected_is_known_until_one_is_inserted() -> None:
+    state = gateway()
+    take(state, batch_frames(0, reward=float("nan")))
+    assert "'reward'" in state.rejecting
+    take(state, batch_frames(1))
+    assert state.rejecting == ""
+    state.on_samples(batch_frames(2, action=2), 1.0)
+    state.on_samples(batch_frames(3), 1.0)
+    state.blocks(1.0)
+    assert state.rejecting == ""
+
+
 def test_the_stamp_does_not_speak_of_batches_that_nobody_has_appended() -> None:
     state = gateway()
     state.on_samples(batch_frames(0), 1.0)

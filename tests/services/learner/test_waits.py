@@ -1,0 +1,21 @@
+"""Who waits for what, as the status says it."""
+
+from vedette_services.learner.boards import Ingest, Learning
+from vedette_services.learner.status import waits
+
+WAITING = Learning(phase="waiting", waits="learner waits: 0 of 64 warm-up samples")
+MANAGERS = [{"state": "running"}, {"state": "gone"}]
+
+
+def test_a_learner_that_waits_says_for_what_and_who_is_there() -> None:
+    said = waits(WAITING, Ingest(managers=MANAGERS), 64)
+    assert said == "learner waits: 0 of 64 warm-up samples, 1 manager connected"
+
+
+def test_a_learner_that_waits_says_why_what_comes_is_no_use() -> None:
+    ingest = Ingest(managers=MANAGERS, rejecting="column 'reward' has values that are not finite")
+    assert waits(WAITING, ingest, 64) == (
+        "learner waits: 0 of 64 warm-up samples, 1 manager connected; "
+        "batches are rejected: column 'reward' has values that are not finite"
+    )
+    assert waits(Learning(phase="training"), ingest, 64) == ""
