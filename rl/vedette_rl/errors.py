@@ -61,6 +61,17 @@ class EnvironmentFaultError(RlError):
         self.env, self.fault = env, fault
 
 
+class EvaluationGivenUpError(RlError):
+    """Nobody waits any more for an evaluation that is being played."""
+
+    def __init__(self, version: int, ended: int, episodes: int) -> None:
+        super().__init__(
+            f"the evaluation of version {version} is given up: {ended} of {episodes} episodes "
+            "had ended"
+        )
+        self.version, self.ended, self.episodes = version, ended, episodes
+
+
 class UnknownAgentError(RlError):
     """No agent of this name is known."""
 

@@ -6,6 +6,7 @@ does not depend on how many are played at once, and every evaluation plays the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +18,7 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import AllowImport
-from vedette_rl.errors import EnvironmentFaultError
+from vedette_rl.errors import EnvironmentFaultError, EvaluationGivenUpError
 
 Env = gym.Env[Any, Any]
 
@@ -31,7 +32,9 @@ class GreedyEvaluator:
         seed: of the first episode; episode i has `seed` + i.
         side_by_side: environments at most; one forward pass of the policy serves all.
         longest: an episode is left here, as if truncated: a greedy policy may circle forever where
-            the environment sets no limit. The default is Atari's usual 30 minutes at 60 frames.
+            the environment sets no limit. It counts steps of the environment as it is wrapped; the
+            default is Atari's usual 30 minutes at 60 frames a second where a step is a frame, and
+            so many times longer where a wrapper skips frames.
         allow_import: see `vedette_rl.envs.make_env`.
     """
 
@@ -53,21 +56,27 @@ class GreedyEvaluator:
         self._allow_import = allow_import
         self._envs: list[Env] = []
 
-    def evaluate(self, policy: Policy, version: int) -> Evaluation:
+    def evaluate(
+        self, policy: Policy, version: int, *, given_up: Callable[[], bool] = lambda: False
+    ) -> Evaluation:
         """Play the same episodes (same seeds) at every call, greedily.
 
         Args:
             policy: acts on the model of `version` already; discrete actions count from 0 for it,
                 whatever the environment's `start` is.
             version: noted in the result.
+            given_up: asked before every step: whether nobody waits for the result any more.
 
         Raises:
+            EvaluationGivenUpError: nobody does; the next evaluation plays all its episodes anew.
             EnvironmentFaultError: rewards are not finite; a mean of them could not be compared.
         """
         while len(self._envs) < self._width:
             self._envs.append(make_env(self._config, allow_import=self._allow_import))
         table = _Table(self._envs, self._seed, self._episodes, self._longest)
         while len(table):
+            if given_up():
+                raise EvaluationGivenUpError(version, table.ended, self._episodes)
             table.play(policy.act(table.obs(), explore=False))
         if not np.isfinite(table.returns).all():
             fault = (
@@ -103,6 +112,11 @@ class _Table:
 
     def __len__(self) -> int:
         return len(self._places)
+
+    @property
+    def ended(self) -> int:
+        """Episodes played to their ends."""
+        return self._begun - len(self)
 
     def obs(self) -> Columns:
         """What the next actions are chosen on, a row a place."""

@@ -7,6 +7,7 @@ Two runs with the same configuration and seed are bit-identical, but for what de
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import time
 from dataclasses import replace
@@ -18,7 +19,7 @@ import torch
 
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
-from vedette_rl.core import Agent, ReplayBuffer
+from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
 from vedette_rl.envs.make import probe
 from vedette_rl.loading import make_loader
 from vedette_rl.networks.seeding import seed_process
@@ -56,6 +57,7 @@ log = logging.getLogger("vedette.in_process")
 
 _SHOW_EVERY_S = 0.5
 _LAST_SAVE_S = 60.0
+_LAST_EVALUATION_S = 60.0  # beyond `stop.max_seconds`, as a learner daemon's
 
 
 class InProcessRun:
@@ -73,6 +75,9 @@ class InProcessRun:
         identity = run.begin_epoch()
         self.run_id, self._epoch = identity.run_id, identity.epoch
         self._began = time.monotonic()
+        # no evaluation is played longer
+        self._play_until = self._began + (config.stop.max_seconds or math.inf)
+        self._gave_up = False
         self._chronicle = Chronicle(run.events_file)
         self._chronicle.started(f"in one process on {socket.gethostname()}")
         torch.set_num_threads(config.learner.torch_threads)
@@ -138,8 +143,7 @@ class InProcessRun:
             tick_s=0.0,
         )
         last = loop.run()
-        if last.exit_reason not in ("interrupted", "target_return"):
-            self._evaluate_last()
+        self._evaluate_last(last.exit_reason)
         last = replace(last, unsaved=self._saver.close(_LAST_SAVE_S))
         self._look(last)
         self._evaluation.close()
@@ -156,11 +160,37 @@ class InProcessRun:
         for actor in self._actors:
             actor.play()
 
-    def _evaluate_last(self) -> None:
+    # Evaluating
+
+    def _evaluate_last(self, exit_reason: str) -> None:
+        if self._stop or self._gave_up or exit_reason == "target_return":
+            return
+        over_time = exit_reason == "max_seconds"
+        self._play_until = time.monotonic() + _LAST_EVALUATION_S if over_time else math.inf
         newest = self._models.newest
         on = self.config.learner.eval_interval > 0
         if on and newest and self._evaluation.is_newer(newest.model.version):
-            self._evaluation.evaluate(newest.epoch, newest.model)
+            self._evaluate(newest.model)
+
+    def _evaluate(self, model: ModelInfo) -> None:
+        self._learning = replace(self._learning, opt_steps=model.version)
+        waits = f"learner waits: version {model.version:,} is being evaluated"
+
+        def given_up() -> bool:
+            """Whether nobody waits for it any more; meanwhile the view goes on."""
+            now = time.monotonic()
+            if now >= self._next_show:
+                self._next_show = now + _SHOW_EVERY_S
+                self._account.report(now)
+                self._view.show({**self.status(), "waits": waits})
+            self._gave_up = self._is_over(now)
+            return self._gave_up
+
+        self._evaluation.evaluate(self._epoch, model, given_up=given_up)
+
+    def _is_over(self, now: float) -> bool:
+        """Whether nobody waits for evaluations any more."""
+        return bool(self._stop) or now >= self._play_until
 
     # Surroundings
 
@@ -168,8 +198,8 @@ class InProcessRun:
         model = agent.model_info()
         self._inserting.lag.published(model.version, time.monotonic())
         self._models.write(self._epoch, model)
-        if self._evaluation.due(model.version):
-            self._evaluation.evaluate(self._epoch, model)
+        if self._evaluation.due(model.version) and not self._is_over(time.monotonic()):
+            self._evaluate(model)
 
     def save(self, agent: Agent, learning: Learning) -> None:
         if learning.phase == "done":  # the last books have what actors had begun

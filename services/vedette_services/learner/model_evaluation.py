@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Evaluation, ModelInfo
 from vedette_rl.envs.make import probe
-from vedette_rl.errors import CheckpointError, EnvironmentFaultError
+from vedette_rl.errors import CheckpointError, EnvironmentFaultError, EvaluationGivenUpError
 from vedette_rl.evaluation.greedy import GreedyEvaluator
 from vedette_rl.state_file import read_state, write_state
 from vedette_services.config.run_config import RunConfig
@@ -65,10 +66,18 @@ class ModelEvaluation:
         """Whether more was learned than the last model evaluated knew."""
         return version > max(0, self.board.version)
 
-    def evaluate(self, epoch: int, model: ModelInfo) -> bool:
+    def evaluate(
+        self, epoch: int, model: ModelInfo, *, given_up: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Play a model; False if it is none to play: nothing was learned yet, or nothing since.
 
-        An evaluation in which the environment gives what is not finite is said, and does not count.
+        An evaluation in which the environment gives what is not finite is said, and does not count;
+        nor does one that is given up.
+
+        Args:
+            epoch: the learner's start that made it.
+            model: what is played.
+            given_up: asked before every step: whether nobody waits for it any more.
         """
         self._next = (model.version // self._interval + 1) * self._interval
         if model.version in (0, self.board.version):
@@ -76,7 +85,10 @@ class ModelEvaluation:
         self._policy.sync_model(model)
         began = time.monotonic()
         try:
-            found = self._evaluator.evaluate(self._policy, model.version)
+            found = self._evaluator.evaluate(self._policy, model.version, given_up=given_up)
+        except EvaluationGivenUpError as error:
+            log.warning("%s", error)
+            return False
         except EnvironmentFaultError as error:
             log.warning("the evaluation of version %d does not count: %s", model.version, error)
             return False
