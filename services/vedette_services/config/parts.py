@@ -102,7 +102,8 @@ class StopConfig(BaseModel):
 
     Args:
         max_opts: optimization steps, over all epochs of the run.
-        max_env_steps: environment steps, over all epochs.
+        max_env_steps: environment steps, over all epochs, counted by the transitions that actors
+            make of them: one a step, unless a step processor of your own makes more or fewer.
         max_seconds: seconds of this epoch.
         target_return: reached when a greedy evaluation's mean is at least this.
     """
