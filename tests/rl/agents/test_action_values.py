@@ -49,7 +49,8 @@ def test_policies_of_action_values_tell_errors_by_their_model(
     name: str, observation: gym.Space[Any]
 ) -> None:
     kind, spaces = agent_type(name), Spaces(observation, ACTIONS)
-    config = kind.config(hidden_sizes=(8, 8), cnn_hidden_sizes=(8,) if name == "dqn" else (8, 8))
+    sizes = {"hidden_sizes": (8, 8), "cnn_hidden_sizes": (8,) if name == "dqn" else (8, 8)}
+    config = kind.config(**sizes, discount=0.5)
     policy = kind.build_policy(config, spaces, positions=np.zeros(1), seed=0)
     assert isinstance(policy, TellsTdErrors)
     transitions = sampled_transitions(spaces, 6, 0)

@@ -67,6 +67,7 @@ class Still:
         """It has none."""
 
     def act(self, obs: Columns, *, explore: bool) -> Any:
+        assert not explore
         return np.zeros(len(obs["obs"]), np.int64)
 
 

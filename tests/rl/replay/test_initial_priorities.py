@@ -43,6 +43,14 @@ def test_new_rows_are_drawn_by_their_own_errors() -> None:
     assert shares(replay) == pytest.approx(expected, abs=0.01)
 
 
+def test_alpha_and_epsilon_count_in_new_rows_too() -> None:
+    ring = MemoryRing(DTYPE, 5, guard=3)
+    config = CONFIG.model_copy(update={"alpha": 0.5, "priority_epsilon": 0.25})
+    replay = PrioritizedReplay(ring, np.random.default_rng(0), config)
+    insert(ring, [0.0, 3.75])  # masses: roots of 0.25 and 4
+    assert shares(replay) == pytest.approx({0: 0.2, 1: 0.8}, abs=0.01)
+
+
 def test_rows_inserted_while_no_trainer_ran_are_drawn_by_their_errors(tmp_path: Path) -> None:
     ring = RingWriter.open(tmp_path, DTYPE, 5, run_id="r", guard=3)
     insert(ring, [float(i) for i in range(1, 13)])

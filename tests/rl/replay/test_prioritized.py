@@ -71,6 +71,20 @@ def test_alpha_tempers_the_priorities() -> None:
     assert counts_of(replay, 100, 100)[1] == pytest.approx(7500, abs=150)
 
 
+def test_alpha_tempers_a_new_rows_priority_too() -> None:
+    ring, replay = replay_of(1, config=CONFIG.model_copy(update={"alpha": 0.5}))
+    replay.update_priority(np.array([0]), np.array([16.0]))
+    insert(ring, 1)
+    replay.see_new_rows()
+    np.testing.assert_allclose(replay._tree.leaves[:2], [4.0, 4.0])
+
+
+def test_the_priority_is_the_error_and_epsilon() -> None:
+    _, replay = replay_of(2, config=CONFIG.model_copy(update={"priority_epsilon": 0.5}))
+    replay.update_priority(np.arange(2), np.array([0.0, -2.0]))
+    np.testing.assert_allclose(replay._tree.leaves[:2], [0.5, 2.5])
+
+
 def test_draws_are_stratified() -> None:
     """With equal priorities every share of the sum is one row: each is drawn once."""
     _, replay = replay_of(50)
@@ -131,6 +145,16 @@ def test_beta_rises_to_its_end_and_stays_there() -> None:
     assert betas[10:] == [1.0, 1.0, 1.0]
 
 
+def test_beta_ends_where_it_is_told_to() -> None:
+    _, replay = replay_of(4, config=CONFIG.model_copy(update={"beta_final": 0.7}))
+    for _ in range(5):
+        replay.sample(1)
+    assert replay.beta == pytest.approx(0.6)
+    for _ in range(10):
+        replay.sample(1)
+    assert replay.beta == pytest.approx(0.7)
+
+
 def test_a_new_row_has_the_largest_priority_ever_seen() -> None:
     ring, replay = replay_of(2)
     replay.update_priority(np.array([0]), np.array([8.0]))
@@ -184,6 +208,17 @@ def test_draws_continue_from_a_saved_state() -> None:
         np.testing.assert_array_equal(got.indices, expected.indices)
         np.testing.assert_array_equal(got.weights, expected.weights)
     assert again.beta == replay.beta
+
+
+def test_the_largest_priority_ever_seen_is_saved() -> None:
+    _, replay = replay_of(2)
+    replay.update_priority(np.array([0]), np.array([8.0]))
+    replay.update_priority(np.array([0]), np.array([1.0]))
+    ring, again = replay_of(0)
+    again.set_state(replay.get_state())
+    insert(ring, 1)
+    again.see_new_rows()
+    assert again._tree.leaves[0] == pytest.approx(8.0)
 
 
 def on_disk(directory: Path, **changes: Any) -> PrioritizedReplay:
