@@ -281,6 +281,31 @@ def test_the_policy_in_numpy_sees_what_torch_sees(vector_discrete: Spaces, dueli
     np.testing.assert_array_equal(policy.act({"obs": obs}, explore=False), q.argmax(1))
 
 
+def test_a_dueling_network_adds_to_the_value_the_advantages_less_their_mean(
+    vector_discrete: Spaces,
+) -> None:
+    agent = build(vector_discrete, dueling=True)
+    policy = agent_type("dqn").build_policy(
+        agent._config, vector_discrete, positions=np.zeros(5), seed=0
+    )
+    policy.sync_model(agent.model_info())
+    w = weights_of(agent)
+
+    def layer(name: str, x: np.ndarray) -> np.ndarray:
+        return w[f"{name}.weight"] @ x + w[f"{name}.bias"]
+
+    obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    expected = np.zeros((5, 3))
+    for row in range(5):
+        torso = np.maximum(layer("torso.0", obs[row]), 0)
+        value = layer("value.1", np.maximum(layer("value.0", torso), 0))
+        advantages = layer("advantage.1", np.maximum(layer("advantage.0", torso), 0))
+        expected[row] = value + advantages - sum(advantages) / 3
+    learned = agent._q.online({"obs": torch.from_numpy(obs)}).detach().numpy()
+    np.testing.assert_allclose(learned, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(policy._q(obs), expected, rtol=1e-4, atol=1e-6)  # type: ignore[attr-defined]  # what it believes
+
+
 @pytest.mark.parametrize("shape", [(4, 84, 84), (84, 84, 3), (40, 60)])
 def test_images_in_any_layout_are_learned_from_and_acted_on(
     shape: tuple[int, ...], make_batch: MakeBatch

@@ -91,19 +91,109 @@ def test_targets_equal_those_of_a_plain_formulation(
     vector_discrete: Spaces, make_batch: MakeBatch, double: bool
 ) -> None:
     agent = build(vector_discrete, double=double, discount=0.9)
-    agent.opt(make_batch(vector_discrete, 8))  # online and target networks differ now
+    another = build(vector_discrete, seed=2).get_state()["online"]
+    agent.set_state({**agent.get_state(), "online": another})
     batch = make_batch(vector_discrete, 6, seed=1)
     taus = torch.Generator().set_state(agent.get_state()["taus"])
     taus_K = torch.rand((6, 32), generator=taus)
     taus_M = torch.rand((6, 8), generator=taus)
     found = agent._target_samples(batch)
-    selector = agent._z.online if double else agent._z.target
+    by_online, by_target = (
+        network({"obs": batch["next_obs"]}, taus_K).mean(1).argmax(1).tolist()
+        for network in (agent._z.online, agent._z.target)
+    )
+    assert by_online != by_target  # so that it matters who chooses
     for b in range(6):
         obs = {"obs": batch["next_obs"][b : b + 1]}
-        best = int(selector(obs, taus_K[b : b + 1])[0].mean(0).argmax())
+        best = (by_online if double else by_target)[b]
         z = agent._z.target(obs, taus_M[b : b + 1])[0, :, best]
         discount = 0.0 if batch["terminated"][b] else 0.9 ** int(batch["n_steps"][b])
         torch.testing.assert_close(found[b], batch["reward"][b] + discount * z)
+
+
+def plain_z(w: dict[str, torch.Tensor], obs: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
+    """Z_tau(s, .) ``(A,)`` of one observation and one fraction."""
+    psi = torch.relu(w["psi.0.weight"] @ obs + w["psi.0.bias"])
+    cosines = torch.stack([torch.cos(math.pi * i * tau) for i in range(8)])
+    phi = torch.relu(w["phi.0.weight"] @ cosines + w["phi.0.bias"])
+    hidden = torch.relu(w["f.0.weight"] @ (psi * phi) + w["f.0.bias"])
+    return w["f.1.weight"] @ hidden + w["f.1.bias"]
+
+
+def plain_losses(
+    online: dict[str, torch.Tensor],
+    target: dict[str, torch.Tensor],
+    batch: dict[str, torch.Tensor],
+    taus: torch.Generator,
+    double: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each sample's loss and TD error, of K = 5, M = 3, N = 4, kappa = 0.5 and gamma = 0.9."""
+    rows = len(batch["reward"])
+    taus_K, taus_M, taus_N = (torch.rand((rows, n), generator=taus) for n in (5, 3, 4))
+    losses, td_errors = [], []
+    for b in range(rows):
+        selector, next_obs = online if double else target, batch["next_obs"][b]
+        best = torch.stack([plain_z(selector, next_obs, tau) for tau in taus_K[b]]).mean(0).argmax()
+        gamma = 0.0 if batch["terminated"][b] else 0.9 ** int(batch["n_steps"][b])
+        y = [
+            batch["reward"][b] + gamma * plain_z(target, next_obs, tau)[best].detach()
+            for tau in taus_M[b]
+        ]
+        z = [plain_z(online, batch["obs"][b], tau)[batch["action"][b]] for tau in taus_N[b]]
+        loss = torch.zeros(())
+        for tau, prediction in zip(taus_N[b], z, strict=True):
+            for sample in y:
+                delta = sample - prediction
+                inside = delta.abs() <= 0.5
+                huber = delta**2 / 2 if inside else 0.5 * (delta.abs() - 0.25)
+                loss = loss + (tau - (delta < 0).float()).abs() * huber / 0.5 / 3
+        losses.append(loss)
+        td_errors.append((sum(y) / 3 - sum(z).detach() / 4).abs())
+    return torch.stack(losses), torch.stack(td_errors)
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.5])
+def test_steps_equal_those_of_a_plain_formulation(
+    vector_discrete: Spaces, make_batch: MakeBatch, double: bool, max_grad_norm: float
+) -> None:
+    agent = build(
+        vector_discrete,
+        n_quantiles=4,
+        n_target_quantiles=3,
+        n_action_quantiles=5,
+        kappa=0.5,
+        discount=0.9,
+        double=double,
+        learning_rate=0.01,
+        max_grad_norm=max_grad_norm,
+        target_update_interval=3,
+        tau=0.5,
+    )
+    state = agent.get_state()
+    online = {name: value.clone().requires_grad_() for name, value in state["online"].items()}
+    target = {name: value.clone() for name, value in state["target"].items()}
+    adam = torch.optim.Adam(online.values(), lr=0.01, eps=0.01 / 32)
+    taus = torch.Generator().set_state(state["taus"])
+    for step in range(1, 9):
+        batch, weights = make_batch(vector_discrete, 6, seed=step), torch.rand(6)
+        losses, td_errors = plain_losses(online, target, batch, taus, double)
+        adam.zero_grad()
+        loss = (weights * losses).sum() / 6
+        torch.autograd.backward(loss)
+        if max_grad_norm:
+            torch.nn.utils.clip_grad_norm_(online.values(), max_grad_norm)
+        adam.step()
+        if step % 3 == 0:
+            for name, value in online.items():
+                target[name] = (target[name] + value.detach()) / 2
+        result = agent.opt(batch, weights, record=True)
+        torch.testing.assert_close(result.td_errors, td_errors, rtol=1e-3, atol=1e-4)
+        assert result.record["loss"] == pytest.approx(loss.item(), rel=1e-3)
+    for name, value in online.items():
+        np.testing.assert_allclose(
+            agent.model_info().arrays[name], value.detach().numpy(), rtol=1e-2, atol=1e-4
+        )
 
 
 def test_learns_the_quantiles_of_a_random_reward() -> None:

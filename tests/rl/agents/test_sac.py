@@ -22,7 +22,7 @@ from vedette_rl.agents.sac.loss import (
     squashed_sample,
     temperature_loss,
 )
-from vedette_rl.core import Policy
+from vedette_rl.core import ModelInfo, Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
 
@@ -89,7 +89,8 @@ def test_alpha_grows_while_entropy_is_below_its_target(entropy: float, grows: bo
 class Plain:
     """SAC once more: separate critics, torch's distribution and optimizers, one sample a time."""
 
-    def __init__(self, state: dict[str, Any]) -> None:
+    def __init__(self, state: dict[str, Any], config: SacConfig) -> None:
+        self.config, self.opt_steps = config, 0
         self.pi = self._mlp([state["policy"][f"policy.{k}.weight"] for k in range(3)])
         for k in range(3):
             self.pi[2 * k].bias.data.copy_(state["policy"][f"policy.{k}.bias"])
@@ -98,9 +99,9 @@ class Plain:
         self.log_alpha = state["temperature"]["log_alpha"].clone().requires_grad_()
         self.noise = torch.Generator().set_state(state["noise"])
         both = [*self.critics[0].parameters(), *self.critics[1].parameters()]
-        self.critics_adam = torch.optim.Adam(both, lr=0.01)
-        self.pi_adam = torch.optim.Adam(self.pi.parameters(), lr=0.01)
-        self.alpha_adam = torch.optim.Adam([self.log_alpha], lr=0.02)
+        self.critics_adam = torch.optim.Adam(both, lr=0.01, eps=config.adam_eps)
+        self.pi_adam = torch.optim.Adam(self.pi.parameters(), lr=0.01, eps=config.adam_eps)
+        self.alpha_adam = torch.optim.Adam([self.log_alpha], lr=0.02, eps=config.adam_eps)
 
     @staticmethod
     def _mlp(weights: list[torch.Tensor]) -> nn.Sequential:
@@ -119,12 +120,29 @@ class Plain:
 
     def act(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean, log_std = self.pi(obs).chunk(2, dim=1)
-        std = log_std.clamp(-20, 2).exp()
+        std = log_std.clamp(self.config.log_std_min, self.config.log_std_max).exp()
         u = mean + std * torch.randn(mean.shape, generator=self.noise)
         log_pi = Normal(mean, std).log_prob(u) - torch.log(1 - u.tanh() ** 2)
         return u.tanh(), log_pi.sum(dim=1)
 
-    def opt(self, batch: dict[str, torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
+    def descend(self, adam: torch.optim.Adam, loss: torch.Tensor) -> None:
+        adam.zero_grad()
+        torch.autograd.backward(loss)
+        if self.config.max_grad_norm:
+            parameters = adam.param_groups[0]["params"]
+            nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm)
+        adam.step()
+
+    def critic_loss(self, delta: torch.Tensor) -> torch.Tensor:
+        """Of each sample."""
+        if self.config.loss == "mse":
+            return delta**2
+        return torch.where(delta.abs() <= 1, delta**2 / 2, delta.abs() - 0.5)
+
+    def opt(
+        self, batch: dict[str, torch.Tensor], weights: torch.Tensor
+    ) -> tuple[torch.Tensor, float]:
+        """TD errors and the critics' loss."""
         alpha = self.log_alpha.detach().exp()
         with torch.no_grad():
             a_next, log_pi_next = self.act(batch["next_obs"])
@@ -138,26 +156,40 @@ class Plain:
         )  # bounds [-2, 2] and [0, 10]
         x = torch.cat([batch["obs"], unit], 1)
         deltas = [critic(x).squeeze(1) - y for critic in self.critics]
-        self.critics_adam.zero_grad()
-        torch.autograd.backward(sum((weights * d**2).mean() for d in deltas))
-        self.critics_adam.step()
+        losses = [(weights * self.critic_loss(delta)).mean() for delta in deltas]
+        loss = losses[0] + losses[1]
+        self.descend(self.critics_adam, loss)
         a, log_pi = self.act(batch["obs"])
         x = torch.cat([batch["obs"], a], 1)
         q = torch.minimum(self.critics[0](x), self.critics[1](x)).squeeze(1)
-        self.pi_adam.zero_grad()
-        torch.autograd.backward((alpha * log_pi - q).mean())
-        self.pi_adam.step()
-        self.alpha_adam.zero_grad()
-        torch.autograd.backward(-(self.log_alpha * (log_pi.detach() - 2.0)).mean())
-        self.alpha_adam.step()
+        self.descend(self.pi_adam, (alpha * log_pi - q).mean())
+        entropy = -2.0 if self.config.target_entropy == "auto" else self.config.target_entropy
+        self.descend(self.alpha_adam, -(self.log_alpha * (log_pi.detach() + entropy)).mean())
+        self.opt_steps += 1
+        if self.opt_steps % self.config.target_update_interval == 0:
+            self.follow()
+        return (deltas[0].abs() + deltas[1].abs()).detach() / 2, loss.item()
+
+    def follow(self) -> None:
         for critic, target in zip(self.critics, self.targets, strict=True):
             for p, p_target in zip(critic.parameters(), target.parameters(), strict=True):
                 p_target.data.mul_(0.9).add_(0.1 * p.data)
-        return (deltas[0].abs() + deltas[1].abs()).detach() / 2
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"adam_eps": 1.0},  # steps in proportion to the gradient: its size shows
+        {"adam_eps": 1.0, "max_grad_norm": 0.5},
+        {"adam_eps": 1.0, "target_entropy": 1.5},
+        {"target_update_interval": 3},
+        {"loss": "huber"},
+        {"log_std_min": -0.1, "log_std_max": 0.05},
+    ],
+)
 def test_steps_equal_those_of_a_plain_formulation(
-    vector_box: Spaces, make_batch: MakeBatch
+    vector_box: Spaces, make_batch: MakeBatch, options: dict[str, Any]
 ) -> None:
     agent = build(
         vector_box,
@@ -167,14 +199,16 @@ def test_steps_equal_those_of_a_plain_formulation(
         tau=0.1,
         reward_scale=3.0,
         initial_alpha=0.3,
+        **options,
     )
-    plain = Plain(agent.get_state())
+    plain = Plain(agent.get_state(), agent._config)
     for step in range(8):
         batch = make_batch(vector_box, 16, seed=step)
         weights = torch.rand(16)
-        expected = plain.opt(batch, weights)
-        result = agent.opt(batch, weights)
+        expected, loss = plain.opt(batch, weights)
+        result = agent.opt(batch, weights, record=True)
         torch.testing.assert_close(result.td_errors, expected, rtol=1e-3, atol=1e-4)
+        assert result.record["loss"] == pytest.approx(loss, rel=1e-3)
     state = agent.get_state()
     torch.testing.assert_close(
         state["temperature"]["log_alpha"], plain.log_alpha.detach(), rtol=1e-4, atol=1e-5
@@ -337,6 +371,15 @@ def test_an_untrained_model_acts_uniformly_and_only_while_exploring(vector_box: 
     np.testing.assert_allclose(action.mean(0), [0, 5], atol=0.2)
     np.testing.assert_allclose(action.std(0), np.array([4, 10]) / math.sqrt(12), atol=0.1)
     assert np.ptp(policy.act(obs, explore=False), axis=0).tolist() == [0, 0]
+
+
+def test_a_trained_model_on_images_acts_uniformly_no_more() -> None:
+    spaces = Spaces(gym.spaces.Box(0, 255, (40, 40), np.uint8), gym.spaces.Box(-1, 1, (2,)))
+    agent = build(spaces, cnn_hidden_sizes=(16,), log_std_min=-9.0, log_std_max=-8.0)
+    policy, obs = policy_for(agent, spaces), {"obs": np.zeros((50, 40, 40), np.uint8)}
+    assert policy.act(obs, explore=True).std(0).min() > 0.3
+    policy.sync_model(ModelInfo(1, agent.model_info().arrays))
+    assert policy.act(obs, explore=True).std(0).max() < 0.01
 
 
 def test_actions_never_leave_the_bounds(vector_box: Spaces) -> None:
