@@ -44,6 +44,8 @@ def test_the_example_runs(
 
 
 class TestTheExampleAgent(AgentContract):
+    discount = 0.99
+
     def make_spaces(self) -> Spaces:
         return Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2))
 

@@ -23,7 +23,8 @@ class AgentContract(LossContract):
             def make_agent(self, seed: int) -> Agent: ...     # on the CPU, deterministic by seed
 
     What is false of yours is said by setting it to False: `bootstraps_through_truncation`,
-    `bootstraps`, `takes_n_steps`, `takes_weights`, `plain_td_errors` (see `LossContract`).
+    `bootstraps`, `takes_n_steps`, `takes_weights`, `plain_td_errors`; `discount` says what your
+    agent discounts by (see `LossContract`).
     """
 
     def test_it_is_an_agent(self) -> None:

@@ -38,8 +38,12 @@ class LossContract:
         takes_n_steps: False for one of transitions of one step, or that discounts nothing.
         takes_weights: False for one that is never given prioritized replay.
         plain_td_errors: those it tells are ``|r + discount**n_steps v(next_obs) - q(obs, action)|``
-            of each row by itself. False for those of a distribution or of rescaled values, and for
-            a network that looks at the whole batch (batch normalization).
+            of each row by itself, its reward scaled or not. False for those of a distribution or of
+            rescaled values, of clipped rewards, and for a network that looks at the whole batch
+            (batch normalization).
+        discount: what `make_agent` makes its agent discount each step by; None: it is not looked
+            at. A power too many or too few (``discount**(n_steps + 1)``) cannot be seen from here:
+            it looks like another value.
     """
 
     batch_size = 32
@@ -48,6 +52,7 @@ class LossContract:
     takes_n_steps = True
     takes_weights = True
     plain_td_errors = True
+    discount: float | None = None
 
     def make_spaces(self) -> Spaces:
         """The spaces that the agent is for."""
@@ -86,9 +91,9 @@ class LossContract:
         none_and_two = ones * 2.0
         none_and_two[::2] = 0.0  # their mean is 1, too: a weight is a sample's, not the batch's
         weighed = self._apart(batch, none_and_two, changed, none_and_two)
-        assert weighed < 0.5 * self._apart(batch, ones, changed, ones), (
-            "samples of weight 0 have an influence"
-        )
+        unweighed = self._apart(batch, ones, changed, ones)
+        assert unweighed > 0.0, "another reward makes no difference to what is learned"
+        assert weighed < 0.5 * unweighed, "samples of weight 0 have an influence"
 
     def test_a_weight_multiplies_a_sample_once(self) -> None:
         """Two copies of a sample are nearer to one of weight 2 than to one of its root, which is
@@ -103,6 +108,51 @@ class LossContract:
             near += self._apart(batch, copies, batch, doubled, seed)
             far += self._apart(batch, copies, batch, root, seed)
         assert near < far, "a sample of weight 2 counts otherwise than two of weight 1"
+
+    def test_td_errors_are_not_weighted(self) -> None:
+        """A priority that a weight has made smaller would be drawn too seldom ever after."""
+        import torch
+
+        weights = torch.full((self.batch_size,), 2.0)
+        weights[::2] = 0.5
+        batch = self._ended(0)
+        one, weighed = self._td_errors(batch), self._td_errors(batch, weights)
+        if not self.takes_weights or one is None or weighed is None:
+            return
+        # nearly: one may tell them of what it has just learned
+        assert np.allclose(one, weighed, rtol=0.05), "weights make a difference to TD errors"
+
+    def test_td_errors_are_linear_in_the_reward(self) -> None:
+        """Of opposite rewards R, large enough, ``|x + R| + |x - R|`` is 2 R, whatever x is."""
+        told = self._td_errors(self._going_on(0))
+        if not self.plain_td_errors or told is None:
+            return
+        large = 10.0 * max(_LARGE_REWARD, float(told.max()))
+        once, twice = (self._sum_of_opposites(reward) for reward in (large, 2.0 * large))
+        assert np.abs(twice - once).max() > 1e-3 * once.max(), (
+            "large rewards and larger ones have the same TD errors: are these clipped, "
+            "or do rewards not count?"
+        )
+        assert np.allclose(twice, 2.0 * once, rtol=1e-3), (
+            "TD errors are not linear in the reward: are they squared?"
+        )
+        assert np.allclose(once, once.mean(), rtol=1e-3), (
+            "the same reward counts more in some rows' TD errors than in others'"
+        )
+
+    def test_a_rows_td_error_is_its_own(self) -> None:
+        if not self.plain_td_errors:
+            return
+        batch, other = self._going_on(0), self._going_on(2)
+        changed = {name: column.clone() for name, column in batch.items()}
+        for name, column in changed.items():
+            column[1] = other[name][1]
+        one, another = self._td_errors(batch), self._td_errors(changed)
+        if one is None or another is None:
+            return
+        differ = ~np.isclose(one, another, rtol=1e-4, atol=1e-5)
+        assert not np.delete(differ, 1).any(), "a row's TD error depends on another row"
+        assert differ[1], "another transition in a row makes no difference to its TD error"
 
     def test_only_termination_ends_the_value(self) -> None:
         if not (self.bootstraps and self.bootstraps_through_truncation):
@@ -152,16 +202,29 @@ class LossContract:
         """What comes after counts discount**n: its parts of TD errors are a geometric series."""
         if not (self.bootstraps and self.takes_n_steps and self.plain_td_errors):
             return
-        batches = (self._ended(0), *(self._going_on(0, n_steps=n) for n in (1, 3, 5)))
-        errors = [self._signed_td_errors(batch) for batch in batches]
-        if any(error is None for error in errors):
+        after = self._what_comes_after(1, 3, 5)
+        if after is None:
             return
-        ended, *told = (error for error in errors if error is not None)
-        after_1, after_3, after_5 = (error - ended for error in told)
-        known = np.isfinite(after_1 + after_3 + after_5)
-        after_1, after_3, after_5 = after_1[known], after_3[known], after_5[known]
+        after_1, after_3, after_5 = after
         near = 1e-5 * _LARGE_REWARD * np.abs(after_1).max()  # float32 beside a large reward
         np.testing.assert_allclose(after_1 * after_5, after_3**2, rtol=1e-3, atol=near)
+
+    def test_the_discount_is_the_one_it_says(self) -> None:
+        if self.discount is None or not (
+            self.bootstraps and self.takes_n_steps and self.plain_td_errors
+        ):
+            return
+        after = self._what_comes_after(1, 9)
+        if after is None or not after[0].any():
+            return
+        after_1, after_9 = after
+        ratio = float(after_9 @ after_1 / (after_1 @ after_1))  # by least squares over rows
+        # float32 beside a large reward, the more so the smaller what comes after is
+        near = 1e-3 + 2e-7 * _LARGE_REWARD / math.sqrt(float(np.mean(after_1**2)))
+        assert abs(ratio - self.discount**8) < near, (
+            f"eight more steps discount by {ratio:.4f}, not by "
+            f"{self.discount:g}**8 = {self.discount**8:.4f}"
+        )
 
     def _going_on(self, seed: int, n_steps: int = 1) -> dict[str, torch.Tensor]:
         """A batch in which no episode ends."""
@@ -210,20 +273,51 @@ class LossContract:
         agent.opt(batch, weights)
         return agent
 
-    def _td_errors(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64] | None:
-        told = self._begun().opt(batch).td_errors
+    def _td_errors(
+        self, batch: Mapping[str, torch.Tensor], weights: torch.Tensor | None = None
+    ) -> NDArray[np.float64] | None:
+        told = self._begun().opt(batch, weights).td_errors
         return None if told is None else told.double().numpy()
+
+    def _of_opposite_rewards(
+        self, batch: Mapping[str, torch.Tensor], reward: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """TD errors where all rewards are this, and where they are its opposite."""
+        import torch
+
+        rewards = torch.full_like(batch["reward"], reward)
+        more = self._td_errors({**batch, "reward": rewards})
+        less = self._td_errors({**batch, "reward": -rewards})
+        return None if more is None or less is None else (more, less)
+
+    def _sum_of_opposites(self, reward: float) -> NDArray[np.float64]:
+        told = self._of_opposite_rewards(self._going_on(0), reward)
+        assert told is not None, "TD errors are told at one step and not at another"
+        return told[0] + told[1]
+
+    def _what_comes_after(self, *n_steps: int) -> list[NDArray[np.float64]] | None:
+        """``discount**n v(next_obs)``, but for the sign, of the rows where it can be seen; None
+        where no TD errors are told."""
+        batches = (self._ended(0), *(self._going_on(0, n_steps=n) for n in n_steps))
+        errors = [self._signed_td_errors(batch) for batch in batches]
+        told = [error for error in errors if error is not None]
+        if len(told) < len(errors):
+            return None
+        known = np.isfinite(np.sum(told, axis=0))
+        assert known.any(), (
+            f"rewards of {_LARGE_REWARD:g} and of {-_LARGE_REWARD:g} make no difference to TD "
+            "errors: do rewards not count, or are they clipped?"
+        )
+        ended, *after = (error[known] for error in told)
+        return [error - ended for error in after]
 
     def _signed_td_errors(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64] | None:
         """TD errors but for a constant, with their sign: half of what they are more by a large
         reward than by its opposite. Not a number where they exceed that reward."""
-        import torch
-
-        reward = torch.full_like(batch["reward"], _LARGE_REWARD)
-        more = self._td_errors({**batch, "reward": reward})
-        less = self._td_errors({**batch, "reward": -reward})
-        if more is None or less is None:
+        told = self._of_opposite_rewards(batch, _LARGE_REWARD)
+        if told is None:
             return None
+        more, less = told
         both = more + less  # |R + x| + |x - R| is 2 R, and more only where |x| is more than R
         return np.where(both <= both.min() * (1.0 + 1e-5), (more - less) / 2.0, np.nan)
 

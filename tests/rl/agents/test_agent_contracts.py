@@ -11,7 +11,7 @@ import pytest
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Agent, ModelInfo, Policy
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.testing import AgentContract, PolicyContract
+from vedette_rl.testing import AgentContract, PolicyContract, sampled_obs
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
 PIXELS = gym.spaces.Box(0, 255, (2, 36, 36), np.uint8)
@@ -25,6 +25,7 @@ class Pair(AgentContract, PolicyContract):
 
     __test__ = False
     agent = ""
+    discount = 0.99
     options: dict[str, Any] = {"hidden_sizes": (16, 16), "cnn_hidden_sizes": (16, 16)}  # noqa: RUF012
     observation: gym.Space[Any] = VECTOR
     action: gym.Space[Any] = gym.spaces.Discrete(3, start=1)
@@ -116,6 +117,57 @@ def test_a_greedy_policy_takes_no_random_action(agent: str) -> None:
     obs = {"obs": np.ones((1, 4), np.float32)}
     assert len({int(policy.act(obs, explore=False)[0]) for _ in range(500)}) == 1
     assert len({int(policy.act(obs, explore=True)[0]) for _ in range(500)}) == 2
+
+
+@pytest.mark.parametrize("agent", ["dqn", "iqn"])
+@pytest.mark.parametrize("observation", [VECTOR, PIXELS])  # policies in numpy, and in torch
+def test_a_policy_explores_less_as_its_model_grows_newer(
+    agent: str, observation: gym.Space[Any]
+) -> None:
+    spaces, rows = Spaces(observation, gym.spaces.Discrete(2)), 1000
+    kind = agent_type(agent)
+    linear = {"kind": "linear", "epsilon_final": 0.0, "epsilon_steps": 100}
+    config = kind.config(**Pair.options, exploration=linear)
+    model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
+    policy = kind.build_policy(config, spaces, positions=np.zeros(rows), seed=0)
+    obs = {"obs": np.ones((rows, *spaces.observation.shape), spaces.observation.dtype)}
+    shares = []
+    for version in (0, 50, 100):
+        policy.sync_model(ModelInfo(version, model.arrays))
+        # rows see the same, so that what is not random is the same in all
+        shares.append(np.bincount(policy.act(obs, explore=True)).max() / rows)
+    np.testing.assert_allclose(shares, [0.5, 0.75, 1.0], atol=0.06)
+
+
+@pytest.mark.parametrize("observation", [VECTOR, PIXELS])
+def test_exploring_iqn_draws_its_quantile_fractions_anew_at_every_step(
+    observation: gym.Space[Any],
+) -> None:
+    spaces = Spaces(observation, gym.spaces.Discrete(2))
+    kind = agent_type("iqn")
+    never = {"kind": "constant", "epsilon_final": 0.0}  # random by its fractions alone
+    config = kind.config(**Pair.options, exploration=never, n_action_quantiles=1)
+    policy = kind.build_policy(config, spaces, positions=np.zeros(50), seed=0)
+    arrays = kind.build_agent(config, spaces, device="cpu", seed=0).model_info().arrays
+    rng = np.random.default_rng(0)  # a new network's values are almost the same at all fractions
+    steep = {name: rng.normal(size=a.shape).astype(np.float32) for name, a in arrays.items()}
+    policy.sync_model(ModelInfo(1, steep))
+    obs = sampled_obs(spaces.observation, 50, 0)
+    exploring = {policy.act(obs, explore=True).tobytes() for _ in range(20)}
+    greedy = {policy.act(obs, explore=False).tobytes() for _ in range(20)}
+    assert len(exploring) > 3
+    assert len(greedy) == 1
+
+
+def test_exploring_quantile_fractions_are_uniform() -> None:
+    from vedette_rl.agents.iqn.config import IqnConfig
+    from vedette_rl.agents.iqn.policy import ActingFractions
+
+    fractions = ActingFractions(IqnConfig(n_action_quantiles=8), seed=0)
+    drawn = np.stack([fractions(explore=True) for _ in range(1000)])
+    assert len(np.unique(drawn)) > 7900
+    for column in drawn.T:
+        np.testing.assert_allclose(np.histogram(column, 4, (0, 1))[0] / 1000, 0.25, atol=0.06)
 
 
 def test_acting_averages_exactly_the_quantile_fractions_asked_for() -> None:

@@ -130,6 +130,8 @@ class ListReplay:
 
 
 class TestLinearQ(AgentContract):
+    discount = 0.9
+
     def make_spaces(self) -> Spaces:
         return SPACES
 

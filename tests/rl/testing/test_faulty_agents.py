@@ -18,6 +18,7 @@ from vedette_rl.testing import AgentContract
 Batch = Mapping[str, torch.Tensor]
 Weights = torch.Tensor | None
 Misreads = Callable[[Batch, Weights], tuple[Batch, Weights]]
+Mistells = Callable[[torch.Tensor, Weights], torch.Tensor | None]
 
 OBS = gym.spaces.Box(-1, 1, (4,), np.float32)
 ACTIONS: dict[str, gym.Space[Any]] = {
@@ -28,21 +29,32 @@ ACTIONS: dict[str, gym.Space[Any]] = {
 
 
 class Misreading:
-    """An agent that is right about batches that it does not read right."""
+    """An agent that is right about batches that it does not read right, or says it wrong."""
 
-    def __init__(self, agent: Agent, misreads: Misreads, *, tells_td_errors: bool) -> None:
-        self._agent, self._misreads, self._tells = agent, misreads, tells_td_errors
+    def __init__(self, agent: Agent, misreads: Misreads, mistells: Mistells) -> None:
+        self._agent, self._misreads, self._mistells = agent, misreads, mistells
 
     def __getattr__(self, name: str) -> Any:  # all but opt is the agent's
         return getattr(self._agent, name)
 
     def opt(self, batch: Batch, weights: Weights = None, *, record: bool = False) -> OptResult:
         result = self._agent.opt(*self._misreads(batch, weights), record=record)
-        return result if self._tells else OptResult(None, result.record)
+        assert result.td_errors is not None
+        return OptResult(self._mistells(result.td_errors, weights), result.record)
 
 
-def contract(name: str, misreads: Misreads, *, tells_td_errors: bool = True) -> AgentContract:
+def as_they_are(td_errors: torch.Tensor, weights: Weights) -> torch.Tensor:
+    return td_errors
+
+
+def none(td_errors: torch.Tensor, weights: Weights) -> None:
+    return None
+
+
+def contract(name: str, misreads: Misreads, mistells: Mistells = as_they_are) -> AgentContract:
     class Contract(AgentContract):
+        discount = 0.99
+
         def make_spaces(self) -> Spaces:
             return Spaces(OBS, ACTIONS[name])
 
@@ -50,20 +62,24 @@ def contract(name: str, misreads: Misreads, *, tells_td_errors: bool = True) -> 
             kind = agent_type(name)
             config = kind.config(hidden_sizes=(16, 16))
             agent = kind.build_agent(config, self.make_spaces(), device="cpu", seed=seed)
-            return Misreading(agent, misreads, tells_td_errors=tells_td_errors)
+            return Misreading(agent, misreads, mistells)
 
     return Contract()
 
 
-def failing(contract: AgentContract) -> list[str]:
-    """Names of the contract's tests that fail."""
-    failed = []
-    for name in (name for name in dir(contract) if name.startswith("test_")):
+def said_of(contract: AgentContract, *names: str) -> dict[str, str]:
+    """The contract's tests that fail, of these or of all, and what they say."""
+    said = {}
+    for name in names or [name for name in dir(contract) if name.startswith("test_")]:
         try:
             getattr(contract, name)()
-        except AssertionError:
-            failed.append(name)
-    return failed
+        except AssertionError as e:
+            said[name] = str(e)
+    return said
+
+
+def failing(contract: AgentContract) -> list[str]:
+    return [*said_of(contract)]
 
 
 def right(batch: Batch, weights: Weights) -> tuple[Batch, Weights]:
@@ -94,10 +110,23 @@ def squared_steps(batch: Batch, weights: Weights) -> tuple[Batch, Weights]:
     return {**batch, "n_steps": batch["n_steps"] ** 2}, weights
 
 
+def next_rows_obs(batch: Batch, weights: Weights) -> tuple[Batch, Weights]:
+    return {**batch, "next_obs": batch["next_obs"].roll(1, 0)}, weights
+
+
+def no_rewards(batch: Batch, weights: Weights) -> tuple[Batch, Weights]:
+    return {**batch, "reward": torch.zeros_like(batch["reward"])}, weights
+
+
 WEIGHTED = "test_a_weight_of_zero_leaves_a_sample_out"
 COPIED = "test_a_weight_multiplies_a_sample_once"
 AFTER = "test_what_comes_after_is_seen_in_next_obs"
 DISCOUNTED = "test_what_comes_after_is_discounted_by_each_step"
+GEOMETRIC = "test_every_further_step_discounts_alike"
+STATED = "test_the_discount_is_the_one_it_says"
+LINEAR = "test_td_errors_are_linear_in_the_reward"
+UNWEIGHTED = "test_td_errors_are_not_weighted"
+OWN = "test_a_rows_td_error_is_its_own"
 
 
 @pytest.mark.parametrize("agent", ACTIONS)
@@ -111,21 +140,83 @@ DISCOUNTED = "test_what_comes_after_is_discounted_by_each_step"
         (obs_for_next, {AFTER}),
     ],
 )
-@pytest.mark.parametrize("tells_td_errors", [True, False])
+@pytest.mark.parametrize("mistells", [as_they_are, none])
 def test_what_is_misread_is_found(
-    agent: str, misreads: Misreads, fails: set[str], tells_td_errors: bool
+    agent: str, misreads: Misreads, fails: set[str], mistells: Mistells
 ) -> None:
-    assert fails <= {*failing(contract(agent, misreads, tells_td_errors=tells_td_errors))}
+    assert fails == {*said_of(contract(agent, misreads, mistells), *fails)}
 
 
 @pytest.mark.parametrize("agent", ACTIONS)
 def test_another_power_of_the_discount_is_found(agent: str) -> None:
-    assert failing(contract(agent, squared_steps)) == ["test_every_further_step_discounts_alike"]
+    said = contract(agent, squared_steps)
+    assert failing(said) == [GEOMETRIC, STATED]
+    said.discount = None
+    assert failing(said) == [GEOMETRIC]
+
+
+@pytest.mark.parametrize("agent", ACTIONS)
+def test_another_discount_than_it_says_is_found(agent: str) -> None:
+    said = contract(agent, right)
+    said.discount = 0.98
+    found = said_of(said, STATED, GEOMETRIC)
+    assert [*found] == [STATED]
+    assert found[STATED].startswith("eight more steps discount by 0.92")
+    assert found[STATED].endswith("not by 0.98**8 = 0.8508")
+
+
+@pytest.mark.parametrize("agent", ACTIONS)
+def test_a_discount_that_falls_in_a_line_is_found(agent: str) -> None:
+    class Contract(type(contract(agent, right))):  # type: ignore[misc]  # a class made at run time
+        def make_agent(self, seed: int) -> Any:
+            faulty = super().make_agent(seed)
+            faulty._agent._discounts = lambda n, ended: (1 - 0.01 * n).masked_fill(ended, 0.0)
+            return faulty
+
+    assert {*said_of(Contract(), STATED, GEOMETRIC, DISCOUNTED)} == {STATED}
+
+
+@pytest.mark.parametrize("agent", ACTIONS)
+@pytest.mark.parametrize(
+    ("mistells", "fails"),
+    [
+        (lambda td_errors, weights: td_errors.clamp(max=1.0), LINEAR),
+        (lambda td_errors, weights: td_errors**2, LINEAR),
+        (lambda td_errors, weights: td_errors.sqrt(), LINEAR),
+        (lambda td_errors, weights: td_errors * (1 if weights is None else weights), UNWEIGHTED),
+        (lambda td_errors, weights: td_errors.roll(1), OWN),
+    ],
+    ids=["clipped", "squared", "root", "weighted", "another row's"],
+)
+def test_td_errors_told_wrong_are_found(agent: str, mistells: Mistells, fails: str) -> None:
+    assert fails in said_of(contract(agent, right, mistells), fails)
+
+
+@pytest.mark.parametrize("agent", ACTIONS)
+def test_the_value_of_another_rows_next_obs_is_found(agent: str) -> None:
+    assert failing(contract(agent, next_rows_obs)) == [OWN]
+
+
+@pytest.mark.parametrize("agent", ACTIONS)
+def test_an_agent_that_leaves_rewards_out_is_told_so(agent: str) -> None:
+    said = said_of(contract(agent, no_rewards), LINEAR, GEOMETRIC, WEIGHTED)
+    assert "do rewards not count" in said[LINEAR]
+    assert "do rewards not count" in said[GEOMETRIC]
+    assert "another reward makes no difference" in said[WEIGHTED]
+
+
+@pytest.mark.parametrize("agent", ACTIONS)
+@pytest.mark.parametrize("scale", [0.1, 20.0])
+def test_rewards_may_be_scaled(agent: str, scale: float) -> None:
+    def scaled(batch: Batch, weights: Weights) -> tuple[Batch, Weights]:
+        return {**batch, "reward": scale * batch["reward"]}, weights
+
+    assert said_of(contract(agent, scaled), LINEAR, UNWEIGHTED, OWN, GEOMETRIC, STATED) == {}
 
 
 @pytest.mark.parametrize("agent", ACTIONS)
 def test_an_agent_that_tells_no_td_errors_passes(agent: str) -> None:
-    assert failing(contract(agent, right, tells_td_errors=False)) == []
+    assert failing(contract(agent, right, none)) == []
 
 
 def test_what_an_agent_says_it_does_not_do_is_not_asked_of_it() -> None:
