@@ -48,12 +48,12 @@ ENVIRONMENTS = [
     (
         "run --env broken_envs:BrokenNoDisplay-v0",
         "env.id: broken_envs:BrokenNoDisplay-v0 fails when it is made, reset and stepped: "
-        f"RuntimeError: no display; {MENDED}",
+        f"RuntimeError: no display (broken_envs.py:21, in __init__); {MENDED}",
     ),
     (
         "run --env broken_envs:BrokenNoLicense-v0 --agent dqn",
         "env.id: broken_envs:BrokenNoLicense-v0 fails when it is made, reset and stepped: "
-        f"ValueError: no license; {MENDED}",
+        f"ValueError: no license (broken_envs.py:26, in reset); {MENDED}",
     ),
     (
         "run --env broken_envs:BrokenOldStep-v0 --agent dqn",
