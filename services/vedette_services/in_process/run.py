@@ -187,6 +187,7 @@ class InProcessRun:
             return self._gave_up
 
         self._evaluation.evaluate(self._epoch, model, given_up=given_up)
+        self._next_show = 0.0  # its curve is drawn where it was played, whatever the clock says
 
     def _is_over(self, now: float) -> bool:
         """Whether nobody waits for evaluations any more."""

@@ -150,6 +150,18 @@ def test_recorders_are_told_what_the_run_is_and_how_it_goes(tmp_path: Path) -> N
     assert all(isinstance(value, bool | int | float | str) for value in table.values())
 
 
+def test_every_evaluation_is_on_the_curves_where_it_was_played(tmp_path: Path) -> None:
+    config = config_of(learner={"recorders": ["jsonl"], "eval_interval": 20})
+    trained(config, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    played = {line["eval/version"]: line["step"] for line in lines if "eval/version" in line}
+    assert [*played] == [20, 40, 60, 80, 100]
+    at_once = config.actors.count * (config.actors.n_buffer + 3 * 4)
+    for version, step in played.items():
+        drawn_from = version * 8 / config.agent.usual_samples_per_insert
+        assert 0 <= step - config.learner.warmup_period - drawn_from <= at_once
+
+
 def test_the_same_command_resumes_where_the_checkpoint_is(tmp_path: Path) -> None:
     run_in_process(config_of(), tmp_path)
     before = json.loads((tmp_path / "summary.json").read_text())
