@@ -140,7 +140,7 @@ def main() -> None:
     running.add_argument("--label", help="the curve's name; default: how it ran")
     running.add_argument("--env-steps", type=int, default=0, help="in the list's place")
     running.add_argument("--max-seconds", type=float, default=3600.0, help="of one run")
-    running.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
+    running.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE")
     running.add_argument("--again", action="store_true", help="replace what is in the data")
     verbs.add_parser("draw")
     args = parser.parse_args()
