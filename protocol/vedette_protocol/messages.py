@@ -9,22 +9,59 @@ Rows are transitions, or whatever the schema says a row is. Counts named `produc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
+from vedette_protocol.errors import MalformedError, SchemaError
+from vedette_protocol.limits import (
+    ACTOR_MAX,
+    ACTORS_MAX,
+    CHUNK_MAX_BYTES,
+    CHUNK_MIN_BYTES,
+    COUNT_MAX,
+    EXTRAS_MAX,
+    MODEL_MAX_BYTES,
+    PAYLOAD_MAX_BYTES,
+    REPORT_MAX_BYTES,
+    ROWS_MAX,
+    RUN_MAX_BYTES,
+    STATUS_MAX_BYTES,
+)
+from vedette_protocol.packing import Buffer as Buffer
 from vedette_protocol.schema import Schema
+from vedette_protocol.wire import (
+    U64,
+    Count,
+    Epoch,
+    Hash,
+    Id,
+    Mean,
+    OptionalId,
+    RawPayload,
+    Text,
+    WireType,
+    binary,
+    bit_map,
+    integer,
+    list_of,
+    message,
+)
+from vedette_protocol.wire import Settings as Settings
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
-"""A frame's bytes. Never written after they were handed over."""
-
-Settings: TypeAlias = Mapping[str, Any]
-"""JSON-able settings: maps with string keys, lists, strings, numbers, booleans, None."""
-
-ManagerState: TypeAlias = Literal["running", "draining", "gone"]
+ReportedState: TypeAlias = Literal["running", "draining", "gone"]
 RefusalCode: TypeAlias = Literal["version", "spec", "key", "id"]
 
+ActorIndex: TypeAlias = Annotated[int, integer(0, ACTOR_MAX)]
+WireSchema: TypeAlias = Annotated[
+    Schema, WireType(lambda _: True, "a schema", Schema.to_wire, Schema.from_wire)
+]
 
+
+@message(
+    "batch",
+    "samples",
+    header="run_id manager incarnation seq base actor epoch version schema rows",
+)
 class Batch(NamedTuple):  # made four times as fast as a frozen dataclass, thousands a second
     """Rows of one actor, in columns.
 
@@ -43,34 +80,40 @@ class Batch(NamedTuple):  # made four times as fast as a frozen dataclass, thous
             acknowledged. A ledger that knows less (restored from an older state) catches up by it.
     """
 
-    run_id: str
-    manager: str
-    incarnation: int
-    seq: int
-    actor: int
-    epoch: int
-    version: int
-    schema: str
-    rows: int
-    payload: Buffer
-    base: int = 0
+    run_id: Id
+    manager: Id
+    incarnation: U64
+    seq: Annotated[int, integer(0, COUNT_MAX - 1)]
+    actor: ActorIndex
+    epoch: Epoch
+    version: Count
+    schema: Hash
+    rows: Annotated[int, integer(1, ROWS_MAX)]
+    payload: Annotated[Buffer, RawPayload(1, PAYLOAD_MAX_BYTES)]
+    base: Annotated[int, integer(0, COUNT_MAX - 1)] = 0
+
+    def check(self) -> None:
+        """Refuse a number that may not be sent any more."""
+        if self.base > self.seq:
+            raise MalformedError(f"the batch's 'base' is {self.base}, beyond its 'seq' {self.seq}")
 
 
 @dataclass(frozen=True, slots=True)
 class ActorReport:
     """How one actor does. Means are over the episodes finished since the last report, or None."""
 
-    id: int
+    id: ActorIndex
     alive: bool
-    restarts: int
-    env_steps: int
-    episodes: int
-    version: int
-    return_mean: float | None = None
-    length_mean: float | None = None
-    error: str = ""
+    restarts: Count
+    env_steps: Count
+    episodes: Count
+    version: Count
+    return_mean: Mean = None
+    length_mean: Mean = None
+    error: Text = ""
 
 
+@message("report", "samples", header="manager incarnation", map_max=REPORT_MAX_BYTES)
 @dataclass(frozen=True, slots=True)
 class Report:
     """How a manager does, sent every second and at each change of state.
@@ -84,21 +127,29 @@ class Report:
         base: the lowest one that may still be sent.
     """
 
-    manager: str
-    incarnation: int
-    host: str
-    state: ManagerState
-    run_id: str
-    produced: int
-    dropped: int
-    window_batches: int
-    window_rows: int
-    window_bytes: int
-    sequenced: int
-    base: int = 0
-    actors: tuple[ActorReport, ...] = ()
+    manager: Id
+    incarnation: U64
+    host: Text
+    state: ReportedState
+    run_id: OptionalId
+    produced: Count
+    dropped: Count
+    window_batches: Count
+    window_rows: Count
+    window_bytes: Count
+    sequenced: Count
+    base: Count = 0
+    actors: Annotated[tuple[ActorReport, ...], list_of(ActorReport, ACTORS_MAX, "actors")] = ()
+
+    def check(self) -> None:
+        """Refuse counts that contradict one another."""
+        if self.base > self.sequenced:
+            raise MalformedError(f"the report's 'base' is {self.base}, beyond {self.sequenced}")
+        if self.dropped + self.window_rows > self.produced:
+            raise MalformedError("the report has dropped and holds more rows than it produced")
 
 
+@message("run", "control", header="run_id epoch learner seed", map_max=RUN_MAX_BYTES)
 @dataclass(frozen=True, slots=True)
 class Run:
     """All that a manager needs to take part in a run.
@@ -112,17 +163,23 @@ class Run:
         seed: the run's.
     """
 
-    run_id: str
-    epoch: int
-    learner: int
-    schema: Schema
-    model: Schema
+    run_id: Id
+    epoch: Epoch
+    learner: U64
+    schema: WireSchema
+    model: WireSchema
     env: Settings
     agent: Settings
     actors: Settings
-    seed: int
+    seed: U64
+
+    def check(self) -> None:
+        """Refuse a model with a shared column."""
+        if self.model.sharing is not None:
+            raise SchemaError("a model has no shared column")
 
 
+@message("ack", "control")
 @dataclass(frozen=True, slots=True)
 class Ack:
     """What the learner has settled of one incarnation, and what it may send: a repeated state.
@@ -139,54 +196,63 @@ class Ack:
         reason: why there is no credit; "" otherwise.
     """
 
-    run_id: str
-    epoch: int
-    learner: int
-    manager: str
-    incarnation: int
-    contiguous: int
-    extras: int
-    rejected_batches: int
-    rejected_rows: int
-    credit_batches: int
-    credit_bytes: int
-    version: int
-    first_actor: int
-    reason: str = ""
+    run_id: OptionalId
+    epoch: Epoch
+    learner: U64
+    manager: Id
+    incarnation: U64
+    contiguous: Count
+    extras: Annotated[int, bit_map(EXTRAS_MAX)]
+    rejected_batches: Count
+    rejected_rows: Count
+    credit_batches: Count
+    credit_bytes: Count
+    version: Count
+    first_actor: ActorIndex
+    reason: Text = ""
 
     @property
     def beyond(self) -> int:
         """One more than the highest sequence number that is settled."""
         return self.contiguous + self.extras.bit_length()
 
+    def check(self) -> None:
+        """Refuse a bit that contradicts `contiguous`."""
+        if self.extras & 1:
+            raise MalformedError("the ack's 'extras' has bit 0, which 'contiguous' says is not set")
 
+
+@message("stop", "control", header="run_id epoch final reason")
 @dataclass(frozen=True, slots=True)
 class Stop:
     """The learner stops. `final`: the run is over, managers end; else they wait for it."""
 
-    run_id: str
-    epoch: int
-    reason: str
+    run_id: Id
+    epoch: Epoch
+    reason: Text
     final: bool
 
 
+@message("refusal", "control")
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The learner will not work with this manager, which ends with exit status 3."""
 
-    manager: str
-    incarnation: int
+    manager: Id
+    incarnation: U64
     code: RefusalCode
-    reason: str
+    reason: Text
 
 
+@message("status", "control")
 @dataclass(frozen=True, slots=True)
 class Status:
     """The learner's status, a JSON document, to one who asked."""
 
-    json: bytes
+    json: Annotated[bytes, RawPayload(0, STATUS_MAX_BYTES, copy=True)]
 
 
+@message("model", "models")
 @dataclass(frozen=True, slots=True)
 class ModelChunk:
     """A piece of a model info.
@@ -198,15 +264,28 @@ class ModelChunk:
         digest: `vedette_protocol.model.digest_of` the whole body.
     """
 
-    run_id: str
-    epoch: int
-    version: int
-    spec: str
-    index: int
-    count: int
-    total_bytes: int
-    digest: bytes
-    payload: Buffer
+    run_id: Id
+    epoch: Epoch
+    version: Count
+    spec: Hash
+    index: Count
+    count: Annotated[int, integer(1, MODEL_MAX_BYTES)]
+    total_bytes: Annotated[int, integer(1, MODEL_MAX_BYTES)]
+    digest: Annotated[bytes, binary(8, 8)]
+    payload: Annotated[Buffer, RawPayload(1, CHUNK_MAX_BYTES)]
+
+    def check(self) -> None:
+        """Refuse a chunk that is not as long as its index says."""
+        index, count, total_bytes = self.index, self.count, self.total_bytes
+        chunk_bytes = -(-total_bytes // count)
+        expected = min(chunk_bytes, total_bytes - index * chunk_bytes)
+        if count > -(-total_bytes // CHUNK_MIN_BYTES) or index >= count or expected < 1:
+            raise MalformedError(f"a model of {total_bytes} bytes has no chunk {index} of {count}")
+        if len(self.payload) != expected:
+            raise MalformedError(
+                f"chunk {index} of {count} of {total_bytes} bytes has {len(self.payload)}, "
+                f"expected {expected}"
+            )
 
 
 UpMessage: TypeAlias = Batch | Report

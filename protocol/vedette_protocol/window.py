@@ -24,7 +24,7 @@ from typing import Final, Literal, TypeAlias
 
 from vedette_protocol.errors import AckError, WindowFullError
 from vedette_protocol.limits import EXTRAS_MAX
-from vedette_protocol.messages import Ack, ActorReport, Batch, Buffer, ManagerState, Report
+from vedette_protocol.messages import Ack, ActorReport, Batch, Buffer, Report, ReportedState
 
 OnFull = Literal["block", "drop_oldest"]
 STALL_S: Final = 5.0
@@ -264,7 +264,7 @@ class Window:
         return dropped
 
     def report(
-        self, host: str, state: ManagerState, actors: tuple[ActorReport, ...] = ()
+        self, host: str, state: ReportedState, actors: tuple[ActorReport, ...] = ()
     ) -> Report:
         """How the manager does, with this window's counts."""
         return Report(

@@ -22,7 +22,7 @@ from vedette_protocol.limits import (
     STAMP_MAX_BYTES,
     U64_MAX,
 )
-from vedette_protocol.messages import Ack, Batch, ManagerState, Report
+from vedette_protocol.messages import Ack, Batch, Report, ReportedState
 from vedette_protocol.packing import pack
 
 RUN = "run"
@@ -60,7 +60,7 @@ def report(
     window_rows: int = 0,
     base: int = 0,
     incarnation: int = 7,
-    state: ManagerState = "running",
+    state: ReportedState = "running",
 ) -> Report:
     return replace(
         REPORT,

@@ -112,7 +112,7 @@ def test_a_batch_has_no_more_entries_than_fit() -> None:
         assert SHARING_SCHEMA.payload_bytes(100, entries + 1) > bytes_max - 8
 
 
-def test_a_model_shares_nothing() -> None:
+def test_a_model_has_no_shared_column() -> None:
     assert decode_control(encode(EXAMPLES["run-of-frames"])).schema == SHARING_SCHEMA  # type: ignore[union-attr]
-    with pytest.raises(ProtocolError, match="a model shares nothing"):
+    with pytest.raises(ProtocolError, match="a model has no shared column"):
         decode_control(encode(replace(RUN, model=SHARING_SCHEMA)))
