@@ -20,12 +20,10 @@ from vedette_protocol.messages import (
     ControlMessage,
     Refusal,
     Report,
+    ReportedState,
     Run,
     Status,
     Stop,
-)
-from vedette_protocol.messages import (
-    ManagerState as ReportedState,
 )
 from vedette_protocol.model import CompleteModel
 from vedette_protocol.window import Window
