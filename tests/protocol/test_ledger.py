@@ -294,7 +294,7 @@ def test_the_stamp_follows_every_change() -> None:
     ],
 )
 def test_bytes_that_are_no_ledger_are_refused(stamp: bytes) -> None:
-    with pytest.raises(StampError, match="stamp cannot be read"):
+    with pytest.raises(StampError, match="the ledger cannot be read"):
         Ledger.from_bytes(stamp, 0.0)
 
 
@@ -324,7 +324,7 @@ def test_a_full_ledger_closes_who_has_been_gone_longest_and_keeps_the_sums() -> 
     ledger = Ledger(RUN)
     for place in range(ACCOUNTS_MAX):
         insert(ledger, batch(0, manager=f"m{place}", incarnation=place), now=float(place))
-    with pytest.raises(LedgerFullError, match="no place in the ledger") as caught:
+    with pytest.raises(LedgerFullError, match="the ledger is full") as caught:
         insert(ledger, batch(0, manager="late", incarnation=5000))
     assert caught.value.sender == Sender("late", 5000, None)
     ledger.mark_gone("m4")
