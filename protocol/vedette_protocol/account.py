@@ -92,7 +92,7 @@ class Account:
         self.extras |= 1 << offset
         return True
 
-    def catch_up(self, base: int) -> None:
+    def advance_to(self, base: int) -> None:
         """Mark all below `base` as settled: an earlier state of the ledger acknowledged them."""
         if base > self.contiguous:
             self.extras >>= base - self.contiguous
@@ -109,7 +109,7 @@ class Account:
         self.produced, self.dropped = report.produced, report.dropped
         self.window_rows = report.window_rows
         self.sequenced, self.base = report.sequenced, report.base
-        self.catch_up(report.base)
+        self.advance_to(report.base)
 
     def books(self) -> Books:
         """Return the sample accounting of this incarnation."""

@@ -93,7 +93,7 @@ class Ledger:
         account.gone = False
         entry.packed = None
         if batch.base > account.contiguous:
-            account.catch_up(batch.base)
+            account.advance_to(batch.base)
         if account.settle(batch.seq):
             account.inserted += batch.rows
             return "new"

@@ -72,11 +72,11 @@ def check_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema
         raise ModelError(f"model {version}: {error}") from error
 
 
-def unpack_model(body: Buffer, schema: Schema, *, look: bool = True) -> tuple[int, Columns]:
+def unpack_model(body: Buffer, schema: Schema, *, check: bool = True) -> tuple[int, Columns]:
     """Unpack version and arrays of a body. The arrays are read-only views of it.
 
     Args:
-        look: check the values, too. False where a trusted process has checked them.
+        check: refuse values that are not finite. False where a trusted process has checked them.
 
     Raises:
         ModelError: the body does not fit the schema, or has a value that is not finite.
@@ -91,7 +91,7 @@ def unpack_model(body: Buffer, schema: Schema, *, look: bool = True) -> tuple[in
         rows = schema.views(memoryview(body)[_VERSION_BYTES:], 1)
     except SchemaError as error:
         raise ModelError(f"model {version}: {error}") from error
-    if look:
+    if check:
         check_model(version, rows, schema)
     return version, {name: row[0, ...] for name, row in rows.items()}
 
