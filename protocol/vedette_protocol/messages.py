@@ -249,6 +249,16 @@ class Refusal:
     reason: Text
 
 
+@message("notice", "control")
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence of the operator for every manager's log."""
+
+    run_id: Id
+    level: Literal["info", "warning"]
+    text: Text
+
+
 @message("status", "control")
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -294,5 +304,5 @@ class ModelChunk:
 
 
 UpMessage: TypeAlias = Batch | Report
-ControlMessage: TypeAlias = Run | Ack | Stop | Refusal | Status
+ControlMessage: TypeAlias = Run | Ack | Stop | Refusal | Notice | Status
 Message: TypeAlias = UpMessage | ControlMessage | ModelChunk

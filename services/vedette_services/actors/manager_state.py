@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from vedette_protocol.errors import AckError, ModelError, ProtocolError, VersionError
 from vedette_protocol.messages import (
@@ -146,6 +147,8 @@ class ManagerState:
                 done = [Exit(REFUSED, f"refused by the learner: {message.reason}")]
             case Refusal() | Status():
                 done = []
+            case _:
+                assert_never(message)
         return done
 
     def _heard(self, now: float) -> list[Instruction]:
