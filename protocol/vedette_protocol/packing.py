@@ -65,7 +65,7 @@ def unpack_header(frame: Buffer) -> dict[str, Any]:  # Any: a peer's values, che
     return header
 
 
-def clip(text: str) -> str:
+def clip_text(text: str) -> str:
     """Cut a text to 200 characters and replace what UTF-8 cannot encode."""
     # File names and tracebacks may hold lone surrogates, which must not stop a report
     return text[:TEXT_MAX_CHARS].encode("utf-8", "replace").decode()

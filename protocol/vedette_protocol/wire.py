@@ -42,7 +42,7 @@ from vedette_protocol.limits import (
     TEXT_MAX_CHARS,
     U64_MAX,
 )
-from vedette_protocol.packing import Buffer, clip, pack, unpack
+from vedette_protocol.packing import Buffer, clip_text, pack, unpack
 from vedette_protocol.topics import is_id
 
 Channel: TypeAlias = Literal["samples", "control", "models"]
@@ -160,7 +160,7 @@ Text: TypeAlias = Annotated[
     WireType(
         lambda value: type(value) is str and len(value) <= TEXT_MAX_CHARS,
         f"a text of at most {TEXT_MAX_CHARS} characters",
-        to_wire=clip,
+        to_wire=clip_text,
     ),
 ]
 Mean: TypeAlias = Annotated[
