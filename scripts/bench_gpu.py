@@ -17,7 +17,7 @@ from importlib.util import find_spec
 NEEDED = (
     *("annotated_types", "cloudpickle", "farama_notifications", "gymnasium", "msgpack", "numpy"),
     *("pydantic", "pydantic_core", "safetensors", "tomli_w", "torch", "typing_extensions"),
-    *("typing_inspection", "vedette_protocol", "vedette_rl", "vedette_services"),
+    *("typing_inspection", "vedette", "vedette_protocol", "vedette_rl", "vedette_services"),
 )
 """Modules that the measured part of the project imports."""
 
@@ -42,17 +42,17 @@ try:
     import torch
     from bench_gpu_ingest import CASES, Case
 
+    from vedette.bench.bare_loop import as_a_trainer
+    from vedette.bench.measuring import ratio, spread
     from vedette_rl.agents.registry import agent_type
     from vedette_rl.core import Agent
     from vedette_rl.loading import make_loader
     from vedette_rl.replay.frames_ring import open_reader
     from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
     from vedette_rl.replay.uniform import UniformReplay
-    from vedette_services.bench.bare_loop import as_a_trainer
-    from vedette_services.bench.spread import ratio, spread
-    from vedette_services.learner.boards import Learning
     from vedette_services.learner.training_loop import TrainingLoop
-    from vedette_services.run_replay import run_limiter
+    from vedette_services.run.boards import Learning
+    from vedette_services.run.replay_layout import run_limiter
 except ModuleNotFoundError as error:
     names = dict.fromkeys([*NEEDED, error.name or ""])
     missing = ", ".join(name for name in names if name and "." not in name and not find_spec(name))

@@ -23,7 +23,7 @@ from vedette_rl.replay.frames import FRAMES, SPANS, STACKS
 from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.config import RunConfig, load_config
-from vedette_services.replay_layout import ReplayLayout, replay_layout
+from vedette_services.run.replay_layout import ReplayLayout, replay_layout
 
 _QUICK_BATCH = 32
 _QUICK_CAPACITY = 2_000
