@@ -249,16 +249,6 @@ class Refusal:
     reason: Text
 
 
-@message("notice", "control")
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A sentence of the operator for every manager's log."""
-
-    run_id: Id
-    level: Literal["info", "warning"]
-    text: Text
-
-
 @message("status", "control")
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -304,5 +294,5 @@ class ModelChunk:
 
 
 UpMessage: TypeAlias = Batch | Report
-ControlMessage: TypeAlias = Run | Ack | Stop | Refusal | Notice | Status
+ControlMessage: TypeAlias = Run | Ack | Stop | Refusal | Status
 Message: TypeAlias = UpMessage | ControlMessage | ModelChunk
