@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.exploration import ExplorationConfig, make_exploration
 from vedette_rl.core.columns import Columns, part
-from vedette_rl.exploration import ExplorationConfig, make_exploration
 
 Values = Callable[[Columns], NDArray[np.float32]]
 """Action values ``(B, A)`` of columns ``obs...``."""

@@ -8,17 +8,154 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.config import AgentConfig
-from vedette_rl.agents.dqn.agent_type import DqnType
-from vedette_rl.agents.iqn.agent_type import IqnType
-from vedette_rl.agents.sac.agent_type import SacType
 from vedette_rl.core.acting import Policy
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import UnknownAgentError, UnknownNameError
-from vedette_rl.named import load_named
+from vedette_rl.import_by_name import load_named
 
 if TYPE_CHECKING:  # it imports torch
-    from vedette_rl.networks.greedy import GreedyNetwork
+    from vedette_rl.agents.greedy_network import GreedyNetwork
+from typing import TYPE_CHECKING
+
+from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.networks.observation import acts_by_torch, check_network
+from vedette_rl.networks.threads import act_on_one_thread
+
+if TYPE_CHECKING:  # it imports torch
+    from vedette_rl.agents.greedy_network import GreedyNetwork
+from typing import TYPE_CHECKING
+
+from vedette_rl.agents.iqn.config import IqnConfig
+
+if TYPE_CHECKING:  # it imports torch
+    from vedette_rl.agents.greedy_network import GreedyNetwork
+from typing import TYPE_CHECKING
+
+from vedette_rl.agents.actions import BoxActions
+from vedette_rl.agents.sac.config import SacConfig
+
+if TYPE_CHECKING:  # it imports torch
+    from vedette_rl.agents.greedy_network import GreedyNetwork
+
+
+class SacType:
+    """SAC in the registry."""
+
+    name = "sac"
+    config = SacConfig
+
+    def check(self, config: SacConfig, spaces: Spaces) -> None:
+        """Refuse spaces that SAC cannot take."""
+        BoxActions.of(self.name, spaces.action)
+        check_network(self.name, config.network, spaces.observation)
+
+    def build_agent(self, config: SacConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
+        """The agent, on a torch device."""
+        from vedette_rl.agents.sac.agent import SacAgent
+
+        self.check(config, spaces)
+        return SacAgent(config, spaces, device=device, seed=seed)
+
+    def build_policy(
+        self, config: SacConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+    ) -> Policy:
+        """The policy: in numpy on flat observations, in torch on images and behind own encoders."""
+        self.check(config, spaces)
+        if acts_by_torch(self.name, config.network, spaces.observation):
+            act_on_one_thread()
+            from vedette_rl.agents.sac.torch_policy import SacTorchPolicy
+
+            return SacTorchPolicy(config, spaces, positions=positions, seed=seed)
+        from vedette_rl.agents.sac.policy import SacPolicy
+
+        return SacPolicy(config, spaces, positions=positions, seed=seed)
+
+    def build_greedy(self, config: SacConfig, spaces: Spaces, model: ModelInfo) -> GreedyNetwork:
+        """The greedy policy in torch, for exporters."""
+        from vedette_rl.agents.sac.torch_policy import GreedyGaussian
+
+        return GreedyGaussian(config, spaces, model)
+
+
+class IqnType:
+    """IQN in the registry."""
+
+    name = "iqn"
+    config = IqnConfig
+
+    def check(self, config: IqnConfig, spaces: Spaces) -> None:
+        """Refuse spaces that IQN cannot take."""
+        DiscreteActions.of(self.name, spaces.action)
+        check_network(self.name, config.network, spaces.observation)
+
+    def build_agent(self, config: IqnConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
+        """The agent, on a torch device."""
+        from vedette_rl.agents.iqn.agent import IqnAgent
+
+        self.check(config, spaces)
+        return IqnAgent(config, spaces, device=device, seed=seed)
+
+    def build_policy(
+        self, config: IqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+    ) -> Policy:
+        """The policy: in numpy on flat observations, in torch on images and behind own encoders."""
+        self.check(config, spaces)
+        if acts_by_torch(self.name, config.network, spaces.observation):
+            act_on_one_thread()
+            from vedette_rl.agents.iqn.torch_policy import IqnTorchPolicy
+
+            return IqnTorchPolicy(config, spaces, positions=positions, seed=seed)
+        from vedette_rl.agents.iqn.policy import IqnPolicy
+
+        return IqnPolicy(config, spaces, positions=positions, seed=seed)
+
+    def build_greedy(self, config: IqnConfig, spaces: Spaces, model: ModelInfo) -> GreedyNetwork:
+        """The greedy policy in torch, for exporters."""
+        from vedette_rl.agents.iqn.torch_policy import GreedyQuantiles
+
+        return GreedyQuantiles(config, spaces, model)
+
+
+class DqnType:
+    """DQN in the registry."""
+
+    name = "dqn"
+    config = DqnConfig
+
+    def check(self, config: DqnConfig, spaces: Spaces) -> None:
+        """Refuse spaces that DQN cannot take."""
+        DiscreteActions.of(self.name, spaces.action)
+        check_network(self.name, config.network, spaces.observation)
+
+    def build_agent(self, config: DqnConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
+        """The agent, on a torch device."""
+        from vedette_rl.agents.dqn.agent import DqnAgent
+
+        self.check(config, spaces)
+        return DqnAgent(config, spaces, device=device, seed=seed)
+
+    def build_policy(
+        self, config: DqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+    ) -> Policy:
+        """The policy: in numpy on flat observations, in torch on images and by own networks."""
+        self.check(config, spaces)
+        if acts_by_torch(self.name, config.network, spaces.observation):
+            act_on_one_thread()
+            from vedette_rl.agents.dqn.torch_policy import DqnTorchPolicy
+
+            return DqnTorchPolicy(config, spaces, positions=positions, seed=seed)
+        from vedette_rl.agents.dqn.policy import DqnPolicy
+
+        return DqnPolicy(config, spaces, positions=positions, seed=seed)
+
+    def build_greedy(self, config: DqnConfig, spaces: Spaces, model: ModelInfo) -> GreedyNetwork:
+        """The greedy policy in torch, for exporters."""
+        from vedette_rl.agents.dqn.torch_policy import GreedyQ
+
+        return GreedyQ(config, spaces, model)
+
 
 C = TypeVar("C", bound=AgentConfig, contravariant=True)
 
@@ -68,7 +205,7 @@ class AgentType(Protocol[C]):
             config: as the agent's.
             spaces: as the agent's.
             positions: ``(E,)`` in [0, 1], where each environment stands among all that explore
-                (`vedette_rl.exploration.ladder_positions`).
+                (`vedette_rl.agents.exploration.ladder_positions`).
             seed: of the exploration; each actor's own.
         """
         ...

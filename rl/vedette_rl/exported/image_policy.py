@@ -15,9 +15,8 @@ from vedette_rl.core.acting import Policy
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.named import is_named
-from vedette_rl.networks.model_arrays import Shapes, check_arrays
-from vedette_rl.networks.numpy_nature import NumpyNatureEncoder
+from vedette_rl.import_by_name import is_named
+from vedette_rl.networks.numpy_nets import NumpyNatureEncoder, Shapes, check_arrays
 from vedette_rl.networks.observation import Image, find_image
 
 _ENCODER = "encoder."

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from vedette_rl.agents.greedy_network import GreedyNetwork
 from vedette_rl.agents.registry import BuildsGreedy, agent_type
 from vedette_rl.errors import ExportError
 from vedette_rl.exported.policy_file import PolicyFile
-from vedette_rl.networks.greedy import GreedyNetwork
 
 PACKAGES = ("onnx", "onnxscript")  # torch's exporter imports them; hosts of actors do without
 _EXAMPLE_ROWS = 2  # one row would be taken for a fixed batch of one

@@ -26,7 +26,7 @@ from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.errors import PolicyFileError
 from vedette_rl.exported.image_policy import image_policy
 from vedette_rl.exported.space_text import space_from_json, space_to_json
-from vedette_rl.named import names_in
+from vedette_rl.import_by_name import names_in
 
 FORMAT = "vedette policy"
 FORMAT_VERSION = 1

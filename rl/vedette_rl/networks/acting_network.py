@@ -11,7 +11,7 @@ from torch import nn
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
-from vedette_rl.networks.model_arrays import check_arrays
+from vedette_rl.networks.numpy_nets import check_arrays
 
 
 class ActingNetwork:

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vedette_rl.errors import NoImageError, UnsupportedSpaceError
-from vedette_rl.named import is_named, load_named
+from vedette_rl.import_by_name import is_named, load_named
 from vedette_rl.networks.threads import act_on_one_thread
 
 SMALLEST_IMAGE = 36
@@ -65,7 +65,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Whatever an encoder of the user's own sees in it (`vedette_rl.networks.own_module`)."""
+    """Whatever an encoder of the user's own sees in it (`vedette_rl.networks.encoder`)."""
 
     name: str
     observation: gym.Space[Any]

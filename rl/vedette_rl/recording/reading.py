@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.recording.event_files import event_of, records_of
+from vedette_rl.recording.tensorboard import event_of, records_of
 
 _HALF_WRITTEN_BYTES = 64 << 10
 """What a writer may not have finished yet; more at the end of a file is damage."""

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from vedette_rl.core import Columns, StepProcessor
-from vedette_rl.envs.loop_row import LoopRow
-from vedette_rl.envs.row import EnvRow
+from vedette_rl.envs.loop_vector_env import LoopRow
 from vedette_rl.envs.spaces import transition_dtype
+from vedette_rl.envs.vector_env import EnvRow
 from vedette_rl.testing.scripted import ScriptedEnv
 
 _NUMBER, _EPISODE, _T = 0, 1, 2  # what a ScriptedEnv's observation holds

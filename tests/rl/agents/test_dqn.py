@@ -15,11 +15,11 @@ from torch import nn
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.loss import double_q_learning_target, q_learning_target
+from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Agent, Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.exploration import ExplorationConfig
 
 MakeBatch = Callable[..., dict[str, torch.Tensor]]
 

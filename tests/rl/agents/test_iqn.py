@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.iqn.agent import IqnAgent
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.loss import quantile_huber_loss
@@ -18,7 +19,6 @@ from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.exploration import ExplorationConfig
 
 MakeBatch = Callable[..., dict[str, torch.Tensor]]
 

@@ -29,7 +29,7 @@ def test_every_agent_is_what_the_contract_says() -> None:
 
 
 def test_an_agent_of_ones_own_is_found_by_module_and_name() -> None:
-    assert agent_type("vedette_rl.agents.dqn.agent_type:DqnType").name == "dqn"
+    assert agent_type("vedette_rl.agents.registry:DqnType").name == "dqn"
 
 
 @pytest.mark.parametrize(

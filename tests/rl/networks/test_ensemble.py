@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from vedette_rl.networks.ensemble import EnsembleMlp
-from vedette_rl.networks.mlp import Mlp
-from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
+from vedette_rl.networks.mlp import EnsembleMlp, Mlp
+from vedette_rl.networks.numpy_nets import NumpyMlp, mlp_shapes
 from vedette_rl.networks.threads import act_on_one_thread
 
 

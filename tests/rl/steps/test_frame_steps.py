@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from vedette_rl.core import Columns, Step
 from vedette_rl.envs import EnvRow, Spaces, transition_dtype
-from vedette_rl.envs.loop_row import LoopRow
-from vedette_rl.envs.vector_row import VectorRow
+from vedette_rl.envs.loop_vector_env import LoopRow
+from vedette_rl.envs.native_vector_env import VectorRow
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.replay.frames import FrameStack, frame_stack, row_of_places
+from vedette_rl.replay.frame_stacks import FrameStack, frame_stack, row_of_places
 from vedette_rl.steps import NStep
 from vedette_rl.steps.frames import FrameSteps, is_moved
 

@@ -10,7 +10,7 @@ from torch import nn
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.loss import double_q_learning_target, q_learning_target
-from vedette_rl.agents.dqn.own_network import build_q_network
+from vedette_rl.agents.dqn.network import build_q_network
 from vedette_rl.agents.temporal_difference import Discounts, td_loss
 from vedette_rl.core.columns import part
 from vedette_rl.core.learning import ModelInfo, OptResult, State

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import PositiveFloat, PositiveInt
 
 from vedette_rl.agents.config import NetworkConfig, NonNegativeFloat, PositiveFraction
-from vedette_rl.exploration import ExplorationConfig
+from vedette_rl.agents.exploration import ExplorationConfig
 
 
 class DqnConfig(NetworkConfig):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from vedette_rl.agents.action_values import ActionChoice
+from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.dqn.own_network import build_q_network
+from vedette_rl.agents.dqn.network import build_q_network
+from vedette_rl.agents.greedy_network import GreedyNetwork
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
@@ -39,3 +42,19 @@ class DqnTorchPolicy:
     def td_errors(self, transitions: Columns) -> NDArray[np.float32]:
         """|TD errors| ``(B,)`` of transitions, by the model that it acts on."""
         return self._choice.td_errors(self._q, transitions)
+
+
+class GreedyQ(GreedyNetwork):
+    """The action of the highest Q, and Q of all."""
+
+    outputs = ("action", "q")
+
+    def __init__(self, config: DqnConfig, spaces: Spaces, model: ModelInfo) -> None:
+        actions = DiscreteActions.of(config.name, spaces.action)
+        super().__init__(build_q_network(config, spaces), model, spaces.observation)
+        self._start = actions.start
+
+    def forward(self, *columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """``(B,)`` int64 and ``(B, A)``."""
+        q_BA = self.output(columns)
+        return q_BA.argmax(dim=1) + self._start, q_BA

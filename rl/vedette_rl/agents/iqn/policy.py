@@ -15,8 +15,7 @@ from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.model_arrays import Shapes, check_arrays
-from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
+from vedette_rl.networks.numpy_nets import NumpyMlp, Shapes, check_arrays, mlp_shapes
 from vedette_rl.networks.observation import features, flat_parts, flatten
 
 

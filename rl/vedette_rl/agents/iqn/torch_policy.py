@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from vedette_rl.agents.action_values import ActionChoice
+from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.greedy_network import GreedyNetwork
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.network import QuantileNetwork
 from vedette_rl.agents.iqn.policy import ActingFractions
@@ -48,3 +51,23 @@ class IqnTorchPolicy:
         taus_1K = self._fractions(explore=explore)[np.newaxis]
         q_EA: NDArray[np.float32] = self._z(obs, taus_1K).mean(axis=1)
         return q_EA
+
+
+class GreedyQuantiles(GreedyNetwork):
+    """The action of the highest mean return, and the means of all, at the policy's fractions."""
+
+    outputs = ("action", "q")
+    fractions: torch.Tensor  # (1, K)
+
+    def __init__(self, config: IqnConfig, spaces: Spaces, model: ModelInfo) -> None:
+        actions = DiscreteActions.of(config.name, spaces.action)
+        seen = choose_input(config.name, config.network, spaces.observation)
+        super().__init__(QuantileNetwork(config, seen, actions.n), model, spaces.observation)
+        self._start = actions.start
+        taus_K = ActingFractions(config, seed=0)(explore=False)
+        self.register_buffer("fractions", torch.from_numpy(taus_K).unsqueeze(0))
+
+    def forward(self, *columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """``(B,)`` int64 and ``(B, A)``."""
+        q_BA = self.output(columns, self.fractions).mean(dim=1)
+        return q_BA.argmax(dim=1) + self._start, q_BA

@@ -7,8 +7,7 @@ from torch import nn
 
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.networks.encoder import Obs, build_encoder
-from vedette_rl.networks.ensemble import EnsembleMlp
-from vedette_rl.networks.mlp import Mlp
+from vedette_rl.networks.mlp import EnsembleMlp, Mlp
 from vedette_rl.networks.observation import Image, Seen
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import BoxActions
+from vedette_rl.agents.greedy_network import GreedyNetwork
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.agents.sac.network import PolicyNetwork
 from vedette_rl.agents.sac.policy import ActionDraw
@@ -38,3 +40,27 @@ class SacTorchPolicy:
     def act(self, obs: Columns, *, explore: bool) -> NDArray[np.float32]:
         """Actions ``(E, *shape)`` within the environment's bounds."""
         return self._draw(self._policy(obs), explore=explore, version=self._version)
+
+
+class GreedyGaussian(GreedyNetwork):
+    """The squashed mean, within the environment's bounds. The model has no critics: no values."""
+
+    low: torch.Tensor
+    high: torch.Tensor
+    center: torch.Tensor
+    half_width: torch.Tensor
+
+    def __init__(self, config: SacConfig, spaces: Spaces, model: ModelInfo) -> None:
+        actions = BoxActions.of(config.name, spaces.action)
+        seen = choose_input(config.name, config.network, spaces.observation)
+        super().__init__(PolicyNetwork(config, seen, actions.dimensions), model, spaces.observation)
+        self._shape = actions.shape
+        for name in ("low", "high", "center", "half_width"):
+            self.register_buffer(name, torch.from_numpy(getattr(actions, name).copy()))
+
+    def forward(self, *columns: torch.Tensor) -> torch.Tensor:
+        """``(B, *shape)`` float32."""
+        mean_BD, _ = self.output(columns).chunk(2, dim=1)
+        action_BD = self.center + self.half_width * mean_BD.tanh()
+        clipped_BD = action_BD.minimum(self.high).maximum(self.low)
+        return clipped_BD.reshape(-1, *self._shape)
