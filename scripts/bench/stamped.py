@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.core import Columns, ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.recycler import Recycler
+from vedette_rl.storage.buffer_pool import Recycler
 
 if TYPE_CHECKING:  # actors load no torch
     import torch

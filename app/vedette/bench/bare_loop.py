@@ -13,8 +13,8 @@ import torch
 
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Agent, columns_of
+from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.loading import make_loader
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.learner.background import SWITCH_S

@@ -10,7 +10,7 @@ from typing import Any
 
 from vedette.bench.bare_loop import BareLoop, as_a_trainer
 from vedette.bench.measuring import ratio, spread
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.learner.background import Saver
 
 

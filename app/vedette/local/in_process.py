@@ -25,21 +25,21 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import ActorReport, Report
 from vedette_protocol.model import check_model
 from vedette_protocol.schema import Schema
-from vedette_rl.acting_loop import ActingLoop
+from vedette_rl.agents.exploration import ladder_positions
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent, Columns, ModelInfo, ReplayBuffer, columns_of
+from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.make import probe
-from vedette_rl.envs.row import make_row
-from vedette_rl.exploration import ladder_positions
-from vedette_rl.loading import make_loader
+from vedette_rl.envs.vector_env import make_row
 from vedette_rl.networks.seeding import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
-from vedette_rl.replay.frames_ring import MemoryFrameRing
+from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
 from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.rollout import ActingLoop
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.actors.actor_spec import actor_seeds
 from vedette_services.actors.batching import Batching, make_transitions
 from vedette_services.actors.stats import EpisodeTally

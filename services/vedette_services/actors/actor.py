@@ -17,17 +17,17 @@ from pathlib import Path
 import gymnasium as gym
 
 from vedette_protocol.schema import Schema, spec_difference
-from vedette_rl.acting_loop import ActingLoop
+from vedette_rl.agents.exploration import ladder_positions
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.row import make_row
 from vedette_rl.envs.spaces import Spaces, column_bounds
+from vedette_rl.envs.vector_env import make_row
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.exploration import ladder_positions
-from vedette_rl.newest import NewestWriter
-from vedette_rl.replay.frames import STACKS, FrameStack
+from vedette_rl.replay.frame_stacks import STACKS, FrameStack
 from vedette_rl.replay.prioritized import TD_ERROR
+from vedette_rl.rollout import ActingLoop
+from vedette_rl.storage.latest_value import NewestWriter
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.batching import Transitions, make_transitions
 from vedette_services.actors.errors import SpecMismatchError

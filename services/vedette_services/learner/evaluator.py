@@ -16,8 +16,8 @@ from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Evaluation, ModelInfo
 from vedette_rl.envs.make import probe
 from vedette_rl.errors import CheckpointError, EnvironmentFaultError, EvaluationGivenUpError
-from vedette_rl.evaluation.greedy import GreedyEvaluator
-from vedette_rl.state_file import read_state, write_state
+from vedette_rl.evaluation.evaluator import GreedyEvaluator
+from vedette_rl.storage.state_file import read_state, write_state
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.exit_report import told_to_the_supervisor
 from vedette_services.host.logs import place_log, set_up_logging

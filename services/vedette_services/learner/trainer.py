@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent, ReplayBuffer
+from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.make import probe
 from vedette_rl.errors import ReplayTornError
-from vedette_rl.loading import make_loader
 from vedette_rl.networks.seeding import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
-from vedette_rl.replay.frames_ring import open_reader
+from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.host.exit_report import told_to_the_supervisor
 from vedette_services.host.logs import place_log, set_up_logging
 from vedette_services.host.processes import Bell, StopSignals, die_with_parent

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
+from vedette_rl.agents.exploration import ladder_positions
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TellsTdErrors
@@ -22,8 +23,7 @@ from vedette_rl.errors import (
     RlError,
     UnknownNameError,
 )
-from vedette_rl.exploration import ladder_positions
-from vedette_rl.named import is_named, load_named
+from vedette_rl.import_by_name import is_named, load_named
 from vedette_rl.replay.budget import (
     Beside,
     check_budget,

@@ -9,8 +9,8 @@ import numpy as np
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Evaluation, ModelInfo, Policy
 from vedette_rl.envs.make import probe
-from vedette_rl.evaluation.film import Film, check_film, write_film
-from vedette_rl.evaluation.greedy import GreedyEvaluator
+from vedette_rl.evaluation.evaluator import GreedyEvaluator
+from vedette_rl.evaluation.video import Film, check_film, write_film
 from vedette_services.config import RunConfig
 from vedette_services.run.finished import FinishedRun
 

@@ -64,9 +64,9 @@ class FinishedRun:
 
     def _saved(self, which: str) -> KeptModel:
         from vedette_rl.agents.registry import agent_type
-        from vedette_rl.checkpoint import Checkpoints
         from vedette_rl.envs.make import probe
-        from vedette_rl.state_file import read_state
+        from vedette_rl.storage.checkpoints import Checkpoints
+        from vedette_rl.storage.state_file import read_state
 
         found = Checkpoints(self.directory / "checkpoints", keep=1).list()
         wanted = [path for path in found if which in ("latest", path.name)]
@@ -83,7 +83,7 @@ class FinishedRun:
         return KeptModel(model, known | {"version": model.version})
 
     def _best(self) -> KeptModel:
-        from vedette_rl.state_file import read_state
+        from vedette_rl.storage.state_file import read_state
 
         place = self.directory / "best"
         if not place.is_dir():

@@ -17,10 +17,10 @@ from vedette.local import in_process as run
 from vedette.local.in_process import lock_step, run_in_process
 from vedette_protocol.errors import ModelError
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import probe
-from vedette_rl.state_file import read_state
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_file import read_state
 from vedette_services.config import load_config, read_config
 from vedette_services.config.saving import config_table
 from vedette_services.errors import UnsavedEndError

@@ -10,7 +10,7 @@ from vedette_services.run.checks import check_config
 
 MODULE = """
 from typing import Any
-from vedette_rl.agents.dqn.agent_type import DqnType
+from vedette_rl.agents.registry import DqnType
 from vedette_rl.agents.dqn.config import DqnConfig
 
 class Config(DqnConfig):

@@ -14,7 +14,7 @@ from vedette_services.config.saving import config_table
 from vedette_services.errors import SettingError
 
 MODULE = """
-from vedette_rl.agents.dqn.agent_type import DqnType
+from vedette_rl.agents.registry import DqnType
 from vedette_rl.agents.dqn.config import DqnConfig
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from vedette_rl.core import Record
-from vedette_rl.recording.null import NullRecorder
+from vedette_rl.recording.tee import NullRecorder
 from vedette_services.learner.run_recorder import Curves, counts_opt_steps
 from vedette_services.run.boards import Evaluations, Ingest, Learning
 

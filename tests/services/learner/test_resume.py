@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent, ReplayBuffer
+from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.loading import make_loader
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.testing.transitions import sampled_transitions
 from vedette_services.config import RunConfig
 from vedette_services.learner.trainer import open_replay

@@ -9,11 +9,11 @@ import pytest
 
 from vedette.cli.app import main
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Policy
 from vedette_rl.envs.make import probe
 from vedette_rl.exported import load_policy, onnx_file, read_policy
-from vedette_rl.state_file import write_state
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_file import write_state
 from vedette_rl.testing.scripted import ScriptedEnv
 from vedette_services.config import RunConfig, read_config, write_config
 from vedette_services.run import export as exporting

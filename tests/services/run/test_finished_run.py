@@ -9,10 +9,10 @@ from PIL import Image
 
 from vedette.cli.app import main
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.envs.make import probe
 from vedette_rl.replay.ring import RingWriter
-from vedette_rl.state_file import write_state
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_file import write_state
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import NotInRunError
 from vedette_services.run.finished import FinishedRun
