@@ -18,7 +18,7 @@ from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.seeding import build_seeded
 
 
-class Optimizes(Protocol):
+class OptimizerConfig(Protocol):
     """The keys of an agent's configuration that this part reads."""
 
     @property
@@ -65,7 +65,7 @@ class ValueAgent:
     """
 
     def __init__(
-        self, config: Optimizes, build: Callable[[], nn.Module], *, device: str, seed: int
+        self, config: OptimizerConfig, build: Callable[[], nn.Module], *, device: str, seed: int
     ) -> None:
         self.online = build_seeded(build, seed, device)
         self.target = build_seeded(build, seed, device).eval()

@@ -25,7 +25,7 @@ class Means:
             self._sums[name] = self._sums.get(name, 0.0) + float(value)
             self._counts[name] = self._counts.get(name, 0) + 1
 
-    def take(self) -> dict[str, float]:
+    def pop_means(self) -> dict[str, float]:
         """Return the means, and start again."""
         means = {name: total / self._counts[name] for name, total in self._sums.items()}
         self._sums, self._counts = {}, {}
@@ -62,7 +62,7 @@ class FileRecorder:
 
     def flush(self, step: int) -> None:
         """Write what was stored, and push everything written so far out to the disk."""
-        self.write(self._means.take(), step)
+        self.write(self._means.pop_means(), step)
         self._push()
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.loss import quantile_huber_loss
 from vedette_rl.agents.iqn.network import QuantileLayers
 from vedette_rl.agents.value_agent import ValueAgent
-from vedette_rl.core.columns import part
+from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.torch_network import build_network
@@ -26,7 +26,7 @@ class IqnAgent(ValueAgent):
 
     def __init__(self, config: IqnConfig, spaces: Spaces, *, device: str, seed: int) -> None:
         self._config = config
-        self._actions = DiscreteActions.of(config.name, spaces.action)
+        self._actions = DiscreteActions.from_space(config.name, spaces.action)
 
         def build() -> nn.Module:
             return build_network(config, spaces.observation, QuantileLayers, self._actions.size)
@@ -47,7 +47,7 @@ class IqnAgent(ValueAgent):
         """
         target_BM = self._target_samples(batch)
         taus_BN = self._draw_taus(batch["reward"], self._config.n_quantiles)
-        z_tm1_BNA = self.online(part(batch, "obs"), taus_BN)
+        z_tm1_BNA = self.online(select_part(batch, "obs"), taus_BN)
         a_tm1 = batch["action"] - self._actions.start
         z_tm1_BN = _of_action(z_tm1_BNA, a_tm1)
         loss_B = quantile_huber_loss(z_tm1_BN, taus_BN, target_BM, self._config.kappa)
@@ -59,7 +59,7 @@ class IqnAgent(ValueAgent):
     @torch.no_grad()
     def _target_samples(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """r + discount Z'_tau'(s', argmax_a mean_K Z(s', a)): ``(B, M)``."""
-        next_obs = part(batch, "next_obs")
+        next_obs = select_part(batch, "next_obs")
         r_t = batch["reward"]
         taus_BK = self._draw_taus(r_t, self._config.n_action_quantiles)
         taus_BM = self._draw_taus(r_t, self._config.n_target_quantiles)
