@@ -26,7 +26,7 @@ from daemons import Daemons, free_address, wait_for
 from numpy.typing import NDArray
 from trial import Trial, parser_of
 
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.run.evaluate import evaluate_run
 from vedette_services.run.status_records import StatusRecordReader, TrainerStatus
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from vedette_rl.named import IMPORT_NAME
+from vedette_rl.import_by_name import IMPORT_NAME
 from vedette_services.config.presets import describe_preset, preset_names
 from vedette_services.config.schema import Schema, config_schema
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import ModelInfo, State
 from vedette_rl.errors import CheckpointError
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.run.model_map import ModelMapWriter
 
 log = logging.getLogger("vedette.trainer")

@@ -21,7 +21,7 @@ import zmq
 from vedette_protocol.messages import Run
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import OneWriterError
-from vedette_rl.replay.frames_ring import open_writer
+from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging

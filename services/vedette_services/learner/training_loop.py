@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
+from vedette_rl.device_loader import DeviceBatch, DeviceLoader
 from vedette_rl.errors import NoTdErrorsError
-from vedette_rl.loading import DeviceBatch, DeviceLoader
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig, StopConfig

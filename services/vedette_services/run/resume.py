@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 from vedette_protocol.errors import StampError
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.errors import (
     CheckpointError,
     ReplayDiffersError,
@@ -16,6 +15,7 @@ from vedette_rl.errors import (
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.manifest import read_manifest
 from vedette_rl.replay.ring import check_replay_directory, check_ring
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, UsageError

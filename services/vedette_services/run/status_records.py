@@ -1,7 +1,7 @@
 """What the learner's processes tell each other: one small board each, written by one, read by all.
 
-A board is a frozen dataclass in a memory map of `vedette_rl.newest`: the newest value wins, nobody
-waits for anybody, and a process that restarts rereads it.
+A board is a frozen dataclass in a memory map of `vedette_rl.storage.latest_value`: the newest value
+wins, nobody waits for anybody, and a process that restarts rereads it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from vedette_rl.newest import SLOTS, LatestValueReader, LatestValueWriter, latest_value_file_bytes
+from vedette_rl.storage.latest_value import (
+    SLOTS,
+    LatestValueReader,
+    LatestValueWriter,
+    latest_value_file_bytes,
+)
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 

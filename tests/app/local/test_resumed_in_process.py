@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from small_runs import config_of, trained  # beside this file
 
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config import RunConfig
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
-from vedette_rl.state_file import Throttle, no_throttle, read_state
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_file import Throttle, no_throttle, read_state
 from vedette_services.learner.background import SHARE, CheckpointWriter
 
 

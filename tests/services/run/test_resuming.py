@@ -14,7 +14,7 @@ from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import default_guard
-from vedette_rl.state_file import STATE_FILE, write_state
+from vedette_rl.storage.state_file import STATE_FILE, write_state
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.errors import UsageError
 from vedette_services.run.checks import check_config
