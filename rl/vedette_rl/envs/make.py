@@ -131,7 +131,7 @@ def _check_finite(config: EnvConfig, came_from: str, columns: Mapping[str, Any])
             raise EnvironmentFaultError(
                 config.id,
                 f"{came_from} gave {name!r} with a value that is not finite as {column.dtype}: "
-                "no learner takes that; mend it, or wrap it by env.wrappers",
+                "no learner takes that; fix it, or wrap it by env.wrappers",
             )
 
 

@@ -96,14 +96,14 @@ def check_budget(
         directory: where its files will lie, or lie already: what they take is not asked again.
         must_fit_memory: False where the operator chose a disk for its size: drawing then reads
             the disk.
-        beside: what else must have room, if on the same disk.
+        other_space: what else must have room, if on the same disk.
         root: where ``/proc`` and ``/sys`` are.
 
     Returns:
         one line for the log: the need and what is free.
 
     Raises:
-        ReplayBudgetError: there is too little of one; it names the need, what is free and the mend.
+        ReplayBudgetError: there is too little of one; it names the need, what is free and the fix.
     """
     taken = used_disk_bytes(directory.glob("*"))
     free_disk = free_disk_bytes(directory)
