@@ -35,14 +35,17 @@ class Ledger:
 
     It is bounded: of each manager it keeps the newest incarnation and a few that were replaced,
     of the others only the sums.
+
+    Args:
+        closed: what managers came to of which nothing else is kept.
     """
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, closed: SampleAccounting | None = None) -> None:
         self.run_id = run_id
         self._entries: dict[str, ManagerEntry] = {}
         self._accounts = 0
         self._next_number = 0
-        self._closed = SampleAccounting()  # of managers of which nothing else is kept
+        self._closed = closed or SampleAccounting()
         self._retired: dict[int, None] = {}  # incarnations that were closed, oldest first
 
     @classmethod

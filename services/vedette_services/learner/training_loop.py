@@ -95,7 +95,7 @@ class TrainingLoop:
         self._cost = _Times()
         self._next_tick = 0.0
         self._began: float | None = None
-        self._lag = np.zeros(0)
+        self._lag: dict[str, float] = {}  # of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
 
     def run(self) -> TrainerStatus:
@@ -154,7 +154,9 @@ class TrainingLoop:
         if result.record:
             self._record = dict(result.record)
             if loaded.versions is not None:
-                self._lag = self._agent.opt_steps - loaded.versions
+                lag = self._agent.opt_steps - loaded.versions
+                mean, p95, most = float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max())
+                self._lag = {"lag_mean": mean, "lag_p95": p95, "lag_max": most}
             self._callbacks.record(
                 {f"train/{name}": value for name, value in result.record.items()},
                 self._agent.opt_steps,
@@ -195,7 +197,6 @@ class TrainingLoop:
         """How far learning is."""
         times, done = self._times, self._times.opts
         seconds = self._clock() - self._began if self._began is not None else 0.0
-        lag = self._lag
         return replace(
             self._learning,
             opt_steps=self._agent.opt_steps,
@@ -205,10 +206,8 @@ class TrainingLoop:
             opts=done,
             training_s=seconds,
             opt_steps_per_sec=done / seconds if seconds > 0 else 0.0,
-            lag_mean=float(lag.mean()) if lag.size else 0.0,
-            lag_p95=float(np.percentile(lag, 95)) if lag.size else 0.0,
-            lag_max=float(lag.max()) if lag.size else 0.0,
             record=self._record,
+            **self._lag,
         )
 
     def _tick(self, phase: str, waits: str) -> str:
