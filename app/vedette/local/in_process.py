@@ -71,41 +71,43 @@ _LAST_EVALUATION_S = 60.0  # beyond `stop.max_seconds`, as a learner daemon's
 
 
 class _Handover(HandoverWriter):
-    """An actor's end where its manager is in the same process: for what it would wait, it lets the
-    other side do."""
+    """The end of an actor whose manager is in the same process: it never waits, but has the manager
+    do what it would wait for."""
 
-    def __init__(self, reader: HandoverReader, form: SlotLayout, serve: Callable[[float], None]):
+    def __init__(
+        self, reader: HandoverReader, layout: SlotLayout, serve: Callable[[float], None]
+    ) -> None:
         memory_fd, socket_fd = (os.dup(fd) for fd in reader.pass_fds)
-        super().__init__(memory_fd, socket_fd, form, SLOTS)
+        super().__init__(memory_fd, socket_fd, layout, SLOTS)
         reader.close_child_ends()
-        self._serve = serve
+        self._take_batches = serve
 
     def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
         """Hand a batch over, and have it taken."""
         super().publish(rows, epoch, version, entries)
-        self._serve(0.0)
+        self._take_batches(0.0)
 
     def poll(self, wait_s: float) -> None:
         """Learn the manager's orders, after it had time to take something."""
         if wait_s:
-            self._serve(_WAIT_S)
+            self._take_batches(_WAIT_S)
         super().poll(0.0)
 
 
-class _Models:
-    """Where an actor looks for models: the newest one, until it is read."""
+class _ModelSlot:
+    """The newest model for one actor."""
 
     def __init__(self) -> None:
-        self.fresh = False
+        self.has_new = False
         self._newest: MappedModel | None = None
 
     def store(self, model: MappedModel) -> None:
         """Make a model the newest."""
-        self._newest, self.fresh = model, True
+        self._newest, self.has_new = model, True
 
     def read(self) -> MappedModel | None:
         """The newest model."""
-        self.fresh = False
+        self.has_new = False
         return self._newest
 
 
@@ -116,14 +118,14 @@ class InProcessActor:
         self, host: ManagerHost[InProcessActor], order: StartActor, config: RunConfig
     ) -> None:
         self._host, self._order, run = host, order, order.run
-        form = slot_layout(run.schema, config.actors)
-        self._reader, self._models = HandoverReader(form, SLOTS), _Models()
-        self._writer = _Handover(self._reader, form, self._serve)
+        layout = slot_layout(run.schema, config.actors)
+        self._reader, self._models = HandoverReader(layout, SLOTS), _ModelSlot()
+        self._writer = _Handover(self._reader, layout, self._take_batches)
         self._actor: Actor = build_actor(
             ActorSpec.of(order),
             self._writer,
             self._models,
-            lambda stats: host.tell(order.index, stats),
+            lambda stats: host.on_stats(order.index, stats),
             clock=lambda: host.clock.now,
         )
         self._begun = False
@@ -135,9 +137,9 @@ class InProcessActor:
             self._actor.begin()
         self._actor.step()
 
-    def tell(self) -> None:
-        """Tell the manager how it does."""
-        self._actor.tell("playing")
+    def publish_stats(self) -> None:
+        """Tell the manager how the actor does."""
+        self._actor.publish_stats("playing")
 
     def store(self, model: StoreModel) -> None:
         run = self._order.run
@@ -153,20 +155,20 @@ class InProcessActor:
 
     def _finish(self) -> None:
         self._actor.finish()
-        self._actor.tell("ended")
-        while self._reader.ready:
-            self._serve(_WAIT_S)
+        self._actor.publish_stats("ended")
+        while self._reader.ready_batches:
+            self._take_batches(_WAIT_S)
         self.kill()
-        self._host.exited(self._order.index)
+        self._host.on_exited(self._order.index)
 
-    def _serve(self, seconds: float) -> None:
-        """Let the manager take what is there, and the others do their part meanwhile."""
+    def _take_batches(self, seconds: float) -> None:
+        """Have the manager take what was handed over, after this time has passed for everybody."""
         host, reader = self._host, self._reader
         if seconds:
             host.clock.advance(seconds)
         reader.poll()
         while reader.ready_batches and host.state.has_room_for(reader.next_bytes):
-            host.offer(self._order.index, self._order.run, reader.take())
+            host.offer(self._order.index, self._order.run, reader.receive())
 
 
 class InProcessRun:
@@ -188,7 +190,7 @@ class InProcessRun:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config, self._run, self._view, self._stop = config, run, view or QuietView(), stop
-        self._wall = clock
+        self._wall_clock = clock
         identity = run.begin_epoch()
         self.run_id, self._epoch = identity.run_id, identity.epoch
         # no evaluation is played longer
@@ -225,14 +227,14 @@ class InProcessRun:
             count=config.actors.count,
             allow_import=configured_packages(config),
         )
-        self._learning = TrainerStatus(epoch=self._epoch, opt_steps=self.agent.opt_steps)
+        self._trainer = TrainerStatus(epoch=self._epoch, opt_steps=self.agent.opt_steps)
         self._announced = state.run_message(config, self._epoch, self._models)
-        self._ingest, self._commits = self._gateway.ingest(), 0
+        self._gateway_status, self._commits = self._gateway.status(), 0
         self._next_show = 0.0
-        self._next_summary = self._wall() + _SUMMARY_EVERY_S
+        self._next_summary = self._wall_clock() + _SUMMARY_EVERY_S
 
     def _gateway_state(self, layout: ReplayLayout) -> GatewayState:
-        config, before = self.config, self.learner.before
+        config, before = self.config, self.learner.earlier
         lost = before.produced - before.inserted - before.rejected
         earlier = SampleAccounting(
             before.produced, before.inserted, rejected=before.rejected, lost=lost
@@ -249,7 +251,7 @@ class InProcessRun:
             rows_per_batch=actors.n_buffer,
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             batch_bytes=layout.batch_bytes,
-            measured_at=lambda _: self._wall(),
+            figures_time=lambda _: self._wall_clock(),
         )
 
     def train(self) -> dict[str, Any]:
@@ -266,13 +268,13 @@ class InProcessRun:
         return self._write_summary()
 
     def _play(self) -> None:
-        """The learner waits: every actor plays a step."""
+        """Have every actor play a step: the learner waits."""
         actors = self._manager.actors.values()
         for actor in actors:
             actor.step()
-        self._pass(STEP_S if actors else _WAIT_S)
+        self._pass_time(STEP_S if actors else _WAIT_S)
 
-    def _pass(self, seconds: float) -> None:
+    def _pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
         if (left := self._manager.exit) is not None and left.code:
             raise ServicesError(left.reason)
@@ -283,18 +285,18 @@ class InProcessRun:
         if self._stop or self._gave_up or exit_reason == "target_return":
             return
         over_time = exit_reason == "max_seconds"
-        self._play_until = self._wall() + _LAST_EVALUATION_S if over_time else math.inf
+        self._play_until = self._wall_clock() + _LAST_EVALUATION_S if over_time else math.inf
         model = self.agent.model_info()
         if self.config.learner.eval_interval > 0 and self._evaluation.is_newer(model.version):
             self._evaluate(model)
 
     def _evaluate(self, model: ModelInfo) -> None:
-        self._learning = replace(self._learning, opt_steps=model.version)
+        self._trainer = replace(self._trainer, opt_steps=model.version)
         waits = f"learner waits: version {model.version:,} is being evaluated"
 
         def is_cancelled() -> bool:
-            """Whether nobody waits for it any more; meanwhile the view goes on."""
-            now = self._wall()
+            """True once nobody waits for it any more; meanwhile the view is kept up to date."""
+            now = self._wall_clock()
             if now >= self._next_show:
                 self._next_show = now + _SHOW_EVERY_S
                 self._view.show({**self.status(), "waits": waits})
@@ -304,64 +306,64 @@ class InProcessRun:
         self._evaluation.evaluate(self._epoch, model, is_cancelled=is_cancelled)
 
     def _is_over(self, now: float) -> bool:
-        """Whether nobody waits for evaluations any more."""
+        """True once nobody waits for evaluations any more."""
         return self.is_stopped() or now >= self._play_until
 
     # Peers
 
-    def tell(self, learning: TrainerStatus) -> None:
-        self._learning = learning
-        self._gateway.state.learned(learning.opt_steps, learning.sampled)
-        now, done = self._wall(), learning.phase == "done"
+    def publish_status(self, status: TrainerStatus) -> None:
+        self._trainer = status
+        self._gateway.state.on_progress(status.opt_steps, status.sampled)
+        now, done = self._wall_clock(), status.phase == "done"
         if now >= self._next_show or done:
             self._next_show = now + _SHOW_EVERY_S
             self._refresh()
-            self._event_log.log_changes(learning, self._ingest)
+            self._event_log.log_changes(status, self._gateway_status)
             if not done:
                 self._view.show(self.status())
             if now >= self._next_summary:
                 self._next_summary = now + _SUMMARY_EVERY_S
                 self._write_summary()
 
-    def read(self, *, fresh: bool = False) -> tuple[GatewayStatus, EvaluatorStatus]:
+    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, EvaluatorStatus]:
         if fresh:
             self._refresh()
         elif self._commits != self._gateway.commits:
             self._commits = self._gateway.commits
             samples = asdict(self._gateway.state.ledger.accounting())
-            self._ingest = replace(self._ingest, samples=samples)
-        return self._ingest, self._evaluation.board
+            self._gateway_status = replace(self._gateway_status, samples=samples)
+        return self._gateway_status, self._evaluation.board
 
-    def publish(self, model: ModelInfo) -> None:
+    def publish_model(self, model: ModelInfo) -> None:
         check_model(model.version, model.arrays, self._models)  # an agent that diverged ends here
         body = pack_model(model.version, model.arrays, self._models)
         self._gateway.publish(self._announced, model.version, body)
-        self._pass(0.0)
-        if self._evaluation.is_due(model.version) and not self._is_over(self._wall()):
+        self._pass_time(0.0)
+        if self._evaluation.is_due(model.version) and not self._is_over(self._wall_clock()):
             self._evaluate(model)
 
-    def finish(self) -> None:
+    def end_production(self) -> None:
         self._manager.leave("the run is over")
         while self._manager.exit is None:
-            self._pass(_WAIT_S)
+            self._pass_time(_WAIT_S)
 
     def is_stopped(self) -> bool:
         return bool(self._stop)
 
-    # Telling
+    # Status
 
     def status(self) -> dict[str, Any]:
-        """The contract's status, as of the last look."""
-        return assemble_status(self, self._learning, self._ingest, self._evaluation.board)
+        """The contract's status, as of the last refresh."""
+        return assemble_status(self, self._trainer, self._gateway_status, self._evaluation.board)
 
     def _refresh(self) -> None:
-        """Have everybody tell how they do."""
+        """Collect the statistics of everybody."""
         for actor in self._manager.actors.values():
-            actor.tell()
+            actor.publish_stats()
         self._manager.report()
-        self._pass(0.0)
+        self._pass_time(0.0)
         self._gateway.tick()
-        self._ingest, self._commits = self._gateway.ingest(), self._gateway.commits
+        self._gateway_status, self._commits = self._gateway.status(), self._gateway.commits
 
     def _write_summary(self) -> dict[str, Any]:
         status = self.status()
@@ -373,7 +375,7 @@ class InProcessRun:
 
 
 def lock_step(config: RunConfig) -> Limiter:
-    """Who takes the next step: the learner whenever it may, the actors otherwise.
+    """The limiter of lock step: the learner takes the next step whenever it may, else the actors.
 
     `replay.samples_per_insert` is kept to the batch; where it is 0, an optimization step follows
     each step of an actor's row of environments.

@@ -87,11 +87,11 @@ class Actor:
                 self.finish()
         except ModelMismatchError as error:
             raise SpecMismatchError("policy", str(error)) from error
-        self.tell("ended")
+        self.publish_stats("ended")
 
     def begin(self) -> None:
         """Begin new episodes; there is a model to act on."""
-        self.tell("playing")
+        self.publish_stats("playing")
         self._loop.begin()
 
     def step(self) -> None:
@@ -119,14 +119,14 @@ class Actor:
             self._orders_at = now
             self._handover.poll(0.0)
         if now - self._stats_at >= STATS_EVERY_S:
-            self.tell("playing")
+            self.publish_stats("playing")
 
     def _wait_for_model(self) -> bool:
         """True once there is a model to act on; False if it was told to stop before."""
         while not self._handover.stopped:
             if self._loop.sync():
                 return True
-            self.tell("waiting for a model")
+            self.publish_stats("waiting for a model")
             self._handover.poll(WAIT_S)
         return False
 
@@ -137,14 +137,14 @@ class Actor:
         while not self._handover.has_slot and not self._handover.gone:
             self._handover.poll(patience)
             if not self._handover.has_slot:
-                self.tell("waiting for room")
+                self.publish_stats("waiting for room")
                 patience = WAIT_S
         if patience == WAIT_S:
-            self.tell("playing")
+            self.publish_stats("playing")
         return not self._handover.gone
 
-    def tell(self, state: ActorState) -> None:
-        """Tell the manager how it does."""
+    def publish_stats(self, state: ActorState) -> None:
+        """Tell the manager how the actor does."""
         self._tally.add(self._loop.pop_finished_episodes())
         self._stats_at = self._clock()
         self._tell(

@@ -35,11 +35,11 @@ class Fleet:
     """Who has reported, by manager id.
 
     Args:
-        measured_at: gives for a `now` the time by which rates are measured.
+        figures_time: turns a `now` into the time that rates are measured by.
     """
 
-    def __init__(self, measured_at: Callable[[float], float] = lambda now: now) -> None:
-        self._measured_at = measured_at
+    def __init__(self, figures_time: Callable[[float], float] = lambda now: now) -> None:
+        self._figures_time = figures_time
         self._members: dict[str, FleetMember] = {}
 
     def on_report(self, report: Report, now: float) -> bool:
@@ -48,7 +48,7 @@ class Fleet:
         same = member is not None and member.report.incarnation == report.incarnation
         new = member is None or member.gone or not same
         rate = member.rate if member is not None and same else RateMeter()
-        per_sec = rate.update(report.produced, self._measured_at(now))
+        per_sec = rate.update(report.produced, self._figures_time(now))
         gone = report.state == "gone"
         self._members[report.manager] = FleetMember(report, now, gone, rate, per_sec)
         if len(self._members) > MEMBERS_MAX:

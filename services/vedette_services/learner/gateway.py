@@ -194,7 +194,7 @@ class Gateway:
     def _poll_trainer(self, now: float) -> None:
         """How far the trainer is; a newer model in its map, perhaps of another epoch."""
         state, learning = self._state, self._learning.read()
-        state.learned(learning.opt_steps, learning.sampled)
+        state.on_progress(learning.opt_steps, learning.sampled)
         if not self._model_map.has_new or (self._publisher.busy and state.position.epoch):
             return  # versions are skipped while one is going out
         model = self._model_map.read()
@@ -214,15 +214,15 @@ class Gateway:
         state.tick(now)
         self._receive_backoff.managers = len(state.fleet.present)
         self._sockets.log_refusals(state.rejections, now)
-        for note in state.message(now):
-            log.log(logging.getLevelNamesMapping()[note.level.upper()], "%s", note.text)
+        for line in state.take_log_lines(now):
+            log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
         self._sockets.close_removed_keys(now)
         self._board.write(self._ingest(now))
 
     def _ingest(self, now: float, *, ended: bool = False) -> GatewayStatus:
         ring = self._ring
         refused, size = self._sockets.refused, ring.manifest.total_bytes
-        return self._state.ingest(ring, size, now, refused=refused, ended=ended)
+        return self._state.status(ring, size, now, refused=refused, ended=ended)
 
     def _status_json(self, now: float) -> bytes:
         return json.dumps(

@@ -31,7 +31,7 @@ from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus
 
 _REFUSALS_A_TURN = 64
-_NOTES_A_TICK = 5
+_LOG_LINES_A_TICK = 5
 
 Frames = list[Buffer]
 
@@ -79,13 +79,13 @@ class GatewayState:
         window: FlightLimits | None = None,
         batch_bytes: int = 0,
         manager_ids: ManagerIds | None = None,
-        measured_at: Callable[[float], float] | None = None,
+        figures_time: Callable[[float], float] | None = None,
     ) -> None:
-        """What `measured_at` gives for a `now` is what rates and lag in seconds are measured by."""
+        """`figures_time` turns a `now` into the time that rates and lag are measured by."""
         self.run_id, self.learner, self.schema = run_id, learner, schema
         self.ledger, self.actor_numbers = read_stamp(run_id, stamp, now)
-        self._measured_at = measured_at or _same
-        self.fleet = Fleet(self._measured_at)
+        self._figures_time = figures_time or _same
+        self.fleet = Fleet(self._figures_time)
         self._rate = RateMeter()
         self.lag = LagMeter()
         self.position = Position()
@@ -204,7 +204,7 @@ class GatewayState:
         for manager in found.managers:
             self.fleet.on_batch(manager, now)
         for version, rows in found.rows_by_version.items():
-            self.lag.on_inserted(version, self.position.version, rows, self._measured_at(now))
+            self.lag.on_inserted(version, self.position.version, rows, self._figures_time(now))
         for batch, error in found.invalid:
             self.ledger.reject_batch(batch)
             self._log_rejection(batch.seq, batch.manager, error)
@@ -264,21 +264,21 @@ class GatewayState:
 
     # What goes down
 
-    def learned(self, opt_steps: int, sampled: int) -> None:
-        """How far the trainer is."""
+    def on_progress(self, opt_steps: int, sampled: int) -> None:
+        """The trainer has come so far."""
         version = max(self.position.version, opt_steps)
         self.position = Position(self.position.epoch, version, sampled)
 
     def on_model(self, run: Run, version: int, now: float) -> list[Frames]:
         """The trainer has a newer model; one of another epoch begins the run anew."""
-        self.lag.on_published(version, self._measured_at(now))
+        self.lag.on_published(version, self._figures_time(now))
         if run.epoch == self.position.epoch:
             return []
         self.position = Position(run.epoch, version, self.position.sampled)
         return self.announce_run(run)
 
     def run_message(self, config: RunConfig, epoch: int, model: Schema) -> Run:
-        """The run, as managers are told of it."""
+        """The message that announces the run to managers."""
         return Run(
             run_id=self.run_id,
             epoch=epoch,
@@ -418,17 +418,17 @@ class GatewayState:
         self.dirty = False
         return pack_stamp(self.ledger, self.actor_numbers)
 
-    # What is told
+    # Status and log
 
-    def said(self, now: float) -> list[LogLine]:
-        """What to log now, at a bounded rate."""
-        notes, more = self.log_lines[:_NOTES_A_TICK], len(self.log_lines) - _NOTES_A_TICK
+    def take_log_lines(self, now: float) -> list[LogLine]:
+        """Return the lines to log now, at a bounded rate."""
+        lines, more = self.log_lines[:_LOG_LINES_A_TICK], len(self.log_lines) - _LOG_LINES_A_TICK
         self.log_lines.clear()
         if more > 0:
-            notes.append(LogLine("warning", f"and {more} more lines like these"))
-        return notes + [LogLine("warning", line) for line in self.rejections.due_lines(now)]
+            lines.append(LogLine("warning", f"and {more} more lines like these"))
+        return lines + [LogLine("warning", line) for line in self.rejections.due_lines(now)]
 
-    def ingest(
+    def status(
         self,
         ring: RowAppender,
         ring_bytes: int,
@@ -437,7 +437,7 @@ class GatewayState:
         refused: Mapping[str, int] | None = None,
         ended: bool = False,
     ) -> GatewayStatus:
-        """What the learner's other parts are told.
+        """The status that the trainer and the supervisor read.
 
         Args:
             ring: where the samples are.
@@ -450,7 +450,7 @@ class GatewayState:
             managers=self.fleet.status(now),
             replay_size=ring.size,
             replay_bytes=ring_bytes,
-            samples_per_sec=self._rate.update(ring.inserted, self._measured_at(now)),
+            samples_per_sec=self._rate.update(ring.inserted, self._figures_time(now)),
             limiter_reason=self.limiter_reason,
             lag=self.lag.summarize(),
             garbage=self.garbage,

@@ -1,4 +1,4 @@
-"""What learns in a run: agent, replay, training loop, recorder and checkpoints.
+"""The learning part of a run: agent, replay, training loop, recorder and checkpoints.
 
 The trainer process and the in-process mode each have one `Learner`, with other `Peers` around it.
 """
@@ -41,44 +41,44 @@ _LAST_SAVE_S = 60.0
 
 
 class Peers(Protocol):
-    """The rest of a run, as its learner reaches it.
+    """The other parts of a run, as its learner reaches them.
 
     ::
 
-        peers.tell(learning)                                # some fifty times a second
-        ingest, evaluations = peers.read()
-        peers.publish(model)                                # every few optimization steps
-        peers.finish()                                      # after the last one
-        peers.tell(learning)                                # everything is written
+        peers.publish_status(status)          # some fifty times a second
+        gateway, evaluator = peers.read_status()
+        peers.publish_model(model)            # every few optimization steps
+        peers.end_production()                # after the last one
+        peers.publish_status(status)          # everything is written
     """
 
-    def tell(self, learning: TrainerStatus) -> None:
-        """How far learning is."""
+    def publish_status(self, status: TrainerStatus) -> None:
+        """Show how far learning is."""
         ...
 
-    def read(self, *, fresh: bool = False) -> tuple[GatewayStatus, EvaluatorStatus]:
-        """What the gateway and the evaluator told last.
+    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, EvaluatorStatus]:
+        """Return the newest status of the gateway and of the evaluator.
 
         Args:
-            fresh: as of now, where the gateway can be asked.
+            fresh: have the gateway make one now, where it can be asked.
         """
         ...
 
-    def publish(self, model: ModelInfo) -> None:
+    def publish_model(self, model: ModelInfo) -> None:
         """Send a model to the actors and to the evaluator."""
         ...
 
-    def finish(self) -> None:
-        """Nothing more is drawn: have handed in what the last checkpoint is to count."""
+    def end_production(self) -> None:
+        """Collect what actors have begun, for the last checkpoint to count it."""
         ...
 
     def is_stopped(self) -> bool:
-        """Whether the run is to end on request."""
+        """True once the run was asked to end."""
         ...
 
 
-class Before(NamedTuple):
-    """What earlier starts of a run came to, in rows, where their replay did not outlive them."""
+class EarlierStarts(NamedTuple):
+    """Rows of earlier starts of a run, where their replay did not outlive them."""
 
     produced: int = 0
     inserted: int = 0
@@ -125,10 +125,10 @@ class Learner:
             config.agent, spaces, device=str(device), seed=config.seed
         )
         self.replay = open_replay()
-        self.before = Before()
+        self.earlier = EarlierStarts()
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
         sampled = self._resume()
-        self.learning = TrainerStatus(epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled)
+        self.status = TrainerStatus(epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled)
         self._loader = make_loader(self.replay, config.agent.batch_size, device)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
@@ -157,10 +157,10 @@ class Learner:
         if self._lasting:
             return int(meta["sampled"])
         if "books" in meta:
-            self.before = Before(**meta["books"])
+            self.earlier = EarlierStarts(**meta["books"])
         else:  # of daemons, which count in their replay
             rows = int(meta["inserted"])
-            self.before = Before(rows, rows, sampled=int(meta["sampled"]))
+            self.earlier = EarlierStarts(rows, rows, sampled=int(meta["sampled"]))
         return 0
 
     def train(
@@ -171,7 +171,7 @@ class Learner:
         idle: Callable[[], None] = sleep_briefly,
         tick_s: float = TICK_S,
     ) -> TrainerStatus:
-        """Train to the end of the run; the last word, to be given to `close`."""
+        """Train to the end of the run; the last status, to be given to `close`."""
         self._peers = peers
         loop = TrainingLoop(
             self.agent,
@@ -180,7 +180,7 @@ class Learner:
             limiter,
             self._config.learner,
             self,
-            learning=self.learning,
+            learning=self.status,
             max_opts=self._config.stop.max_opts,
             batch_size=self._config.agent.batch_size,
             idle=idle,
@@ -194,38 +194,40 @@ class Learner:
             raise
 
     def close(self, last: TrainerStatus) -> TrainerStatus:
-        """Write what is not written yet, and tell that the run is over."""
-        last = replace(self._told(last), unsaved=self._checkpoint_writer.close(_LAST_SAVE_S))
+        """Write what is not written yet, and publish the last status."""
+        last = replace(
+            self._over_all_starts(last), unsaved=self._checkpoint_writer.close(_LAST_SAVE_S)
+        )
         if last.unsaved:
             log.warning("the last checkpoint is not written: %s", last.unsaved)
-        self._curves.record(self._clock(), last, *self._peers.read())
+        self._curves.record(self._clock(), last, *self._peers.read_status())
         self._recorder.close()
-        self._peers.tell(last)
+        self._peers.publish_status(last)
         return last
 
     # Surroundings
 
     def publish(self, agent: Agent) -> None:
-        self._peers.publish(agent.model_info())
+        self._peers.publish_model(agent.model_info())
 
     def save(self, agent: Agent, learning: TrainerStatus) -> None:
-        ingest, evaluations = self._peers.read(fresh=True)
+        gateway, evaluator = self._peers.read_status(fresh=True)
         if learning.phase == "done":
-            self._curves.record(math.inf, self._told(learning), ingest, evaluations)
-            self._peers.finish()
-            ingest, evaluations = self._peers.read(fresh=True)
+            self._curves.record(math.inf, self._over_all_starts(learning), gateway, evaluator)
+            self._peers.end_production()
+            gateway, evaluator = self._peers.read_status(fresh=True)
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
         meta: dict[str, Any] = {
             "run_id": self._run_id,
             "epoch": self._epoch,
             "sampled": learning.sampled,
             "inserted": self.replay.inserted,
-            "best_return_mean": evaluations.best_return_mean,
-            "best_version": evaluations.best_version,
+            "best_return_mean": evaluator.best_return_mean,
+            "best_version": evaluator.best_version,
         }
         if not self._lasting:
-            counts = {name: ingest.samples[name] for name in ("produced", "inserted", "rejected")}
-            books = {**counts, "sampled": self.before.sampled + learning.sampled}
+            counts = {name: gateway.samples[name] for name in ("produced", "inserted", "rejected")}
+            books = {**counts, "sampled": self.earlier.sampled + learning.sampled}
             meta |= {"sampled": 0, "inserted": 0, "books": books}
         self._checkpoint_writer.save(agent.opt_steps, state, meta)
 
@@ -236,26 +238,26 @@ class Learner:
         self._recorder.flush(opt_steps)
 
     def tick(self, learning: TrainerStatus) -> str:
-        told = self._told(learning)
-        self._peers.tell(told)
-        ingest, evaluations = self._peers.read()
-        if ingest.samples:
-            self._curves.record(self._clock(), told, ingest, evaluations)
+        status = self._over_all_starts(learning)
+        self._peers.publish_status(status)
+        gateway, evaluator = self._peers.read_status()
+        if gateway.samples:
+            self._curves.record(self._clock(), status, gateway, evaluator)
         if self._peers.is_stopped():
             return "interrupted"
         return find_exit_reason(
             self._config.stop,
             RunProgress(
-                told.opt_steps,
-                ingest.samples.get("produced", 0),
-                told.seconds,
-                evaluations.best_return_mean if evaluations.best_version >= 0 else None,
+                status.opt_steps,
+                gateway.samples.get("produced", 0),
+                status.seconds,
+                evaluator.best_return_mean if evaluator.best_version >= 0 else None,
             ),
         )
 
-    def _told(self, learning: TrainerStatus) -> TrainerStatus:
-        """How far learning is, over all starts of the run."""
-        sampled = learning.sampled + self.before.sampled
+    def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
+        """The loop's status with the rows that earlier starts drew, and the seconds of this one."""
+        sampled = learning.sampled + self.earlier.sampled
         return replace(learning, seconds=self._clock() - self._began, sampled=sampled)
 
 

@@ -65,25 +65,25 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end of the run."""
-        self.tell(self._learner.learning)
+        self.publish_status(self._learner.status)
         self._learner.close(self._learner.train(self, make_run_limiter(self._config)))
 
     # Peers
 
-    def tell(self, learning: TrainerStatus) -> None:
+    def publish_status(self, status: TrainerStatus) -> None:
         self._models.raise_failure()
-        if learning.phase == "done":
+        if status.phase == "done":
             self._models.close(_LAST_MODEL_S)
-        self._board.write(learning)
+        self._board.write(status)
 
-    def read(self, *, fresh: bool = False) -> tuple[GatewayStatus, EvaluatorStatus]:
+    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, EvaluatorStatus]:
         return self._ingest.read(), self._evaluations.read()
 
-    def publish(self, model: ModelInfo) -> None:
+    def publish_model(self, model: ModelInfo) -> None:
         self._models.publish(model)
 
-    def finish(self) -> None:
-        """The gateway drains once it is told that training is over."""
+    def end_production(self) -> None:
+        """The gateway collects it by itself, once it reads that training is over."""
 
     def is_stopped(self) -> bool:
         return bool(self._stop)

@@ -1,12 +1,12 @@
-"""The daemons without sockets and processes: what obeys their states on an in-memory network.
+"""The daemons without sockets and processes, on an in-memory network.
 
 ::
 
     clock = VirtualClock()
     network = MemoryNetwork(clock, plan)
-    gateway = GatewayHost(run, ring, network, ...)
+    gateway = GatewayHost(GatewayState(...), ring, network, rows_per_batch)
     managers = [ManagerHost(name, network, start_actor, seed=n) for n, name in enumerate(names)]
-    gateway.announce(run); gateway.publish(model)
+    gateway.publish(run, version, body)             # the model as it travels
     while ...: clock.advance(0.1)
 """
 
@@ -53,18 +53,18 @@ _GATEWAY_TICK_S = 0.2
 
 
 class HostedActor(Protocol):
-    """An actor as its `ManagerHost` holds it; it calls `ManagerHost.offer` and `exited`."""
+    """An actor as its `ManagerHost` holds it; it calls `ManagerHost.offer` and `on_exited`."""
 
     def store(self, model: StoreModel) -> None:
-        """Act on this model from now on."""
+        """Make this the model to act on."""
         ...
 
     def stop(self) -> None:
-        """Hand over what you have, and exit."""
+        """Hand over everything, then end."""
         ...
 
     def kill(self) -> None:
-        """Exit without another word."""
+        """End at once."""
         ...
 
 
@@ -72,7 +72,7 @@ A = TypeVar("A", bound=HostedActor)
 
 
 class ManagerHost(Generic[A]):
-    """An actor manager: obeys a `ManagerState`.
+    """An actor manager: executes the instructions of a `ManagerState`.
 
     Args:
         name: its id.
@@ -117,30 +117,30 @@ class ManagerHost(Generic[A]):
         """An actor hands a batch over; False where it has to wait."""
         if not self.state.has_room_for(len(batch.payload)):
             return False
-        self._obey(self.state.on_batch(index, run, batch, self.clock.now))
+        self._execute_all(self.state.on_batch(index, run, batch, self.clock.now))
         return True
 
-    def tell(self, index: int, stats: ActorStats) -> None:
-        """An actor tells of itself."""
+    def on_stats(self, index: int, stats: ActorStats) -> None:
+        """An actor published its statistics."""
         self.state.on_stats(index, stats, self.clock.now)
 
-    def exited(self, index: int, code: int = 0, cause: str = "") -> None:
-        """An actor is gone."""
+    def on_exited(self, index: int, code: int = 0, cause: str = "") -> None:
+        """An actor has ended."""
         if self.actors.pop(index, None) is not None:
-            self._obey(self.state.on_actor_exited(index, code, cause, "", self.clock.now))
+            self._execute_all(self.state.on_actor_exited(index, code, cause, "", self.clock.now))
 
     # From whoever runs it
 
     def report(self) -> None:
-        """Tell the learner at once how it does."""
-        self._obey(self.state.report(self.clock.now))
+        """Report to the learner at once."""
+        self._execute_all(self.state.send_report(self.clock.now))
 
     def leave(self, why: str) -> None:
-        """End well; `exit` says when that is done."""
-        self._obey(self.state.leave(why, self.clock.now))
+        """Drain and end; `exit` is set once that is done."""
+        self._execute_all(self.state.leave(why, self.clock.now))
 
     def kill(self) -> None:
-        """End without another word."""
+        """End at once, without a last report."""
         self.exit = self.exit or Exit(-9, "killed")
         self._network.close(self.name)
         for actor in list(self.actors.values()):
@@ -150,7 +150,7 @@ class ManagerHost(Generic[A]):
     # From the network
 
     def on_connected(self) -> None:
-        self._obey(self.state.on_connected(self.clock.now))
+        self._execute_all(self.state.on_connected(self.clock.now))
 
     def on_disconnected(self) -> None:
         self.state.on_disconnected()
@@ -160,14 +160,14 @@ class ManagerHost(Generic[A]):
         try:
             message = decode_control(frames[1:])
         except ProtocolError as error:
-            self._obey(self.state.on_invalid_message(error, now))
+            self._execute_all(self.state.on_invalid_message(error, now))
         else:
-            self._obey(self.state.on_control(message, now))
+            self._execute_all(self.state.on_control(message, now))
 
     def on_model_chunk(self, frames: Frames) -> None:
         model = self._assembler.add_chunk(decode_model(frames[1:]))
         if model is not None:
-            self._obey(self.state.on_model(model, self.clock.now))
+            self._execute_all(self.state.on_model(model, self.clock.now))
 
     # Its shell
 
@@ -179,13 +179,13 @@ class ManagerHost(Generic[A]):
     def _tick(self) -> None:
         if self.exit is None:
             self.clock.call_at(self.clock.now + _MANAGER_TICK_S, self._tick)
-            self._obey(self.state.on_tick(self.clock.now))
+            self._execute_all(self.state.on_tick(self.clock.now))
 
-    def _obey(self, instructions: Iterable[Instruction]) -> None:
+    def _execute_all(self, instructions: Iterable[Instruction]) -> None:
         for instruction in instructions:
-            self._do(instruction)
+            self._execute(instruction)
 
-    def _do(self, instruction: Instruction) -> None:
+    def _execute(self, instruction: Instruction) -> None:
         network, now = self._network, self.clock.now
         match instruction:
             case SendReport(report):
@@ -214,13 +214,13 @@ class ManagerHost(Generic[A]):
             case KillActor(index):
                 if index in self.actors:
                     self.actors[index].kill()
-                    self.exited(index, -9)
+                    self.on_exited(index, -9)
             case RemakeSockets(delay_s):
                 network.close(self.name)
-                self._assembler.forget()
+                self._assembler.reset()
                 self.clock.call_at(now + delay_s, self._open)
             case RemakeModels():
-                self._assembler.forget()
+                self._assembler.reset()
                 network.ask_for_models(self.name)
             case Exit():
                 self.exit = self.exit or instruction
@@ -241,15 +241,15 @@ class GatewayHost:
     network: MemoryNetwork
     rows_per_batch: int
     commits: int = 0
+    ended: bool = False
     _publisher: ModelPublisher = field(default_factory=ModelPublisher)
     _held: int = 0  # batches since the last commit
     _turning: bool = False  # a turn is due at this moment
     _next_tick: float = 0.0
-    ended: bool = False
 
     def __post_init__(self) -> None:
         self.network.attach(self)
-        self._turn_again()
+        self._turn_regularly()
 
     def publish(self, run: Run, version: int, body: Buffer) -> None:
         """The trainer has a newer model.
@@ -261,28 +261,23 @@ class GatewayHost:
         for frames in self.state.on_model(run, version, self.network.clock.now):
             self.network.publish("control", frames)
         self._publisher.publish(PackedModel(run.run_id, run.epoch, run.model.hash, body))
-        self._soon()
+        self._schedule_turn()
 
     def tick(self) -> None:
-        """Notice who is gone, and log what there is to say."""
+        """Mark silent managers as gone, and log what is due."""
         now = self.network.clock.now
         self._next_tick = now + _GATEWAY_TICK_S
         self.state.tick(now)
-        for note in self.state.message(now):
-            log.log(logging.getLevelNamesMapping()[note.level.upper()], "%s", note.text)
+        for line in self.state.take_log_lines(now):
+            log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
 
-    def ingest(self) -> GatewayStatus:
-        """What the learner's other parts are told."""
+    def status(self) -> GatewayStatus:
+        """The status that the learner reads."""
         ring = self.ring
-        return self.state.ingest(ring, ring.total_bytes, self.network.clock.now)
-
-    def stop(self, reason: str, *, final: bool) -> None:
-        """Tell everybody that the learner ends."""
-        for frames in self.state.stop(reason, final=final):
-            self.network.publish("control", frames)
+        return self.state.status(ring, ring.total_bytes, self.network.clock.now)
 
     def kill(self) -> None:
-        """End without another word."""
+        """End at once, without a last report."""
         self.ended = True
         self.network.detach()
 
@@ -294,7 +289,7 @@ class GatewayHost:
         if (self._held + 1) * self.rows_per_batch > self.ring.room:
             self._commit()  # no more than the ring has room for is held
         else:
-            self._soon()
+            self._schedule_turn()
 
     def on_subscription(self, channel: Channel, event: bytes) -> None:
         if channel == "control":
@@ -302,20 +297,20 @@ class GatewayHost:
                 self.network.publish("control", frames)
         elif topic := self.state.on_model_subscription(event):
             self._publisher.on_subscribed(topic)
-            self._soon()
+            self._schedule_turn()
 
     # Its shell
 
-    def _soon(self) -> None:
-        """Have a turn at this moment, after everything that comes in it."""
+    def _schedule_turn(self) -> None:
+        """Schedule a turn at this moment, behind everything else that arrives in it."""
         if not self._turning:
             self._turning = True
             self.network.clock.call_at(self.network.clock.now, self._turn)
 
-    def _turn_again(self) -> None:
+    def _turn_regularly(self) -> None:
         if not self.ended:
             clock = self.network.clock
-            clock.call_at(clock.now + _GATEWAY_TURN_S, self._turn_again)
+            clock.call_at(clock.now + _GATEWAY_TURN_S, self._turn_regularly)
             self._turn()
 
     def _turn(self) -> None:

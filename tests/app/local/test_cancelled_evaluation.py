@@ -110,13 +110,13 @@ def test_no_evaluation_is_begun_after_a_stop_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = StopSignals(signals=())
-    publish = run.InProcessRun.publish
+    publish = run.InProcessRun.publish_model
 
     def stop_comes_first(learner: run.InProcessRun, model: ModelInfo) -> None:
         stop.count = int(model.version > 0)
         publish(learner, model)
 
-    monkeypatch.setattr(run.InProcessRun, "publish", stop_comes_first)
+    monkeypatch.setattr(run.InProcessRun, "publish_model", stop_comes_first)
     _, summary = trained(long_config(learner={"sync_interval": 0}), tmp_path, stop=stop)
     assert (summary["exit_reason"], summary["opt_steps"]) == ("interrupted", 40)
     assert LongEvaluation.begun == 0

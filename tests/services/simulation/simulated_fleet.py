@@ -65,7 +65,7 @@ class NumberingActor:
             self._fleet.never_offered(self._batch)
         self.kill()
         self._host.clock.call_at(
-            self._host.clock.now, partial(self._host.exited, self._order.index)
+            self._host.clock.now, partial(self._host.on_exited, self._order.index)
         )
 
     def kill(self) -> None:
@@ -139,7 +139,7 @@ class SimulatedFleet:
         assert oldest == 0, "the ring keeps all"
         return Counter(self.ring.columns["number"][:newest].tolist())
 
-    def books(self) -> SampleAccounting:
+    def accounting(self) -> SampleAccounting:
         """The gateway's account of all managers."""
         return self.gateway.state.ledger.accounting()
 

@@ -21,7 +21,7 @@ NETWORK = FaultPlan(
 
 
 def balances(fleet: SimulatedFleet) -> None:
-    books = fleet.books()
+    books = fleet.accounting()
     inserted_and_not = books.inserted + books.rejected + books.dropped
     assert books.produced == inserted_and_not + books.in_flight + books.lost
     assert min(books.counts()) >= 0
@@ -31,7 +31,7 @@ def balances(fleet: SimulatedFleet) -> None:
 def all_arrived(fleet: SimulatedFleet) -> None:
     """Every row that was ever made is in the ring, once."""
     assert fleet.arrived() == dict.fromkeys(fleet.made, 1)
-    books = fleet.books()
+    books = fleet.accounting()
     assert books.produced == books.inserted == len(fleet.made)
     assert books.lost == books.in_flight == books.rejected == books.dropped == 0
 
@@ -53,7 +53,7 @@ def played(plan: FaultPlan, *, kill: Collection[str] = ()) -> SimulatedFleet:
 def test_every_row_arrives_once_through_a_network_with_faults(seed: int) -> None:
     fleet = played(replace(NETWORK, seed=seed))
     all_arrived(fleet)
-    assert fleet.books().duplicates > 0
+    assert fleet.accounting().duplicates > 0
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -71,7 +71,7 @@ def test_a_killed_manager_loses_its_window_at_most(seed: int) -> None:
     missing = len(fleet.made - arrived.keys())
     assert arrived.keys() <= fleet.made
     assert 0 < missing <= fleet.kills * fleet.rows_held_max
-    assert fleet.books().in_flight == 0
+    assert fleet.accounting().in_flight == 0
 
 
 def test_a_seed_gives_the_same_faults_and_the_same_rows() -> None:
