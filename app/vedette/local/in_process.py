@@ -48,7 +48,7 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import UnsavedEndError
 from vedette_services.host.files import write_json
 from vedette_services.host.processes import StopSignals
-from vedette_services.host.rate_limited import Complaints
+from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.learner.background import Saver
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.fleet import Fleet
@@ -279,7 +279,7 @@ class InProcessRun:
         ingest = self._account.ingest(now, len(self.replay))
         self._curves.look(now, learning, ingest, self._evaluation.board)
         self._chronicle.look(learning, ingest)
-        for line in self._inserting.complaints.due(now):
+        for line in self._inserting.complaints.due_lines(now):
             log.warning("%s", line)
 
     def _write_summary(self) -> dict[str, Any]:
@@ -535,7 +535,7 @@ class Inserting:
     version: int = 0
     rejected: int = 0
     rejecting: str = ""
-    complaints: Complaints = field(default_factory=Complaints)
+    complaints: RateLimitedLog = field(default_factory=RateLimitedLog)
     lag: LagMeter = field(default_factory=LagMeter)
 
     def insert(self, columns: Columns, rows: int, version: int, actor: int) -> None:

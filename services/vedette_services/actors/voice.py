@@ -5,34 +5,10 @@ from __future__ import annotations
 from vedette_protocol.messages import Ack
 from vedette_services.actors.instructions import Level, Say
 from vedette_services.actors.link import Beat
+from vedette_services.host.rate_limited import RateLimitedLog
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0
-
-
-class Rate:
-    """Remembers what was said when, by subject."""
-
-    def __init__(self, every_s: float = REPEAT_S) -> None:
-        self._every_s = every_s
-        self._said: dict[str, tuple[str, float]] = {}
-
-    def should_say(self, subject: str, text: str, now: float) -> bool:
-        """Whether to say this now: it is not what was said last, or that was long ago.
-
-        A subject that alternates is said at most ten times as often as one that repeats itself.
-        """
-        said = self._said.get(subject)
-        if said is not None:
-            wait_s = self._every_s if said[0] == text else self._every_s / 10
-            if now - said[1] < wait_s:
-                return False
-        self._said[subject] = (text, now)
-        return True
-
-    def over(self, subject: str) -> None:
-        """What was said of this subject holds no more: the next time it is new again."""
-        self._said.pop(subject, None)
 
 
 class Voice:
@@ -44,16 +20,16 @@ class Voice:
 
     def __init__(self, learner: str, now: float) -> None:
         self._where = f"the learner at {learner}"
-        self._rate = Rate()
+        self._repeats = RateLimitedLog(REPEAT_S, changed_s=REPEAT_S / 10)
         self._credit_at = now
 
     def say(self, level: Level, subject: str, text: str, now: float) -> list[Say]:
         """This sentence, unless it was said of this subject lately."""
-        return [Say(level, text)] if self._rate.should_say(subject, text, now) else []
+        return [Say(level, text)] if self._repeats.should_log(subject, text, now) else []
 
     def in_touch(self) -> list[Say]:
         """A silence is over."""
-        self._rate.over("silence")
+        self._repeats.reset("silence")
         return [Say("info", f"in touch with {self._where}")]
 
     def starting(self, ack: Ack, now: float) -> list[Say]:
@@ -83,6 +59,6 @@ class Voice:
     def death(self, index: int, why: str, traceback: str, now: float) -> list[Say]:
         """An actor died; its traceback whole, but not the same one again and again."""
         text = f"actor {index} died: {why}"
-        if traceback and self._rate.should_say(f"traceback {index}", why, now):
+        if traceback and self._repeats.should_log(f"traceback {index}", why, now):
             text += "\n" + traceback.rstrip()
         return [Say("warning", text, index)]

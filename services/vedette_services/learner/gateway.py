@@ -233,7 +233,7 @@ class Gateway:
             log.warning("and %d more lines like these", len(state.notes) - _NOTES_PER_TICK)
         state.notes.clear()
         self._door.complain(state.complaints, now)
-        for line in state.complaints.due(now):
+        for line in state.complaints.due_lines(now):
             log.warning("%s", line)
         self._door.close_out(now)
         self._board.write(self._ingest(now))

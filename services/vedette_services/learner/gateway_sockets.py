@@ -13,7 +13,7 @@ import zmq
 from vedette_protocol.limits import HEADER_MAX_BYTES
 from vedette_protocol.messages import Buffer
 from vedette_services.errors import PortInUseError
-from vedette_services.host.rate_limited import Complaints
+from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
@@ -168,7 +168,7 @@ class Door:
         keys = 0 if self._keeper is None else self._keeper.refused
         return {"keys": keys, "handshakes": self._strangers.count}
 
-    def complain(self, complaints: Complaints, now: float) -> None:
+    def complain(self, complaints: RateLimitedLog, now: float) -> None:
         """Say what was refused since the last time."""
         if self._keeper is not None and self._keeper.refused > self._keys_complained:
             self._keys_complained = self._keeper.refused

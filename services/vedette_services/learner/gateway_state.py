@@ -20,7 +20,7 @@ from vedette_protocol.errors import (
 from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
-from vedette_services.host.rate_limited import Complaints
+from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.learner.fleet import Fleet, Owners
 from vedette_services.learner.flow_control import AckPace, CreditWatch, FlightLimits
 from vedette_services.learner.intake import Block, Intake
@@ -85,7 +85,7 @@ class GatewayState:
         self.garbage = 0
         self.refused_ids = 0
         self.refused_credit = 0
-        self.complaints = Complaints()
+        self.complaints = RateLimitedLog()
         self.limiter_reason = ""
         self.rejecting = ""  # why the last batch was rejected; "" where one was inserted since
         self.notes: list[Note] = []

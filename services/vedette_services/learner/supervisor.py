@@ -37,6 +37,7 @@ from vedette_services.host.processes import (
     spawn,
     wait_all,
 )
+from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.net.addresses import Address
 from vedette_services.run.boards import BoardReader, BoardWriter, Ingest, Learning
 from vedette_services.run.directory import RunDirectory
@@ -94,7 +95,7 @@ class Supervisor:
         self._bell = Bell()  # rung by the trainer, heard by the gateway: there is a model
         self._chronicle = Chronicle(run.events_file)
         self._summary_due = 0.0
-        self._summary_failing = False
+        self._failures = RateLimitedLog()
 
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; the exit status."""
@@ -250,11 +251,10 @@ class Supervisor:
         try:
             write_json(self._spec.run.summary_file, status)
         except OSError as error:  # a full disk: what matters more is still running
-            if not self._summary_failing:
+            if self._failures.first("summary"):
                 log.warning("summary.json not written: %s", error.strerror or error)
-            self._summary_failing = True
         else:
-            self._summary_failing = False
+            self._failures.reset("summary")
 
 
 def run_learner(

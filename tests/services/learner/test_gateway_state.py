@@ -126,7 +126,7 @@ def test_an_unsound_batch_is_settled_as_rejected_so_that_it_does_not_come_again(
     assert state.ledger.books().rejected == 4
     ack = acks(state, 1.1)["m"]
     assert (ack.contiguous, ack.rejected_batches) == (1, 1)
-    assert state.complaints.due(2.0)[0].startswith("rejected: batch 0 of m")
+    assert state.complaints.due_lines(2.0)[0].startswith("rejected: batch 0 of m")
 
 
 def test_an_unsound_batch_harms_none_of_those_that_came_with_it() -> None:
