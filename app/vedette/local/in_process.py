@@ -39,6 +39,7 @@ from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.rollout import ActingLoop
+from vedette_rl.storage.atomic_files import write_json
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.actors.actor_spec import actor_seeds
 from vedette_services.actors.batching import Batching, make_transitions
@@ -46,7 +47,6 @@ from vedette_services.actors.stats import EpisodeTally
 from vedette_services.config import publish_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import UnsavedEndError
-from vedette_services.host.files import write_json
 from vedette_services.host.processes import StopSignals
 from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.learner.background import Saver

@@ -31,6 +31,7 @@ from tensorboard.summary.writer.record_writer import (  # type: ignore[import-un
 from vedette_rl.core import Record
 from vedette_rl.errors import RecordingError
 from vedette_rl.recording.tee import Means
+from vedette_rl.storage.atomic_files import replacing
 
 _files = itertools.count()
 
@@ -171,10 +172,9 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
                 continue
             kept.append(record)
         if dropped:
-            aside = path.with_name(f".{path.name}.new")  # of a name that TensorBoard passes by
-            aside.write_bytes(b"".join(kept))
-            os.utime(aside, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-            aside.replace(path)
+            with replacing(path) as aside:
+                aside.write_bytes(b"".join(kept))
+                os.utime(aside, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
         removed += dropped
     return Purged(removed, last_other_step)
 

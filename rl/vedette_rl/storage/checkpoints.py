@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
+from vedette_rl.storage.atomic_files import remove_unfinished
 from vedette_rl.storage.state_file import (
     STATE_FILE,
     GiveWay,
     at_once,
     check_state,
-    clear_aside,
     read_state,
     write_state,
 )
@@ -76,7 +76,7 @@ class Checkpoints:
         """
         directory = self.root / str(opt_steps)
         write_state(directory, state, meta, give_way)
-        clear_aside(self.root)
+        remove_unfinished(self.root)
         for old in self.list()[: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)  # tried again at the next save
         return directory

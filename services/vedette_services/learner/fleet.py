@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vedette_protocol.messages import ActorReport, Report
-from vedette_services.host.files import write_json
+from vedette_rl.storage.atomic_files import write_json
 from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.learner.lag import Rate
 from vedette_services.run.boards import GONE_AFTER_S

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vedette_rl.errors import NewestFormatError
+from vedette_rl.storage.atomic_files import write_json
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import publish_config
@@ -26,7 +27,6 @@ from vedette_services.errors import (
     ending,
 )
 from vedette_services.host.exit_report import LastWords
-from vedette_services.host.files import write_json
 from vedette_services.host.logs import place_log
 from vedette_services.host.processes import (
     Bell,

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vedette_services.host.files import replace_file
+from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.run.boards import GONE_AFTER_S, Ingest, Learning
 
