@@ -25,8 +25,8 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import ActorReport, Report
 from vedette_protocol.model import check_model
 from vedette_protocol.schema import Schema
-from vedette_rl.agents.exploration import ladder_positions
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.exploration import exploration_ranks
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, Columns, ModelInfo, ReplayBuffer, columns_of
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.make import probe
@@ -94,7 +94,7 @@ class InProcessRun:
         torch.set_num_threads(config.learner.torch_threads)
         seed_process(config.seed, self._epoch)
         device, spaces = device_of(config.learner.device), probe(config.env)
-        self.agent: Agent = agent_type(config.agent.name).build_agent(
+        self.agent: Agent = agent_kind(config.agent.name).build_agent(
             config.agent, spaces, device=str(device), seed=config.seed
         )
         layout = replay_layout(config, spaces)
@@ -502,10 +502,10 @@ def build_actor(
     agent, envs = config.agent, config.actors.envs_per_actor
     env_seed, exploration_seed = actor_seeds(config.seed, number, epoch)
     row = make_row(config.env, envs, env_seed)
-    policy = agent_type(agent.name).build_policy(
+    policy = agent_kind(agent.name).build_policy(
         agent,
         row.spaces,
-        positions=ladder_positions(number * envs, envs),
+        ranks=exploration_ranks(number * envs, envs),
         seed=exploration_seed,
     )
     made = make_transitions(inserting.schema, row.spaces, policy, agent, config.actors)

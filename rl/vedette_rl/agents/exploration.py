@@ -51,7 +51,7 @@ class ExplorationConfig(BaseModel):
     temperature: PositiveFloat = 1.0
 
 
-def ladder_position(index: int) -> float:
+def exploration_rank(index: int) -> float:
     """Where the environment of this number (from 0, over all actors) stands on the ladder.
 
     A van der Corput sequence: 1/2, 1/4, 3/4, 1/8, ... However many have joined, they cover (0, 1)
@@ -65,9 +65,9 @@ def ladder_position(index: int) -> float:
     return position
 
 
-def ladder_positions(first: int, count: int) -> NDArray[np.float64]:
-    """The positions ``(count,)`` of environments `first`, `first` + 1, ..."""
-    return np.array([ladder_position(first + i) for i in range(count)])
+def exploration_ranks(first: int, count: int) -> NDArray[np.float64]:
+    """The ranks ``(count,)`` of environments `first`, `first` + 1, ..."""
+    return np.array([exploration_rank(first + i) for i in range(count)])
 
 
 @runtime_checkable
@@ -80,7 +80,7 @@ class Explores(Protocol):
 
 
 def make_exploration(
-    config: ExplorationConfig, positions: NDArray[np.floating[Any]], seed: int
+    config: ExplorationConfig, ranks: NDArray[np.floating[Any]], seed: int
 ) -> Explores:
     """The exploration that a configuration asks for; the arguments are those of `Exploration`.
 
@@ -88,8 +88,8 @@ def make_exploration(
         UnknownNameError: its own class is not there, or cannot choose.
     """
     if not is_named(config.kind):
-        return Exploration(config, positions, seed)
-    own = load_named(_KIND, config.kind)(config, positions, seed)
+        return Exploration(config, ranks, seed)
+    own = load_named(_KIND, config.kind)(config, ranks, seed)
     if not isinstance(own, Explores):
         raise UnknownNameError(_KIND, config.kind, "it has no method choose")
     return _Checked(own, config.kind)
@@ -124,20 +124,20 @@ class Exploration:
 
     Args:
         config: how much to explore.
-        positions: ``(E,)`` in [0, 1], where each environment stands on the ladder.
+        ranks: ``(E,)`` in [0, 1], where each environment stands on the ladder.
         seed: of the random numbers.
     """
 
     def __init__(
-        self, config: ExplorationConfig, positions: NDArray[np.floating[Any]], seed: int
+        self, config: ExplorationConfig, ranks: NDArray[np.floating[Any]], seed: int
     ) -> None:
         self._config = config
         self._rng = np.random.default_rng(seed)
-        rungs = 1.0 + config.epsilon_alpha * np.asarray(positions, np.float64)
+        rungs = 1.0 + config.epsilon_alpha * np.asarray(ranks, np.float64)
         self._ladder = np.power(config.epsilon_base, rungs)
-        self._ones = np.ones(len(positions))
+        self._ones = np.ones(len(ranks))
         self._epsilon, self._epsilon_version = self.epsilon(0), 0
-        self._drawn = _Drawn(self._rng, len(positions))
+        self._drawn = _Drawn(self._rng, len(ranks))
 
     def epsilon(self, version: int) -> NDArray[np.float64]:
         """The share of random actions ``(E,)`` on a model of this version; 0 for softmax."""

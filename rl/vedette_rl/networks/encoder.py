@@ -17,7 +17,7 @@ from torch.nn import functional
 from vedette_rl.envs.spaces import observation_leaves
 from vedette_rl.errors import OwnNetworkError
 from vedette_rl.import_by_name import load_named
-from vedette_rl.networks.observation import FlatPart, Image, Own, Seen, features
+from vedette_rl.networks.observation import CONVOLUTIONS, FlatPart, Image, Own, Seen, features
 
 Obs = Mapping[str, torch.Tensor]
 
@@ -56,10 +56,12 @@ class NatureEncoder(nn.Module):
     def __init__(self, image: Image) -> None:
         super().__init__()
         self._image = image
-        self.conv1 = nn.Conv2d(image.channels, 32, kernel_size=8, stride=4)
-        self.conv2 = nn.Conv2d(32, 64, kernel_size=4, stride=2)
-        self.conv3 = nn.Conv2d(64, 64, kernel_size=3, stride=1)
-        self.features = 64 * _side_out(image.height) * _side_out(image.width)
+        channels = (image.channels, *(out for out, _, _ in CONVOLUTIONS))
+        self.conv1, self.conv2, self.conv3 = (
+            nn.Conv2d(before, out, kernel, stride)
+            for before, (out, kernel, stride) in zip(channels, CONVOLUTIONS, strict=False)
+        )
+        self.features = features(image)
 
     def forward(self, obs: Obs) -> torch.Tensor:
         """``(B, F)`` float32 of a uint8 image, which is scaled to [0, 1] here, on the device."""
@@ -73,12 +75,6 @@ class NatureEncoder(nn.Module):
         x = functional.relu(self.conv2(x), inplace=True)
         x = functional.relu(self.conv3(x), inplace=True)
         return x.flatten(1)
-
-
-def _side_out(pixels: int) -> int:
-    for kernel, stride in ((8, 4), (4, 2), (3, 1)):
-        pixels = (pixels - kernel) // stride + 1
-    return pixels
 
 
 def build_encoder(seen: Seen) -> FlatEncoder | NatureEncoder | OwnEncoder:
@@ -163,3 +159,33 @@ class OwnEncoder(nn.Module):
 
 def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
+
+
+class OwnQNetwork(nn.Module):
+    """Hands columns to a network that knows none.
+
+    Raises:
+        UnknownNameError: nothing of its name can be imported.
+        OwnNetworkError: it is no Q-network for these spaces, or one that cannot travel.
+    """
+
+    def __init__(self, name: str, observation: gym.Space[Any], actions: int) -> None:
+        super().__init__()
+        self.net = make_own_module(name, observation, actions)
+        if not any(parameter.requires_grad for parameter in self.net.parameters()):
+            raise OwnNetworkError(
+                name,
+                "all its parameters are frozen (requires_grad=False), so nothing would learn; "
+                "leave one layer at least to learn",
+            )
+        shape = shape_for_two(self, observation)
+        if shape != (2, actions):
+            raise OwnNetworkError(
+                name,
+                f"it gave {shape} for 2 observations and {actions} actions, not (2, {actions})",
+            )
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """``(B, A)``."""
+        q_BA: torch.Tensor = self.net(obs.get("obs", obs))
+        return q_BA

@@ -17,8 +17,8 @@ from pathlib import Path
 import gymnasium as gym
 
 from vedette_protocol.schema import Schema, spec_difference
-from vedette_rl.agents.exploration import ladder_positions
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.exploration import exploration_ranks
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.spaces import Spaces, column_bounds
@@ -157,12 +157,12 @@ def build_actor(spec: ActorSpec) -> Actor:
     envs = actors.envs_per_actor
     row = make_row(EnvConfig.model_validate(spec.env), envs, env_seed)
     check_schema(row.spaces, schema)
-    kind = agent_type(spec.agent["name"])
+    kind = agent_kind(spec.agent["name"])
     agent = kind.config.model_validate(spec.agent)
     policy = kind.build_policy(
         agent,
         row.spaces,
-        positions=ladder_positions(spec.number * envs, envs),
+        ranks=exploration_ranks(spec.number * envs, envs),
         seed=exploration_seed,
     )
     one_torch_thread()

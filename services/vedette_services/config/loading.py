@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from vedette_rl.agents.config import AgentConfig
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_services.config.explain import explain, keys_of, unknown_key
@@ -190,7 +190,7 @@ def _agent_class(given: Table, wrong: list[SettingError]) -> type[AgentConfig]:
         wrong.append(SettingError("agent.name", "must be a text", "name an agent, such as dqn"))
     else:
         try:
-            found: type[AgentConfig] = agent_type(name).config
+            found: type[AgentConfig] = agent_kind(name).config
             return found
         except UnknownAgentError as e:
             wrong.append(SettingError("agent.name", str(e)))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation, ModelInfo
 from vedette_rl.envs.make import probe
 from vedette_rl.errors import CheckpointError, EnvironmentFaultError, EvaluationGivenUpError
@@ -99,8 +99,8 @@ class ModelEvaluation:
         self._evaluator = GreedyEvaluator(
             config.env, config.evaluation.episodes, config.evaluation.seed
         )
-        self._policy = agent_type(config.agent.name).build_policy(
-            config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
+        self._policy = agent_kind(config.agent.name).build_policy(
+            config.agent, probe(config.env), ranks=np.zeros(1), seed=config.seed
         )
         self._best, self._best_version = self._found_best()
         self.board = Evaluations(

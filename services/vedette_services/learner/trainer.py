@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from vedette_protocol.schema import Schema
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ReplayBuffer
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.make import probe
@@ -54,7 +54,7 @@ class Trainer:
         torch.set_num_threads(config.learner.torch_threads)
         seed_process(config.seed, epoch)
         device = device_of(config.learner.device)
-        self.agent: Agent = agent_type(config.agent.name).build_agent(
+        self.agent: Agent = agent_kind(config.agent.name).build_agent(
             config.agent, probe(config.env), device=str(device), seed=config.seed
         )
         self._checkpoints = Checkpoints(spec.run.checkpoints, keep=config.learner.keep_checkpoints)

@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
-from vedette_rl.agents.exploration import ladder_positions
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.exploration import exploration_ranks
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TellsTdErrors
 from vedette_rl.envs.spaces import Spaces
@@ -95,7 +95,7 @@ def check_config(
         raise SettingError("learner.device", why, "set learner.device=auto")
     spaces = probe_spaces(config.env)
     try:
-        agent_type(config.agent.name).check(config.agent, spaces)
+        agent_kind(config.agent.name).check(config.agent, spaces)
     except (OwnNetworkError, UnknownNameError) as e:
         raise ConfigError(str(e)) from e
     except NoImageError as e:
@@ -210,9 +210,9 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
 
 
 def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
-    positions, agent = ladder_positions(0, 1), config.agent
+    ranks, agent = exploration_ranks(0, 1), config.agent
     try:
-        return agent_type(agent.name).build_policy(agent, spaces, positions=positions, seed=0)
+        return agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
     except RlError as e:
         raise ConfigError(str(e)) from e
     except Exception as e:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation, ModelInfo, Policy
 from vedette_rl.envs.make import probe
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
@@ -51,8 +51,8 @@ def evaluate_run(
 
 def acting(config: RunConfig, model: ModelInfo) -> Policy:
     """The run's policy, acting on a model."""
-    policy = agent_type(config.agent.name).build_policy(
-        config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
+    policy = agent_kind(config.agent.name).build_policy(
+        config.agent, probe(config.env), ranks=np.zeros(1), seed=config.seed
     )
     policy.sync_model(model)
     return policy

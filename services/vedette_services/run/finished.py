@@ -63,7 +63,7 @@ class FinishedRun:
         return self._best() if checkpoint is None else self._saved(checkpoint)
 
     def _saved(self, which: str) -> KeptModel:
-        from vedette_rl.agents.registry import agent_type
+        from vedette_rl.agents.registry import agent_kind
         from vedette_rl.envs.make import probe
         from vedette_rl.storage.checkpoints import Checkpoints
         from vedette_rl.storage.state_file import read_state
@@ -74,7 +74,7 @@ class FinishedRun:
             have = ", ".join(path.name for path in found) or "none"
             raise NotInRunError(self.directory, f"checkpoint {which} (it has {have})")
         state, meta = read_state(wanted[-1])
-        agent = agent_type(self.config.agent.name).build_agent(
+        agent = agent_kind(self.config.agent.name).build_agent(
             self.config.agent, probe(self.config.env), device="cpu", seed=self.config.seed
         )
         agent.set_state(state["agent"])

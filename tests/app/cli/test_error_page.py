@@ -95,7 +95,7 @@ OWN_NAMES = [
     ),
     (
         "run --agent json:loads",
-        f"agent.name: unknown agent 'json:loads': it is no AgentType; {NAMES}",
+        f"agent.name: unknown agent 'json:loads': it is no AgentKind; {NAMES}",
     ),
     (
         "run --agent sac --env CartPole-v1",

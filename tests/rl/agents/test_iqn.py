@@ -15,7 +15,7 @@ from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.iqn.agent import IqnAgent
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.loss import quantile_huber_loss
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
@@ -29,7 +29,7 @@ def build(spaces: Spaces, seed: int = 0, **options: Any) -> IqnAgent:
 
 
 def policy_for(agent: IqnAgent, spaces: Spaces, rows: int) -> Policy:
-    policy = agent_type("iqn").build_policy(agent._config, spaces, positions=np.zeros(rows), seed=0)
+    policy = agent_kind("iqn").build_policy(agent._config, spaces, ranks=np.zeros(rows), seed=0)
     policy.sync_model(agent.model_info())
     return policy
 
@@ -292,7 +292,7 @@ def test_the_policy_in_numpy_sees_what_torch_sees(vector_discrete: Spaces) -> No
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     taus = np.random.default_rng(1).random(7, np.float32)
     z = agent._z.online({"obs": torch.from_numpy(obs)}, torch.from_numpy(taus).expand(5, 7))
-    found = policy._z(obs, taus)  # type: ignore[attr-defined]  # what it believes
+    found = policy.network({"obs": obs}, taus[np.newaxis])  # type: ignore[attr-defined]
     np.testing.assert_allclose(found, z.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from vedette_rl.agents.registry import BuildsGreedy, agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs import Spaces
 from vedette_rl.errors import OwnNetworkError, PolicyFileError, UnknownNameError
 from vedette_rl.exported import PolicyFile, load_policy, write_numpy
@@ -76,7 +76,7 @@ def test_an_own_encoder_learns_and_acts_the_same_on_both_sides(
     agent: str, encoder: type, observation: gym.Space[Any]
 ) -> None:
     spaces = Spaces(observation, ACTIONS[agent])
-    kind = agent_type(agent)
+    kind = agent_kind(agent)
     config = kind.config(network=named(encoder), hidden_sizes=(16, 16))
     kind.check(config, spaces)
     learns = kind.build_agent(config, spaces, device="cpu", seed=0)
@@ -87,13 +87,12 @@ def test_an_own_encoder_learns_and_acts_the_same_on_both_sides(
     after = learns.model_info()
     name = "encoder.net.first.weight"
     assert not np.array_equal(before.arrays[name], after.arrays[name])
-    policy = kind.build_policy(config, spaces, positions=np.zeros(5), seed=0)
+    policy = kind.build_policy(config, spaces, ranks=np.zeros(5), seed=0)
     policy.sync_model(after)
     obs = sampled_obs(observation, 5, 1)
-    assert isinstance(kind, BuildsGreedy)
-    greedy = kind.build_greedy(config, spaces, after)
-    found = greedy(*(torch.from_numpy(obs[leaf.name]) for leaf in greedy.leaves))
-    expected = found[0] if isinstance(found, tuple) else found
+    assert kind.build_graph is not None
+    greedy = kind.build_graph(config, spaces, after)
+    expected, *_ = greedy(*(torch.from_numpy(obs[leaf.name]) for leaf in greedy.leaves))
     np.testing.assert_allclose(policy.act(obs, explore=False), expected.numpy(), atol=1e-6)
 
 
@@ -111,7 +110,7 @@ def test_an_encoder_that_would_not_work_is_refused(kind: type, why: str) -> None
 
 @pytest.mark.parametrize("agent", ["iqn", "sac"])
 def test_an_encoder_that_is_not_there_is_refused_before_anything_is_built(agent: str) -> None:
-    kind = agent_type(agent)
+    kind = agent_kind(agent)
     with pytest.raises(UnknownNameError, match=r"agent.network is 'no_such_pkg:Net'"):
         kind.check(kind.config(network="no_such_pkg:Net"), Spaces(VECTOR, ACTIONS[agent]))
 
@@ -120,7 +119,7 @@ def test_an_exported_policy_imports_an_own_encoder_only_where_that_is_allowed(
     tmp_path: Path,
 ) -> None:
     spaces = Spaces(IMAGE, ACTIONS["sac"])
-    kind = agent_type("sac")
+    kind = agent_kind("sac")
     config = kind.config(network=named(Encoder))
     model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
     path = tmp_path / "policy.npz"
@@ -129,7 +128,7 @@ def test_an_exported_policy_imports_an_own_encoder_only_where_that_is_allowed(
     with pytest.raises(PolicyFileError, match="give allow_import=True"):
         load_policy(path)
     obs = sampled_obs(IMAGE, 5, 1)
-    policy = kind.build_policy(config, spaces, positions=np.zeros(5), seed=0)
+    policy = kind.build_policy(config, spaces, ranks=np.zeros(5), seed=0)
     policy.sync_model(model)
     np.testing.assert_array_equal(
         load_policy(path, allow_import=True).act(obs, explore=False),
@@ -139,7 +138,7 @@ def test_an_exported_policy_imports_an_own_encoder_only_where_that_is_allowed(
 
 def test_tied_weights_travel_once_and_stay_tied_while_they_learn() -> None:
     spaces = Spaces(VECTOR, ACTIONS["sac"])
-    kind = agent_type("sac")
+    kind = agent_kind("sac")
     config = kind.config(network=named(Tied), hidden_sizes=(16, 16))
     learns = kind.build_agent(config, spaces, device="cpu", seed=0)
     before = learns.model_info().arrays

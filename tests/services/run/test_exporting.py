@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vedette.cli.app import main
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy
 from vedette_rl.envs.make import probe
 from vedette_rl.exported import load_policy, onnx_file, read_policy
@@ -30,11 +30,11 @@ def make_run(root: Path, agent: str, env: str = "") -> Policy:
     )
     root.mkdir()
     write_config(config, root / "config.toml")
-    kind, spaces = agent_type(agent), probe(config.env)
+    kind, spaces = agent_kind(agent), probe(config.env)
     built = kind.build_agent(config.agent, spaces, device="cpu", seed=1)
     model = built.model_info()
     write_state(root / "best", {"model": dict(model.arrays)}, {"version": 70, "return_mean": 9.0})
-    policy = kind.build_policy(config.agent, spaces, positions=np.zeros(1), seed=0)
+    policy = kind.build_policy(config.agent, spaces, ranks=np.zeros(1), seed=0)
     policy.sync_model(model)
     return policy
 
@@ -147,7 +147,7 @@ def test_a_checkpoint_is_exported_where_it_is_asked_for(
     make_run(tmp_path / "run", "dqn")
     (tmp_path / "run" / "best").rename(tmp_path / "elsewhere")
     config = read_config(tmp_path / "run" / "config.toml")
-    agent = agent_type("dqn").build_agent(config.agent, probe(config.env), device="cpu", seed=5)
+    agent = agent_kind("dqn").build_agent(config.agent, probe(config.env), device="cpu", seed=5)
     saved = Checkpoints(tmp_path / "run" / "checkpoints", keep=1)
     state = {"agent": {**agent.get_state(), "opt_steps": 90}}
     saved.save(90, state, {"run_id": "abc", "epoch": 2, "sampled": 0})

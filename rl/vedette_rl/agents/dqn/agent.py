@@ -10,12 +10,13 @@ from torch import nn
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.loss import double_q_learning_target, q_learning_target
-from vedette_rl.agents.dqn.network import build_q_network
+from vedette_rl.agents.dqn.network import QLayers
 from vedette_rl.agents.temporal_difference import Discounts, td_loss
 from vedette_rl.core.columns import part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.online_target import OnlineTarget
+from vedette_rl.networks.torch_network import build_network
 
 
 class DqnAgent:
@@ -26,7 +27,7 @@ class DqnAgent:
         self._actions = DiscreteActions.of(config.name, spaces.action)
 
         def build() -> nn.Module:
-            return build_q_network(config, spaces)
+            return build_network(config, spaces.observation, QLayers, self._actions.size)
 
         self._q = OnlineTarget(build, config, device=device, seed=seed)
         self._discounts = Discounts(config.discount, device)

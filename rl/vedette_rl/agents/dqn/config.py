@@ -31,6 +31,7 @@ class DqnConfig(NetworkConfig):
     """
 
     shaping: ClassVar[tuple[str, ...]] = (*NetworkConfig.shaping, "dueling")
+    custom_network_is_whole: ClassVar[bool] = True
 
     name: Literal["dqn"] = "dqn"
     learning_rate: PositiveFloat = 2.5e-4

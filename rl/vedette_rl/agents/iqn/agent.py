@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.loss import quantile_huber_loss
-from vedette_rl.agents.iqn.network import QuantileNetwork
+from vedette_rl.agents.iqn.network import QuantileLayers
 from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.columns import part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.online_target import OnlineTarget
+from vedette_rl.networks.torch_network import build_network
 
 
 class IqnAgent:
@@ -27,10 +28,9 @@ class IqnAgent:
     def __init__(self, config: IqnConfig, spaces: Spaces, *, device: str, seed: int) -> None:
         self._config = config
         self._actions = DiscreteActions.of(config.name, spaces.action)
-        seen = choose_input(config.name, config.network, spaces.observation)
 
-        def build() -> QuantileNetwork:
-            return QuantileNetwork(config, seen, self._actions.n)
+        def build() -> nn.Module:
+            return build_network(config, spaces.observation, QuantileLayers, self._actions.size)
 
         self._z = OnlineTarget(build, config, device=device, seed=seed)
         self._discounts = Discounts(config.discount, device)
