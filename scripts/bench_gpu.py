@@ -42,8 +42,8 @@ try:
     import torch
     from bench_gpu_ingest import CASES, Case
 
-    from vedette.bench.bare_loop import as_a_trainer
-    from vedette.bench.measuring import ratio, spread
+    from vedette.bench.bare_loop import imitate_trainer
+    from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
     from vedette_rl.agents.registry import agent_type
     from vedette_rl.core import Agent
     from vedette_rl.loading import make_loader
@@ -51,8 +51,8 @@ try:
     from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
     from vedette_rl.replay.uniform import UniformReplay
     from vedette_services.learner.training_loop import TrainingLoop
-    from vedette_services.run.boards import Learning
-    from vedette_services.run.replay_layout import run_limiter
+    from vedette_services.run.replay_layout import make_run_limiter
+    from vedette_services.run.status_records import TrainerStatus
 except ModuleNotFoundError as error:
     names = dict.fromkeys([*NEEDED, error.name or ""])
     missing = ", ".join(name for name in names if name and "." not in name and not find_spec(name))
@@ -72,7 +72,7 @@ class OutOfTimeError(Exception):
 
 
 class TimedCallbacks:
-    """The `Surroundings` of a training loop that ends after a time."""
+    """The `LoopCallbacks` of a training loop that ends after a time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._end = seconds, 0.0
@@ -80,13 +80,13 @@ class TimedCallbacks:
     def publish(self, agent: Agent) -> None:
         self._model = agent.model_info()
 
-    def save(self, agent: Agent, learning: Learning) -> None: ...
+    def save(self, agent: Agent, learning: TrainerStatus) -> None: ...
 
     def record(self, record: dict[str, float], opt_steps: int) -> None: ...
 
     def flush(self, opt_steps: int) -> None: ...
 
-    def tick(self, learning: Learning) -> str:
+    def tick(self, learning: TrainerStatus) -> str:
         now = time.monotonic()
         if not self._end:
             self._end = now + self._seconds
@@ -173,17 +173,17 @@ class Measurement:
             ]
         return {name: 1e3 * self._call_s(work, seconds) for name, work in works.items()}
 
-    def _train(self) -> tuple[Learning, float]:
+    def _train(self) -> tuple[TrainerStatus, float]:
         """The trainer's loop for a window; optimization steps a second."""
         begin = self.agent.opt_steps
         loop = TrainingLoop(
             self.agent,
             self._replay,
             self._loader,
-            run_limiter(self.config),
+            make_run_limiter(self.config),
             self.config.learner,
             TimedCallbacks(self._seconds),
-            learning=Learning(opt_steps=begin),
+            learning=TrainerStatus(opt_steps=begin),
             max_opts=0,
             batch_size=self.config.agent.batch_size,
         )
@@ -240,7 +240,7 @@ def measure(
     if on_gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    with as_a_trainer(), ingest_process(name, quick=quick) as (directory, ingest):
+    with imitate_trainer(), ingest_process(name, quick=quick) as (directory, ingest):
         measurement = Measurement(case, directory, ingest, device, quick=quick)
         found = [measurement.round(check_time) for _ in range(1 + rounds)][1:]
     figures = {key: [one[key] for one in found] for key in found[0]}
@@ -251,9 +251,9 @@ def measure(
         "prioritized": case.prioritized,
         "capacity": measurement.config.replay.capacity,
         "batch_bytes": measurement.batch_bytes,
-        **{key: spread(values) for key, values in figures.items()},
-        "ratio_to_resident": ratio(ours, resident),
-        "ratio_with_ingest": ratio(figures["opt_steps_per_s_with_ingest"], ours),
+        **{key: summarize_rounds(values) for key, values in figures.items()},
+        "ratio_to_resident": ratio_of_rounds(ours, resident),
+        "ratio_with_ingest": ratio_of_rounds(figures["opt_steps_per_s_with_ingest"], ours),
         "peak_device_bytes": torch.cuda.max_memory_allocated(device) if on_gpu else None,
         "peak_device_reserved_bytes": torch.cuda.max_memory_reserved(device) if on_gpu else None,
         "took_s": time.perf_counter() - began,

@@ -17,9 +17,9 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-from vedette_rl.core import Columns, columns_of
+from vedette_rl.core import Columns, empty_columns
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.replay.frames import FRAMES, SPANS, STACKS
+from vedette_rl.replay.frames import FRAME_SPANS, FRAMES, STACKS
 from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.config import RunConfig, load_config
@@ -89,7 +89,7 @@ CASES = {
 def _batch(layout: ReplayLayout, rows: int) -> Columns:
     """Transitions of one environment: numbers between 0 and 1, frames of noise."""
     rng = np.random.default_rng(0)
-    columns = columns_of(layout.stored, rows)
+    columns = empty_columns(layout.stored, rows)
     for name, column in columns.items():
         if column.dtype.kind == "f":
             column[...] = rng.random(column.shape, np.float32)
@@ -101,7 +101,7 @@ def _batch(layout: ReplayLayout, rows: int) -> Columns:
             column[...] = rng.integers(0, 2, column.shape)
     columns["terminated"][...] = rng.random(rows) < 0.01
     if layout.shared is not None:
-        del columns[SPANS]
+        del columns[FRAME_SPANS]
         stack = columns["obs"].shape[1]
         oldest = np.arange(rows)[:, np.newaxis] + np.arange(stack)
         columns.update({name: oldest + after for after, name in enumerate(STACKS)})

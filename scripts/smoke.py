@@ -28,10 +28,10 @@ def fail(error: Exception) -> int:
 
 def balanced(status: Status) -> Status:
     """The same status, if every sample produced is somewhere."""
-    books = status["samples"]
+    accounting = status["samples"]
     names = ("inserted", "dropped", "rejected", "in_flight", "lost")
-    if books["produced"] != sum(books[name] for name in names):
-        raise SmokeError(f"the books do not balance: {books}")
+    if accounting["produced"] != sum(accounting[name] for name in names):
+        raise SmokeError(f"the books do not balance: {accounting}")
     return status
 
 

@@ -50,6 +50,6 @@ def test_a_message_without_end_costs_a_restart_of_the_gateway_and_no_sample(
     wait_for(lambda: run.learner.children("gateway") not in ([], [gateway]), "new gateway")
     run.flows()
     assert run.learner.child("trainer") == trainer  # it was never touched
-    proof, books = run.finish()
-    assert proof.whole, f"{proof}, {books}"
-    assert books["produced"] == books["inserted"], f"{books}"
+    proof, accounting = run.finish()
+    assert proof.whole, f"{proof}, {accounting}"
+    assert accounting["produced"] == accounting["inserted"], f"{accounting}"

@@ -33,12 +33,12 @@ def test_a_training_with_keys_goes_to_its_end(daemons: Daemons, tmp_path: Path) 
         *("--bind", address, "--out", run, *SETTINGS),
     )
     make_keys(tmp_path / "others", ["stranger"])
-    stranger = daemons.start(
+    outsider = daemons.start(
         *("stranger", "actors", "--learner", address, "--count", 1),
         *("--keys", tmp_path / "others" / "hosts" / "stranger"),
     )
-    assert stranger.wait(60.0) == 3
-    assert "has another key than learner.toml says" in stranger.log
+    assert outsider.wait(60.0) == 3
+    assert "has another key than learner.toml says" in outsider.log
     managers = [
         daemons.start(
             *(name, "actors", "--learner", address, "--id", name, "--count", 1),

@@ -50,9 +50,9 @@ def steps_of(run: CountingRun, manager: str) -> int:
 
 
 def assert_nothing_was_lost(run: CountingRun) -> None:
-    proof, books = run.finish()
-    assert proof.whole, f"{proof}, {books}"
-    assert books["produced"] == books["inserted"], f"{books}"
+    proof, accounting = run.finish()
+    assert proof.whole, f"{proof}, {accounting}"
+    assert accounting["produced"] == accounting["inserted"], f"{accounting}"
 
 
 def test_bits_that_turn_on_the_way_end_the_connection_where_there_are_keys(

@@ -13,9 +13,9 @@ from vedette_rl.agents.exploration import Exploration, ExplorationConfig, make_e
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, ModelInfo, Step
 from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.errors import OwnNetworkError, UnknownNameError
-from vedette_rl.import_by_name import load_named
-from vedette_rl.networks.encoder import OwnQNetwork
+from vedette_rl.errors import CustomNetworkError, UnknownNameError
+from vedette_rl.import_by_name import import_by_name
+from vedette_rl.networks.encoder import CustomQNetwork
 from vedette_rl.recording import CsvRecorder, JsonlRecorder, NullRecorder, TensorboardRecorder
 from vedette_rl.recording.registry import make_recorders
 from vedette_rl.steps.registry import make_step_processor
@@ -96,7 +96,7 @@ def named(kind: type) -> str:
 )
 def test_a_name_of_nothing_says_what_is_missing(name: str, why: str) -> None:
     with pytest.raises(UnknownNameError, match=why) as raised:
-        load_named("agent.network", name)
+        import_by_name("agent.network", name)
     assert str(raised.value).startswith(f"agent.network is '{name}'")
 
 
@@ -130,7 +130,7 @@ def test_an_own_network_is_exported_as_it_acts() -> None:
 
 
 def test_an_own_network_gets_a_dictionary_as_columns() -> None:
-    network = OwnQNetwork(named(Net), NESTED, 2)
+    network = CustomQNetwork(named(Net), NESTED, 2)
     columns = sampled_obs(NESTED, 4, 0)
     assert network({name: torch.from_numpy(c) for name, c in columns.items()}).shape == (4, 2)
 
@@ -145,8 +145,8 @@ def test_an_own_network_gets_a_dictionary_as_columns() -> None:
     ],
 )
 def test_a_network_that_would_not_work_is_refused(kind: type, why: str) -> None:
-    with pytest.raises(OwnNetworkError, match=why):
-        OwnQNetwork(named(kind), SPACES.observation, 2)
+    with pytest.raises(CustomNetworkError, match=why):
+        CustomQNetwork(named(kind), SPACES.observation, 2)
 
 
 def test_an_exploration_by_name() -> None:

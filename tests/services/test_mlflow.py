@@ -15,7 +15,7 @@ from vedette_services.config import load_config
 from vedette_services.config.plugins import MLFLOW
 from vedette_services.errors import SettingError
 from vedette_services.mlflow import _DEFAULTS, MlflowRecorder, tracking_from
-from vedette_services.run.checks import check_named
+from vedette_services.run.checks import check_import_names
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ def test_an_address_that_is_none_is_refused_before_the_start(
     config = load_config(settings=['learner.recorders=["csv", "mlflow"]'], environment={}).config
     assert config.learner.recorders == ("csv", MLFLOW)
     with pytest.raises(SettingError, match="MLFLOW_TRACKING_URI"):
-        check_named(config)
+        check_import_names(config)
 
 
 def test_an_experiment_has_a_name_that_nobody_chose() -> None:

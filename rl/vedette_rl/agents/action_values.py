@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.exploration import ExplorationConfig, make_exploration
 from vedette_rl.agents.network_agent import ActingNetwork, NetworkPolicy
-from vedette_rl.core.columns import Columns, part
+from vedette_rl.core.columns import Columns, select_part
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.layers import Array
 
 
-class ActsByValues(Protocol):
+class ActionValueConfig(Protocol):
     """The configuration of an agent that acts on action values."""
 
     @property
@@ -51,14 +51,14 @@ class ValuePolicy(NetworkPolicy):
     def __init__(
         self,
         network: ActingNetwork,
-        config: ActsByValues,
+        config: ActionValueConfig,
         spaces: Spaces,
         *,
         ranks: NDArray[np.floating[Any]],
         seed: int,
     ) -> None:
         super().__init__(network)
-        self._start = DiscreteActions.of(config.name, spaces.action).start
+        self._start = DiscreteActions.from_space(config.name, spaces.action).start
         self._exploration = make_exploration(config.exploration, ranks, seed)
         self._discount = config.discount
 
@@ -89,9 +89,9 @@ class ValuePolicy(NetworkPolicy):
         The network that acts bootstraps itself.
         """
         a_tm1 = transitions["action"] - self._start
-        q_tm1_BA = self.values(self.network, part(transitions, "obs"), *self.constants)
+        q_tm1_BA = self.values(self.network, select_part(transitions, "obs"), *self.constants)
         q_tm1 = np.take_along_axis(q_tm1_BA, a_tm1[:, np.newaxis], 1)[:, 0]
-        q_t_BA = self.values(self.network, part(transitions, "next_obs"), *self.constants)
+        q_t_BA = self.values(self.network, select_part(transitions, "next_obs"), *self.constants)
         discount_t = self._discount ** transitions["n_steps"].astype(np.float32)
         discount_t[transitions["terminated"]] = 0.0
         target = transitions["reward"] + discount_t * q_t_BA.max(axis=1)

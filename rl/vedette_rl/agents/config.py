@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
-from vedette_rl.import_by_name import one_of
+from vedette_rl.import_by_name import choice_or_import
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -52,7 +52,7 @@ class NetworkConfig(AgentConfig):
     shaping: ClassVar[tuple[str, ...]] = ("network", "hidden_sizes", "cnn_hidden_sizes")
     custom_network_is_whole: ClassVar[bool] = False
 
-    network: Annotated[str, one_of("auto", "mlp", "cnn")] = "auto"
+    network: Annotated[str, choice_or_import("auto", "mlp", "cnn")] = "auto"
     """``cnn`` takes one uint8 image through the convolutions of Mnih et al. 2015, or a stack of
     images, whose frames and colours become its channels, ``mlp`` takes every part of the
     observation flattened, ``auto`` is ``cnn`` for an image that is large enough for it and ``mlp``

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 
 from vedette_rl.errors import UnknownNameError
-from vedette_rl.import_by_name import is_named, load_named, one_of
+from vedette_rl.import_by_name import choice_or_import, import_by_name, is_import_name
 
 _KIND = "agent.exploration.kind"
 _DRAWN_NUMBERS = 1024
@@ -27,7 +27,7 @@ class ExplorationConfig(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    kind: Annotated[str, one_of("ladder", "linear", "constant", "softmax")] = "ladder"
+    kind: Annotated[str, choice_or_import("ladder", "linear", "constant", "softmax")] = "ladder"
     """``ladder``: each environment keeps an epsilon of its own between ``epsilon_base`` and
     ``epsilon_base ** (1 + epsilon_alpha)`` (Ape-X, Horgan et al. 2018, section 4). Places stay even
     however many join, and nobody stands at an end: 8 environments have 0.27 to 0.0015, one alone
@@ -70,7 +70,7 @@ def exploration_ranks(first: int, count: int) -> NDArray[np.float64]:
 
 
 @runtime_checkable
-class Explores(Protocol):
+class ExplorationStrategy(Protocol):
     """What chooses actions while an actor collects."""
 
     def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
@@ -80,24 +80,24 @@ class Explores(Protocol):
 
 def make_exploration(
     config: ExplorationConfig, ranks: NDArray[np.floating[Any]], seed: int
-) -> Explores:
+) -> ExplorationStrategy:
     """The exploration that a configuration asks for; the arguments are those of `Exploration`.
 
     Raises:
         UnknownNameError: its own class is not there, or cannot choose.
     """
-    if not is_named(config.kind):
+    if not is_import_name(config.kind):
         return Exploration(config, ranks, seed)
-    own = load_named(_KIND, config.kind)(config, ranks, seed)
-    if not isinstance(own, Explores):
+    own = import_by_name(_KIND, config.kind)(config, ranks, seed)
+    if not isinstance(own, ExplorationStrategy):
         raise UnknownNameError(_KIND, config.kind, "it has no method choose")
-    return _Checked(own, config.kind)
+    return _CheckedExploration(own, config.kind)
 
 
-class _Checked:
+class _CheckedExploration:
     """A user's own exploration, whose actions are looked at before an environment gets them."""
 
-    def __init__(self, own: Explores, name: str) -> None:
+    def __init__(self, own: ExplorationStrategy, name: str) -> None:
         self._own, self._name = own, name
 
     def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
@@ -136,7 +136,7 @@ class Exploration:
         self._ladder = np.power(config.epsilon_base, rungs)
         self._ones = np.ones(len(ranks))
         self._epsilon, self._epsilon_version = self.epsilon(0), 0
-        self._drawn = _Drawn(self._rng, len(ranks))
+        self._drawn = _RandomDraws(self._rng, len(ranks))
 
     def epsilon(self, version: int) -> NDArray[np.float64]:
         """The share of random actions ``(E,)`` on a model of this version; 0 for softmax."""
@@ -171,7 +171,7 @@ class Exploration:
         return action
 
 
-class _Drawn:
+class _RandomDraws:
     """Random numbers for a row of environments, drawn for many steps at once.
 
     Drawing a few costs as much as drawing a thousand.

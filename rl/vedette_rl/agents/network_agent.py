@@ -22,10 +22,10 @@ from vedette_rl.agents.kind import AgentKind, BuildAgent
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.import_by_name import is_named, load_named
+from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.networks.layers import Array, LayersFactory
 from vedette_rl.networks.numpy_nets import NumpyNetwork
-from vedette_rl.networks.observation import Own, choose_input
+from vedette_rl.networks.observation import CustomInput, choose_input
 
 if TYPE_CHECKING:  # it imports torch
     from vedette_rl.networks.torch_network import PolicyGraph
@@ -131,9 +131,9 @@ def network_agent(
 
     def check(config: C, spaces: Spaces) -> None:
         actions.of(config.name, spaces.action)
-        if is_named(config.network):
+        if is_import_name(config.network):
             load_torch_single_threaded()  # the user's module imports torch
-            load_named("agent.network", config.network)
+            import_by_name("agent.network", config.network)
         else:
             choose_input(config.name, config.network, spaces.observation)
 
@@ -187,7 +187,7 @@ def acting_network(
 ) -> ActingNetwork:
     """The network that acts: in torch on images and for custom networks, else in numpy."""
     seen = choose_input(config.name, config.network, observation)
-    if isinstance(seen, tuple) or (images_in_numpy and not isinstance(seen, Own)):
+    if isinstance(seen, tuple) or (images_in_numpy and not isinstance(seen, CustomInput)):
         return NumpyNetwork(config, seen, layers, size)
     load_torch_single_threaded()
     from vedette_rl.networks.torch_network import TorchActingNetwork, build_network

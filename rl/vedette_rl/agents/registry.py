@@ -7,7 +7,7 @@ from typing import Any
 
 from vedette_rl.agents.kind import AgentKind
 from vedette_rl.errors import UnknownAgentError, UnknownNameError
-from vedette_rl.import_by_name import load_named
+from vedette_rl.import_by_name import import_by_name
 
 _PACKAGES = ("dqn", "iqn", "sac")
 """Folders of this package, each with a ``policy.py`` that has the agent's `KIND`."""
@@ -30,7 +30,7 @@ def agent_kind(name: str) -> AgentKind[Any]:
     if not module_name or not attribute:
         raise UnknownAgentError(name, list(BUILT_IN))
     try:
-        found = load_named("agent.name", name)
+        found = import_by_name("agent.name", name)
     except UnknownNameError as error:
         raise UnknownAgentError(name, list(BUILT_IN), error.why) from error
     if not isinstance(found, AgentKind):

@@ -38,13 +38,13 @@ def write_onnx(path: Path, found: PolicyFile) -> None:
     kind = agent_kind(found.config.name)
     if kind.build_graph is None:
         raise ExportError(f"agent {found.config.name!r} has no build_graph, which onnx needs")
-    network = kind.build_graph(found.config, found.seen, found.model).eval()
+    network = kind.build_graph(found.config, found.agent_spaces, found.model).eval()
     program = _traced(network, getattr(found.spaces.action, "start", 0))
     program.model.metadata_props["vedette"] = found.header()
     program.save(str(path))
 
 
-class _OwnActions(torch.nn.Module):
+class _ActionOffsetNetwork(torch.nn.Module):
     """A network whose discrete actions count from the environment's `start`."""
 
     start: torch.Tensor
@@ -74,7 +74,7 @@ def _traced(network: PolicyGraph, start: Any) -> Any:  # ONNXProgram, private in
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                _OwnActions(network, start) if np.any(start) else network,
+                _ActionOffsetNetwork(network, start) if np.any(start) else network,
                 examples,
                 input_names=[leaf.name for leaf in network.leaves],
                 output_names=list(network.outputs),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vedette_rl.networks.observation import Image, Seen
+from vedette_rl.networks.observation import Image, NetworkInput
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.agents.config import NetworkConfig
@@ -66,7 +66,7 @@ LayersFactory = Callable[[Any, tuple[int, ...], int], Layers]
 """Makes `Layers` of a configuration, sizes ``(features, *hidden)``, and the size of an action."""
 
 
-def layer_sizes(config: NetworkConfig, seen: Seen, count: int) -> tuple[int, ...]:
+def layer_sizes(config: NetworkConfig, seen: NetworkInput, count: int) -> tuple[int, ...]:
     """The sizes ``(features, *hidden)`` behind an encoder of `count` features."""
     hidden = config.cnn_hidden_sizes if isinstance(seen, Image) else config.hidden_sizes
     return (count, *hidden)

@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.networks.layers import LayersFactory, layer_sizes
-from vedette_rl.networks.observation import CONVOLUTIONS, FlatPart, Image, features, flatten
+from vedette_rl.networks.observation import (
+    CONVOLUTIONS,
+    FlatPart,
+    Image,
+    count_features,
+    flatten_observation,
+)
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.agents.config import NetworkConfig
@@ -51,7 +57,7 @@ class NumpyNetwork:
         size: int,
     ) -> None:
         self._seen = seen
-        self._layers = layers(config, layer_sizes(config, seen, features(seen)), size)
+        self._layers = layers(config, layer_sizes(config, seen, count_features(seen)), size)
         self.shapes: Shapes = nature_shapes(seen) if isinstance(seen, Image) else {}
         for name, mlp in self._layers.mlps.items():
             self.shapes |= mlp_shapes(name, mlp.sizes)
@@ -68,7 +74,7 @@ class NumpyNetwork:
         if isinstance(seen, Image):
             self._encode = NumpyNatureEncoder(seen, model.arrays)
         else:
-            self._encode = lambda obs: flatten(seen, obs)
+            self._encode = lambda obs: flatten_observation(seen, obs)
 
     def __call__(
         self, obs: Mapping[str, NDArray[Any]], *inputs: NDArray[Any]
@@ -129,7 +135,7 @@ class NumpyNatureEncoder:
         ]
 
     def __call__(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """``(B, features)`` of a uint8 image."""
+        """``(B, count_features)`` of a uint8 image."""
         image = self._image
         x = obs[image.column]
         if image.layout == "channels_last":

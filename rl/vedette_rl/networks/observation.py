@@ -17,7 +17,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vedette_rl.errors import NoImageError, UnsupportedSpaceError
-from vedette_rl.import_by_name import is_named
+from vedette_rl.import_by_name import is_import_name
 
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Of Mnih et al. 2015 (methods): channels out, side of the kernel, stride."""
@@ -66,14 +66,14 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class CustomInput:
     """Whatever an encoder of the user's own sees in it (`vedette_rl.networks.encoder`)."""
 
     name: str
     observation: gym.Space[Any]
 
 
-Seen = Image | Own | tuple[FlatPart, ...]
+NetworkInput = Image | CustomInput | tuple[FlatPart, ...]
 """What a network sees of an observation."""
 
 
@@ -144,22 +144,22 @@ def find_image(space: gym.Space[Any]) -> Image | None:
     return image if min(image.height, image.width) >= SMALLEST_IMAGE else None
 
 
-def choose_input(agent: str, network: str, space: gym.Space[Any]) -> Seen:
+def choose_input(agent: str, network: str, space: gym.Space[Any]) -> NetworkInput:
     """What a network of this kind (``auto``, ``mlp``, ``cnn`` or ``module:Name``) sees.
 
     Raises:
         NoImageError: it is ``cnn``, and the observation is no image.
         UnsupportedSpaceError: it cannot take the observation.
     """
-    if is_named(network):
-        return Own(network, space)
+    if is_import_name(network):
+        return CustomInput(network, space)
     image = find_image(space) if network != "mlp" else None
     if image is None and network == "cnn":
         raise NoImageError(space, SMALLEST_IMAGE)
     return image or flat_parts(agent, space)
 
 
-def features(seen: Image | tuple[FlatPart, ...]) -> int:
+def count_features(seen: Image | tuple[FlatPart, ...]) -> int:
     """F: the width of the flat vector, or of what the convolutions make of an image."""
     if not isinstance(seen, Image):
         return sum(part.width for part in seen)
@@ -169,7 +169,9 @@ def features(seen: Image | tuple[FlatPart, ...]) -> int:
     return channels * height * width
 
 
-def flatten(parts: tuple[FlatPart, ...], obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+def flatten_observation(
+    parts: tuple[FlatPart, ...], obs: Mapping[str, NDArray[Any]]
+) -> NDArray[np.float32]:
     """The observation as ``(B, F)`` float32; a view where it is one float32 column already."""
     flat = [_flatten_part(part, obs[part.column]) for part in parts]
     return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)

@@ -15,12 +15,12 @@ from torch import nn
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
-from vedette_rl.envs.spaces import observation_leaves
-from vedette_rl.networks.encoder import Obs, OwnQNetwork, build_encoder
+from vedette_rl.envs.spaces import observation_columns
+from vedette_rl.networks.encoder import CustomQNetwork, Obs, build_encoder
 from vedette_rl.networks.layers import LayersFactory, layer_sizes
 from vedette_rl.networks.mlp import EnsembleMlp, Mlp
 from vedette_rl.networks.numpy_nets import check_arrays
-from vedette_rl.networks.observation import Own, Seen, choose_input
+from vedette_rl.networks.observation import CustomInput, NetworkInput, choose_input
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.agents.config import NetworkConfig
@@ -37,7 +37,9 @@ class TorchNetwork(nn.Module):
         size: of an action.
     """
 
-    def __init__(self, config: NetworkConfig, seen: Seen, layers: LayersFactory, size: int) -> None:
+    def __init__(
+        self, config: NetworkConfig, seen: NetworkInput, layers: LayersFactory, size: int
+    ) -> None:
         super().__init__()
         self.encoder = build_encoder(seen)
         self._layers = layers(config, layer_sizes(config, seen, self.encoder.features), size)
@@ -64,15 +66,15 @@ def build_network(
         size: of an action.
     """
     seen = choose_input(config.name, config.network, observation)
-    if isinstance(seen, Own) and config.custom_network_is_whole:
-        return OwnQNetwork(seen.name, seen.observation, size)
+    if isinstance(seen, CustomInput) and config.custom_network_is_whole:
+        return CustomQNetwork(seen.name, seen.observation, size)
     return TorchNetwork(config, seen, layers, size)
 
 
 class Critics(nn.Module):
     """K action-value functions of observations and actions in [-1, 1]; they share an encoder."""
 
-    def __init__(self, config: NetworkConfig, seen: Seen, size: int, critics: int) -> None:
+    def __init__(self, config: NetworkConfig, seen: NetworkInput, size: int, critics: int) -> None:
         super().__init__()
         self.encoder = build_encoder(seen)
         self.q = EnsembleMlp(critics, layer_sizes(config, seen, self.encoder.features + size))
@@ -127,7 +129,7 @@ class PolicyGraph(nn.Module):
     ) -> None:
         super().__init__()
         self.outputs = policy.outputs
-        self.leaves = observation_leaves(observation)
+        self.leaves = observation_columns(observation)
         self._policy, self.network = policy, network
         self._constants = [f"constant_{k}" for k in range(len(policy.constants))]
         for name, constant in zip(self._constants, policy.constants, strict=True):

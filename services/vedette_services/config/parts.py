@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vedette_rl.import_by_name import one_of
+from vedette_rl.import_by_name import choice_or_import
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
-RecorderName = Annotated[str, one_of("tensorboard", "csv", "jsonl", "mlflow")]
+RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow")]
 
 
 class ActorsConfig(BaseModel):
@@ -26,7 +26,7 @@ class ActorsConfig(BaseModel):
     """transitions in a batch (upstream's name). Where it is not given and the environment's
     configuration stacks frames, it is as many as it takes for the frames at a batch's edges, which
     are in two batches, to be 8 % of its own."""
-    step_processor: Annotated[str, one_of("n_step")] = "n_step"
+    step_processor: Annotated[str, choice_or_import("n_step")] = "n_step"
     """what makes transitions of steps: ``n_step``, by `agent.n_step`, or ``module:Name`` of your
     own, made as `vedette_rl.steps.n_step.NStep` is."""
     window_batches: int = Field(1024, ge=1, le=1_000_000)

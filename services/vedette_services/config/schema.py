@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from vedette_rl.agents.registry import BUILT_IN
-from vedette_rl.import_by_name import NAMED
+from vedette_rl.import_by_name import IMPORT_NAME
 from vedette_services.config.run_config import RunConfig
 
 Schema = dict[str, Any]
@@ -26,13 +26,13 @@ def config_schema() -> Schema:
     own = {
         "title": "An agent of your own",
         "type": "object",
-        "properties": {"name": {"type": "string", "pattern": f"^{NAMED}$"}},
+        "properties": {"name": {"type": "string", "pattern": f"^{IMPORT_NAME}$"}},
         "required": ["name"],
     }
     parts = schema["properties"]
     parts["agent"] = {"description": parts["agent"]["description"], "anyOf": [*agents, own]}
     wrappers = parts["env"]["properties"]["wrappers"]
-    text = {"type": "string", "pattern": f"^{NAMED}$"}
+    text = {"type": "string", "pattern": f"^{IMPORT_NAME}$"}
     wrappers["items"] = {"anyOf": [text, wrappers["items"]]}
     return {"$schema": DIALECT, "title": "Vedette's configuration", **schema}
 

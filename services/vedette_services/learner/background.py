@@ -113,7 +113,7 @@ class _Checkpoint(NamedTuple):
     meta: dict[str, Any]
 
 
-class Saver:
+class CheckpointWriter:
     """Writes checkpoints beside the training; a newer state replaces one that waits.
 
     A full disk or a read-only directory is logged once; the state is tried again after a while,
@@ -153,7 +153,7 @@ class Saver:
     def _write(self, job: _Checkpoint) -> bool:
         self._used_s = time.thread_time()
         try:
-            self._checkpoints.save(*job, self._give_way)
+            self._checkpoints.save(*job, self._throttle)
         except CheckpointError as error:
             if not self._why:
                 log.warning("%s; training goes on, and it is tried again", error)
@@ -164,13 +164,13 @@ class Saver:
         self._why = ""
         return True
 
-    def _give_way(self) -> None:
+    def _throttle(self) -> None:
         """Rest until the work since the last time was `SHARE` of the time, or until the close."""
         self._thread.rest((time.thread_time() - self._used_s) * (1 / SHARE - 1))
         self._used_s = time.thread_time()
 
 
-class ModelOutlet:
+class BackgroundPublisher:
     """Writes models into their map beside the training; a newer one replaces one that waits.
 
     Packing a model and summing its bytes takes several times as long as copying it, which is all
@@ -196,7 +196,7 @@ class ModelOutlet:
         """
         self._thread.submit(info)
 
-    def check(self) -> None:
+    def raise_failure(self) -> None:
         """Raise what a model met with that could not be written; cheap."""
         self._thread.check()
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, Policy
-from vedette_rl.envs.spaces import Spaces, observation_leaves
+from vedette_rl.envs.spaces import Spaces, observation_columns
 from vedette_rl.exported import PolicyFile
 
 VECTOR = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
@@ -66,7 +66,7 @@ def observations(spaces: Spaces, rows: int) -> Columns:
     spaces.observation.seed(1)
     columns: Columns = {}
     drawn = [spaces.observation.sample() for _ in range(rows)]
-    for leaf in observation_leaves(spaces.observation):
+    for leaf in observation_columns(spaces.observation):
         found = []
         for whole in drawn:
             part: Any = whole

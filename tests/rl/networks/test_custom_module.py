@@ -11,9 +11,9 @@ from torch import nn
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs import Spaces
-from vedette_rl.errors import OwnNetworkError, PolicyFileError, UnknownNameError
+from vedette_rl.errors import CustomNetworkError, PolicyFileError, UnknownNameError
 from vedette_rl.exported import PolicyFile, load_policy, write_numpy
-from vedette_rl.networks.encoder import OwnEncoder
+from vedette_rl.networks.encoder import CustomEncoder
 from vedette_rl.testing.transitions import sampled_obs, sampled_transitions
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
@@ -104,8 +104,8 @@ def test_an_own_encoder_learns_and_acts_the_same_on_both_sides(
     ],
 )
 def test_an_encoder_that_would_not_work_is_refused(kind: type, why: str) -> None:
-    with pytest.raises(OwnNetworkError, match=why):
-        OwnEncoder(named(kind), VECTOR)
+    with pytest.raises(CustomNetworkError, match=why):
+        CustomEncoder(named(kind), VECTOR)
 
 
 @pytest.mark.parametrize("agent", ["iqn", "sac"])

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from vedette_services.actors.link import Beat
+from vedette_services.actors.connection import Heartbeat
 
 
 def test_three_seconds_of_silence_are_too_long_and_again_three_seconds_later() -> None:
-    beat = Beat(lambda: 0.5, now=0.0)
-    assert beat.heard(1.0)
-    assert not beat.heard(2.0)
-    assert beat.overdue(4.9) is None
-    assert beat.overdue(5.0) == 0.25
-    assert beat.overdue(8.2) is None
-    assert beat.overdue(8.25) == 0.25
-    assert beat.silent
-    assert beat.heard(9.0)
-    assert beat.overdue(11.9) is None
+    heartbeat = Heartbeat(lambda: 0.5, now=0.0)
+    assert heartbeat.on_message(1.0)
+    assert not heartbeat.on_message(2.0)
+    assert heartbeat.poll_silence(4.9) is None
+    assert heartbeat.poll_silence(5.0) == 0.25
+    assert heartbeat.poll_silence(8.2) is None
+    assert heartbeat.poll_silence(8.25) == 0.25
+    assert heartbeat.silent
+    assert heartbeat.on_message(9.0)
+    assert heartbeat.poll_silence(11.9) is None
 
 
 def test_a_learner_that_was_never_heard_is_called_again_too() -> None:
-    beat = Beat(lambda: 0.0, now=0.0)
-    assert beat.overdue(3.0) == 0.0
-    assert not beat.ever_heard
+    heartbeat = Heartbeat(lambda: 0.0, now=0.0)
+    assert heartbeat.poll_silence(3.0) == 0.0
+    assert not heartbeat.ever_received

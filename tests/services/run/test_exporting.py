@@ -10,7 +10,7 @@ import pytest
 from vedette.cli.app import main
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.exported import load_policy, onnx_file, read_policy
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import write_state
@@ -30,7 +30,7 @@ def make_run(root: Path, agent: str, env: str = "") -> Policy:
     )
     root.mkdir()
     write_config(config, root / "config.toml")
-    kind, spaces = agent_kind(agent), probe(config.env)
+    kind, spaces = agent_kind(agent), probe_environment(config.env)
     built = kind.build_agent(config.agent, spaces, device="cpu", seed=1)
     model = built.model_info()
     write_state(root / "best", {"model": dict(model.arrays)}, {"version": 70, "return_mean": 9.0})
@@ -75,7 +75,7 @@ def test_an_exported_policy_gives_the_environments_own_actions(form: str, tmp_pa
     assert len(set(within)) > 1
     assert within.min() == 0
     np.testing.assert_array_equal(load_policy(out).act(obs, explore=False), within + 2)
-    np.testing.assert_array_equal(read_policy(out).policy().act(obs, explore=False), within)
+    np.testing.assert_array_equal(read_policy(out).make_policy().act(obs, explore=False), within)
     assert set(load_policy(out).act(obs, explore=True)) <= {2, 3, 4}
 
 
@@ -147,7 +147,9 @@ def test_a_checkpoint_is_exported_where_it_is_asked_for(
     make_run(tmp_path / "run", "dqn")
     (tmp_path / "run" / "best").rename(tmp_path / "elsewhere")
     config = read_config(tmp_path / "run" / "config.toml")
-    agent = agent_kind("dqn").build_agent(config.agent, probe(config.env), device="cpu", seed=5)
+    agent = agent_kind("dqn").build_agent(
+        config.agent, probe_environment(config.env), device="cpu", seed=5
+    )
     saved = Checkpoints(tmp_path / "run" / "checkpoints", keep=1)
     state = {"agent": {**agent.get_state(), "opt_steps": 90}}
     saved.save(90, state, {"run_id": "abc", "epoch": 2, "sampled": 0})

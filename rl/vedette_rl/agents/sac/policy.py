@@ -35,7 +35,7 @@ class SacPolicy(NetworkPolicy):
     ) -> None:
         super().__init__(network)
         self._config = config
-        actions = BoxActions.of(config.name, spaces.action)
+        actions = BoxActions.from_space(config.name, spaces.action)
         self._size, self._shape = actions.size, actions.shape
         self.constants = actions.scaling
         self._rng = np.random.default_rng(seed)
