@@ -1,4 +1,4 @@
-"""The door to msgpack: frames in, plain values out, whatever a peer put into the frames."""
+"""Reads and writes msgpack frames: plain values only, whatever a peer put into them."""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ class Daemons:
     def post_mortem(self) -> str:
         """For a failed test: how each daemon stands, where it stands, and the end of its log."""
         stands = [
-            f"{daemon.name}: {'runs' if daemon.running else describe_exit(daemon.process.returncode)}"
+            f"{daemon.name}: "
+            f"{'runs' if daemon.running else describe_exit(daemon.process.returncode)}"
             for daemon in self.started
         ]
         for pid in self.alive():
@@ -223,7 +224,7 @@ def status(
 
 
 def inserted(address: Address, keys: ClientKeys | None = None) -> int:
-    """Samples in the replay's books; -1 where no learner answers."""
+    """Samples in the replay's accounting; -1 where no learner answers."""
     return int(status(address, keys=keys).get("samples", {}).get("inserted", -1))
 
 

@@ -103,7 +103,7 @@ class Kills:
                 self.rows.look()
 
     def judge(self) -> None:
-        """Stop everybody, and hold the account against the books and what was played."""
+        """Stop everybody, and hold the account against the accounting and what was played."""
         accounting = self.run.stop()
         self.rows.look_again()
         missing = self.rows.missing(self.run.tally)
@@ -112,10 +112,10 @@ class Kills:
         check(missing == 0, f"{missing} steps were played and never stood in the replay")
         check(
             accounting["produced"] == accounting["inserted"] == self.rows.rows,
-            f"{self.rows.rows} rows, books {accounting}",
+            f"{self.rows.rows} rows, accounting {accounting}",
         )
-        check(accounting["lost"] == accounting["in_flight"] == 0, f"books {accounting}")
-        print(f"{self.rows}, {missing} missing; books {accounting}")
+        check(accounting["lost"] == accounting["in_flight"] == 0, f"accounting {accounting}")
+        print(f"{self.rows}, {missing} missing; accounting {accounting}")
 
 
 def kill_often(trial: Trial, count: int, seed: int, stop: StopSignals | None = None) -> Kills:

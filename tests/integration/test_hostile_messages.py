@@ -238,7 +238,7 @@ def test_subscriptions_that_are_none_are_refused(
         context.destroy(linger=0)
 
 
-def test_what_strangers_cause_is_logged_at_a_bounded_rate(
+def test_what_outsiders_cause_is_logged_at_a_bounded_rate(
     gateway: GatewayProcess, hostile: HonestManager
 ) -> None:
     before = len(gateway.log.splitlines())

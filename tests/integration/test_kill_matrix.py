@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(180)
 
 def assert_nothing_was_lost(run: CountingRun) -> None:
     proof, accounting = run.finish()
-    assert proof.whole, f"{proof}, books {accounting}"
+    assert proof.whole, f"{proof}, accounting {accounting}"
     assert accounting["produced"] == accounting["inserted"], f"{accounting}"
     assert accounting["lost"] == accounting["in_flight"] == 0, f"{accounting}"
 

@@ -22,7 +22,7 @@ def test_samples_flow_again_before_the_trainer_is_up(daemons: Daemons) -> None:
     flows(run.address)
     os.kill(trainer, signal.SIGCONT)
     proof, accounting = run.finish()
-    assert proof.whole, f"{proof}, books {accounting}"
+    assert proof.whole, f"{proof}, accounting {accounting}"
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def test_a_peer_that_vanishes_without_a_word_is_let_go(daemons: Daemons) -> None
         far = run.start_manager("far", to=Address(cable.here, port), run_in=cable.inside)
         run.flows()
         assert connections_from(cable.there) == 3
-        cable.cut("both")  # its last words are not heard, as of a host without power
+        cable.cut("both")  # its last report is not received, as of a host without power
         began = time.monotonic()
         for pid in (far.pid, *far.children()):
             os.kill(pid, signal.SIGKILL)

@@ -115,11 +115,12 @@ def fleet_summary(status: Status) -> str:
     restarts = sum(int(read_number(a, "restarts") or 0) for _, m in found for a in actors(m))
     gone = sum(line.health == Health.GONE for line, _ in found)
     left = sum(line.health == Health.LEFT for line, _ in found)
+    alive = sum(bool(actor.get("alive")) for actor in own)
     parts = [
         f"{format_number(len(here))} manager{'' if len(here) == 1 else 's'} connected",
         f"{format_number(gone)} gone" if gone else "",
         f"{format_number(left)} left" if left else "",
-        f"{format_number(sum(bool(a.get('alive')) for a in own))} of {format_number(len(own))} actors",
+        f"{format_number(alive)} of {format_number(len(own))} actors",
         f"{format_number(restarts)} restart{'' if restarts == 1 else 's'}" if restarts else "",
     ]
     return ", ".join(filter(None, parts))

@@ -204,7 +204,7 @@ class InProcessRun:
         """Whether nobody waits for evaluations any more."""
         return bool(self._stop) or now >= self._play_until
 
-    # Surroundings
+    # The training loop's callbacks
 
     def publish(self, agent: Agent) -> None:
         model = agent.model_info()
@@ -214,7 +214,7 @@ class InProcessRun:
             self._evaluate(model)
 
     def save(self, agent: Agent, learning: TrainerStatus) -> None:
-        if learning.phase == "done":  # the last books have what actors had begun
+        if learning.phase == "done":  # the last accounting has what actors had begun
             for actor in self._actors:
                 actor.finish()
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}

@@ -111,8 +111,8 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
 def environment_action_space(
     config: EnvConfig, *, allow_import: AllowImport | None = None
 ) -> gym.Space[Any]:
-    """The space of actions as the environment names them, from its `start`; `probe_environment` tells it as
-    agents see it.
+    """The space of actions as the environment names them, from its `start`; `probe_environment`
+    gives it as agents see it.
 
     Raises:
         UnknownEnvironmentError: it cannot be made here.
@@ -131,7 +131,7 @@ def _check_finite(config: EnvConfig, came_from: str, columns: Mapping[str, Any])
             raise EnvironmentFaultError(
                 config.id,
                 f"{came_from} gave {name!r} with a value that is not finite as {column.dtype}: "
-                "no learner takes that; mend it, or wrap it by env.wrappers",
+                "no learner takes that; fix it, or wrap it by env.wrappers",
             )
 
 

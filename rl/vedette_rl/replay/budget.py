@@ -103,7 +103,7 @@ def check_budget(
         one line for the log: the need and what is free.
 
     Raises:
-        ReplayBudgetError: there is too little of one; it names the need, what is free and the mend.
+        ReplayBudgetError: there is too little of one; it names the need, what is free and the fix.
     """
     taken = used_disk_bytes(directory.glob("*"))
     free_disk = free_disk_bytes(directory)

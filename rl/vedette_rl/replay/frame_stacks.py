@@ -9,7 +9,7 @@ once, and a row the *places* of those that its stacks are made of::
     next_obs   (rows, S) uint32
 
 A batch needs no other: order, loss and repetition cost nothing more than they do anyhow. The price
-is that the frames at its edges are in two batches.
+is that the first and last frames of a batch are in two batches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FRAME_SPANS = "frame_span"
 """The stored column that says of a row's batch which frames of the run are its: [begin, end)."""
 
 EPISODE_STARTS_SHARE = 0.05
-"""Frames kept beyond a frame a row and a batch's edges, for those that begin episodes."""
+"""Frames kept beyond a frame a row and a batch's extra ones, for those that begin episodes."""
 
 _PLACES = np.dtype("<u4")
 _STORED_PLACES = np.dtype("<i4")
@@ -119,8 +119,8 @@ def make_frame_ring_spec(
         frames: how observations are made of them.
         capacity: rows that can be drawn.
         guard: rows that may be appended before a commit.
-        extra_frames: frames that a batch has beyond one a row: what a stack and n steps need more, of
-            each environment of an actor.
+        extra_frames: frames that a batch has beyond one a row: what a stack and n steps need
+            more, of each environment of an actor.
         rows_per_batch: of a full batch.
     """
     # No batch has more frames than places, whatever its environments show.

@@ -187,7 +187,7 @@ def check_ring(
         the stamp of the last commit; empty where there is none, or no replay yet.
 
     Raises:
-        ReplayFormatError: torn, foreign, or of another run, capacity or columns; names the mend.
+        ReplayFormatError: torn, foreign, or of another run, capacity or columns; names the fix.
     """
     if not check_replay_directory(directory):
         return b""

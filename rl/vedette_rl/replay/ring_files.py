@@ -63,7 +63,7 @@ def check_directory(directory: Path) -> None:
     """Refuse a directory that holds something else than a replay, or a part of one.
 
     Raises:
-        ReplayFormatError: naming what was found and the mend.
+        ReplayFormatError: naming what was found and the fix.
     """
     if (directory / MANIFEST).exists():
         return

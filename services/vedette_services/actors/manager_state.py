@@ -133,7 +133,7 @@ class ManagerState:
         """The run that is played and its epoch; "" and 0 before the first."""
         return ("", 0) if self._run is None else (self._run.run_id, self._run.epoch)
 
-    # The learner's voice
+    # The learner's messages
 
     def on_control(self, message: ControlMessage, now: float) -> list[Instruction]:
         """A message of the control channel, for everybody or for this manager."""
@@ -269,7 +269,7 @@ class ManagerState:
         """The learner's side will never let us in.
 
         Args:
-            why: a sentence that names the learner and the mend.
+            why: a sentence that names the learner and the fix.
         """
         return [Exit(REFUSED, why)]
 
@@ -429,7 +429,7 @@ class ManagerState:
         nothing = Report(who.manager, self._incarnation, who.host, state, "", **none, actors=actors)
         return [SendReport(nothing)]
 
-    # What is said
+    # Reports
 
     def on_invalid_message(self, error: ProtocolError, now: float) -> list[Instruction]:
         """Something came on the control channel that is no message."""

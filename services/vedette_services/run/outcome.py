@@ -111,7 +111,8 @@ def describe_resume_point(out: Path) -> str:
 
 def exit_at_once(out: Path) -> NoReturn:
     """End this process at a second signal, with a line about what was not done."""
-    message = f"vedette: cut short by a second signal, before the last checkpoint: {describe_resume_point(out)}"
+    resumes = describe_resume_point(out)
+    message = f"vedette: cut short by a second signal, before the last checkpoint: {resumes}"
     begin = "\n" if os.isatty(2) else ""  # below what is drawn there
     os.write(2, f"{begin}{message}\n".encode())  # no stream: a signal may come while one is in use
     os._exit(FAILED)
@@ -133,7 +134,7 @@ def is_over(summary: Mapping[str, Any], stop: StopConfig) -> bool:
 
 
 def describe_already_done(out: Path, stop: StopConfig) -> str:
-    """Why a start on this directory would end at once, and the mend; "" where it would not.
+    """Why a start on this directory would end at once, and the fix; "" where it would not.
 
     `stop.max_seconds` are those of a start: with them alone there is always more to do.
     """

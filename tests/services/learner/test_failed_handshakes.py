@@ -1,4 +1,4 @@
-"""Who knocks and is no vedette: counted at once, told once it is certain."""
+"""Connections without a handshake: counted at once, reported once it is certain."""
 
 from vedette_services.learner.gateway_sockets import SETTLED_S, FailedHandshakes
 
@@ -12,7 +12,7 @@ def told(handshakes: FailedHandshakes, begin: float, end: float) -> int:
     return found
 
 
-def test_a_connection_that_only_takes_its_time_is_no_stranger() -> None:
+def test_a_connection_that_only_takes_its_time_has_not_failed() -> None:
     handshakes = FailedHandshakes(0.0)
     handshakes.accepted += 3
     assert handshakes.count == 3
@@ -21,7 +21,7 @@ def test_a_connection_that_only_takes_its_time_is_no_stranger() -> None:
     assert told(handshakes, 1.0, 30.0) == 0
 
 
-def test_a_stranger_is_told_once_and_only_when_that_is_certain() -> None:
+def test_a_failed_handshake_is_reported_once_and_only_when_that_is_certain() -> None:
     handshakes = FailedHandshakes(0.0)
     handshakes.accepted += 2
     assert told(handshakes, 0.2, SETTLED_S) == 0
@@ -31,7 +31,7 @@ def test_a_stranger_is_told_once_and_only_when_that_is_certain() -> None:
     assert told(handshakes, 20.0, 30.0) == 1
 
 
-def test_strangers_are_told_although_others_come_meanwhile() -> None:
+def test_failed_handshakes_are_reported_although_others_come_meanwhile() -> None:
     handshakes = FailedHandshakes(0.0)
     handshakes.accepted += 5
     told(handshakes, 0.2, 3.0)

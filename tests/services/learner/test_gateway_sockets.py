@@ -1,4 +1,4 @@
-"""What comes through the gateway's door, and when."""
+"""What the gateway's sockets receive, and when."""
 
 from collections.abc import Iterator
 
@@ -46,7 +46,7 @@ def test_samples_that_are_to_wait_are_not_lost(
     assert bytes(gateway_sockets.receive()[0][1]) == b"payload"
 
 
-def test_a_door_closes_while_samples_are_to_wait(address: Address) -> None:
+def test_sockets_close_while_samples_are_to_wait(address: Address) -> None:
     gateway_sockets = GatewaySockets(address, None, model_queue=10)
     gateway_sockets.poll(0, samples=False)
     gateway_sockets.close()
