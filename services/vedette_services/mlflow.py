@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from vedette_rl.core import Record
-from vedette_rl.recording.tee import Means
+from vedette_rl.recording.file_recorder import Means
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.errors import SettingError
 

@@ -16,7 +16,7 @@ from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import CustomNetworkError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
 from vedette_rl.networks.encoder import CustomQNetwork
-from vedette_rl.recording import CsvRecorder, JsonlRecorder, NullRecorder, TensorboardRecorder
+from vedette_rl.recording import CsvRecorder, JsonlRecorder, TeeRecorder, TensorboardRecorder
 from vedette_rl.recording.registry import make_recorders
 from vedette_rl.steps.registry import make_step_processor
 from vedette_rl.testing import sampled_obs, sampled_transitions
@@ -75,8 +75,9 @@ class Drops:
         return {}
 
 
-class Kept(NullRecorder):
+class Kept(TeeRecorder):
     def __init__(self, run: Path) -> None:
+        super().__init__()
         self.run = run
 
 

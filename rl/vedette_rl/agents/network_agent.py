@@ -130,7 +130,7 @@ def network_agent(
     """
 
     def check(config: C, spaces: Spaces) -> None:
-        actions.of(config.name, spaces.action)
+        actions.from_space(config.name, spaces.action)
         if is_import_name(config.network):
             load_torch_single_threaded()  # the user's module imports torch
             import_by_name("agent.network", config.network)
@@ -150,7 +150,7 @@ def network_agent(
         images_in_numpy: bool = False,
     ) -> NetworkPolicy:
         check(config, spaces)
-        size = actions.of(config.name, spaces.action).size
+        size = actions.from_space(config.name, spaces.action).size
         network = acting_network(config, spaces.observation, layers, size, images_in_numpy)
         return policy(network, config, spaces, ranks=ranks, seed=seed)
 
@@ -161,7 +161,7 @@ def network_agent(
             build_network,
         )
 
-        size = actions.of(config.name, spaces.action).size
+        size = actions.from_space(config.name, spaces.action).size
         network = build_network(config, spaces.observation, layers, size)
         acting = policy(TorchActingNetwork(network), config, spaces, ranks=np.zeros(1), seed=0)
         acting.sync_model(model)

@@ -29,14 +29,13 @@ from tensorboard.summary.writer.record_writer import (  # type: ignore[import-un
 )
 
 from vedette_rl.core import Record
-from vedette_rl.errors import RecordingError
-from vedette_rl.recording.tee import Means
+from vedette_rl.recording.file_recorder import FileRecorder
 from vedette_rl.storage.atomic_files import replacing
 
 _files = itertools.count()
 
 
-class TensorboardRecorder:
+class TensorboardRecorder(FileRecorder):
     """Writes scalars, texts and hyperparameters into a new event file of a directory.
 
     Steps are int64. Curves of one directory may count different things (env steps, optimization
@@ -51,14 +50,9 @@ class TensorboardRecorder:
     """
 
     def __init__(self, directory: str | Path, *, clock: Callable[[], float] = time.time) -> None:
-        self._clock, self._means = clock, Means()
         place = f"{socket.gethostname()}.{os.getpid()}.{next(_files)}"
-        self.path = Path(directory) / f"events.out.tfevents.{int(clock()):010d}.{place}"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("xb")
-        except OSError as e:
-            raise RecordingError(self.path, e) from e
+        name = f"events.out.tfevents.{int(clock()):010d}.{place}"
+        super().__init__(Path(directory) / name, "xb", clock)
         self._records = RecordWriter(self._file)
         self._append(file_version="brain.Event:2")
         self._push()
@@ -70,15 +64,6 @@ class TensorboardRecorder:
             for name, value in record.items():
                 summary.value.add(tag=name, simple_value=float(value))
             self._append(summary=summary, step=step)
-
-    def store(self, record: Record) -> None:
-        """Keep scalars until the next flush, which writes the mean of each name."""
-        self._means.store(record)
-
-    def flush(self, step: int) -> None:
-        """Write what was stored, and push everything written so far out to the disk."""
-        self.write(self._means.pop_means(), step)
-        self._push()
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text as a block: TensorBoard reads it as Markdown and would join its lines."""
@@ -102,25 +87,10 @@ class TensorboardRecorder:
         self._append(summary=summary, step=0)
         self._push()
 
-    def close(self) -> None:
-        """Flush and let go; what was stored and not flushed is left out, for want of a step."""
-        try:
-            self._file.close()
-        except OSError as e:
-            raise RecordingError(self.path, e) from e
-
     def _append(self, **fields: Any) -> None:
         event = events.Event(wall_time=self._clock(), **fields)
-        try:
+        with self._recording():
             self._records.write(event.SerializeToString())
-        except OSError as e:
-            raise RecordingError(self.path, e) from e
-
-    def _push(self) -> None:
-        try:
-            self._file.flush()
-        except OSError as e:
-            raise RecordingError(self.path, e) from e
 
 
 # A run that was killed goes on from its last checkpoint, before the last steps it has recorded.

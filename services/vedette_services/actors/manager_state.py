@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from vedette_protocol.errors import AckError, ModelError, ProtocolError, VersionError
 from vedette_protocol.messages import (
@@ -20,12 +21,10 @@ from vedette_protocol.messages import (
     ControlMessage,
     Refusal,
     Report,
+    ReportedState,
     Run,
     Status,
     Stop,
-)
-from vedette_protocol.messages import (
-    ManagerState as ReportedState,
 )
 from vedette_protocol.model import CompleteModel
 from vedette_protocol.window import Window
@@ -148,6 +147,8 @@ class ManagerState:
                 done = [Exit(REFUSED, f"refused by the learner: {message.reason}")]
             case Refusal() | Status():
                 done = []
+            case _:
+                assert_never(message)
         return done
 
     def _on_contact(self, now: float) -> list[Instruction]:

@@ -276,7 +276,7 @@ def test_the_policy_in_numpy_sees_what_torch_sees(vector_discrete: Spaces, dueli
     )
     policy.sync_model(agent.model_info())
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    q = agent._q.online({"obs": torch.from_numpy(obs)}).detach().numpy()
+    q = agent.online({"obs": torch.from_numpy(obs)}).detach().numpy()
     found = policy.network({"obs": obs})  # type: ignore[attr-defined]
     np.testing.assert_allclose(found, q, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(policy.act({"obs": obs}, explore=False), q.argmax(1))
@@ -302,7 +302,7 @@ def test_a_dueling_network_adds_to_the_value_the_advantages_less_their_mean(
         value = layer("value.1", np.maximum(layer("value.0", torso), 0))
         advantages = layer("advantage.1", np.maximum(layer("advantage.0", torso), 0))
         expected[row] = value + advantages - sum(advantages) / 3
-    learned = agent._q.online({"obs": torch.from_numpy(obs)}).detach().numpy()
+    learned = agent.online({"obs": torch.from_numpy(obs)}).detach().numpy()
     np.testing.assert_allclose(learned, expected, rtol=1e-4, atol=1e-6)
     found = policy.network({"obs": obs})  # type: ignore[attr-defined]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
@@ -318,7 +318,7 @@ def test_images_in_any_layout_are_learned_from_and_acted_on(
     agent.opt(batch)
     policy = agent_kind("dqn").build_policy(agent._config, spaces, ranks=np.zeros(3), seed=0)
     policy.sync_model(agent.model_info())
-    expected = agent._q.online({"obs": batch["obs"]}).argmax(1)
+    expected = agent.online({"obs": batch["obs"]}).argmax(1)
     assert policy.act({"obs": batch["obs"].numpy()}, explore=False).tolist() == expected.tolist()
 
 

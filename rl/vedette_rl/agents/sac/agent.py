@@ -62,7 +62,7 @@ class SacAgent:
 
         self._pi = build_seeded(build_policy, seed, device)
         self._q = build_seeded(build_critics, seed + 1, device)
-        # without the noise of an own encoder's dropout, as `OnlineTarget` has it
+        # without the noise of a custom encoder's dropout, as `ValueAgent` has it
         self._q_target = build_seeded(build_critics, seed + 1, device).eval()
         tuned = config.alpha == "auto"
         alpha = config.initial_alpha if config.alpha == "auto" else config.alpha

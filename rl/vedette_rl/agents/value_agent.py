@@ -1,23 +1,28 @@
-"""A network that learns and its slow copy, which gives the targets: what value agents stand on."""
+"""The part that agents on action values share: a network that learns, and a target network.
+
+Shapes: B samples.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import nn
 
-from vedette_rl.core.learning import ModelInfo, State
+from vedette_rl.agents.temporal_difference import Discounts
+from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.seeding import build_seeded
 
-N = TypeVar("N", bound=nn.Module)
-
 
 class OptimizerConfig(Protocol):
-    """What an agent's configuration says of it."""
+    """The keys of an agent's configuration that this part reads."""
+
+    @property
+    def discount(self) -> float: ...
 
     @property
     def learning_rate(self) -> float: ...
@@ -35,31 +40,38 @@ class OptimizerConfig(Protocol):
     def tau(self) -> float: ...
 
 
-class OnlineTarget(Generic[N]):
-    """Two networks of the same weights at first, of which `online` descends and `target` follows.
+class ValueAgent:
+    """An `Agent` without `opt`: two networks, equal at first; `online` descends, `target` follows.
 
     `online` is in the mode that it was built in, which is for training; `target` is in evaluation
     mode: a target is a value, and the maximum over values with dropout's noise is too high.
 
     ::
 
-        pair = OnlineTarget(build, config, device=device, seed=seed)
-        loss = ...      # of pair.online(obs), and of pair.target(next_obs) without gradient
-        pair.descend(loss)
+        class MyAgent(ValueAgent):
+            def opt(self, batch, weights=None, *, record=False):
+                loss = ...      # of self.online(obs), and of self.target(next_obs) without gradient
+                self.descend(loss)
 
     Args:
+        config: step size, clipping, and the interval at which the target follows.
         build: makes such a network.
-        config: how fast it moves, and when the target follows.
-        device: torch's name of where both live.
+        device: torch's name of the device that both are on.
         seed: of the weights.
+
+    Attributes:
+        discounts: discount_t of a batch's transitions.
+        opt_steps: optimization steps done, over all epochs of the run.
     """
 
     def __init__(
-        self, build: Callable[[], N], config: OptimizerConfig, *, device: str, seed: int
+        self, config: OptimizerConfig, build: Callable[[], nn.Module], *, device: str, seed: int
     ) -> None:
         self.online = build_seeded(build, seed, device)
         self.target = build_seeded(build, seed, device).eval()
-        self._config = config
+        self.discounts = Discounts(config.discount, device)
+        self.opt_steps = 0
+        self._interval, self._tau = config.target_update_interval, config.tau
         self._online = ParameterVector(self.online, learns=True)
         self._target = ParameterVector(self.target, learns=False)
         self._adam = VectorAdam(
@@ -68,8 +80,6 @@ class OnlineTarget(Generic[N]):
             eps=config.adam_eps,
             max_grad_norm=config.max_grad_norm,
         )
-        self.opt_steps = 0
-        """Descents done, over all epochs of the run."""
 
     def descend(self, loss: torch.Tensor) -> None:
         """One step of Adam down this loss; at its interval the target follows."""
@@ -77,19 +87,38 @@ class OnlineTarget(Generic[N]):
         torch.autograd.backward(loss)
         self._adam.step()
         self.opt_steps += 1
-        if self.opt_steps % self._config.target_update_interval == 0:
-            self._target.follow(self._online, self._config.tau)
+        if self.opt_steps % self._interval == 0:
+            self._target.follow(self._online, self._tau)
 
-    def grad_norm(self) -> float:
-        """The norm of the last descent's gradient, as it was clipped."""
-        return self._adam.grad_norm()
+    def result(
+        self,
+        td_errors: torch.Tensor,
+        loss: torch.Tensor,
+        prediction: torch.Tensor,
+        target: torch.Tensor,
+        *,
+        record: bool,
+    ) -> OptResult:
+        """The result of an optimization step, with scalars if they are to be recorded."""
+        if not record:
+            return OptResult(td_errors)
+        return OptResult(
+            td_errors,
+            {
+                "loss": loss.item(),
+                "q_mean": prediction.mean().item(),
+                "target_mean": target.mean().item(),
+                "td_error_mean": td_errors.mean().item(),
+                "grad_norm": self._adam.grad_norm(),
+            },
+        )
 
     def model_info(self) -> ModelInfo:
         """A copy of the online network: all that acting needs."""
         return ModelInfo(self.opt_steps, self._online.arrays())
 
     def get_state(self) -> State:
-        """Both networks, Adam's moments and the counter. Copies."""
+        """All that resume needs: both networks, Adam's moments and the counter. Copies."""
         return {
             "opt_steps": self.opt_steps,
             "online": self._online.get(self._online.data),
