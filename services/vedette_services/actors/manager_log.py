@@ -1,4 +1,4 @@
-"""What a manager says in its log: what is new at once, what repeats itself at a bounded rate."""
+"""The lines of a manager's log: a new one at once, one that repeats at a bounded rate."""
 
 from __future__ import annotations
 
