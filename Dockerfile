@@ -35,6 +35,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
 COPY rl rl
 COPY services services
+COPY app app
 RUN pip wheel --no-deps --wheel-dir /wheels .
 
 FROM packages-actor AS build-actor

@@ -143,7 +143,7 @@ def theirs(peer: Peer, argument: str, seconds: float) -> float:
 
 def ours(table: Table, seconds: float) -> dict[str, float]:
     """A round of ours, and of what is measured with us."""
-    vedette = [sys.executable, "-m", "vedette_services.cli", "bench", *table.ours]
+    vedette = [sys.executable, "-m", "vedette.cli", "bench", *table.ours]
     found = _json_of([*vedette, "--rounds", "1", "--seconds", str(seconds), "--json"])
     rates = {"vedette": found[table.figure]["median"]}
     for name, field in table.beside:

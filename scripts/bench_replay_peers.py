@@ -18,13 +18,13 @@ import numpy as np
 from cpprb import PrioritizedReplayBuffer, ReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer as SB3ReplayBuffer
 
+from vedette.bench.measuring import ratio, spread
+from vedette.bench.replay import calls_per_s
 from vedette_rl.core import row_dtype
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.uniform import UniformReplay
-from vedette_services.bench.replay import calls_per_s
-from vedette_services.bench.spread import ratio, spread
 
 CAPACITY, ROWS_IN, ROWS_OUT, SECONDS = 100_000, 64, 256, 0.05
 COMMIT_EVERY = 16  # batches of ours: the gateway commits once for all that has come meanwhile

@@ -62,7 +62,7 @@ def run(curve: Curve, seed: int, args: argparse.Namespace) -> list[Point]:
             'learner.recorders=["csv"]',
             *args.set,
         ]
-        command = [sys.executable, "-m", "vedette_services.cli", "run", "--out", str(out)]
+        command = [sys.executable, "-m", "vedette.cli", "run", "--out", str(out)]
         command += ["--env", curve.env, "--agent", curve.agent]
         command += [] if args.networked else ["--in-process"]
         for setting in settings:

@@ -16,9 +16,8 @@ from typing import Any
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from vedette_services.live import facts
-from vedette_services.live.screen import Screen
-from vedette_services.live.time_split import TimeWatch
+from vedette.live.screen import Screen, TimeWatch
+from vedette_services.run import status_text
 
 WIDTH, HEIGHT = 104, 24
 
@@ -28,8 +27,8 @@ def still(status: dict[str, Any]) -> str:
     console = Console(file=io.StringIO(), width=WIDTH, record=True, force_terminal=True)
     console.print(
         Screen(
-            facts.title_of(status),
-            facts.stop_of(status),
+            status_text.title_of(status),
+            status_text.stop_of(status),
             status,
             split=TimeWatch().look(status),
             first_return=0.0,

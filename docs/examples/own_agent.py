@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
+from vedette import train_async
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.core import ModelInfo, OptResult
-from vedette_services.training import train_async
 
 
 class LinearAgent:

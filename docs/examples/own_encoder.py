@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from vedette_services.training import train_async
+from vedette import train_async
 
 
 class MyEncoder(nn.Module):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from vedette import train_async
 from vedette_rl.steps import NStep
-from vedette_services.training import train_async
 
 
 class SignedRewards(NStep):

@@ -28,13 +28,15 @@
 from __future__ import annotations
 
 import errno
+import sysconfig
+import traceback
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from vedette_protocol.errors import ProtocolError
 from vedette_rl.errors import RlError
-from vedette_services.own_code import place
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 """Exit statuses: done or stopped on request, any other failure, usage or configuration, refused."""
@@ -308,3 +310,23 @@ def in_a_line(error: Exception) -> str:
     said = " ".join(str(error).split()) or "it does not say why"
     where = place(error)
     return f"{type(error).__name__}: {said}" + (f" ({where})" if where else "")
+
+
+_OUR_PACKAGES = ("vedette", "vedette_services", "vedette_rl", "vedette_protocol")
+_NOT_THEIRS = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {
+        str(Path(spec.origin).parent)
+        for spec in map(find_spec, _OUR_PACKAGES)
+        if spec and spec.origin
+    }
+)
+
+
+def place(error: BaseException) -> str:
+    """The innermost line of code that is neither ours nor installed, as ``file.py:7, in step``; ""
+    where there is none."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.endswith(".py") and not frame.filename.startswith(_NOT_THEIRS):
+            return f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}"
+    return ""

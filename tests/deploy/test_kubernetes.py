@@ -40,7 +40,7 @@ def test_the_kustomization_names_every_file_and_nothing_else() -> None:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_what_kustomize_makes_of_them_is_valid(tmp_path: Path) -> None:
-    from vedette_services.keys import make_keys
+    from vedette_services.net.keys import make_keys
 
     place = tmp_path / "kubernetes"
     shutil.copytree(PLACE, place, ignore=shutil.ignore_patterns("keys"))

@@ -27,12 +27,12 @@ case "$1" in
 esac
 if [ -n "$until_it_answers" ]; then
     for try in $(seq 30); do
-        {python} -m vedette_services.cli "$@" && exit 0
+        {python} -m vedette.cli "$@" && exit 0
         sleep 1
     done
     exit 1
 fi
-exec {python} -m vedette_services.cli "$@"
+exec {python} -m vedette.cli "$@"
 """
 _BEGINNING = """\
 set -e

@@ -13,10 +13,10 @@ import pytest
 import typer
 from pages import PAGES, ROOT, commands, make_place, script, words
 
-from vedette_services.cli.app import app
+from vedette.cli.app import app
 from vedette_services.config import load_config
-from vedette_services.learner.boards import Evaluations, Ingest, Learning
-from vedette_services.learner.curves import Curves
+from vedette_services.learner.run_recorder import Curves
+from vedette_services.run.boards import Evaluations, Ingest, Learning
 
 RUN = [page for page in PAGES if "```sh\n" in page.read_text("utf-8")]
 

@@ -13,8 +13,8 @@ from typing import Self
 from daemons import Daemon, Daemons, free_address
 from proxy import Proxy
 
-from vedette_services.addresses import Address
 from vedette_services.errors import ending
+from vedette_services.net.addresses import Address
 
 MANAGERS = 2
 _TLS_HELLO = bytes.fromhex("160301006a010000660303") + bytes(range(95))

@@ -9,8 +9,8 @@ from typing import Any
 from daemons import Daemon, Daemons, balances, flows, free_address, status
 from proof import Proof, prove
 
-from vedette_services.addresses import Address
-from vedette_services.keys import ClientKeys
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys
 
 N_BUFFER = 20
 WINDOW_BATCHES = 64

@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vedette_services.addresses import Address
+from vedette.local.daemons import free_port
 from vedette_services.errors import ending
-from vedette_services.keys import ClientKeys
-from vedette_services.local_run import free_port
-from vedette_services.status import ask_status
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys
+from vedette_services.net.status_asker import ask_status
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -175,7 +175,7 @@ def _die_with_the_tests() -> None:
 
 def vedette(*arguments: object) -> list[str]:
     """The command line of a `vedette` command with this interpreter."""
-    return [sys.executable, "-m", "vedette_services.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "vedette.cli", *map(str, arguments)]
 
 
 def environment(mark: str) -> dict[str, str]:
@@ -277,7 +277,7 @@ def role_of(pid: int) -> str:
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if word in _ROLES:
             return _ROLES[word]
-        if word == "vedette_services.cli":
+        if word == "vedette.cli":
             return after
     return ""
 

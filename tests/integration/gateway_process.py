@@ -20,16 +20,16 @@ from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import probe
 from vedette_rl.envs.spaces import column_bounds, transition_dtype
-from vedette_services import sockets
-from vedette_services.addresses import Address
-from vedette_services.bell import Bell
 from vedette_services.config.loading import load_config
-from vedette_services.keys import ClientKeys
-from vedette_services.learner.boards import BoardWriter, Learning
-from vedette_services.learner.spec import LearnerSpec
-from vedette_services.model_map import ModelMapWriter
-from vedette_services.run_directory import RunDirectory
-from vedette_services.status import StatusAsker
+from vedette_services.host.processes import Bell
+from vedette_services.net import sockets
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys
+from vedette_services.net.status_asker import StatusAsker
+from vedette_services.run.boards import BoardWriter, Learning
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.model_map import ModelMapWriter
+from vedette_services.run.spec import LearnerSpec
 
 N_BUFFER = 20
 SETTINGS = [

@@ -13,8 +13,8 @@ from vedette_services.actors import manager as manager_module
 from vedette_services.actors.instructions import Instruction, StartActor
 from vedette_services.actors.manager import Manager
 from vedette_services.actors.manager_state import Identity, ManagerState
-from vedette_services.addresses import Address
-from vedette_services.processes import StopSignals
+from vedette_services.host.processes import StopSignals
+from vedette_services.net.addresses import Address
 
 
 class _Idle(Manager):

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from trial import Trial, parser_of
 
 from vedette_rl.checkpoint import Checkpoints
-from vedette_services.evaluating import evaluate_run
-from vedette_services.learner.boards import BoardReader, Learning
+from vedette_services.run.boards import BoardReader, Learning
+from vedette_services.run.evaluate import evaluate_run
 
 KILLS = 5
 KILLED_BY = 2000

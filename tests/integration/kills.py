@@ -21,7 +21,7 @@ from daemons import Daemons
 from every_row import EveryRow
 from trial import Trial, parser_of
 
-from vedette_services.processes import StopSignals
+from vedette_services.host.processes import StopSignals
 
 SETTINGS = (
     "env.kwargs.sleep_s=0",

@@ -9,7 +9,7 @@ import struct
 import threading
 from typing import Literal, Self
 
-from vedette_services.addresses import Address
+from vedette_services.net.addresses import Address
 
 Way = Literal["up", "down"]
 

@@ -12,15 +12,15 @@ import pytest
 import zmq
 from gateway_process import GatewayProcess
 
+from vedette.cli.app import main
+from vedette.doctor import Examination, Finding
+from vedette.local.daemons import free_port
 from vedette_protocol import topics
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Status
-from vedette_services import sockets
-from vedette_services.addresses import Address
-from vedette_services.cli.app import main
-from vedette_services.doctor import Examination, Finding
-from vedette_services.keys import ClientKeys, make_keys
-from vedette_services.local_run import free_port
+from vedette_services.net import sockets
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys, make_keys
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from daemons import wait_for
 from gateway_process import GatewayProcess, HonestManager
 
 from vedette_services.errors import RefusedError
-from vedette_services.keys import ClientKeys, add_key, make_keys, remove_key
-from vedette_services.status import StatusAsker
+from vedette_services.net.keys import ClientKeys, add_key, make_keys, remove_key
+from vedette_services.net.status_asker import StatusAsker
 
 LOOKED_WITHIN_S = 10.0
 """The learner looks at its folder every two seconds; the machine may be busy."""

@@ -23,8 +23,8 @@ from daemons import (
 )
 
 from vedette_rl.checkpoint import Checkpoints
-from vedette_services.addresses import Address
-from vedette_services.endings import summary_of
+from vedette_services.net.addresses import Address
+from vedette_services.run.endings import summary_of
 
 pytestmark = pytest.mark.timeout(150)
 

@@ -19,14 +19,14 @@ from gateway_process import N_BUFFER, GatewayProcess, HonestManager
 from herd import Herd
 from proxy import Proxy
 
+from vedette.local.daemons import free_port
 from vedette_protocol.codec import encode
 from vedette_services.actors.model_listener import ModelListener
-from vedette_services.addresses import Address
-from vedette_services.keys import ClientKeys, make_keys
-from vedette_services.learner.credit_watch import REMEMBERED_S
-from vedette_services.learner.memory_watch import private_bytes
-from vedette_services.local_run import free_port
-from vedette_services.status import ask_status
+from vedette_services.learner.flow_control import REMEMBERED_S
+from vedette_services.learner.supervisor import private_bytes
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys, make_keys
+from vedette_services.net.status_asker import ask_status
 
 pytestmark = pytest.mark.timeout(180)
 

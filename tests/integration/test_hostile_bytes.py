@@ -15,7 +15,7 @@ import zmq
 from daemons import wait_for
 from gateway_process import GatewayProcess, HonestManager
 
-from vedette_services.keys import make_keys
+from vedette_services.net.keys import make_keys
 
 GROWTH_MIB = 120.0
 HANDSHAKE_S = 3.0

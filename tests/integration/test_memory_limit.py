@@ -10,7 +10,7 @@ import pytest
 from counting_run import CountingRun
 from daemons import Daemons, wait_for
 
-from vedette_services.addresses import Address
+from vedette_services.net.addresses import Address
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -14,7 +14,7 @@ from daemons import Daemons, free_address, status, wait_for
 from namespaces import Cable, LossyCable, Way, why_not
 from proxy import Proxy
 
-from vedette_services.addresses import Address
+from vedette_services.net.addresses import Address
 
 pytestmark = pytest.mark.timeout(150)
 

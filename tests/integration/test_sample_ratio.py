@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from vedette_services.training import train_async
+from vedette.api import train_async
 
-SYNTHETIC = "vedette_services.bench.synthetic:Synthetic-v0"
+SYNTHETIC = "vedette.bench.synthetic:Synthetic-v0"
 WARMUP = 256
 RATIO = 8.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from daemons import Daemons, balances, free_address, status, wait_for
 
-from vedette_services.keys import ClientKeys, make_keys
+from vedette_services.net.keys import ClientKeys, make_keys
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -13,8 +13,8 @@ from daemons import Daemons, free_address, status, wait_for
 from namespaces import Cable, why_not
 from proxy import Proxy
 
-from vedette_services.addresses import Address
-from vedette_services.keys import make_keys
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import make_keys
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

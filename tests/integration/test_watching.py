@@ -9,8 +9,8 @@ from typing import Any
 from daemons import Daemon, Daemons, free_address, status, wait_for
 from prometheus_client.parser import text_string_to_metric_families
 
-from vedette_services.addresses import Address
-from vedette_services.metrics.naming import numbers
+from vedette_services.net.addresses import Address
+from vedette_services.prometheus import numbers
 
 GROWS = ("samples_inserted", "samples_produced", "opt_steps", "env_steps", "replay_size")
 

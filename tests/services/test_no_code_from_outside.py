@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import vedette
 import vedette_protocol
 import vedette_rl
 import vedette_services
 
-PACKAGES = (vedette_protocol, vedette_rl, vedette_services)
+PACKAGES = (vedette, vedette_protocol, vedette_rl, vedette_services)
 MODULES = {
     path.relative_to(Path(str(package.__file__)).parents[1]).as_posix(): path
     for package in PACKAGES

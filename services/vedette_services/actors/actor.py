@@ -29,15 +29,15 @@ from vedette_rl.newest import NewestWriter
 from vedette_rl.replay.frames import STACKS, FrameStack
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_services.actors.actor_spec import ActorSpec
+from vedette_services.actors.batching import Transitions, make_transitions
 from vedette_services.actors.errors import SpecMismatchError
 from vedette_services.actors.handover import HandoverWriter, slot_form
 from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, EpisodeTally
-from vedette_services.actors.transitions import Transitions, make_transitions
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.logs import place_log, set_up_logging
-from vedette_services.model_map import ModelMapReader
-from vedette_services.processes import die_with_parent
-from vedette_services.replay_layout import batch_schema, transition_row
+from vedette_services.host.logs import place_log, set_up_logging
+from vedette_services.host.processes import die_with_parent
+from vedette_services.run.model_map import ModelMapReader
+from vedette_services.run.replay_layout import batch_schema, transition_row
 
 FAILED, REFUSED = 1, 3
 ORDERS_EVERY_S = 0.02

@@ -11,7 +11,7 @@ from vedette_services.actors.handover import FinishedBatch, HandoverReader, slot
 from vedette_services.actors.instructions import StartActor
 from vedette_services.actors.stats import ActorStats
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.processes import python_module, spawn
+from vedette_services.host.processes import python_module, spawn
 
 SLOTS = 2  # one is filled while the other is taken; more would only hold older samples
 _TRACEBACK_CHARS = 20_000

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from vedette_rl.core import Columns
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_protocol.schema import Schema
+from vedette_rl.agents.config import AgentConfig
+from vedette_rl.core import Columns, Policy, StepProcessor
+from vedette_rl.core.acting import TellsTdErrors
+from vedette_rl.envs.spaces import Spaces, transition_dtype
+from vedette_rl.replay.frames import FRAMES, STACKS, row_of_places
+from vedette_rl.replay.prioritized import TD_ERROR
+from vedette_rl.steps.frames import FramePool, FrameSteps
+from vedette_rl.steps.registry import make_step_processor
+from vedette_rl.steps.td_errors import StepsWithTdErrors
+from vedette_services.actors.errors import SpecMismatchError
+from vedette_services.config.parts import ActorsConfig
+from vedette_services.run.replay_layout import frames_of
 
 
 class Slots(Protocol):
@@ -114,3 +130,103 @@ class Batching:
             self._slots.publish(self._rows, *self._oldest, self._writer.entries)
             self._rows = 0
             self._writer.begin()
+
+
+class FrameWriter:
+    """A `RowWriter` of transitions that point into a pool of frames.
+
+    Args:
+        pool: what the transitions' places are of, until the next step.
+    """
+
+    def __init__(self, pool: FramePool) -> None:
+        self._pool = pool
+        self.entries = 0
+        # Where a frame of the pool is in this batch, and which frame that was.
+        self._place = np.zeros(len(pool.numbers), np.uint32)
+        self._number = np.full(len(pool.numbers), -1, np.int64)
+
+    def begin(self) -> None:
+        """The next row is a slot's first: it has no frames yet."""
+        self.entries = 0
+        self._number.fill(-1)
+
+    def write(self, columns: Columns, at: int, transitions: Columns, rows: slice) -> int:
+        """Copy rows, with places in the pool for stacks, and the frames that the batch lacks."""
+        count: int = rows.stop - rows.start
+        while not self._add_frames(columns[FRAMES], transitions, rows):
+            count //= 2
+            if not count:
+                return 0
+            rows = slice(rows.start, rows.start + count)
+        into = slice(at, at + count)
+        for name, column in columns.items():
+            if name in STACKS:
+                column[into] = self._place[transitions[name][rows]]
+            elif name != FRAMES:
+                column[into] = transitions[name][rows]
+        return count
+
+    def _add_frames(self, frames: NDArray[Any], transitions: Columns, rows: slice) -> bool:
+        """Copy the frames of these rows that the batch does not have yet; False: too many."""
+        needed = np.concatenate([transitions[name][rows].ravel() for name in STACKS])
+        new = np.unique(needed[self._number[needed] != self._pool.numbers[needed]])
+        end = self.entries + len(new)
+        if end > len(frames):
+            return False
+        self._pool.frames.take(new, 0, frames[self.entries : end], "clip")
+        self._place[new] = np.arange(self.entries, end)
+        self._number[new] = self._pool.numbers[new]
+        self.entries = end
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Transitions:
+    """A step processor, and the pool that its rows point into, where their stacks are places."""
+
+    processor: StepProcessor
+    pool: FramePool | None
+
+    def batching(self, slots: Slots, n_buffer: int, wait_for_slot: Callable[[], bool]) -> Batching:
+        """What fills slots with the processor's rows."""
+        writer = WholeRows() if self.pool is None else FrameWriter(self.pool)
+        return Batching(slots, n_buffer, wait_for_slot, writer)
+
+
+def make_transitions(
+    schema: Schema, spaces: Spaces, policy: Policy, agent: AgentConfig, actors: ActorsConfig
+) -> Transitions:
+    """What an actor needs to make rows of `schema`.
+
+    Args:
+        schema: the run's.
+        spaces: of the actor's environments.
+        policy: what acts, and tells TD errors where rows have some.
+        agent: its n steps and its discount.
+        actors: its environments and its step processor.
+
+    Raises:
+        SpecMismatchError: rows have TD errors, and the policy tells none.
+        UnknownNameError: there is no such step processor.
+    """
+    envs, n_step = actors.envs_per_actor, agent.n_step
+    frames, row = frames_of(schema), transition_dtype(spaces)
+    if frames is not None:
+        row = row_of_places(row, frames.stack)
+    made = make_step_processor(actors.step_processor, n_step, agent.discount, envs, row)
+    processor: StepProcessor = made
+    whole: Callable[[Columns], Columns] = _as_it_is
+    pool = None
+    if frames is not None:
+        processor = framed = FrameSteps(made, frames, envs, n_step)
+        pool, whole = framed.pool, framed.whole
+    if any(column.name == TD_ERROR for column in schema.columns):
+        if not isinstance(policy, TellsTdErrors):
+            raise SpecMismatchError("policy", f"{TD_ERROR!r} is not expected: it tells none")
+        processor = StepsWithTdErrors(processor, policy, whole)
+    return Transitions(processor, pool)
+
+
+def _as_it_is(transitions: Columns) -> Columns:
+    return transitions

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vedette_services.actors.beat import Beat
-
 ANNOUNCE_WAIT_S = 30.0
 """A learner that is there but announces no run for so long may have done so in vain."""
 
@@ -71,4 +69,43 @@ class Link:
             delay_s = delay_s or 0.0
         if delay_s is not None:
             self.down()
+        return delay_s
+
+
+SILENCE_S = 3.0
+"""No control message for so long, and every socket is made anew: libzmq may have given up on one
+for good, and after a cut it comes back much later than a new socket does."""
+
+JITTER_S = 0.5
+"""Managers that lost the same learner do not all come back at the same moment."""
+
+
+class Beat:
+    """Hears control messages; says when the silence has lasted too long.
+
+    Args:
+        jitter: a random number in [0, 1).
+        now: seconds, monotonic.
+    """
+
+    def __init__(self, jitter: Callable[[], float], now: float) -> None:
+        self._jitter = jitter
+        self._remake_at = now + SILENCE_S
+        self.ever_heard = False
+        self.silent = True
+
+    def heard(self, now: float) -> bool:
+        """A control message came; True if it ended a silence."""
+        ended = self.silent
+        self.ever_heard, self.silent = True, False
+        self._remake_at = now + SILENCE_S
+        return ended
+
+    def overdue(self, now: float) -> float | None:
+        """None while there is nothing to do, else the seconds to wait before new sockets."""
+        if now < self._remake_at:
+            return None
+        delay_s = JITTER_S * self._jitter()
+        self._remake_at = now + delay_s + SILENCE_S
+        self.silent = True
         return delay_s

@@ -19,7 +19,6 @@ from zmq.utils.monitor import recv_monitor_message
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Batch, Buffer, Report
-from vedette_services import sockets
 from vedette_services.actors.actor_process import ActorProcess
 from vedette_services.actors.errors import HandoverError
 from vedette_services.actors.instructions import (
@@ -38,15 +37,16 @@ from vedette_services.actors.instructions import (
 )
 from vedette_services.actors.manager_state import Identity, ManagerState
 from vedette_services.actors.model_listener import ModelListener
-from vedette_services.actors.private_directory import PrivateDirectory
-from vedette_services.addresses import Address
 from vedette_services.errors import FAILED, AddressError
-from vedette_services.handshake import EVENTS, HandshakeWatch
-from vedette_services.keys import ClientKeys
-from vedette_services.logs import place_log
-from vedette_services.model_map import ModelMapWriter
-from vedette_services.processes import StopSignals
-from vedette_services.run_names import host_in_an_id
+from vedette_services.host.logs import place_log
+from vedette_services.host.private_directory import PrivateDirectory
+from vedette_services.host.processes import StopSignals
+from vedette_services.net import sockets
+from vedette_services.net.addresses import Address
+from vedette_services.net.handshake import EVENTS, HandshakeWatch
+from vedette_services.net.keys import ClientKeys
+from vedette_services.run.directory import host_in_an_id
+from vedette_services.run.model_map import ModelMapWriter
 
 log = logging.getLogger("vedette.actors")
 

@@ -16,9 +16,9 @@ from vedette_protocol.codec import decode_model
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.model import CompleteModel, ModelAssembler
 from vedette_rl.recycler import Recycler
-from vedette_services import sockets
-from vedette_services.addresses import Address
-from vedette_services.keys import ClientKeys
+from vedette_services.net import sockets
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys
 
 log = logging.getLogger("vedette.actors")
 

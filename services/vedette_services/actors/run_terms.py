@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from pydantic import ValidationError
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Run
 from vedette_rl.envs.config import EnvConfig
-from vedette_services.actors.errors import RunNotUnderstoodError
-from vedette_services.actors.imports import check_imports
+from vedette_rl.named import names_in
+from vedette_services.actors.errors import ImportRefusedError, RunNotUnderstoodError
 from vedette_services.config.parts import ActorsConfig
 
 
@@ -54,3 +55,45 @@ def title_of(run: Run) -> str:
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+
+
+_OURS = ("gymnasium.wrappers.", "vedette_rl.envs.")
+"""Where modules of wrappers begin that every host has loaded anyway."""
+
+
+def check_imports(
+    env: EnvConfig,
+    agent: Mapping[str, Any],
+    allow_import: Collection[str],
+    actors: Mapping[str, Any] | None = None,
+) -> None:
+    """Refuse a run that imports what is not allowed here.
+
+    Args:
+        env, agent, actors: the run's settings, as they travel.
+        allow_import: top packages.
+
+    Raises:
+        ImportRefusedError: names the package and the mend.
+    """
+    for name in imported_names(env, agent, actors or {}):
+        module = name.partition(":")[0]
+        package = module.partition(".")[0]
+        if package not in allow_import and not f"{module}.".startswith(_OURS):
+            raise ImportRefusedError(name, package)
+
+
+def imported_names(
+    env: EnvConfig, agent: Mapping[str, Any], actors: Mapping[str, Any]
+) -> Iterator[str]:
+    """Every ``module:Name`` of a run, as it stands in its configuration.
+
+    In the settings of agent and actors that is any text that looks like one: an agent that is not
+    ours may import what its own settings name.
+    """
+    if env.module is not None:
+        yield env.id
+    for wrapper in env.wrappers:
+        yield wrapper.name
+    for settings in (agent, actors):
+        yield from names_in(settings)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vedette_protocol.messages import Ack
-from vedette_services.actors.beat import Beat
 from vedette_services.actors.instructions import Level, Say
+from vedette_services.actors.link import Beat
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0

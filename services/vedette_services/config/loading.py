@@ -22,18 +22,21 @@ from vedette_rl.agents.registry import agent_type
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_services.config.explain import explain, keys_of, unknown_key
-from vedette_services.config.layers import Layer, each, laid_over, sourced
 from vedette_services.config.plugins import spelled_out
 from vedette_services.config.presets import preset, preset_agent
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.settings import (
     ENVIRONMENT,
     NONE,
+    Layer,
     Table,
+    each,
     environment_settings,
+    laid_over,
     merged,
     put,
     settings_table,
+    sourced,
 )
 from vedette_services.errors import ManySettingsError, SettingError, refuse
 

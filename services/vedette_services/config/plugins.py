@@ -28,7 +28,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """The groups of entry points, and the key of the configuration that each gives names for."""
 
-MLFLOW = "vedette_services.mlflow.recorder:MlflowRecorder"
+MLFLOW = "vedette_services.mlflow:MlflowRecorder"
 
 OURS: Mapping[str, Mapping[str, str]] = {
     "vedette.agents": {name: name for name in ("dqn", "iqn", "sac")},

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.schema import config_schema
 from vedette_services.config.settings import NONE, Table
-from vedette_services.run_directory import replace_file
+from vedette_services.host.files import replace_file
 
 SCHEMA_FILE = "config.schema.json"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,7 +13,6 @@ from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.envs.config import WrapperConfig
 from vedette_rl.named import NAMED
-from vedette_services.config.docstrings import key_docs, summary
 from vedette_services.config.run_config import RunConfig
 
 Schema = dict[str, Any]
@@ -85,3 +86,43 @@ def _described(schema: Schema, part: type[BaseModel]) -> Schema:
         text = {"type": "string", "pattern": f"^{NAMED}$"}
         schema["properties"]["wrappers"]["items"] = {"anyOf": [text, part_schema(WrapperConfig)]}
     return schema
+
+
+_ARGUMENT = re.compile(r"    (\w+(?:, \w+)*): (.*)")
+
+
+def key_docs(part: type[BaseModel]) -> dict[str, str]:
+    """A sentence for each key of a class; what a class does not say, its base says."""
+    docs: dict[str, str] = {}
+    for cls in reversed(part.__mro__):
+        if issubclass(cls, BaseModel) and cls is not BaseModel:
+            docs.update(_arguments(inspect.cleandoc(cls.__doc__ or "")))
+    return {name: docs[name] for name in part.model_fields if name in docs}
+
+
+def summary(part: type[BaseModel]) -> str:
+    """What a class says of itself before it comes to its keys."""
+    text = inspect.cleandoc(part.__doc__ or "").partition("\n\nArgs:")[0]
+    return _plain(text)
+
+
+def _arguments(doc: str) -> Iterator[tuple[str, str]]:
+    section = doc.partition("\nArgs:\n")[2]
+    names: list[str] = []
+    said: list[str] = []
+    for line in [*section.splitlines(), "end"]:
+        begins = _ARGUMENT.fullmatch(line)
+        if begins or not line.startswith("     "):
+            yield from ((name, _plain(" ".join(said))) for name in names)
+            names, said = [], []
+        if begins:
+            names, said = begins[1].split(", "), [begins[2]]
+        elif names:
+            said.append(line.strip())
+        if line and not line.startswith(" "):
+            return
+
+
+def _plain(text: str) -> str:
+    """A docstring's words as Markdown has them, in one line."""
+    return " ".join(text.replace("``", "`").split())

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from vedette_services.last_words import told_to_the_supervisor
-from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Learning
-from vedette_services.learner.model_evaluation import ModelEvaluation
-from vedette_services.learner.spec import LearnerSpec
-from vedette_services.logs import place_log, set_up_logging
-from vedette_services.model_map import MappedModel, ModelMapReader
-from vedette_services.processes import die_with_parent
+import numpy as np
+
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.core import Evaluation, ModelInfo
+from vedette_rl.envs.make import probe
+from vedette_rl.errors import CheckpointError, EnvironmentFaultError, EvaluationGivenUpError
+from vedette_rl.evaluation.greedy import GreedyEvaluator
+from vedette_rl.state_file import read_state, write_state
+from vedette_services.config.run_config import RunConfig
+from vedette_services.host.exit_report import told_to_the_supervisor
+from vedette_services.host.logs import place_log, set_up_logging
+from vedette_services.host.processes import die_with_parent
+from vedette_services.run.boards import BoardReader, BoardWriter, Evaluations, Learning
+from vedette_services.run.model_map import MappedModel, ModelMapReader
+from vedette_services.run.spec import LearnerSpec
 
 _POLL_S = 0.05
 _NICE = 5  # playing must not take the trainer's core
@@ -66,6 +76,130 @@ def main() -> None:
     os.nice(_NICE)
     with told_to_the_supervisor():
         EvaluatorProcess(LearnerSpec.read(Path(sys.argv[1]))).run()
+
+
+log = logging.getLogger("vedette.evaluator")
+
+
+class ModelEvaluation:
+    """Evaluations of one run, every `eval_interval` optimization steps.
+
+    Args:
+        config: the run's.
+        run_id: noted beside the best model.
+        best: the directory of the best model, which goes on from an earlier start of the run.
+    """
+
+    def __init__(self, config: RunConfig, run_id: str, best: Path) -> None:
+        self._interval, self._run_id, self._best_place = (
+            config.learner.eval_interval,
+            run_id,
+            best,
+        )
+        self._evaluator = GreedyEvaluator(
+            config.env, config.evaluation.episodes, config.evaluation.seed
+        )
+        self._policy = agent_type(config.agent.name).build_policy(
+            config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
+        )
+        self._best, self._best_version = self._found_best()
+        self.board = Evaluations(
+            best_return_mean=self._best or 0.0, best_version=self._best_version
+        )
+        """The last evaluation and the best one."""
+        self._unwritten: tuple[int, ModelInfo, Evaluation] | None = None
+        self._next = 0  # the version from which on the next evaluation is due
+
+    def _found_best(self) -> tuple[float | None, int]:
+        """The best model of an earlier start of this run."""
+        try:
+            _, meta = read_state(self._best_place)
+        except CheckpointError:
+            return None, -1  # there is none yet, or it is torn: the next evaluation writes one
+        return float(meta["return_mean"]), int(meta["version"])
+
+    def due(self, version: int) -> bool:
+        """Whether a model of this version is to be evaluated."""
+        return self._interval > 0 and version >= self._next
+
+    def is_newer(self, version: int) -> bool:
+        """Whether more was learned than the last model evaluated knew."""
+        return version > max(0, self.board.version)
+
+    def evaluate(
+        self, epoch: int, model: ModelInfo, *, given_up: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Play a model; False if it is none to play: nothing was learned yet, or nothing since.
+
+        An evaluation in which the environment gives what is not finite is said, and does not count;
+        nor does one that is given up.
+
+        Args:
+            epoch: the learner's start that made it.
+            model: what is played.
+            given_up: asked before every step: whether nobody waits for it any more.
+        """
+        self._next = (model.version // self._interval + 1) * self._interval
+        if model.version in (0, self.board.version):
+            return False
+        self._policy.sync_model(model)
+        began = time.monotonic()
+        try:
+            found = self._evaluator.evaluate(self._policy, model.version, given_up=given_up)
+        except EvaluationGivenUpError as error:
+            log.warning("%s", error)
+            return False
+        except EnvironmentFaultError as error:
+            log.warning("the evaluation of version %d does not count: %s", model.version, error)
+            return False
+        if self._best is None or found.return_mean > self._best:
+            self._unwritten = (epoch, model, found)
+            self._best, self._best_version = found.return_mean, model.version
+        if self._unwritten is not None:
+            self._keep(*self._unwritten)
+        self.board = Evaluations(
+            count=self.board.count + 1,
+            version=found.version,
+            return_mean=found.return_mean,
+            return_std=found.return_std,
+            return_min=min(found.returns),
+            return_max=max(found.returns),
+            length_mean=found.length_mean,
+            episodes=found.episodes,
+            best_return_mean=self._best if self._best is not None else 0.0,
+            best_version=self._best_version,
+        )
+        log.info(
+            "version %d returns %.1f ± %.1f over %d episodes (%.1f s)",
+            found.version,
+            found.return_mean,
+            found.return_std,
+            found.episodes,
+            time.monotonic() - began,
+        )
+        return True
+
+    def _keep(self, epoch: int, model: ModelInfo, found: Evaluation) -> None:
+        """Strictly better than all before: RUN/best is what `eval` and `export` read."""
+        meta = {
+            "run_id": self._run_id,
+            "epoch": epoch,
+            "version": model.version,
+            "return_mean": found.return_mean,
+            "return_std": found.return_std,
+            "episodes": found.episodes,
+            "seed": found.seed,
+        }
+        try:
+            write_state(self._best_place, {"model": dict(model.arrays)}, meta)
+        except CheckpointError as error:
+            log.warning("%s; tried again after the next evaluation", error)
+            return
+        self._unwritten = None
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._evaluator.close()
 
 
 if __name__ == "__main__":

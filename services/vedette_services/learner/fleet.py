@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from vedette_protocol.messages import ActorReport, Report
-from vedette_services.learner.rate import Rate
+from vedette_services.host.files import write_json
+from vedette_services.learner.lag import Rate
+from vedette_services.run.boards import GONE_AFTER_S
 
-GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
 MEMBERS_MAX = 1024  # as many as the ledger keeps
 STATUS_BYTES = 3 << 20  # what all managers together may take in a status, some 10,000 actors
@@ -130,3 +135,64 @@ def _actor(actor: ActorReport, *, alive: bool) -> dict[str, Any]:
         "length_mean": actor.length_mean,
         "error": actor.error,
     }
+
+
+log = logging.getLogger("vedette.gateway")
+
+_AGAIN_S = 1.0
+
+IDS_MAX = 1024
+"""Ids that one key may have at a time, as many as the ledger keeps managers (replicas that share a
+key have one each); with one more it gives up the one not heard of for longest."""
+
+
+class Owners:
+    """Which key each manager id belongs to, kept in a file of the run directory.
+
+    Args:
+        path: the file, reread at the gateway's start.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._owner: dict[str, str] = {}  # by id, the one heard of last at the end
+        self._changed = self._failing = False
+        self._again_at = 0.0
+        if path.exists():
+            found = json.loads(path.read_text())
+            self._owner = {str(manager): str(key) for manager, key in found.items()}
+
+    def claim(self, manager: str, key: str) -> bool:
+        """Whether this key may speak for this manager; the first one that asks may."""
+        owner = self._owner.get(manager)
+        if owner is None:
+            self._take(manager, key)
+            return True
+        if owner == key:
+            self._owner[manager] = self._owner.pop(manager)
+        return owner == key
+
+    def _take(self, manager: str, key: str) -> None:
+        own = [taken for taken, owner in self._owner.items() if owner == key]
+        if len(own) >= IDS_MAX:
+            del self._owner[own[0]]
+        self._owner[manager] = key
+        self._changed = True
+
+    def save(self) -> None:
+        """Write the file, if anything is new; where that fails, again a second later."""
+        if not self._changed or time.monotonic() < self._again_at:
+            return
+        try:
+            write_json(self._path, self._owner)
+        except OSError as error:  # a full disk, no descriptors left: who is served stays served
+            self._again_at = time.monotonic() + _AGAIN_S
+            if not self._failing:
+                log.warning("whose key each id belongs to is not written: %s", error)
+            self._failing = True
+        else:
+            self._changed = self._failing = False
+
+    def of(self, key: str) -> list[str]:
+        """The ids of a key."""
+        return [manager for manager, owner in self._owner.items() if owner == key]

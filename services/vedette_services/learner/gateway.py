@@ -23,25 +23,27 @@ from vedette_rl.envs.make import probe
 from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
-from vedette_services.bell import Bell
-from vedette_services.keys import LearnerKeys
-from vedette_services.last_words import told_to_the_supervisor
-from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
-from vedette_services.learner.door import Door
+from vedette_services.host.exit_report import told_to_the_supervisor
+from vedette_services.host.logs import place_log, set_up_logging
+from vedette_services.host.processes import Bell, StopSignals, die_with_parent
+from vedette_services.learner.fleet import Owners
+from vedette_services.learner.flow_control import FlightLimits
+from vedette_services.learner.gateway_sockets import Door
 from vedette_services.learner.gateway_state import GatewayState, Position
-from vedette_services.learner.limits import FlightLimits
+from vedette_services.learner.lag import Rate
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
-from vedette_services.learner.owners import Owners
-from vedette_services.learner.rate import Rate
-from vedette_services.learner.rest import Rest
-from vedette_services.learner.spec import LearnerSpec
-from vedette_services.learner.status import assemble
-from vedette_services.logs import place_log, set_up_logging
-from vedette_services.model_map import MappedModel, ModelMapReader
-from vedette_services.processes import StopSignals, die_with_parent
-from vedette_services.replay_layout import ReplayLayout, replay_layout
-from vedette_services.run_replay import replay_directory, run_limiter
-from vedette_services.sockets import send_now
+from vedette_services.net.keys import LearnerKeys
+from vedette_services.net.sockets import send_now
+from vedette_services.run.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.run.model_map import MappedModel, ModelMapReader
+from vedette_services.run.replay_layout import (
+    ReplayLayout,
+    replay_directory,
+    replay_layout,
+    run_limiter,
+)
+from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status import assemble
 
 log = logging.getLogger("vedette.gateway")
 
@@ -319,6 +321,30 @@ def main() -> None:
     with told_to_the_supervisor():
         gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])), Bell(int(sys.argv[2])))
         gateway.run(StopSignals((signal.SIGTERM,)))
+
+
+_REST_S = 0.002
+_SHARE_S = 3e-5  # longer for each manager: a commit tells of every one that sent something
+_MOST_S = 0.005
+
+
+class Rest:
+    """More batches come together, and each costs less; the first after a silence is taken at once.
+
+    Other sockets are heard meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.managers = 0
+        self._until = 0.0
+
+    def begin(self, now: float) -> None:
+        """All that came were taken."""
+        self._until = now + min(_MOST_S, _REST_S + _SHARE_S * self.managers)
+
+    def left_ms(self, now: float) -> int:
+        """What is left of it, to the nearest; 0 when it is over."""
+        return max(0, round(1e3 * (self._until - now)))
 
 
 if __name__ == "__main__":

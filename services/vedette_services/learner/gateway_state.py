@@ -20,15 +20,13 @@ from vedette_protocol.errors import (
 from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
-from vedette_services.learner.ack_pace import AckPace
-from vedette_services.learner.complaints import Complaints
-from vedette_services.learner.credit_watch import CreditWatch
-from vedette_services.learner.fleet import GONE_AFTER_S, Fleet
+from vedette_services.host.rate_limited import Complaints
+from vedette_services.learner.fleet import Fleet, Owners
+from vedette_services.learner.flow_control import AckPace, CreditWatch, FlightLimits
 from vedette_services.learner.intake import Block, Intake
 from vedette_services.learner.lag import LagMeter
-from vedette_services.learner.limits import FlightLimits
-from vedette_services.learner.owners import Owners
-from vedette_services.learner.ring_stamp import pack_stamp, read_stamp
+from vedette_services.run.boards import GONE_AFTER_S
+from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 
 _REFUSALS_A_TURN = 64
 

@@ -14,12 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vedette_rl.errors import NewestFormatError
-from vedette_services.addresses import Address
-from vedette_services.bell import Bell
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import publish_config
-from vedette_services.endings import leave_at_once, unsaved
 from vedette_services.errors import (
     ChildFailedError,
     PortInUseError,
@@ -28,21 +25,32 @@ from vedette_services.errors import (
     UsageError,
     ending,
 )
-from vedette_services.last_words import LastWords
-from vedette_services.learner.boards import BoardReader, BoardWriter, Ingest, Learning
-from vedette_services.learner.chronicle import Chronicle
-from vedette_services.learner.memory_watch import file_bytes, gateway_limit, private_bytes
-from vedette_services.learner.spec import LearnerSpec
-from vedette_services.learner.statistics import report
-from vedette_services.learner.status import StatusReader
-from vedette_services.logs import place_log
-from vedette_services.model_map import left_model
-from vedette_services.processes import StopSignals, end, pause, python_module, spawn, wait_all
-from vedette_services.resuming import erase
-from vedette_services.run_directory import RunDirectory, write_json
+from vedette_services.host.exit_report import LastWords
+from vedette_services.host.files import write_json
+from vedette_services.host.logs import place_log
+from vedette_services.host.processes import (
+    Bell,
+    StopSignals,
+    end,
+    pause,
+    python_module,
+    spawn,
+    wait_all,
+)
+from vedette_services.net.addresses import Address
+from vedette_services.run.boards import BoardReader, BoardWriter, Ingest, Learning
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.endings import leave_at_once, unsaved
+from vedette_services.run.events import Chronicle
+from vedette_services.run.model_map import left_model
+from vedette_services.run.resume import erase
+from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status import StatusReader, report
 
 if TYPE_CHECKING:  # an extra
-    from vedette_services.metrics.server import Place
+    from vedette_services.prometheus import Place
+
+from vedette_services.learner.flow_control import FlightLimits
 
 log = logging.getLogger("vedette.learner")
 
@@ -298,7 +306,7 @@ def run_learner(
     supervisor = Supervisor(spec, on_status)
     with ExitStack() as ending_with_us:
         if metrics is not None:
-            from vedette_services.metrics.server import serve_metrics
+            from vedette_services.prometheus import serve_metrics
 
             ending_with_us.callback(serve_metrics(metrics, StatusReader(spec).read))
         return supervisor.run(stop)
@@ -336,3 +344,44 @@ def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
                     why = error.strerror or str(error)
                     raise PortInUseError(address, why, error.errno) from error
                 time.sleep(0.1)
+
+
+# libzmq bounds a frame and the number of messages, not the frames of one message. Nothing in
+# the gateway can: whoever it serves is answered only between messages. Ending it costs nothing
+# but the moment of its restart, because it keeps no state that it could not reread.
+
+_OWN_BYTES = 512 << 20  # interpreter, libraries, connections, statuses on their way
+_MODELS = 8  # bodies: the map's copy, the one going out, and those queued for slow readers
+
+
+def gateway_limit(model_map_bytes: int, limits: FlightLimits | None = None) -> int:
+    """Bytes that a gateway may hold: twice what all managers may have in flight, and its own.
+
+    Args:
+        model_map_bytes: of the map that models come in, which has room for three.
+    """
+    payload_bytes = (limits or FlightLimits()).payload_bytes
+    return _OWN_BYTES + 2 * payload_bytes + _MODELS * model_map_bytes // 3
+
+
+def private_bytes(pid: int) -> int:
+    """Bytes in memory that are a process's own, without the files that it maps.
+
+    0 where the system does not say (it is not Linux), or the process is gone.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    for line in status.splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def file_bytes(path: Path) -> int:
+    """The size of a file, 0 while there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -9,31 +9,34 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
-from vedette_rl.core import Agent
+from vedette_rl.core import Agent, ReplayBuffer
 from vedette_rl.envs.make import probe
+from vedette_rl.errors import ReplayTornError
 from vedette_rl.loading import make_loader
 from vedette_rl.networks.seeding import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
-from vedette_services.bell import Bell
-from vedette_services.last_words import told_to_the_supervisor
-from vedette_services.learner.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
-from vedette_services.learner.curves import Curves
-from vedette_services.learner.model_outlet import ModelOutlet
-from vedette_services.learner.opening import open_replay
-from vedette_services.learner.run_recorder import cut_curves_back, open_recorder
-from vedette_services.learner.saver import SWITCH_S, Saver
-from vedette_services.learner.spec import LearnerSpec
-from vedette_services.learner.stopping import Progress, exit_reason
-from vedette_services.learner.training_loop import TrainingLoop
-from vedette_services.logs import place_log, set_up_logging
-from vedette_services.model_map import ModelMapWriter
-from vedette_services.processes import StopSignals, die_with_parent
-from vedette_services.run_replay import run_limiter
+from vedette_rl.replay.frames_ring import open_reader
+from vedette_rl.replay.manifest import MANIFEST
+from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
+from vedette_rl.replay.ring import RingReader
+from vedette_rl.replay.uniform import UniformReplay
+from vedette_services.host.exit_report import told_to_the_supervisor
+from vedette_services.host.logs import place_log, set_up_logging
+from vedette_services.host.processes import Bell, StopSignals, die_with_parent
+from vedette_services.learner.background import SWITCH_S, ModelOutlet, Saver
+from vedette_services.learner.run_recorder import Curves, cut_curves_back, open_recorder
+from vedette_services.learner.training_loop import Progress, TrainingLoop, exit_reason
+from vedette_services.run.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.run.model_map import ModelMapWriter
+from vedette_services.run.replay_layout import replay_directory, run_limiter
+from vedette_services.run.spec import LearnerSpec
 
 log = logging.getLogger("vedette.trainer")
 
@@ -178,6 +181,42 @@ def main() -> None:
     stop = StopSignals(signals=(signal.SIGTERM,))
     with told_to_the_supervisor():
         Trainer(LearnerSpec.read(root), epoch, bell, stop).run()
+
+
+_WAIT_S = 30.0  # for the gateway to have made it
+
+
+def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
+    """The replay to draw from, once the gateway has made it.
+
+    Args:
+        epoch: makes every start draw otherwise, where no checkpoint says how to go on.
+
+    Raises:
+        ReplayFormatError: there is none after half a minute, or it is torn. Priorities alone that
+            are torn are made anew.
+        ReplayBudgetError: the disk has no room for the priorities.
+    """
+    replay = spec.config.replay
+    directory = replay_directory(spec.config, spec.run.root)
+    deadline = time.monotonic() + _WAIT_S
+    while not (directory / MANIFEST).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
+    rng = np.random.default_rng([spec.config.seed, epoch])
+    ring = open_reader(directory)
+    if replay.prioritized:
+        return PrioritizedReplay(ring, rng, replay, memory=_priorities(ring))
+    return UniformReplay(ring, rng)
+
+
+def _priorities(ring: RingReader) -> NDArray[np.float64]:
+    """The priorities that were left, or new ones where those are damaged: no sample is lost."""
+    try:
+        return open_priorities(ring)
+    except ReplayTornError as error:
+        log.warning("%s %s: priorities begin anew, all samples count as new", error.path, error.why)
+        error.path.unlink()
+        return open_priorities(ring)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import zmq
 
+from vedette.local.daemons import free_port
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_up, encode
 from vedette_protocol.credit import Credit
@@ -20,10 +21,9 @@ from vedette_protocol.schema import Columns, Schema
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.spaces import Spaces, action_bounds, transition_dtype
-from vedette_services import sockets
-from vedette_services.addresses import Address
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.local_run import free_port
+from vedette_services.net import sockets
+from vedette_services.net.addresses import Address
 
 
 def free_address() -> Address:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vedette_services.actors.beat import Beat
+from vedette_services.actors.link import Beat
 from vedette_services.actors.voice import Rate
 
 

@@ -22,10 +22,9 @@ from vedette_rl.replay.frames import frame_stack, row_of_places
 from vedette_rl.replay.frames_ring import whole_stacks
 from vedette_rl.steps import NStep
 from vedette_rl.steps.frames import FrameSteps
-from vedette_services.actors.batching import Batching
-from vedette_services.actors.frame_writer import FrameWriter
+from vedette_services.actors.batching import Batching, FrameWriter
 from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotForm
-from vedette_services.replay_layout import batch_schema, frames_of
+from vedette_services.run.replay_layout import batch_schema, frames_of
 
 STACK = 3
 

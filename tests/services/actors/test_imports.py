@@ -6,7 +6,7 @@ import pytest
 
 from vedette_rl.envs.config import EnvConfig
 from vedette_services.actors.errors import ImportRefusedError
-from vedette_services.actors.imports import check_imports
+from vedette_services.actors.run_terms import check_imports
 
 PLAIN = EnvConfig(id="CartPole-v1")
 

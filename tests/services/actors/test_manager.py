@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from fake_learner import FakeLearner, a_run, free_address
 
-from vedette_services.addresses import Address
+from vedette_services.net.addresses import Address
 
 HERE = Path(__file__).parent
 CODE = """

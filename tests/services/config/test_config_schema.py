@@ -10,13 +10,12 @@ import pytest
 
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_services.config import RunConfig, load_config, publish_config, read_config
-from vedette_services.config.docstrings import key_docs
 from vedette_services.config.explain import keys_of
 from vedette_services.config.field_words import OUR_KEY
 from vedette_services.config.presets import preset_names
 from vedette_services.config.reference import reference
 from vedette_services.config.saving import config_table
-from vedette_services.config.schema import config_schema
+from vedette_services.config.schema import config_schema, key_docs
 
 DOCS = Path(__file__).parents[3] / "docs"
 VALID = fastjsonschema.compile(config_schema())

@@ -10,13 +10,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from vedette.cli.app import main
 from vedette_rl.envs.make import probe
 from vedette_rl.steps import NStep
-from vedette_services.cli.app import main
 from vedette_services.config import RunConfig, load_config, read_config, write_config
-from vedette_services.config.checks import check_config
 from vedette_services.errors import ConfigError
-from vedette_services.replay_layout import replay_layout
+from vedette_services.run.checks import check_config
+from vedette_services.run.replay_layout import replay_layout
 
 STACKED = {"name": "gymnasium.wrappers:FrameStackObservation", "kwargs": {"stack_size": 4}}
 

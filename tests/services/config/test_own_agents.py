@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vedette_services.config.checks import check_config
 from vedette_services.config.loading import load_config
+from vedette_services.run.checks import check_config
 
 MODULE = """
 from typing import Any

@@ -1,8 +1,7 @@
 """How soon a manager hears what is new."""
 
 from vedette_protocol.credit import Credit
-from vedette_services.learner.ack_pace import ANYWAY_S, CHANGED_S, AckPace
-from vedette_services.learner.limits import FlightLimits
+from vedette_services.learner.flow_control import ANYWAY_S, CHANGED_S, AckPace, FlightLimits
 
 MANY = [(f"m{number}", 1) for number in range(50)]
 MIB = 1 << 20

@@ -1,6 +1,6 @@
 """Who keeps to its credit and who does not."""
 
-from vedette_services.learner.credit_watch import REMEMBERED_S, CreditWatch
+from vedette_services.learner.flow_control import REMEMBERED_S, CreditWatch
 
 M = ("m", 1)
 

@@ -4,8 +4,8 @@ import pytest
 
 from vedette_rl.core import Record
 from vedette_rl.recording.null import NullRecorder
-from vedette_services.learner.boards import Evaluations, Ingest, Learning
-from vedette_services.learner.curves import Curves, counts_opt_steps
+from vedette_services.learner.run_recorder import Curves, counts_opt_steps
+from vedette_services.run.boards import Evaluations, Ingest, Learning
 
 
 class Steps(NullRecorder):

@@ -3,7 +3,8 @@
 from typing import Any
 
 from vedette_protocol.messages import ActorReport, Report
-from vedette_services.learner.fleet import GONE_AFTER_S, Fleet
+from vedette_services.learner.fleet import Fleet
+from vedette_services.run.boards import GONE_AFTER_S
 
 
 def report(produced: int = 0, incarnation: int = 1, state: Any = "running") -> Report:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from vedette_services import sockets
-from vedette_services.addresses import Address
-from vedette_services.learner.door import Door
-from vedette_services.local_run import free_port
+from vedette.local.daemons import free_port
+from vedette_services.learner.gateway_sockets import Door
+from vedette_services.net import sockets
+from vedette_services.net.addresses import Address
 
 IN_TIME_MS = 5000
 

@@ -9,11 +9,10 @@ from vedette_protocol.limits import EXTRAS_MAX, OLD_ACCOUNTS_MAX
 from vedette_protocol.messages import Ack, ActorReport, Batch, Refusal, Report, Run, Status
 from vedette_protocol.schema import Column, Schema
 from vedette_rl.replay.limiter import Limiter
-from vedette_services.learner.credit_watch import REMEMBERED_S
-from vedette_services.learner.fleet import GONE_AFTER_S
+from vedette_services.learner.flow_control import REMEMBERED_S, FlightLimits
 from vedette_services.learner.gateway_state import GatewayState, Position
 from vedette_services.learner.intake import Block
-from vedette_services.learner.limits import FlightLimits
+from vedette_services.run.boards import GONE_AFTER_S
 
 SCHEMA = Schema(
     (

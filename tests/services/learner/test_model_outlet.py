@@ -10,8 +10,8 @@ import pytest
 from vedette_protocol.errors import ModelError
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
-from vedette_services.learner.model_outlet import ModelOutlet
-from vedette_services.model_map import ModelMapReader, ModelMapWriter
+from vedette_services.learner.background import ModelOutlet
+from vedette_services.run.model_map import ModelMapReader, ModelMapWriter
 
 SCHEMA = Schema.from_arrays({"w": np.zeros(3, np.float32)})
 

@@ -10,12 +10,12 @@ from vedette_rl.envs.make import probe
 from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
-from vedette_services.addresses import Address
 from vedette_services.config import RunConfig, load_config
-from vedette_services.learner.opening import open_replay
-from vedette_services.learner.spec import LearnerSpec
-from vedette_services.replay_layout import replay_layout
-from vedette_services.run_directory import RunDirectory
+from vedette_services.learner.trainer import open_replay
+from vedette_services.net.addresses import Address
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.replay_layout import replay_layout
+from vedette_services.run.spec import LearnerSpec
 
 
 @pytest.fixture

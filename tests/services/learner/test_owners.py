@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vedette_services.learner import owners as module
-from vedette_services.learner.owners import Owners
+from vedette_services.learner import fleet as module
+from vedette_services.learner.fleet import Owners
 
 
 def test_an_id_belongs_to_the_key_that_used_it_first_also_after_a_restart(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vedette_services.learner.rest import Rest
+from vedette_services.learner.gateway import Rest
 
 
 def test_who_has_taken_nothing_yet_does_not_rest() -> None:

@@ -18,14 +18,14 @@ from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.testing.transitions import sampled_transitions
-from vedette_services.addresses import Address
 from vedette_services.config import RunConfig
-from vedette_services.learner.boards import Learning
-from vedette_services.learner.opening import open_replay
-from vedette_services.learner.spec import LearnerSpec
+from vedette_services.learner.trainer import open_replay
 from vedette_services.learner.training_loop import TrainingLoop
-from vedette_services.run_directory import RunDirectory
-from vedette_services.run_replay import ring_dtype, run_limiter
+from vedette_services.net.addresses import Address
+from vedette_services.run.boards import Learning
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.replay_layout import ring_dtype, run_limiter
+from vedette_services.run.spec import LearnerSpec
 
 ROWS = 600
 BEFORE, AFTER = 23, 21

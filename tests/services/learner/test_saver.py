@@ -13,7 +13,7 @@ from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
 from vedette_rl.state_file import GiveWay, at_once, read_state
-from vedette_services.learner.saver import SHARE, Saver
+from vedette_services.learner.background import SHARE, Saver
 
 
 class FailingDisk(Checkpoints):

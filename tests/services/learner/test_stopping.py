@@ -3,7 +3,7 @@
 import pytest
 
 from vedette_services.config.parts import StopConfig
-from vedette_services.learner.stopping import Progress, exit_reason
+from vedette_services.learner.training_loop import Progress, exit_reason
 
 
 @pytest.mark.parametrize(

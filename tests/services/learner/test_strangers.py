@@ -1,6 +1,6 @@
 """Who knocks and is no vedette: counted at once, told once it is certain."""
 
-from vedette_services.learner.strangers import SETTLED_S, Strangers
+from vedette_services.learner.gateway_sockets import SETTLED_S, Strangers
 
 
 def told(strangers: Strangers, begin: float, end: float) -> int:

@@ -12,8 +12,8 @@ from vedette_rl.core import Agent, ModelInfo, OptResult, Sample, State
 from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.loading import SharedLoader
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.learner.boards import Learning
 from vedette_services.learner.training_loop import TrainingLoop
+from vedette_services.run.boards import Learning
 
 
 class CountingAgent:

@@ -1,7 +1,7 @@
 """Who waits for what, as the status says it."""
 
-from vedette_services.learner.boards import Ingest, Learning
-from vedette_services.learner.status import waits
+from vedette_services.run.boards import Ingest, Learning
+from vedette_services.run.status import waits
 
 WAITING = Learning(phase="waiting", waits="learner waits: 0 of 64 warm-up samples")
 MANAGERS = [{"state": "running"}, {"state": "gone"}]

@@ -1,0 +1,53 @@
+"""Vedette: asynchronous reinforcement learning over ZeroMQ.
+
+::
+
+    import vedette
+
+    result = vedette.train_async(env="CartPole-v1")
+    print(vedette.evaluate(result.run, episodes=100).return_mean)
+
+`vedette.api` documents each name. Importing this package loads nothing else: a name is loaded at
+its first use, and none of them loads torch before it needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vedette.api import (
+        SweepResult,
+        TrainResult,
+        curves,
+        evaluate,
+        export_policy,
+        export_replay,
+        load_policy,
+        report,
+        status,
+        train_async,
+        train_seeds,
+    )
+
+__all__ = [
+    "SweepResult",
+    "TrainResult",
+    "curves",
+    "evaluate",
+    "export_policy",
+    "export_replay",
+    "load_policy",
+    "report",
+    "status",
+    "train_async",
+    "train_seeds",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from vedette import api
+
+    return getattr(api, name)

@@ -1,0 +1,340 @@
+"""The command line as functions: what each command does, in a line of Python.
+
+::
+
+    from vedette import api
+
+    result = api.train_async(env="CartPole-v1")
+    print(api.evaluate(result.run, episodes=100).return_mean)
+    api.export_policy(result.run, "policy.npz")
+    api.report(result.run)
+
+What cannot be done raises a `ServicesError` or `RlError`, whose text is the line that the command
+would print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vedette.live import View
+from vedette.local.daemons import run_here
+from vedette.sweep.runner import Sweep, jobs_within, report_on
+from vedette.sweep.trials import plan
+from vedette_rl.core import Evaluation
+from vedette_rl.exported import load_policy
+from vedette_rl.recording.reading import Curve
+from vedette_rl.recording.reading import read_curves as _read_curves
+from vedette_services.config import RunConfig, load_config
+from vedette_services.config.loading import Loaded
+from vedette_services.config.settings import merged, put
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys
+from vedette_services.run.checks import check_config
+from vedette_services.run.directory import default_out
+from vedette_services.run.endings import already_done, summary_of
+from vedette_services.run.finished import FinishedRun
+
+__all__ = [
+    "SweepResult",
+    "TrainResult",
+    "curves",
+    "evaluate",
+    "export_policy",
+    "export_replay",
+    "load_policy",
+    "report",
+    "status",
+    "train_async",
+    "train_seeds",
+]
+
+Place = str | Path
+
+
+def evaluate(
+    run: Place,
+    *,
+    episodes: int | None = None,
+    seed: int | None = None,
+    checkpoint: str | None = None,
+    video: Place | None = None,
+) -> Evaluation:
+    """Play the policy of a run greedily, as ``vedette eval`` does.
+
+    Args:
+        run: its directory; it may still be going on.
+        episodes: as many as the run's own evaluations play, where None.
+        seed: of the first episode; that of the run's own evaluations, where None.
+        checkpoint: its optimization steps, or ``latest``; the best model, where None.
+        video: a ``.gif`` or ``.mp4`` of the first episode to write.
+
+    Returns:
+        Every episode's return and length, and the model's version.
+
+    Raises:
+        NotARunError: there is no such run.
+        NotInRunError: it has no such model.
+        FilmError: the film cannot be made here.
+    """
+    from vedette_services.run.evaluate import evaluate_run
+
+    found, _ = evaluate_run(
+        Path(run),
+        episodes=episodes,
+        seed=seed,
+        checkpoint=checkpoint,
+        video=Path(video) if video is not None else None,
+    )
+    return found
+
+
+def export_policy(
+    run: Place, out: Place, *, format: str = "numpy", checkpoint: str | None = None
+) -> int:
+    """Write the policy of a run as a file of its own, as ``vedette export`` does.
+
+    Args:
+        run: its directory.
+        out: the file; `load_policy` reads what ``numpy`` and ``safetensors`` write.
+        format: ``numpy``, ``safetensors`` or ``onnx``.
+        checkpoint: its optimization steps, or ``latest``; the best model, where None.
+
+    Returns:
+        The version of the model.
+
+    Raises:
+        NotARunError: there is no such run.
+        NotInRunError: it has no such model.
+        UsageError: there is no such format, or it needs an extra that is not installed.
+    """
+    from vedette_services.run import export as exporting
+
+    exporting.check_export("policy", format, Path(out))
+    found = FinishedRun.open(Path(run))
+    return exporting.export_policy(found, format, Path(out), checkpoint).model.version
+
+
+def export_replay(run: Place, out: Place, format: str = "npz") -> int:
+    """Write the live rows of a run's replay, oldest first, one array a column.
+
+    Args:
+        run: its directory.
+        out: the file, or the new folder of a ``minari`` dataset.
+        format: ``npz``, or ``minari`` for its whole episodes.
+
+    Returns:
+        How many rows, or episodes.
+
+    Raises:
+        NotARunError: there is no such run.
+        NotInRunError: it has no replay on disk.
+        UsageError: there is no such format, or it needs an extra that is not installed.
+    """
+    from vedette_services.run import export as exporting
+
+    exporting.check_export("replay", format, Path(out))
+    return exporting.export_replay(FinishedRun.open(Path(run)), format, Path(out))
+
+
+def status(
+    learner: str = "127.0.0.1:5555", *, keys: Place | None = None, timeout_s: float = 5.0
+) -> dict[str, Any] | None:
+    """How the run of a learner is doing, as ``vedette status --json`` says it.
+
+    Args:
+        learner: ``HOST`` or ``HOST:PORT``.
+        keys: folder of the keys that ``vedette keys`` made for this host; None: none.
+        timeout_s: wait no longer.
+
+    Returns:
+        The status; None where nobody answers.
+
+    Raises:
+        AddressError: `learner` is no address.
+        KeysError: there are no sound keys.
+        RefusedError: the learner does not let us in.
+    """
+    from vedette_services.net.status_asker import ask_status
+
+    shown = ClientKeys.read(Path(keys)) if keys is not None else None
+    return ask_status(Address.parse(learner), timeout_s, shown)
+
+
+def report(*runs: Place, out: Place | None = None) -> Path:
+    """Write the HTML page about a run, or about how several compare, as ``vedette report`` does.
+
+    Args:
+        runs: run directories, or folders of them, finished or not.
+        out: the file. None: ``report.html`` in the one directory given, or else here.
+
+    Returns:
+        The file.
+
+    Raises:
+        NotARunError: one of them holds no run.
+    """
+    from vedette.report import write_report
+
+    return write_report(runs, out)
+
+
+def curves(run: Place) -> dict[str, Curve]:
+    """What a run has recorded, by name: ``eval/mean_reward``, ``train/loss``, ...
+
+    Args:
+        run: its directory; it may still be going on.
+
+    Returns:
+        Steps, times and values of each as arrays; nothing where nothing was recorded.
+    """
+    return _read_curves(Path(run)).curves
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What came out of a training.
+
+    Args:
+        summary: as ``RUN/summary.json`` has it.
+        run: the run's directory, for `eval`, `export` and resuming.
+    """
+
+    summary: dict[str, Any]
+    run: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What came out of several trainings.
+
+    Args:
+        results: of each run, by its name: ``seed-0``, ``agent.learning_rate=0.001/seed-0``.
+        failed: what went wrong, by name; these have no result to go by.
+        report: the page about all of them; None where none has begun.
+    """
+
+    results: dict[str, TrainResult]
+    failed: dict[str, str]
+    report: Path | None
+
+
+def train_async(
+    config: RunConfig | None = None,
+    *,
+    out: str | Path | None = None,
+    fresh: bool = False,
+    force: bool = False,
+    view: View | None = None,
+    in_process: bool = False,
+    **settings: Any,  # as a configuration file has them
+) -> TrainResult:
+    """Train on this machine until the run is over: a learner and one manager of actors.
+
+    Ctrl-C ends the daemons and is raised again. From another thread than the main one it works
+    as well, as long as that thread lives.
+
+    Args:
+        config: a whole configuration; none: made of `settings`.
+        out: the run's directory; one with a checkpoint resumes. None: a new one in ``runs/``.
+        fresh: begin a new run.
+        force: with `fresh`, erase a run that is there.
+        view: what shows it; none: nothing does.
+        in_process: learn and act in this process, in lock step, so that a debugger sees all of it
+            and two runs of one seed are the same.
+        settings: the configuration's parts, such as ``env="CartPole-v1"``, ``agent="dqn"``,
+            ``seed=1``, ``learner={"sync_interval": 10}``; presets apply as on the command line.
+
+    Returns:
+        The summary and where the run is.
+
+    Raises:
+        UsageError: something in it cannot work; nothing was started.
+        DaemonFailedError: a daemon ended badly.
+        UnsavedEndError: the run has ended, and its end could not be written.
+    """
+    note = ""
+    if config is None:
+        loaded = _configured(settings, {})
+        config, note = loaded.config, loaded.note
+    elif settings:
+        raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
+    run = Path(out) if out is not None else default_out(config)
+    check_config(config, run, fresh=fresh, force=force, in_process=in_process)
+    if not fresh and already_done(run, config.stop):
+        summary = summary_of(run)
+    elif in_process:
+        from vedette.local.in_process import run_in_process
+
+        summary = run_in_process(config, run, fresh=fresh, note=note, view=view)
+    else:
+        summary = run_here(config, run, fresh=fresh, note=note, view=view)
+    return TrainResult(summary, run)
+
+
+def train_seeds(
+    seeds: int = 1,
+    *,
+    sweep: Mapping[str, Sequence[Any]] | None = None,
+    out: str | Path,
+    jobs: int | None = None,
+    fresh: bool = False,
+    force: bool = False,
+    in_process: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+    **settings: Any,  # as a configuration file has them
+) -> SweepResult:
+    """Train several seeds, and values of settings, as ``vedette run --seeds N --sweep ...`` does.
+
+    Ctrl-C ends all of them and is raised again; the same call goes on with what is left.
+
+    Args:
+        seeds: how many, counted on from the configured one.
+        sweep: the values that a dotted key is to have, such as
+            ``{"agent.learning_rate": [1e-3, 3e-4]}``; every combination is run.
+        out: the directory with all of them, each in one of its own.
+        jobs: that many at a time; as the cores allow, where None.
+        fresh, force: as `train_async` takes them, for each.
+        in_process: each in one process of its own, in lock step.
+        say: takes lines for people, such as `print`.
+        settings: as `train_async` takes them.
+
+    Returns:
+        What came of each, and where the report on all is.
+
+    Raises:
+        UsageError: something in it cannot work; nothing was started.
+    """
+    directory = Path(out)
+    trials = plan(
+        lambda changes: _configured(settings, changes).config, directory, seeds=seeds, sweep=sweep
+    )
+    for trial in trials:
+        check_config(trial.config, trial.out, fresh=fresh, force=force, in_process=in_process)
+    side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
+    outcomes = Sweep(
+        trials, directory, jobs=side_by_side, fresh=fresh, in_process=in_process, say=say
+    ).run()
+    good = [outcome.trial for outcome in outcomes if not outcome.status]
+    return SweepResult(
+        {trial.name: TrainResult(summary_of(trial.out), trial.out) for trial in good},
+        {outcome.trial.name: outcome.said for outcome in outcomes if outcome.status},
+        report_on(trials, directory),
+    )
+
+
+def _configured(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Loaded:
+    """The configuration that settings and changes of dotted keys come to."""
+    short = {"env": "id", "agent": "name"}
+    table = {
+        name: {short[name]: value} if name in short and isinstance(value, str) else value
+        for name, value in settings.items()
+    }
+    for key, value in changes.items():
+        own: dict[str, Any] = {}
+        put(own, key.split("."), value)
+        table = merged(table, own)
+    return load_config(table=table, environment={})

@@ -1,0 +1,172 @@
+"""The daemons that a measurement starts, and the status it reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vedette.bench.measuring import processor_s
+from vedette.local.daemons import daemon_command, free_port
+from vedette_services.config import RunConfig, load_config, write_config
+from vedette_services.errors import ActorDiedError, NoAnswerError
+from vedette_services.host.processes import end, spawn
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys
+from vedette_services.net.status_asker import StatusAsker
+
+NOT_TRAINING = ("agent.batch_size=64", "replay.samples_per_insert=1e-12", "replay.error_buffer=32")
+"""Settings under which the learner inserts for ever and never draws a batch: the first would be
+more than the limiter allows."""
+
+ACTOR = "vedette_services.actors.actor"
+GATEWAY = "vedette_services.learner.gateway"
+TRAINER = "vedette_services.learner.trainer"
+PRODUCER = "vedette.bench.producer"
+
+_START_S = 180.0  # a loaded machine takes its time to import torch
+_END_S = 20.0
+_ASK_S = 0.5
+
+
+QUIET = Path(os.devnull)
+"""The log of a daemon whose words nobody needs."""
+
+
+def taking_run(
+    rows: int, shape: tuple[int, ...], dtype: str, capacity: int, *, frame_stack: int = 0
+) -> RunConfig:
+    """A run whose learner takes samples of a synthetic environment, and does nothing else.
+
+    Args:
+        rows: of a batch.
+        shape, dtype: of what the environment shows.
+        capacity: of the replay.
+        frame_stack: so many of these are an observation, and each travels once; 0: one is.
+    """
+    return load_config(
+        env="vedette.bench.synthetic:Synthetic-v0",
+        agent="dqn",
+        settings=[
+            "agent.network=mlp",
+            "agent.hidden_sizes=[8]",
+            f"env.kwargs.shape={json.dumps(list(shape))}",
+            f"env.kwargs.dtype={dtype}",
+            f"env.frame_stack={frame_stack}",
+            f"actors.n_buffer={rows}",
+            f"replay.capacity={capacity}",
+            *NOT_TRAINING,
+            "learner.device=cpu",
+            "learner.eval_interval=0",
+            "stop.max_seconds=600",
+        ],
+    ).config
+
+
+@contextmanager
+def learner_of(
+    config: RunConfig, keys: Path | None = None
+) -> Iterator[tuple[Address, StatusAsker]]:
+    """A learner of its own on a free port, with a run directory that is removed afterwards.
+
+    Args:
+        keys: its folder of keys; None: it lets everybody in.
+    """
+    address = Address("127.0.0.1", free_port())
+    with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
+        place = Path(scratch)
+        write_config(config, place / "config.toml", "a measurement")
+        command = daemon_command(
+            "learner",
+            str(place / "config.toml"),
+            *("--out", str(place / "run")),
+            *("--bind", str(address)),
+            *(("--keys", str(keys)) if keys else ()),
+        )
+        learner = spawn(command, log=place / "learner.log")
+        try:
+            with StatusAsker(address, ClientKeys.read(keys) if keys else None) as asker:
+                yield address, asker
+        finally:
+            end([learner], term_s=_END_S)
+
+
+def ask(asker: StatusAsker, wait_s: float = _START_S) -> Mapping[str, Any]:
+    """The status, from a learner that may still be starting.
+
+    Raises:
+        NoAnswerError: none comes within `wait_s`.
+    """
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        status = asker.ask(_ASK_S)
+        if status is not None:
+            return status
+    raise NoAnswerError("the learner of this measurement", wait_s)
+
+
+def check_actors(status: Mapping[str, Any]) -> None:
+    """See that every actor lives: the rate of those that die again and again means nothing.
+
+    Raises:
+        ActorDiedError: one died, and why.
+    """
+    for manager in status["managers"]:
+        for actor in manager["actors"]:
+            if actor["restarts"] or actor["error"]:
+                raise ActorDiedError(manager["id"], actor["id"], actor["error"])
+
+
+def inserted_per_s(asker: StatusAsker, warm_s: float, measure_s: float) -> float:
+    """Samples inserted a second over `measure_s`; see `measured`."""
+    return measured(asker, warm_s, measure_s).per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came into the replay.
+
+    Args:
+        rows: samples inserted.
+        seconds: in which.
+        processor_s: that the processes asked about spent meanwhile.
+    """
+
+    rows: int
+    seconds: float
+    processor_s: float
+
+    @property
+    def per_s(self) -> float:
+        """Samples a second."""
+        return self.rows / self.seconds
+
+
+def measured(
+    asker: StatusAsker, warm_s: float, measure_s: float, modules: Sequence[str] = ()
+) -> Measured:
+    """Samples inserted over `measure_s`, counted in the replay, `warm_s` after the first.
+
+    Args:
+        modules: of whose processes the processor time counts.
+
+    Raises:
+        NoAnswerError: none is inserted within three minutes.
+    """
+    deadline = time.monotonic() + _START_S
+    while not ask(asker)["samples"]["inserted"]:
+        if time.monotonic() > deadline:
+            raise NoAnswerError("producers of this measurement", _START_S)
+    time.sleep(warm_s)
+    before, began = ask(asker)["samples"]["inserted"], time.monotonic()
+    spent = -sum(map(processor_s, modules))
+    time.sleep(measure_s)
+    after, ended = ask(asker)["samples"]["inserted"], time.monotonic()
+    spent += sum(map(processor_s, modules))
+    return Measured(after - before, ended - began, spent)

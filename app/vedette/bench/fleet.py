@@ -1,0 +1,78 @@
+"""How many environment steps a second actors on this machine bring into the replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vedette.bench.daemons import (
+    ACTOR,
+    NOT_TRAINING,
+    QUIET,
+    ask,
+    check_actors,
+    inserted_per_s,
+    learner_of,
+)
+from vedette.bench.measuring import resident_bytes, spread
+from vedette.local.daemons import daemon_command
+from vedette_services.config.loading import load_config
+from vedette_services.host.processes import end, spawn
+
+_CAPACITY = 1_000_000
+_WARM_S = 2.0
+_END_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetBench:
+    """What to measure.
+
+    Args:
+        env: id of the environment.
+        actors: actor processes.
+        envs: environments of each.
+        vectorization: as `env.vectorization`.
+        seconds: of a round.
+        rounds: of which the median is given.
+    """
+
+    env: str = "CartPole-v1"
+    actors: int = 2
+    envs: int = 16
+    vectorization: str = "loop"
+    seconds: float = 5.0
+    rounds: int = 3
+
+    def run(self) -> dict[str, Any]:
+        """Measure; the learner is not training, and the steps are counted in its replay."""
+        config = load_config(
+            env=self.env,
+            settings=[
+                "preset=none",
+                "agent.hidden_sizes=[64,64]",
+                f"actors.envs_per_actor={self.envs}",
+                "actors.n_buffer=512",
+                f"env.vectorization={self.vectorization}",
+                f"replay.capacity={_CAPACITY}",
+                *NOT_TRAINING,
+                "learner.eval_interval=0",
+            ],
+        ).config
+        with learner_of(config) as (address, asker):
+            arguments = ("--learner", str(address), "--count", str(self.actors))
+            manager = spawn(daemon_command("actors", *arguments), log=QUIET)
+            try:
+                rates = [inserted_per_s(asker, _WARM_S, self.seconds) for _ in range(self.rounds)]
+                check_actors(ask(asker))
+                resident = resident_bytes(ACTOR)
+            finally:
+                end([manager], term_s=_END_S)
+        return {
+            "env": self.env,
+            "actors": self.actors,
+            "envs_per_actor": self.envs,
+            "vectorization": self.vectorization,
+            "steps_per_s": spread(rates),
+            "actor_resident_bytes": max(resident, default=0),
+        }

@@ -1,0 +1,126 @@
+"""Optimization steps a second while actors push, beside a hand-written loop, in turn; and how
+much a checkpoint that is being written, and models on their way out, slow them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from vedette.bench.checkpoints import CheckpointBench
+from vedette.bench.daemons import QUIET, TRAINER, ask, learner_of
+from vedette.bench.measuring import KeptCore, core_kept, processor_s, ratio, spread, usable_cores
+from vedette.bench.publishing import PublishingBench
+from vedette.local.daemons import daemon_command
+from vedette_services.config.loading import load_config
+from vedette_services.host.processes import end, python_module, spawn
+from vedette_services.net.addresses import Address
+from vedette_services.net.status_asker import StatusAsker
+
+_WARM_S = 2.0
+_FIRST_OPT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerBench:
+    """What to measure: DQN with an MLP of two hidden layers on CartPole-v1.
+
+    Args:
+        batch_size: samples of an optimization step.
+        hidden: units of each hidden layer.
+        double: whether it is Double DQN, which takes one more forward pass.
+        actors: actor processes that push at full speed meanwhile. The trainer has a core of its
+            own where there are two; they share the others with the gateway.
+        seconds: of a round.
+        rounds: each measures both; the ratio is taken within a round.
+    """
+
+    batch_size: int = 256
+    hidden: int = 256
+    double: bool = True
+    actors: int = 1
+    seconds: float = 5.0
+    rounds: int = 3
+
+    def run(self) -> dict[str, Any]:
+        """Measure both in turn."""
+        ours, bound, cost, bound_cost = [], [], [], []
+        for _ in range(self.rounds):
+            rate, processor_ms = self._handwritten()
+            bound.append(rate)
+            bound_cost.append(processor_ms)
+            rate, processor_ms = self._ours()
+            ours.append(rate)
+            cost.append(processor_ms)
+        return {
+            "batch_size": self.batch_size,
+            "hidden": self.hidden,
+            "double": self.double,
+            "actors": self.actors,
+            "own_core": len(usable_cores()) > 1,
+            "opt_steps_per_s": spread(ours),
+            "handwritten_opt_steps_per_s": spread(bound),
+            "ratio": ratio(ours, bound),
+            "processor_ms_per_opt": spread(cost),
+            "handwritten_processor_ms_per_opt": spread(bound_cost),
+            "processor_ratio": ratio(cost, bound_cost),
+            "checkpoint": CheckpointBench(self.batch_size, self.hidden).run(),
+            "publishing": PublishingBench(self.batch_size).run(),
+        }
+
+    def _handwritten(self) -> tuple[float, float]:
+        """Optimization steps a second, and processor milliseconds of one."""
+        command = python_module(
+            "vedette.bench.handwritten",
+            *map(str, (self.batch_size, self.hidden, self.seconds)),
+            "double" if self.double else "single",
+        )
+        timeout_s = self.seconds + 120
+        done = subprocess.run(command, check=True, capture_output=True, timeout=timeout_s)
+        rate, processor_s = map(float, done.stdout.split())
+        return rate, 1e3 * processor_s
+
+    def _ours(self) -> tuple[float, float]:
+        """The same of the trainer process."""
+        config = load_config(
+            env="CartPole-v1",
+            agent="dqn",
+            settings=[
+                "preset=none",
+                f"agent.batch_size={self.batch_size}",
+                f"agent.double={self.double}".lower(),
+                f"agent.hidden_sizes=[{self.hidden},{self.hidden}]",
+                "agent.target_update_interval=100",
+                "actors.envs_per_actor=16",
+                "actors.n_buffer=256",
+                "replay.capacity=100000",
+                "replay.samples_per_insert=0",
+                "learner.eval_interval=0",
+                "learner.save_interval=0",
+                "stop.max_seconds=600",
+            ],
+        ).config
+        with core_kept() as kept, learner_of(config) as (address, asker):
+            manager = spawn(_manager_command(address, self.actors), log=QUIET)
+            try:
+                return self._opts_per_s(asker, kept)
+            finally:
+                end([manager], term_s=15.0)
+
+    def _opts_per_s(self, asker: StatusAsker, kept: KeptCore) -> tuple[float, float]:
+        deadline = time.monotonic() + _FIRST_OPT_S
+        while not ask(asker)["opt_steps"] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        kept.give_to(TRAINER)
+        time.sleep(_WARM_S)
+        before, began = ask(asker)["opt_steps"], time.monotonic()
+        spent = -processor_s(TRAINER)
+        time.sleep(self.seconds)
+        after, ended = ask(asker)["opt_steps"], time.monotonic()
+        spent += processor_s(TRAINER)
+        return (after - before) / (ended - began), 1e3 * spent / max(1, after - before)
+
+
+def _manager_command(address: Address, actors: int) -> list[str]:
+    return daemon_command("actors", "--learner", str(address), "--count", str(actors))

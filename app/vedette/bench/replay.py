@@ -1,0 +1,230 @@
+"""The replay beside plain numpy arrays: inserting, and drawing uniformly and by priority.
+
+In one process and one run, what is compared in turn within every round. Plain numpy is the bound:
+slices of preallocated arrays in, ``numpy.take`` into preallocated arrays out, and no care for a
+reader beside the writer, a kill, or the ring's order.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+
+from vedette.bench.measuring import ratio, spread
+from vedette_rl.core import Columns, columns_of
+from vedette_rl.envs.spaces import Spaces, transition_dtype
+from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
+from vedette_rl.replay.ring import RingReader, RingWriter
+from vedette_rl.replay.rows import MemoryRing, Rows
+from vedette_rl.replay.uniform import UniformReplay
+from vedette_services.run.replay_layout import ring_dtype
+
+_COMMIT_EVERY = 16  # batches: the gateway commits once for all that has come meanwhile
+_LOOK_EVERY = 32  # calls between two looks at the clock
+
+
+class _Ring(Protocol):
+    """What both rings are to a writer."""
+
+    def append(self, columns: Columns, rows: int) -> None: ...
+
+    def commit(self, stamp: bytes = b"") -> None: ...
+
+
+def vector_dtype() -> np.dtype[Any]:
+    """A stored row of an environment with four numbers to see and two actions."""
+    box = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    return ring_dtype(transition_dtype(Spaces(box, gym.spaces.Discrete(2))))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBench:
+    """What to measure.
+
+    Args:
+        capacity: rows.
+        rows_in: rows of a batch inserted.
+        rows_out: rows of a sample drawn.
+        seconds: of each measurement.
+        rounds: each measures everything once; many short ones, so that whoever else uses the
+            machine disturbs all alike.
+        directory: where the ring on disk is made; None: in the place for temporary files.
+        row: a row's columns; None: `vector_dtype`.
+    """
+
+    capacity: int = 100_000
+    rows_in: int = 64
+    rows_out: int = 256
+    seconds: float = 0.05
+    rounds: int = 31
+    directory: Path | None = None
+    row: np.dtype[Any] | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Measure in turn; rows a second, and ratios to plain numpy."""
+        row = vector_dtype() if self.row is None else self.row
+        with tempfile.TemporaryDirectory(dir=self.directory, prefix="vedette-bench-") as place:
+            measures = self._measures(row, Path(place))
+            rates: dict[str, dict[str, list[float]]] = {}
+            for _ in range(self.rounds):
+                for (group, name), (work, rows) in measures.items():
+                    rates.setdefault(group, {}).setdefault(name, []).append(
+                        rows * calls_per_s(work, self.seconds)
+                    )
+        rates["prioritized"]["numpy"] = rates["sample"]["numpy"]
+        return {
+            "capacity": self.capacity,
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "row_bytes": row.itemsize,
+            "rounds": self.rounds,
+            **{group: _compared(found) for group, found in rates.items()},
+        }
+
+    def _measures(
+        self, row: np.dtype[Any], place: Path
+    ) -> dict[tuple[str, str], tuple[Callable[[], None], int]]:
+        """What is called, by what it is of and whose it is, and the rows of a call."""
+        batch = _random_rows(row, self.rows_in)
+        memory = MemoryRing(row, self.capacity)
+        mapped = RingWriter.open(place / "replay", row, self.capacity, run_id="bench")
+        plain = _PlainArrays(row, self.capacity)
+        inserts: dict[str, Callable[[], None]] = {
+            "numpy": lambda: plain.insert(batch, self.rows_in),
+            "memory": _inserting(memory, batch, self.rows_in),
+            "mapped": _inserting(mapped, batch, self.rows_in),
+        }
+        for insert in inserts.values():  # full, and every page touched
+            for _ in range(_COMMIT_EVERY * (self.capacity // (_COMMIT_EVERY * self.rows_in) + 2)):
+                insert()
+        reader = RingReader(place / "replay")
+        uniform = {"memory": _uniform(memory), "mapped": _uniform(reader)}
+        by_priority = {
+            "memory": PrioritizedReplay(memory, np.random.default_rng(1), ReplayConfig()),
+            "mapped": PrioritizedReplay(
+                reader, np.random.default_rng(1), ReplayConfig(), memory=open_priorities(reader)
+            ),
+        }
+        errors = np.random.default_rng(2).random(self.rows_out, np.float32)
+        found: dict[tuple[str, str], tuple[Callable[[], None], int]] = {}
+        for name, insert in inserts.items():
+            found["insert", name] = insert, self.rows_in
+        found["sample", "numpy"] = _calling(plain.sample, self.rows_out), self.rows_out
+        for name, replay in uniform.items():
+            found["sample", name] = _calling(replay.sample, self.rows_out), self.rows_out
+        for name, prioritized in by_priority.items():
+            work = _drawing_by_priority(prioritized, self.rows_out, errors)
+            found["prioritized", name] = work, self.rows_out
+        return found
+
+
+def calls_per_s(
+    work: Callable[[], object], seconds: float, *, look_every: int = _LOOK_EVERY
+) -> float:
+    """How often `work` is done in a second of this process's own time.
+
+    Nothing measured here waits, so that on an idle machine it is the time of the clock; on another
+    it leaves out when somebody else had the core.
+
+    Args:
+        work: one call.
+        seconds: to spend.
+        look_every: calls between two looks at the clock.
+    """
+    work()
+    calls, began = 0, time.process_time()
+    while (passed := time.process_time() - began) < seconds:
+        for _ in range(look_every):
+            work()
+        calls += look_every
+    return calls / passed
+
+
+class _PlainArrays:
+    """A ring of arrays as one writes it in an afternoon."""
+
+    def __init__(self, row: np.dtype[Any], capacity: int) -> None:
+        self._columns = columns_of(row, capacity)
+        for column in self._columns.values():
+            column.fill(0)
+        self._capacity, self._at, self._rng = capacity, 0, np.random.default_rng(0)
+        self._out: Columns = {}
+
+    def insert(self, batch: Columns, rows: int) -> None:
+        begin, end = self._at, self._at + rows
+        if end > self._capacity:
+            begin, end = 0, rows
+        for name, column in self._columns.items():
+            column[begin:end] = batch[name]
+        self._at = end
+
+    def sample(self, rows: int) -> None:
+        places = self._rng.integers(self._capacity, size=rows)
+        if not self._out:
+            self._out = {
+                name: np.empty((rows, *column.shape[1:]), column.dtype)
+                for name, column in self._columns.items()
+            }
+        for name, column in self._columns.items():
+            np.take(column, places, 0, self._out[name], "clip")
+
+
+def _inserting(ring: _Ring, batch: Columns, rows: int) -> Callable[[], None]:
+    pending = 0
+
+    def insert() -> None:
+        nonlocal pending
+        ring.append(batch, rows)
+        pending += 1
+        if pending == _COMMIT_EVERY:
+            ring.commit(b"a stamp")
+            pending = 0
+
+    return insert
+
+
+def _calling(work: Callable[[int], object], rows: int) -> Callable[[], None]:
+    def call() -> None:
+        work(rows)
+
+    return call
+
+
+def _uniform(rows: Rows) -> UniformReplay:
+    return UniformReplay(rows, np.random.default_rng(0))
+
+
+def _drawing_by_priority(
+    replay: PrioritizedReplay, rows: int, errors: np.ndarray[Any, Any]
+) -> Callable[[], None]:
+    """A learner's round: draw, and tell the errors."""
+
+    def draw() -> None:
+        replay.update_priority(replay.sample(rows).indices, errors)
+
+    return draw
+
+
+def _random_rows(row: np.dtype[Any], rows: int) -> Columns:
+    rng, columns = np.random.default_rng(0), columns_of(row, rows)
+    for column in columns.values():
+        column[...] = rng.integers(0, 2, column.shape)
+    return columns
+
+
+def _compared(rates: dict[str, list[float]]) -> dict[str, Any]:
+    """Rows a second of each, their ratios to plain numpy, and that of disk to memory."""
+    bound = rates["numpy"]
+    return {
+        **{f"{name}_rows_per_s": spread(found) for name, found in rates.items()},
+        **{f"{name}_ratio": ratio(rates[name], bound) for name in ("memory", "mapped")},
+        "mapped_to_memory_ratio": ratio(rates["mapped"], rates["memory"]),
+    }

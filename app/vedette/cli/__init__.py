@@ -1,0 +1,5 @@
+"""The command `vedette`. A command imports what it needs when it runs, so that each starts fast."""
+
+from vedette.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,209 @@
+"""The commands together, and how their errors become exit statuses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Any
+
+import typer
+
+from vedette.cli import bench
+from vedette.cli.actors import actors
+from vedette.cli.config import config
+from vedette.cli.doctor import doctor
+from vedette.cli.evaluate import evaluate
+from vedette.cli.export import export
+from vedette.cli.keys import app as keys
+from vedette.cli.learner import learner
+from vedette.cli.report import report
+from vedette.cli.run import run
+from vedette.cli.status import status
+from vedette_rl.errors import (
+    FilmError,
+    NoImageError,
+    OwnNetworkError,
+    UnknownAgentError,
+    UnknownEnvironmentError,
+    UnknownNameError,
+    UnsupportedSpaceError,
+)
+from vedette_services.errors import (
+    DONE,
+    FAILED,
+    TRACEBACK,
+    USAGE,
+    ManySettingsError,
+    ServicesError,
+    is_known,
+    sentence,
+)
+from vedette_services.host.exit_report import listener, tell
+from vedette_services.host.logs import outlive_full_disk
+from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent
+
+_DAEMONS = ("run", "learner", "actors")
+
+_USAGE = (
+    FilmError,
+    NoImageError,
+    OwnNetworkError,
+    UnknownAgentError,
+    UnknownEnvironmentError,
+    UnknownNameError,
+    UnsupportedSpaceError,
+)
+
+_MISUSE: type[Exception] = typer.BadParameter.__bases__[0]
+"""What typer raises for a wrong command line."""
+
+app = typer.Typer(
+    name="vedette",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command("run")(run)
+app.command("learner")(learner)
+app.command("actors")(actors)
+app.command("eval")(evaluate)
+app.command("status")(status)
+app.command("doctor")(doctor)
+app.command("export")(export)
+app.command("report")(report)
+app.command("config")(config)
+app.add_typer(keys, name="keys")
+app.add_typer(bench.app, name="bench")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from vedette_services.host.versions import vedette_version
+
+        typer.echo(f"vedette {vedette_version() or 'of a checkout, not installed'}")
+        raise typer.Exit
+
+
+@app.callback()
+def _vedette(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say it and leave."),
+    ] = False,
+) -> None:
+    """Asynchronous reinforcement learning: actors anywhere, one learner, no sample lost.
+
+    \b
+    vedette run                              train DQN on CartPole-v1 on this machine
+    vedette learner --env CartPole-v1        the same by hand: the learner,
+    vedette actors --learner 127.0.0.1       and actors, here or on other machines
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and leave with its exit status. Every error is a line on stderr."""
+    _settle_in()
+    parent = listener()
+    asked = sys.argv[1:] if arguments is None else arguments
+    if asked and asked[0] in _DAEMONS:
+        _end_when_told()
+        outlive_full_disk()
+    _refuse_empty(asked)
+    try:
+        status = app(args=list(asked), prog_name="vedette", standalone_mode=False)
+    except typer.Abort:
+        sys.exit(FAILED)
+    except _MISUSE as e:
+        _say_misuse(e)
+        sys.exit(USAGE)
+    except Exception as e:  # noqa: BLE001 - the border: every error becomes a line and a status
+        if os.environ.get(TRACEBACK):
+            traceback.print_exc()
+        lines = sentences(e)
+        tell(parent, "; ".join(lines))
+        with contextlib.suppress(OSError):  # a log on a full disk
+            for line in lines:
+                print(f"vedette: {line}", file=sys.stderr)
+        sys.exit(exit_status(e))
+    sys.exit(status if isinstance(status, int) else DONE)
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """An option of nothing is a shell's variable that is not set: no folder, and no host."""
+    for before, argument in pairwise(arguments):
+        named = re.fullmatch("(--[a-z-]+)=", argument)
+        if named or not argument:
+            option = named[1] if named else before
+            print(
+                f"vedette: {option}: its value is empty; give one or leave it out", file=sys.stderr
+            )
+            sys.exit(USAGE)
+
+
+def _say_misuse(error: Any) -> None:  # click's, whose own module typer keeps to itself
+    """A wrong command line in one line; the whole help where nothing was asked for."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+        return
+    said = " ".join(error.format_message().split()).rstrip(".")
+    command = error.ctx.command_path if error.ctx is not None else "vedette"
+    said = f"{said[:1].lower()}{said[1:]}{_meant(error)}"
+    print(f"vedette: {said}; see {command} --help", file=sys.stderr)
+
+
+def _meant(error: Any) -> str:  # click's, as above
+    """What a wrong command or option was probably meant to be; "" where nobody can tell."""
+    if error.ctx is None:
+        return ""
+    asked = error.ctx.command
+    if "no such command" in str(error).lower():
+        return f" (there are {', '.join(asked.commands)})"
+    if type(error).__name__ != "NoSuchOption" or "settings" not in (p.name for p in asked.params):
+        return ""
+    from vedette.cli.options import setting_meant
+
+    key = setting_meant(error.option_name)
+    return f" (a setting is given as {key}=VALUE)" if key else ""
+
+
+def exit_status(error: Exception) -> int:
+    """2 for usage and configuration, 3 for a refusal, 1 for any other failure."""
+    if isinstance(error, ServicesError):
+        return error.exit_status
+    return USAGE if isinstance(error, _USAGE) else FAILED
+
+
+def sentences(error: Exception) -> list[str]:
+    """An error in a line; several errors of the configuration in a line each."""
+    if isinstance(error, ManySettingsError):
+        return [sentence(one) for one in error.errors]
+    said = sentence(error)
+    filed = not isinstance(error, OSError) or error.filename
+    if is_known(error) and filed:
+        return [said]
+    hint = "" if os.environ.get(TRACEBACK) else f" ({TRACEBACK}=1 shows where)"
+    return [f"{said}{hint}"]
+
+
+def _end_when_told() -> None:
+    """Until a daemon takes its signals there is nothing to put in order: stopped on request."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(DONE))
+
+
+def _settle_in() -> None:
+    if PARENT_VARIABLE in os.environ:
+        # A terminal's Ctrl-C goes to a whole process group. Who started us gets it and tells us
+        # once; twice would mean to leave without a checkpoint. `spawn(own_group=True)` is sooner.
+        os.setpgid(0, 0)
+    die_with_parent()
+    here = os.getcwd()  # noqa: PTH109 - sys.path holds texts
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)  # `my_envs:Mine-v0` means the folder one stands in, too

@@ -1,0 +1,85 @@
+"""``vedette eval``: play a policy of a run."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vedette.cli.options import Checkpoint, RunArgument
+
+if TYPE_CHECKING:
+    from vedette_rl.core import Evaluation
+
+
+def evaluate(
+    run: RunArgument,
+    episodes: Annotated[
+        int | None,
+        typer.Option(min=1, max=100_000, help="[as the run's evaluations: 20]", show_default=False),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=2**31 - 1,
+            help="Of the first episode; with another than the run's, the best model was not chosen "
+            "by these episodes. [as the run's evaluations, which gives the same return]",
+            show_default=False,
+        ),
+    ] = None,
+    checkpoint: Checkpoint = None,
+    video: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Film the first episode: .gif or .mp4.", show_default=False
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Play the best policy of a run. Greedily, and as its own evaluations did.
+
+    \b
+    vedette eval runs/cart
+    vedette eval runs/cart --episodes 100 --json
+    vedette eval runs/cart --checkpoint latest --video cart.gif
+    """
+    from vedette_services.run.evaluate import evaluate_run
+
+    found, pictures = evaluate_run(
+        run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video
+    )
+    typer.echo(json.dumps(fields(found)) if as_json else line(found))
+    if video is not None:
+        typer.echo(f"{pictures} pictures of the first episode in {video}", err=as_json)
+
+
+def fields(found: Evaluation) -> dict[str, Any]:
+    """What ``--json`` prints. The interval is null for a single episode."""
+    from vedette_rl.evaluation.confidence import confidence_interval
+
+    interval = confidence_interval(found.returns)
+    return {
+        "return_mean": found.return_mean,
+        "return_std": found.return_std,
+        "length_mean": found.length_mean,
+        "episodes": found.episodes,
+        "version": found.version,
+        "seed": found.seed,
+        "return_ci95": list(interval) if math.isfinite(interval[0]) else None,
+    }
+
+
+def line(found: Evaluation) -> str:
+    """An evaluation in one line."""
+    from vedette_rl.evaluation.confidence import confidence_interval
+
+    low, high = confidence_interval(found.returns)
+    sure = f", 95 % of the mean [{low:.2f}, {high:.2f}]" if math.isfinite(low) else ""
+    return (
+        f"return {found.return_mean:.2f} ± {found.return_std:.2f}{sure} over {found.episodes} "
+        f"episodes of {found.length_mean:.1f} steps (version {found.version}, seed {found.seed})"
+    )

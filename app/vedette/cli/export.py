@@ -1,0 +1,49 @@
+"""``vedette export``: take something out of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vedette.cli.options import Checkpoint, RunArgument
+
+
+def export(
+    run: RunArgument,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="onnx, safetensors or numpy, of the policy; npz or minari, of the replay.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What to write.")],
+    what: Annotated[str, typer.Option("--what", help="policy, or replay.")] = "policy",
+    checkpoint: Checkpoint = None,
+) -> None:
+    """Take something out of a run. The best policy, or the replay's live rows, oldest first.
+
+    \b
+    vedette export runs/cart --format onnx --out policy.onnx
+    vedette export runs/cart --format numpy --out policy.npz      acts without torch
+    vedette export runs/cart --format numpy --checkpoint latest --out last.npz
+    vedette export runs/cart --what replay --format npz --out replay.npz
+    vedette export runs/cart --what replay --format minari --out cart     a folder: its episodes
+    """
+    from vedette_services.errors import UsageError
+    from vedette_services.run.export import check_export, export_policy, export_replay
+    from vedette_services.run.finished import FinishedRun
+
+    found = FinishedRun.open(run)
+    check_export(what, format, out)
+    if checkpoint is not None and what != "policy":
+        raise UsageError(f"--checkpoint {checkpoint}: a {what} is no part of a checkpoint")
+    if what == "replay":
+        count = export_replay(found, format, out)
+        typer.echo(f"{count:,} {'episodes' if format == 'minari' else 'rows'} in {out}")
+        return
+    kept = export_policy(found, format, out, checkpoint)
+    typer.echo(f"the policy of version {kept.model.version:,} in {out}")

@@ -1,0 +1,274 @@
+"""Options that several commands share, and what they come to."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from vedette_services.errors import SettingError, UsageError
+
+if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
+    from vedette_services.config.loading import Loaded
+    from vedette_services.net.keys import ClientKeys
+    from vedette_services.prometheus import Place
+
+
+def complete_environments(incomplete: str) -> list[str]:
+    """Environments whose names begin so, for the shell: those with a preset first."""
+    import gymnasium
+
+    from vedette_services.config.presets import preset_names
+
+    tuned = [name.partition("-")[2].replace("ALE_", "ALE/") for name in preset_names()]
+    known = dict.fromkeys([*tuned, *sorted(gymnasium.registry)])
+    return [name for name in known if name.startswith(incomplete) and name != "ALE"]
+
+
+def complete_agents(incomplete: str) -> list[str]:
+    """Agents whose names begin so."""
+    from vedette_rl.agents.registry import BUILT_IN
+
+    return [name for name in BUILT_IN if name.startswith(incomplete)]
+
+
+def complete_settings(incomplete: str) -> list[str]:
+    """Keys of the configuration that begin so, each with the ``=`` that follows."""
+    return [f"{key}=" for key in _every_key() if key.startswith(incomplete)]
+
+
+def setting_meant(option: str) -> str:
+    """The key of the configuration that somebody took for an option; "" for none."""
+    from vedette_services.config.explain import nearest
+
+    name, keys = option.lstrip("-").replace("-", "_"), _every_key()
+    return name if name in keys else nearest(name, keys)
+
+
+def _every_key() -> list[str]:
+    from vedette_rl.agents.registry import BUILT_IN
+    from vedette_services.config.explain import keys_of
+    from vedette_services.config.run_config import RunConfig
+
+    keys = [*keys_of(RunConfig)]
+    keys += [key for kind in BUILT_IN.values() for key in keys_of(kind.config, "agent")]
+    return list(dict.fromkeys(keys))
+
+
+def complete_arguments(incomplete: str) -> list[str]:
+    """TOML files and settings that begin so."""
+    files = sorted(str(path) for path in Path().glob(f"{incomplete}*.toml"))
+    folders = sorted(f"{path}/" for path in Path().glob(f"{incomplete}*") if path.is_dir())
+    return [*files, *folders, *complete_settings(incomplete)]
+
+
+KEYS_VARIABLE = "VEDETTE_KEYS"
+
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[CONFIG] [KEY=VALUE]...",
+        help="A TOML file, and settings, as with --set.",
+        autocompletion=complete_arguments,
+        show_default=False,
+    ),
+]
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run's directory.", show_default=False)
+]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STEPS",
+        help="A checkpoint by its optimization steps, or latest. [the best by evaluation]",
+        show_default=False,
+    ),
+]
+Env = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        envvar="VEDETTE_ENV",
+        metavar="ID",
+        help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv-v0. [CartPole-v1]",
+        autocompletion=complete_environments,
+        show_default=False,
+    ),
+]
+Agent = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        envvar="VEDETTE_AGENT",
+        metavar="NAME",
+        help="dqn, iqn, sac or my_pkg.agents:MyAgent. [what suits the environment]",
+        autocompletion=complete_agents,
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        envvar="VEDETTE_OUT",
+        metavar="DIR",
+        help="Run directory; one with a checkpoint resumes. [a new one in runs/]",
+        show_default=False,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set one key of the configuration, as often as needed.",
+        autocompletion=complete_settings,
+        show_default=False,
+    ),
+]
+Fresh = Annotated[
+    bool,
+    typer.Option("--fresh", help="Begin a new run; one that is there is erased with --force only."),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="With --fresh: erase the run that is in the directory.")
+]
+Learner = Annotated[
+    str,
+    typer.Option(
+        envvar="VEDETTE_LEARNER",
+        metavar="HOST[:PORT]",
+        help="Where the learner takes samples; @FILE: as that file says.",
+    ),
+]
+AllowImport = Annotated[
+    list[str] | None,
+    typer.Option(
+        envvar="VEDETTE_ALLOW_IMPORT",
+        metavar="PKG",
+        help="A package that the learner's environment or agent may import here.",
+        show_default=False,
+    ),
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Neither encrypt nor authenticate; trust the network.")
+]
+Keys = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys",
+        envvar=KEYS_VARIABLE,
+        metavar="DIR",
+        help="Folder of keys that `vedette keys` made: encrypt, and let in only whom it lists.",
+        show_default=False,
+    ),
+]
+Format = Annotated[
+    Literal["text", "json"],
+    typer.Option(
+        "--log-format",
+        envvar="VEDETTE_LOG_FORMAT",
+        help="json: an object a line, each with run, epoch, host, manager and actor.",
+    ),
+]
+MetricsPort = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-port",
+        envvar="VEDETTE_METRICS_PORT",
+        metavar="[HOST:]PORT",
+        help="Serve the numbers of `status` to Prometheus there. [off]",
+        show_default=False,
+    ),
+]
+
+
+def metrics_place(text: str | None) -> Place | None:
+    """Where metrics are to be served; None: nowhere.
+
+    Raises:
+        SettingError: the text is no place, or prometheus_client is not installed.
+    """
+    if text is None:
+        return None
+    from vedette_services.prometheus import Place
+
+    return Place.parse(text)
+
+
+def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:
+    """The keys of a command that connects; None where it is to do without.
+
+    Raises:
+        UsageError: both were asked for, or there are no sound keys.
+    """
+    from vedette_services.net.keys import ClientKeys
+
+    keys = chosen_keys(keys, insecure)
+    return None if keys is None else ClientKeys.read(keys)
+
+
+def chosen_keys(keys: Path | None, insecure: bool) -> Path | None:
+    """The folder of keys; `--insecure` overrides one that comes from `VEDETTE_KEYS`.
+
+    Raises:
+        UsageError: the command line says both.
+    """
+    if keys is None or not insecure:
+        return keys
+    if os.environ.get(KEYS_VARIABLE) == str(keys):
+        return None
+    raise UsageError("--keys and --insecure say opposite things: give one of them")
+
+
+def chosen_id(manager: str | None) -> str | None:
+    """A manager's id as it was given, ``{host}`` in it replaced by this host's name.
+
+    Raises:
+        SettingError: it is no id.
+    """
+    if manager is None:
+        return None
+    from vedette_services.run.directory import host_in_an_id
+
+    found = manager.replace("{host}", host_in_an_id(socket.gethostname()))
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", found):
+        raise SettingError("--id", f"{found!r} has other than 1 to 64 of A-Z a-z 0-9 . _ -")
+    return found
+
+
+def loaded(
+    arguments: list[str] | None, env: str | None, agent: str | None, settings: list[str] | None
+) -> Loaded:
+    """The configuration that a command line means.
+
+    Raises:
+        ConfigError: a key is wrong.
+        UsageError: two files, or a setting that is none.
+    """
+    from vedette_services.config import load_config
+
+    path, more = split_arguments(arguments or [])
+    return load_config(path, env=env, agent=agent, settings=[*(settings or []), *more])
+
+
+def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:
+    """The TOML file and the settings among bare arguments.
+
+    Raises:
+        SettingError: it is neither.
+        UsageError: there are two files.
+    """
+    settings = [text for text in arguments if "=" in text and not Path(text).is_file()]
+    paths = [text for text in arguments if text not in settings]
+    for text in paths:
+        if not text.endswith(".toml") and not Path(text).exists():
+            mend = "an environment goes to --env, a setting is KEY=VALUE"
+            raise SettingError(text, "no such file", mend)
+    if len(paths) > 1:
+        raise UsageError(f"{paths[1]!r}: one file is read, and that is {paths[0]!r}")
+    return (Path(paths[0]) if paths else None), settings

@@ -1,0 +1,43 @@
+"""``vedette report``: a page about a run, or about several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vedette_services.errors import UsageError
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Run directories, or folders of them.", show_default=False
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="What to write. [report.html in the run's directory; here for several]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Write one HTML page about a run. About several: how they compare, seeds taken together.
+
+    \b
+    vedette report runs/cart                            curves, fleet, books, configuration, films
+    vedette report runs/cart runs/other --out both.html
+    vedette report runs/sweep                           every run in a folder
+    """
+    from vedette.report.figures import size
+    from vedette.report.writing import write_report
+
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        raise UsageError(f"--out {out}: name a file in a folder that exists")
+    path = write_report(runs, out)
+    typer.echo(f"{path} ({size(path.stat().st_size)}); open it in a browser")

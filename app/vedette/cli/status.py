@@ -1,0 +1,103 @@
+"""``vedette status``: how a learner's run is doing."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vedette.cli.options import Insecure, Keys, Learner, client_keys
+from vedette_services.errors import AbsentManagerError, NoAnswerError
+
+if TYPE_CHECKING:
+    from vedette_services.net.addresses import Address
+    from vedette_services.net.status_asker import StatusAsker
+
+WATCH_EVERY_S = 1.0
+
+
+def status(
+    learner: Learner = "127.0.0.1:5555",
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
+    manager: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Ask for this manager alone ({host} stands for the host's name): status 1 unless "
+            "the learner hears of it.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Wait no longer.")] = 5.0,
+    keys: Keys = None,
+    insecure: Insecure = False,
+) -> None:
+    """Say how a run is doing. Steps, returns, samples, lag, managers, who waits for what.
+
+    \b
+    vedette status
+    vedette status --learner gpu.example.org:5555 --watch
+    vedette status --json | jq .samples
+    watch vedette status                                   cut to the screen, the worst first
+    """
+    from vedette.cli.options import chosen_id
+    from vedette_services.net.addresses import Address
+    from vedette_services.net.status_asker import StatusAsker
+
+    address, manager = Address.find(learner), chosen_id(manager)
+    with StatusAsker(address, client_keys(keys, insecure)) as asker:
+        if watch and not as_json:
+            _watch(asker, address, timeout)
+            return
+        while True:
+            found = asker.ask(timeout)
+            if found is None:
+                mend = f"`vedette doctor --learner {address}` says why"
+                raise NoAnswerError(address, timeout, mend)
+            if manager is not None:
+                found = _present(found, manager)
+            if not as_json:
+                _print(found, manager)
+                return
+            typer.echo(json.dumps(found))
+            if not watch:
+                return
+            time.sleep(WATCH_EVERY_S)
+
+
+def _print(found: dict[str, Any], manager: str | None) -> None:
+    from vedette.live import print_once
+
+    if manager is None:
+        print_once(found)
+    else:
+        typer.echo(f"{manager} is {found['state']}, heard of {found['last_seen_s']} s ago")
+
+
+def _present(status: dict[str, Any], manager: str) -> dict[str, Any]:
+    """What the learner knows of one manager.
+
+    Raises:
+        AbsentManagerError: it does not, or counts it as gone.
+    """
+    for found in status["managers"]:
+        if found["id"] == manager and found["state"] != "gone":
+            return dict(found)
+    raise AbsentManagerError(manager)
+
+
+def _watch(asker: StatusAsker, address: Address, timeout_s: float) -> None:
+    """Show it until Ctrl-C. A learner that does not answer may be starting, or starting again."""
+    from vedette.live import view_for
+
+    typer.echo(f"asking the learner at {address}", err=True)
+    with view_for(whole=True) as view:
+        try:
+            while True:
+                view.show(asker.ask(timeout_s))
+                time.sleep(WATCH_EVERY_S)
+        except KeyboardInterrupt:
+            return

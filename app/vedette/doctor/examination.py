@@ -1,0 +1,305 @@
+"""The doctor's examination: from the name to the environment, each step only if the last one went.
+
+Nothing is registered with the learner: it is asked for its status, its run and its model, as any
+newcomer asks, and it sees no manager.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+import statistics
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import zmq
+
+from vedette_protocol.codec import decode_control, decode_model
+from vedette_protocol.errors import ProtocolError
+from vedette_protocol.limits import PROTOCOL_VERSION
+from vedette_protocol.messages import Run
+from vedette_rl.errors import RlError
+from vedette_services.actors.errors import ImportRefusedError
+from vedette_services.errors import DONE, FAILED, REFUSED, AddressError, RefusedError, in_a_line
+from vedette_services.host.versions import vedette_version
+from vedette_services.net import sockets
+from vedette_services.net.addresses import Address
+from vedette_services.net.handshake import mechanism_at
+from vedette_services.net.keys import ClientKeys
+from vedette_services.net.status_asker import StatusAsker
+
+PORTS = ("samples", "control", "models")
+
+_CONNECT_S = 3.0
+_GREETING_S = 1.5
+_ANSWER_S = 8.0
+_RUN_S = 5.0
+_MODEL_S = 15.0
+_ASKS = 10
+_CLOCK_OFF_S = 2.0
+_SLOW_ROUND_TRIP_S = 0.3
+_WORTH_A_RATE = 1 << 20  # a smaller model says nothing of the link's rate
+
+
+class Examination:
+    """One host's look at one learner.
+
+    ::
+
+        for finding in Examination(address, keys).findings():
+            print(finding)
+
+    Args:
+        keys: what this host would show; None: nothing.
+        env: an environment to build here in place of the run's.
+        allow_import: top packages that the run's environment may import here.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        keys: ClientKeys | None = None,
+        *,
+        env: str | None = None,
+        allow_import: Collection[str] = (),
+    ) -> None:
+        self._address, self._keys = address, keys
+        self._env, self._allow_import = env, allow_import
+
+    def findings(self) -> Iterator[Finding]:
+        """Every check in turn; ends early where nothing further can be seen."""
+        try:
+            address = self._address.resolved()
+        except AddressError as error:
+            yield fail("name", error.why, "check the spelling, or give an IP address")
+            return
+        yield ok("name", f"{self._address.host} is {address.host}")
+        ports = [self._port(address, above) for above in range(len(PORTS))]
+        yield from ports
+        if any(finding.state == "fail" for finding in ports):
+            return
+        try:
+            with StatusAsker(address, self._keys) as asker:
+                status = asker.ask(_ANSWER_S)
+                if status is None:
+                    mend = "look at the learner's log; `vedette status` asks the same question"
+                    yield fail("status", f"no answer within {_ANSWER_S:g} s", mend)
+                    return
+                yield ok("key", "accepted" if self._keys else "none is asked for (--insecure)")
+                yield from _versions(status)
+                yield from self._link(asker)
+        except RefusedError as error:
+            yield refused("key", str(error))
+            return
+        yield from self._run_and_environment(address, status)
+
+    # The way there
+
+    def _port(self, address: Address, above: int) -> Finding:
+        """Whether a port takes connections, and speaks our language."""
+        check, port = f"{PORTS[above]} port", address.port + above
+        began = time.monotonic()
+        try:
+            socket.create_connection((address.host, port), timeout=_CONNECT_S).close()
+        except TimeoutError:
+            open_ports = f"{address.port} to {address.port + 2}"
+            mend = f"let TCP ports {open_ports} through the firewalls in between"
+            return fail(check, f"{port}: no answer within {_CONNECT_S:g} s", mend)
+        except ConnectionRefusedError:
+            mend = "start the learner, or see that its --bind is not 127.0.0.1 and the port is its"
+            return fail(check, f"{port}: nothing listens there", mend)
+        except OSError as error:
+            unreachable = error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH)
+            what = "no route to it" if unreachable else error.strerror or str(error)
+            return fail(check, f"{port}: {what}", "check the network, VPN or tunnel to this host")
+        took_ms = 1000 * (time.monotonic() - began)
+        mechanism = mechanism_at(address, above, _GREETING_S)
+        if mechanism is None:
+            return fail(
+                check,
+                f"{port}: takes connections and says nothing",
+                "a tunnel or proxy without a learner behind it, or a learner that hangs",
+            )
+        if not mechanism:
+            mend = "give the port that the learner prints at its start"
+            return fail(check, f"{port}: something answers that is no learner", mend)
+        closed = "with keys" if mechanism == "CURVE" else "without keys"
+        return ok(check, f"{port}: connected in {took_ms:.1f} ms, ZMTP 3 {closed}")
+
+    def _link(self, asker: StatusAsker) -> Iterator[Finding]:
+        """Clock and round trip, by asking for the status again and again."""
+        trips, offsets = [], []
+        for _ in range(_ASKS):
+            began, sent = time.monotonic(), time.time()
+            status = asker.ask(_ANSWER_S)
+            trip = time.monotonic() - began
+            if status is None:
+                yield fail("round trip", f"a status did not come within {_ANSWER_S:g} s")
+                return
+            trips.append(trip)
+            offsets.append(float(status.get("time_s", sent + trip / 2)) - (sent + trip / 2))
+        offset, trip = statistics.median(offsets), statistics.median(trips)
+        said = f"{offset:+.3f} s between the learner's clock and this one"
+        if abs(offset) > _CLOCK_OFF_S:
+            yield warn("clock", said, "let NTP set both, else logs do not match")
+        else:
+            yield ok("clock", said)
+        said = f"{1000 * trip:.1f} ms (median of {_ASKS} asks for the status)"
+        if trip > _SLOW_ROUND_TRIP_S:
+            yield warn("round trip", said, "models will be late: expect more lag")
+        else:
+            yield ok("round trip", said)
+
+    # The run
+
+    def _run_and_environment(self, address: Address, status: dict[str, Any]) -> Iterator[Finding]:
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        try:
+            me = f"doctor-{secrets.token_hex(6)}"
+            run = self._announced(context, address, me)
+            if run is None:
+                waits = status.get("waits") or status.get("phase") or "it does not say why"
+                yield warn("run", f"none is announced yet ({waits})", "ask again in a moment")
+            else:
+                title = f"{run.agent.get('name')} on {run.env.get('id')}"
+                yield ok("run", f"{run.run_id}, epoch {run.epoch}: {title}")
+                yield self._model(context, address, me)
+        except ProtocolError as error:
+            yield refused("run", str(error), "install the learner's version of vedette here")
+            return
+        finally:
+            context.destroy(linger=0)
+        yield from examine_environment(run, self._env, self._allow_import)
+
+    def _announced(
+        self, context: zmq.Context[zmq.Socket[bytes]], address: Address, me: str
+    ) -> Run | None:
+        topics = sockets.manager_subscriptions(me)
+        deadline = time.monotonic() + _RUN_S
+        with sockets.control_sub(context, address, *topics, keys=self._keys) as control:
+            while (left := deadline - time.monotonic()) > 0:
+                if control.poll(int(left * 1000) + 1):
+                    message = decode_control(control.recv_multipart()[1:])
+                    if isinstance(message, Run):
+                        return message
+        return None
+
+    def _model(self, context: zmq.Context[zmq.Socket[bytes]], address: Address, me: str) -> Finding:
+        """Receive the newest model as an actor's host would."""
+        began = time.monotonic()
+        _, own = sockets.manager_subscriptions(me)
+        deadline, received = began + _MODEL_S, 0
+        with sockets.models_sub(context, address, own, keys=self._keys) as models:
+            while (left := deadline - time.monotonic()) > 0:
+                if not models.poll(int(left * 1000) + 1):
+                    continue
+                chunk = decode_model(models.recv_multipart()[1:])
+                received += len(chunk.payload)
+                if received >= chunk.total_bytes:
+                    return _received(chunk.version, received, time.monotonic() - began)
+        mend = "the link is slow, or the models' port is held up on the way"
+        return warn("model", f"{received:,} bytes of it within {_MODEL_S:g} s", mend)
+
+
+def _received(version: int, received: int, took_s: float) -> Finding:
+    said = f"version {version}, {received:,} bytes in {1000 * took_s:.0f} ms with the connecting"
+    if received < _WORTH_A_RATE:
+        return ok("model", f"{said} (too small to tell the link's rate)")
+    rate = received / took_s / 1e6
+    if rate < 1.0:
+        return warn("model", f"{said}, {rate:.2f} MB/s", "the link is slow: sync less often")
+    return ok("model", f"{said}, {rate:.1f} MB/s")
+
+
+def _versions(status: dict[str, Any]) -> Iterator[Finding]:
+    """What the other side runs; a status that came at all speaks our protocol."""
+    theirs, ours = status.get("vedette", "?"), vedette_version()
+    said = f"protocol {status.get('protocol', PROTOCOL_VERSION)}, vedette {theirs or '?'} there"
+    if theirs == ours:
+        yield ok("version", f"{said} and here")
+    else:
+        yield warn("version", f"{said}, {ours or '?'} here", "install the same on both sides")
+
+
+def examine_environment(
+    run: Run | None, env: str | None, allow_import: Collection[str]
+) -> Iterator[Finding]:
+    """Build the environment here and compare its rows with the run's.
+
+    Args:
+        run: None: none is announced yet.
+        env: what to build in place of the run's environment.
+    """
+    from vedette_rl.envs.config import EnvConfig
+    from vedette_rl.envs.make import probe
+    from vedette_services.actors.actor import check_schema
+    from vedette_services.actors.run_terms import accept_run
+
+    if run is None and env is None:
+        yield warn("environment", "not looked at: there is no run", "--env ID builds one")
+        return
+    try:
+        if env is not None:
+            config = EnvConfig(id=env)
+            spaces = probe(config)  # typed here: it may import what it names
+        else:
+            assert run is not None, "one of the two is there"
+            accept_run(run, allow_import)
+            config = EnvConfig.model_validate(dict(run.env))
+            spaces = probe(config)  # every import it asks for was allowed above
+        yield ok("environment", f"{config.id} can be built and stepped here")
+        if run is not None:
+            check_schema(spaces, run.schema)
+            yield ok("spec", f"rows here are those of the run (schema {run.schema.hash})")
+    except ImportRefusedError as error:
+        yield refused("environment", str(error))
+    except RefusedError as error:
+        yield refused("spec", str(error))
+    except (RlError, ValueError) as error:
+        yield fail("environment", " ".join(str(error).split()), "install it on this host")
+    except Exception as error:  # noqa: BLE001 - an environment may raise anything
+        yield fail("environment", f"it raises {in_a_line(error)}", "mend it here")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check and its outcome.
+
+    Args:
+        check: what was looked at, in a word or two.
+        state: "warn" where a run works all the same.
+        said: what was found.
+        mend: what to do about it.
+        status: the exit status that this finding asks for.
+    """
+
+    check: str
+    state: Literal["ok", "warn", "fail"]
+    said: str
+    mend: str = ""
+    status: int = DONE
+
+    def __str__(self) -> str:
+        mend = f"; {self.mend}" if self.mend else ""
+        return f"{self.state:<4}  {self.check:<12} {self.said}{mend}"
+
+
+def ok(check: str, said: str) -> Finding:
+    return Finding(check, "ok", said)
+
+
+def warn(check: str, said: str, mend: str = "") -> Finding:
+    return Finding(check, "warn", said, mend)
+
+
+def fail(check: str, said: str, mend: str = "") -> Finding:
+    """Something that keeps this host from taking part."""
+    return Finding(check, "fail", said, mend, FAILED)
+
+
+def refused(check: str, said: str, mend: str = "") -> Finding:
+    """The other side says no, and trying again will not help."""
+    return Finding(check, "fail", said, mend, REFUSED)

@@ -1,0 +1,297 @@
+"""A whole run on one screen: what `vedette run` and `vedette status` draw, in colours or without.
+
+It is cut to the height it is given: the learner first, then the managers, the worst of them first,
+and a count of the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.progress_bar import ProgressBar
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from vedette.live.fleet import Health, Line, actor_lines, headcount, lines
+from vedette_services.run import status_text
+from vedette_services.run.status_text import Status, managers, seconds, text, value
+
+WIDE = 100
+"""Columns from which on numbers are written out and hosts are shown."""
+
+_BAR = 24
+_SPLIT_BAR = 10
+_ERRORS = 3
+_PHASES = {"training": "green", "waiting": "yellow", "done": "bold green"}
+_SHARES = (
+    ("optimizing", "█", "green"),
+    ("sampling", "▓", "cyan"),
+    ("waiting", "▒", "yellow"),
+    ("other", "░", "dim"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A status as something that rich can print.
+
+    Args:
+        title: what is trained.
+        stop: the stop conditions, as `StopConfig` has them.
+        status: what the learner answered last; None before it has.
+        split: of the learner's time.
+        first_return: where the way to the target return began; None where nobody knows.
+        silent_s: for how long the learner has not answered.
+        height: lines there are; None: as many as it takes.
+    """
+
+    title: str
+    stop: Mapping[str, Any]
+    status: status_text.Status | None
+    split: TimeSplit | None = None
+    first_return: float | None = None
+    silent_s: float = 0.0
+    height: int | None = None
+    _label: int = field(default=9, init=False)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        options = options.update(height=None)
+        drawn: list[list[Segment]] = []
+        for part in self._learner(options.max_width):
+            drawn += console.render_lines(part, options, pad=False)
+        if self.status is not None:
+            room = None if self.height is None else max(2, self.height - len(drawn))
+            wide = options.max_width >= WIDE
+            for part in fleet_table(lines(self.status), self.status, room, wide=wide):
+                drawn += console.render_lines(part, options, pad=False)
+        for line in drawn[: self.height]:
+            yield from line
+            yield Segment.line()
+
+    # The learner
+
+    def _learner(self, width: int) -> Iterable[RenderableType]:
+        yield self._header(width)
+        if self.status is None:
+            return
+        status, number = self.status, status_text.text if width >= WIDE else status_text.short
+        yield from self._bars(number)
+        table = self._grid()
+        for label, said in status_text.rows(status, number):
+            table.add_row(Text(label), Text(said))
+        table.add_row(Text("learner"), self._time())
+        if waits := status_text.waiting(status):
+            table.add_row(Text("waits"), Text(waits, style="yellow"))
+        told, fits = status_text.errors(status), self.height is not None
+        for said in told[:_ERRORS]:
+            cut = Text(said, style="red", no_wrap=fits, overflow="ellipsis")
+            table.add_row(Text("error"), cut)
+        if len(told) > _ERRORS:
+            table.add_row(Text(""), Text(f"and {len(told) - _ERRORS} other errors", style="red"))
+        table.add_row(Text("fleet"), Text(headcount(status)))
+        yield table
+
+    def _header(self, width: int) -> RenderableType:
+        digits = 16 if width >= WIDE else 6
+        table = Table.grid(expand=True, padding=(0, 2))
+        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        table.add_column(justify="right", no_wrap=True)
+        left = Text.assemble((self.title, "bold"), "  ", self._phase())
+        right = "" if self.status is None else status_text.headline(self.status, digits)
+        table.add_row(left, Text(right, style="dim"))
+        return table
+
+    def _phase(self) -> Text:
+        if self.status is None:
+            return Text("waiting for the learner" if self.silent_s >= 3.0 else "starting")
+        if self.silent_s >= 3.0:
+            return Text(f"no answer for {status_text.clock(self.silent_s)}", style="bold red")
+        phase = str(self.status.get("phase") or "")
+        return Text(phase, style=_PHASES.get(phase, "cyan"))
+
+    def _bars(self, number: status_text.Number) -> Iterable[RenderableType]:
+        """How far the run is, by each condition that ends it."""
+        assert self.status is not None, "it is drawn only where there is one"
+        grid = self._grid()
+        for words, now, goal in status_text.progress(self.status, self.stop):
+            self._add_bar(grid, goal, now, f"{number(now)} of {number(goal)} {words}")
+        target = self.stop.get("target_return")
+        best = status_text.value(self.status, "eval", "best_return_mean")
+        if target is not None and best is not None:
+            said = f"best evaluation {status_text.text(best, 1)} of {target:g}"
+            if self.first_return is None:  # where it began is not known: no share of the way is
+                grid.add_row(Text("goal"), Text(said))
+            else:
+                way = max(target - self.first_return, 1e-9)
+                gone = way if best >= target else best - self.first_return
+                self._add_bar(grid, way, gone, said)
+        if grid.row_count:
+            yield grid
+
+    def _add_bar(self, grid: Table, whole: float, done: float, said: str) -> None:
+        row = Table.grid(padding=(0, 2))
+        bar = ProgressBar(whole, min(max(done, 0.0), whole), width=_BAR)
+        row.add_row(bar, Text(said, no_wrap=True, overflow="ellipsis"))
+        grid.add_row(Text("goal"), row)
+
+    def _time(self) -> Text:
+        """What the learner spends its time on: a bar, and the shares in the bar's colours."""
+        said = Text(no_wrap=True, overflow="ellipsis")
+        if self.split is None:
+            return said.append("-")
+        shares = [(name, getattr(self.split, name), *look) for name, *look in _SHARES]
+        edge, drawn = 0.0, 0
+        for _, share, block, style in shares:
+            edge += share
+            cells = round(edge * _SPLIT_BAR) - drawn
+            said.append(block * cells, style=style)
+            drawn += cells
+        for name, share, block, style in shares:
+            said.append(f" {block} ", style=style).append(f"{name} {share:.0%}")
+        return said
+
+    def _grid(self) -> Table:
+        table = Table.grid(padding=(0, 1))
+        table.add_column(style="bold", no_wrap=True, width=self._label - 1)
+        table.add_column()
+        return table
+
+
+_ACTORS = 64
+"""Lines up to which every actor is shown where the height is not bounded."""
+
+_STYLES = {
+    Health.GONE: "red",
+    Health.TROUBLE: "red",
+    Health.HELD_BACK: "yellow",
+    Health.LEFT: "dim",
+}
+_WORDS = {
+    Health.GONE: "gone",
+    Health.TROUBLE: "in trouble",
+    Health.HELD_BACK: "held back",
+    Health.LEFT: "left",
+}
+
+
+def fleet_table(
+    lines: Sequence[Line], status: Status, room: int | None, *, wide: bool
+) -> Iterator[RenderableType]:
+    """The table and, where not all have room, a count of the rest.
+
+    Args:
+        lines: of the managers, the worst first.
+        status: with their actors, who are shown where there is room for them.
+        room: lines there are, the heading's among them; None: as many as it takes.
+        wide: show hosts, too.
+    """
+    if not lines:
+        return
+    fits = room is None or len(lines) <= room - 1
+    shown = list(lines) if fits or room is None else list(lines[: max(0, room - 2)])
+    if fits:
+        shown = _with_actors(shown, status, None if room is None else room - 1)
+    if shown:
+        yield _table(shown, wide=wide)
+    if not fits:
+        yield Text(_rest(lines[len(shown) :]), style="dim", no_wrap=True, overflow="ellipsis")
+
+
+def _with_actors(lines: list[Line], status: Status, room: int | None) -> list[Line]:
+    """Below each manager its actors; if that is too much, those in trouble as far as they fit."""
+    own = {
+        str(manager.get("id", "-")): actor_lines(manager, status) for manager in managers(status)
+    }
+    count = sum(len(actors) for actors in own.values())
+    everybody = len(lines) + count <= (_ACTORS if room is None else room)
+    left = count if room is None else room - len(lines)
+    shown: list[Line] = []
+    for line in lines:
+        shown.append(line)
+        of_interest = [x for x in own.get(line.name, []) if everybody or x.health > Health.WELL]
+        shown += of_interest[:left]
+        left -= min(left, len(of_interest))
+    return shown
+
+
+def _table(lines: Sequence[Line], *, wide: bool) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
+    table.add_column("manager", no_wrap=True, overflow="ellipsis", max_width=28 if wide else 17)
+    if wide:
+        table.add_column("host", no_wrap=True, overflow="ellipsis", max_width=24)
+    for heading in ("actors", "restarts", "steps/s", "lag", "window", "seen"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
+    for line in lines:
+        cells = [line.name, line.host] if wide else [line.name]
+        cells += [line.actors, line.restarts, line.rate, line.lag, line.window, line.seen]
+        table.add_row(*map(Text, [*cells, line.what]), style=_STYLES.get(line.health, ""))
+    return table
+
+
+def _rest(lines: Sequence[Line]) -> str:
+    counts = Counter(line.health for line in lines)
+    told = [f"{text(counts[health])} {words}" for health, words in _WORDS.items() if counts[health]]
+    return f"and {text(len(lines))} more managers: {', '.join(told) or 'all well'}"
+
+
+WINDOW_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSplit:
+    """Shares of the time; `other` is publishing, checkpoints, records and starting."""
+
+    waiting: float
+    sampling: float
+    optimizing: float
+    other: float
+
+
+class TimeWatch:
+    """Remembers what statuses said, for the shares of the last seconds instead of the whole epoch.
+
+    Args:
+        window_s: how far back it looks.
+    """
+
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self._window_s = window_s
+        self._epoch: object = None
+        self._seen: deque[tuple[float, ...]] = deque()
+
+    def look(self, status: Status) -> TimeSplit | None:
+        """The shares since about `window_s` before this status; None before there are any."""
+        now = _times(status)
+        if now is None:
+            return None
+        if status.get("epoch") != self._epoch or (self._seen and now[0] < self._seen[-1][0]):
+            self._epoch = status.get("epoch")
+            self._seen.clear()
+        seen = self._seen
+        if not seen or now[0] > seen[-1][0]:
+            seen.append(now)
+        while len(seen) > 2 and now[0] - seen[1][0] >= self._window_s:
+            seen.popleft()
+        before = seen[0] if len(seen) > 1 else (0.0,) * 4
+        return _split([late - early for late, early in zip(now, before, strict=True)])
+
+
+def _times(status: Status) -> tuple[float, ...] | None:
+    """Seconds: of the epoch, waiting, sampling, optimizing."""
+    names = ("waiting_s", "sampling_s", "optimizing_s")
+    found = (seconds(status), *(value(status, "time", name) for name in names))
+    return tuple(x for x in found if x is not None) if None not in found else None
+
+
+def _split(spent: list[float]) -> TimeSplit | None:
+    whole = max(spent[0], sum(spent[1:]))
+    if whole <= 0.0:
+        return None
+    waiting, sampling, optimizing = (max(0.0, part) / whole for part in spent[1:])
+    return TimeSplit(waiting, sampling, optimizing, max(0.0, 1 - waiting - sampling - optimizing))

@@ -1,0 +1,221 @@
+"""The views of a run: rich on a terminal, lines in a pipe or a container, none for scripts."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import IO, TYPE_CHECKING, Any, Protocol, Self
+
+from vedette.live.screen import TimeSplit, TimeWatch
+from vedette_services.run import status_text
+
+if TYPE_CHECKING:  # rich is loaded only where there is a terminal to draw on
+    from rich.console import RenderableType
+    from rich.live import Live
+
+LINE_EVERY_S = 5.0
+PIPE_WIDTH = 120
+WATCH_HEADING = 2
+"""Lines that `watch` keeps for itself."""
+
+
+class View(Protocol):
+    """What shows a run. Entered before it begins, shown statuses, left at its end."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: Any) -> None: ...
+
+    def show(self, status: status_text.Status | None) -> None:
+        """A new status, None while the learner does not answer. Cheap to call often."""
+        ...
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        ...
+
+
+class QuietView:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+    def show(self, status: status_text.Status | None) -> None:
+        """Nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+
+class LineView(QuietView):
+    """One line every few seconds.
+
+    Args:
+        stop: the stop conditions, as `StopConfig` has them; None: as the status says.
+        every_s: seconds between lines.
+        out: where to.
+        now: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        stop: Mapping[str, Any] | None = None,
+        *,
+        every_s: float = LINE_EVERY_S,
+        out: IO[str] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stop, self._every_s, self._now = stop, every_s, now
+        self._out = out or sys.stdout
+        self._began = now()
+        self._last = self._began
+        self._seen = False
+
+    def show(self, status: status_text.Status | None) -> None:
+        """Write a line if the last was long enough ago."""
+        if self._now() - self._last < self._every_s:
+            return
+        self._last = self._now()
+        self._seen = self._seen or bool(status)
+        busy = "no answer: the learner is busy, or ending"
+        nobody = busy if self._seen else "waiting for the learner"
+        self.say(
+            status_text.line(status, self._stop or status_text.stop_of(status))
+            if status
+            else nobody
+        )
+
+    def say(self, text: str) -> None:
+        """A line with the time since the beginning."""
+        print(f"{status_text.clock(self._now() - self._began)}  {text}", file=self._out, flush=True)
+
+
+class TerminalView(QuietView):
+    """A live view on a terminal.
+
+    Args:
+        title: what is trained; "": as the status says.
+        stop: the stop conditions, as `StopConfig` has them; None: as the status says.
+        whole: take the whole terminal until the end, and leave the last picture behind.
+        out: the terminal.
+        now: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        title: str = "",
+        stop: Mapping[str, Any] | None = None,
+        *,
+        whole: bool = False,
+        out: IO[str] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._title, self._stop, self._whole, self._now = title, stop, whole, now
+        self._out = out
+        self._live: Live | None = None
+        self._times = TimeWatch()
+        self._status: status_text.Status | None = None
+        self._split: TimeSplit | None = None
+        self._first_return: float | None = None
+        self._heard = now()
+
+    def __enter__(self) -> Self:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._live = Live(
+            console=Console(file=self._out),
+            get_renderable=self.screen,
+            refresh_per_second=2,
+            transient=not self._whole,
+            screen=self._whole,
+        )
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._live is None:
+            return
+        self._live.__exit__(*error)
+        if self._whole:
+            self._live.console.print(self.screen())
+
+    def show(self, status: status_text.Status | None) -> None:
+        """Draw it; while the learner does not answer, what was drawn last stays and says so."""
+        if not status:
+            return
+        self._status, self._heard = status, self._now()
+        self._split = self._times.look(status)
+        best = status_text.value(status, "eval", "best_return_mean")
+        if self._first_return is None:
+            self._first_return = best
+
+    def say(self, text: str) -> None:
+        """A line above the view."""
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+
+    def screen(self) -> RenderableType:
+        """What there is to see now, cut to the terminal's height."""
+        from vedette.live.screen import Screen
+
+        status = self._status or {}
+        return Screen(
+            self._title or (status_text.title_of(status) if status else "a run"),
+            self._stop or status_text.stop_of(status),
+            self._status,
+            split=self._split,
+            first_return=self._first_return,
+            silent_s=self._now() - self._heard,
+            height=None if self._live is None else self._live.console.height - 1,
+        )
+
+
+def view_for(
+    title: str = "",
+    stop: Mapping[str, Any] | None = None,
+    out: IO[str] | None = None,
+    *,
+    whole: bool = False,
+) -> View:
+    """The view that suits where the output goes.
+
+    Args:
+        title: what is trained; "": as the status says.
+        stop: the stop conditions; None: as the status says.
+        out: where to; None: the standard output.
+        whole: on a terminal, take all of it.
+    """
+    stream = out or sys.stdout
+    if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return TerminalView(title, stop, whole=whole, out=stream)
+    return LineView(stop, out=stream)
+
+
+def print_once(status: status_text.Status, out: IO[str] | None = None) -> None:
+    """A status as it is now: whole, or cut to ``LINES`` where `watch` runs us."""
+    from rich.console import Console
+
+    from vedette.live.screen import Screen
+
+    stream = out or sys.stdout
+    lines = os.environ.get("LINES", "")
+    cut = not stream.isatty() and lines.isdecimal()
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    console = Console(file=stream, width=width)
+    screen = Screen(
+        status_text.title_of(status),
+        status_text.stop_of(status),
+        status,
+        split=TimeWatch().look(status),
+        height=max(8, int(lines) - WATCH_HEADING) if cut else None,
+    )
+    with console.capture() as drawn:
+        console.print(screen)
+    stream.writelines(f"{line.rstrip()}\n" for line in drawn.get().splitlines())

@@ -1,0 +1,167 @@
+"""Benchmarks of our own design decisions: ``scripts/bench/run frames|costs|models|managers``.
+
+They are not part of the wheel; ``vedette bench`` has what users measure.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from frames import FramesBench
+from managers import ManagersBench
+from models import ModelsBench
+from wire_costs import WireCosts
+
+from vedette.bench.wire import ATARI, SMALL
+from vedette.cli.bench import AsJson, Rounds, Seconds, show_figures, spread_text
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def frames(
+    rounds: Rounds = 31,
+    capacity: Annotated[int, typer.Option(min=1000, help="Rows.")] = 100_000,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", file_okay=False, exists=True, show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Stacks of Atari's frames, each frame stored once, beside whole stacks.
+
+    \b
+    scripts/bench/run frames --rounds 11 --capacity 10000
+    """
+    found = FramesBench(capacity=capacity, rounds=rounds, directory=directory).run()
+    show_figures(found, as_json=as_json, lines=frames_lines)
+
+
+@app.command()
+def costs(
+    rounds: Rounds = 3,
+    seconds: Seconds = 4.0,
+    atari: Annotated[
+        bool, typer.Option("--atari", help="32 transitions of 4 x 84 x 84 bytes a batch.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The wire with and without acknowledgements, with and without keys."""
+    payload, capacity = (ATARI, 4_000) if atari else (SMALL, 100_000)
+    found = WireCosts(payload, capacity, seconds=seconds, rounds=rounds).run()
+    show_figures(found, as_json=as_json, lines=wire_cost_lines)
+
+
+@app.command()
+def models(
+    megabytes: Annotated[float, typer.Option(min=0.001, max=4000.0, help="Of a model.")] = 1.0,
+    actors: Annotated[int, typer.Option(min=1, help="Processes.")] = 8,
+    interval: Annotated[
+        float, typer.Option(min=0.001, max=60.0, metavar="S", help="From sync to sync.")
+    ] = 0.1,
+    step: Annotated[
+        float, typer.Option(min=0.0, max=1.0, metavar="S", help="What an environment's step takes.")
+    ] = 0.001,
+    seconds: Seconds = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """From a sync to the last actor that acts on the model, beside the bare copies that needs.
+
+    \b
+    scripts/bench/run models
+    scripts/bench/run models --megabytes 100 --interval 3 --seconds 40
+    """
+    size = int(megabytes * (1 << 20))
+    found = ModelsBench(size, actors, interval, step, seconds).run()
+    show_figures(found, as_json=as_json, lines=model_lines)
+
+
+@app.command()
+def managers(
+    rounds: Rounds = 3,
+    seconds: Seconds = 5.0,
+    few: Annotated[int, typer.Option(min=1, max=1000, help="Managers.")] = 1,
+    many: Annotated[int, typer.Option(min=1, max=1000, help="Managers, beside them.")] = 64,
+    rate: Annotated[float, typer.Option(min=1.0, help="Samples/s of all together.")] = 200_000.0,
+    as_json: AsJson = False,
+) -> None:
+    """What a sample costs the gateway with few managers and with many, at one total rate.
+
+    \b
+    scripts/bench/run managers
+    scripts/bench/run managers --many 256 --rate 100000
+    """
+    found = ManagersBench(few, many, rate, seconds, rounds).run()
+    show_figures(found, as_json=as_json, lines=manager_lines)
+
+
+def frames_lines(found: dict[str, Any]) -> list[str]:
+    """The figures of `frames` for people."""
+    said = [
+        f"capacity {found['capacity']:,}, stacks of four 84 x 84 images, batches of "
+        f"{found['rows_in']} in and {found['rows_out']} out, {found['rounds']} rounds; "
+        "bytes a transition, rows/s"
+    ]
+    for name, what in (("plain", "stacks whole"), ("once", "frames once")):
+        stored, sent = found["stored_bytes_per_row"][name], found["sent_bytes_per_row"][name]
+        million = f"a million of them {found['million_rows_bytes'][name] / 1e9:.2f} GB"
+        said.append(f"{what}  stored {stored:>8,.0f}   sent {sent:>8,.0f}   {million}")
+    for group in ("insert", "sample"):
+        for name, what in (("plain", "stacks whole"), ("once", "frames once")):
+            said.append(
+                f"{group:<8}{what}  {spread_text(found[group][f'{name}_rows_per_s'], '{:>10,.0f}')}"
+            )
+        times = found[group]["once_to_plain_ratio"]
+        said.append(f"{'':<8}frames once beside stacks whole {spread_text(times, '{:.2f}')}")
+    return said
+
+
+def wire_cost_lines(found: dict[str, Any]) -> list[str]:
+    """The figures of `costs` for people."""
+    said = [
+        f"batches of {found['rows']} transitions, {found['batch_bytes']:,} bytes, "
+        f"{found['rounds']} rounds; transitions/s"
+    ]
+    rates, ratios = found["transitions_per_s"], found["ratios"]
+    said += [
+        f"{kind.replace('_', ', '):<22}{spread_text(rates[kind], '{:>12,.0f}')}" for kind in rates
+    ]
+    said += [
+        f"{name.replace('_', ' '):<22}{spread_text(ratios[name], '{:>12.2f}')}" for name in ratios
+    ]
+    return said
+
+
+def model_lines(found: dict[str, Any]) -> list[str]:
+    """The figures of `models` for people."""
+    return [
+        f"{found['model_bytes']:,} bytes to {found['actors']} actors, every "
+        f"{found['interval_s']:g} s; {found['published']} published, "
+        f"{found['everywhere']} acted on by all; ms",
+        f"the loop waits     {spread_text(found['loop_waits_ms'], '{:>10,.2f}')}",
+        f"one copy takes it  {spread_text(found['loop_copies_ms'], '{:>10,.2f}')}",
+        f"to the last actor  {spread_text(found['delay_ms'], '{:>10,.1f}')}",
+        f"bare copies        {spread_text(found['bare_copies_ms'], '{:>10,.1f}')}",
+        f"ratio              {spread_text(found['ratio'], '{:>10.1f}')}",
+    ]
+
+
+def manager_lines(found: dict[str, Any]) -> list[str]:
+    """The figures of `managers` for people."""
+    said = [f"{found['samples_per_s']:,.0f} samples/s of all managers together"]
+    for count, figures in found["managers"].items():
+        inserted, cost = figures["inserted_per_s"], figures["gateway_us_per_sample"]
+        said += [
+            f"{count:>4} managers: inserted/s  {spread_text(inserted, '{:>9,.0f}')}",
+            f"      gateway, µs a sample{spread_text(cost, '{:>9.2f}')}",
+            f"      status, ms          {spread_text(figures['status_ms'], '{:>9.1f}')}",
+            f"      lost {figures['lost']}, duplicates {figures['duplicates']}",
+        ]
+    said.append(f"growth of the cost        {spread_text(found['growth'], '{:>9.2f}')}")
+    return said
+
+
+if __name__ == "__main__":
+    app()

@@ -1,5 +1,0 @@
-"""The command `vedette`. A command imports what it needs when it runs, so that each starts fast."""
-
-from vedette_services.cli.app import main
-
-__all__ = ["main"]

@@ -1,0 +1,1 @@
+"""This host: processes, logs and files."""

@@ -1,0 +1,200 @@
+"""Child processes that never outlive who started them, and the order to end.
+
+A daemon's children share its fate even at `kill -9`: on Linux the kernel signals them when their
+parent dies; elsewhere a thread notices that the parent is another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+_PR_SET_PDEATHSIG = 1
+PARENT_VARIABLE = "VEDETTE_PARENT_PID"
+"""Set for a child that is to share our fate."""
+_PARENT_POLL_S = 0.5
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """The command line that runs one of our modules with this interpreter."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    pass_fds: Sequence[int] = (),
+    own_group: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Start a child that dies with this process (it must call `die_with_parent` first thing).
+
+    Args:
+        environment: variables set on top of ours.
+        log: file that takes its stdout and stderr; ours where None.
+        own_group: a terminal's Ctrl-C, which goes to a whole process group, does not reach it; not
+            even while Python itself starts, when it would end with a traceback.
+    """
+    output: IO[bytes] | None = log.open("ab") if log is not None else None
+    try:
+        return subprocess.Popen(
+            list(argv),
+            env={**os.environ, **(environment or {}), PARENT_VARIABLE: str(os.getpid())},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if output is not None else None,
+            pass_fds=tuple(pass_fds),
+            process_group=0 if own_group else None,
+        )
+    finally:
+        if output is not None:
+            output.close()
+
+
+def die_with_parent() -> None:
+    """Tie this process to the one that spawned it; does nothing in a process started by hand."""
+    parent = int(os.environ.pop(PARENT_VARIABLE, "0"))
+    if not parent:
+        return
+    if sys.platform == "linux":
+        # The signal is sent when the *thread* that forked us ends: spawn from a main thread.
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+    threading.Thread(target=_watch_parent, args=(parent,), name="parent", daemon=True).start()
+
+
+def _watch_parent(parent: int) -> None:
+    """The portable half of `die_with_parent`, and the half for parents that are threads."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_POLL_S)
+    os._exit(1)
+
+
+def end(
+    children: Sequence[subprocess.Popen[Any]], *, term_s: float, kill_s: float = 5.0
+) -> list[subprocess.Popen[Any]]:
+    """Ask children to end, wait at most `term_s` for all of them, then kill.
+
+    Returns:
+        Those that had to be killed.
+    """
+    for child in children:
+        if child.poll() is None:
+            child.terminate()
+    killed = []
+    for child in wait_all(children, term_s):
+        child.kill()
+        killed.append(child)
+    wait_all(killed, kill_s)
+    return killed
+
+
+def wait_all(
+    children: Sequence[subprocess.Popen[Any]], timeout_s: float
+) -> list[subprocess.Popen[Any]]:
+    """Wait for children to end; returns those that have not within `timeout_s` in all."""
+    deadline = time.monotonic() + timeout_s
+    left = []
+    for child in children:
+        try:
+            child.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            left.append(child)
+    return left
+
+
+class StopSignals:
+    """SIGTERM and Ctrl-C as state: the first asks to stop, a second leaves at once.
+
+    A signal also writes a byte to `fileno()`, so that a poller wakes up.
+    """
+
+    def __init__(
+        self,
+        signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
+        leave: Callable[[], None] | None = None,
+    ) -> None:
+        self.count = 0
+        self._leave = leave or (lambda: os._exit(1))
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        for number in signals:
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count > 1:
+            self._leave()
+        os.write(self._write, b"s")
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def fileno(self) -> int:
+        return self._read
+
+
+def pause(signals: StopSignals, seconds: float) -> None:
+    """Wait `seconds`, or less if a signal comes."""
+    select.select([signals.fileno()], [], [], max(0.0, seconds))
+
+
+class Bell:
+    """Rings that nobody has heard yet are one. It has no file: children inherit its descriptor.
+
+    ::
+
+        bell = Bell()                                          # in the parent
+        spawn([..., str(bell.fileno())], pass_fds=[bell.fileno()])
+        bell = Bell(int(sys.argv[1]))                          # in a child
+        bell.ring()                                            # in another
+        poll(bell.fileno()); bell.hush()
+
+    A child that dies takes nothing with it: the parent holds the bell.
+    """
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        flags = os.EFD_NONBLOCK | os.EFD_CLOEXEC
+        self._descriptor = os.eventfd(0, flags) if descriptor is None else descriptor
+
+    def fileno(self) -> int:
+        """Readable from a ring until `hush`."""
+        return self._descriptor
+
+    def ring(self) -> None:
+        """Wake who waits; never waits itself."""
+        try:
+            os.eventfd_write(self._descriptor, 1)
+        except BlockingIOError:
+            return  # 2**64 rings: it is loud enough
+
+    def hush(self) -> None:
+        """All rings so far are heard."""
+        try:
+            os.eventfd_read(self._descriptor)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._descriptor)

@@ -1,0 +1,280 @@
+"""The gateway's door: its three bound sockets, and who comes through."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import struct
+import time
+from collections import deque
+
+import zmq
+
+from vedette_protocol.limits import HEADER_MAX_BYTES
+from vedette_protocol.messages import Buffer
+from vedette_services.errors import PortInUseError
+from vedette_services.host.rate_limited import Complaints
+from vedette_services.net import sockets
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import LearnerKeys
+from vedette_services.net.zap import Doorkeeper
+
+log = logging.getLogger("vedette.gateway")
+
+_BIND_WAIT_S = 5.0  # a learner killed a moment ago lets go of its ports within a second
+_EVENTS_A_TURN = 1024
+_FILES_WANTED = 65_536  # a flood of connections must not use up what the replay's files need
+_EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+_NOBLOCK = int(zmq.NOBLOCK)
+_EVENT = struct.Struct("=hi")
+
+Socket = zmq.Socket[bytes]
+
+
+class Door:
+    """Binds samples, control and models; with keys, lets in only those that are listed.
+
+    Args:
+        address: where to bind.
+        keys: None: everybody who reaches the address may come in.
+        model_queue: chunks of models that may wait for each reader.
+        copies: whether payloads are so small that a copy of one costs less than what holds it.
+
+    Raises:
+        PortInUseError: a port is taken.
+    """
+
+    def __init__(
+        self, address: Address, keys: LearnerKeys | None, model_queue: int, *, copies: bool = False
+    ) -> None:
+        _raise_file_limit()
+        self._address, self._keys, self._model_queue = address, keys, model_queue
+        self._copies = copies
+        self._context: zmq.Context[Socket] = zmq.Context()
+        self._context.setsockopt(zmq.MAX_SOCKETS, 1024)
+        self._keeper: Doorkeeper | None = None
+        self.poller = zmq.Poller()
+        self._monitors: dict[Socket, Socket] = {}
+        self._strangers = Strangers(time.monotonic())
+        self._keys_complained = 0
+        if keys is not None:
+            self._keeper = Doorkeeper(self._context, keys, time.monotonic())
+            self.poller.register(self._keeper.socket, zmq.POLLIN)
+        self._open()
+
+    def _open(self) -> None:
+        self.samples = self._bind(sockets.samples_pull)
+        self.control = self._bind(sockets.control_xpub)
+        self.models = self._bind(self._make_models)
+
+    def _make_models(
+        self, context: zmq.Context[Socket], address: Address, keys: LearnerKeys | None
+    ) -> Socket:
+        return sockets.models_xpub(context, address, keys, self._model_queue)
+
+    def _monitor(self, socket: Socket) -> Socket:
+        """The socket's own account of who connects."""
+        endpoint = f"inproc://door-{id(socket):x}-{time.monotonic_ns():x}"
+        socket.monitor(endpoint, _EVENTS)
+        monitor = self._context.socket(zmq.PAIR)
+        monitor.setsockopt(zmq.LINGER, 0)
+        # libzmq's own thread waits while this queue is full, with it every connection.
+        monitor.setsockopt(zmq.RCVHWM, 0)
+        monitor.connect(endpoint)
+        return monitor
+
+    def _bind(self, make: sockets.Maker) -> Socket:
+        deadline = time.monotonic() + _BIND_WAIT_S
+        while True:
+            try:
+                socket = make(self._context, self._address, self._keys)
+                break
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
+                    why, number = error.strerror, error.errno
+                    raise PortInUseError(self._address, why, number) from error
+                time.sleep(0.1)
+        self.poller.register(socket, zmq.POLLIN)
+        self._monitors[socket] = monitor = self._monitor(socket)
+        self.poller.register(monitor, zmq.POLLIN)
+        return socket
+
+    def poll(self, wait_ms: int, *, samples: bool) -> dict[object, int]:
+        """Wait until something is ready, `samples` left out where they are to wait; what is.
+
+        Who knocks is answered, and who could not even do that is counted.
+        """
+        self.poller.register(self.samples, zmq.POLLIN if samples else 0)  # 0 takes it out
+        ready: dict[object, int] = dict(self.poller.poll(wait_ms))
+        if self._keeper is not None and self._keeper.socket in ready:
+            self._keeper.turn()
+        for monitor in self._monitors.values():
+            if monitor in ready:
+                self._hear(monitor)
+        return ready
+
+    def _hear(self, monitor: Socket) -> None:
+        for _ in range(_EVENTS_A_TURN):
+            try:
+                said = monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            event, _value = _EVENT.unpack_from(said[0])
+            if event == zmq.EVENT_ACCEPTED:
+                self._strangers.accepted += 1
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._strangers.welcomed += 1
+            else:
+                self._strangers.turned_away += 1
+
+    def hold_models(self, chunks: int) -> None:
+        """Let so many chunks wait for a slow reader of models; what is more is left out for it.
+
+        Where that is more than before the readers connect anew. libzmq would change the queues of
+        living connections too, but tells each of them so, one that has just ended with them: a
+        command to freed memory, which ended the gateway whenever many came and went (4.3.5).
+        """
+        if chunks > self._model_queue:
+            self._model_queue = chunks
+            self._unbind(self.models)
+            self.models = self._bind(self._make_models)
+
+    def receive(self) -> tuple[list[Buffer], str | None]:
+        """The next message from the samples' socket, and the name of the key it came with.
+
+        No message of ours has more than two frames: what stands behind the second is the next
+        message. A large payload is where it lies, a small one a copy (`copies`). The name is ""
+        without keys, None if the key is unknown.
+
+        Raises:
+            zmq.Again: there is none now.
+        """
+        # Not `recv_multipart`, which asks the socket after each frame whether more come.
+        receive = self.samples.recv
+        first = receive(_NOBLOCK, copy=False)
+        key = "" if self._keeper is None else _key_of(first)
+        contents: list[Buffer] = [
+            first.bytes if len(first) <= HEADER_MAX_BYTES else first.buffer,
+        ]
+        if first.more:
+            contents.append(
+                receive(_NOBLOCK) if self._copies else receive(_NOBLOCK, copy=False).buffer
+            )
+        return contents, key
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many keys were refused, and how many connections became none of a vedette's."""
+        keys = 0 if self._keeper is None else self._keeper.refused
+        return {"keys": keys, "handshakes": self._strangers.count}
+
+    def complain(self, complaints: Complaints, now: float) -> None:
+        """Say what was refused since the last time."""
+        if self._keeper is not None and self._keeper.refused > self._keys_complained:
+            self._keys_complained = self._keeper.refused
+            complaints.add("refused", self._keeper.last_refused)
+        if new := self._strangers.new(now):
+            complaints.add("connections", f"{new} of no vedette, or of one with other keys or none")
+
+    def close_out(self, now: float) -> None:
+        """End the connections of those whose key was taken off the list.
+
+        libzmq cannot end one connection: all are, and whoever may come back is back in a moment
+        and sends again what was not acknowledged.
+        """
+        if self._keeper is None:
+            return
+        gone = self._keeper.closed_out(now)
+        if gone:
+            log.warning("closing out %s: every manager connects anew", ", ".join(sorted(gone)))
+            self._shut()
+            self._open()
+
+    def _shut(self, linger_ms: int = 0) -> None:
+        for socket in (self.samples, self.control, self.models):
+            self._unbind(socket, linger_ms)
+
+    def _unbind(self, socket: Socket, linger_ms: int = 0) -> None:
+        monitor = self._monitors.pop(socket)
+        for one in (socket, monitor):
+            if one in self.poller:
+                self.poller.unregister(one)
+        socket.disable_monitor()
+        monitor.close(linger=0)
+        socket.close(linger=linger_ms)
+
+    def close(self) -> None:
+        """Shut, once the last words have gone out or 0.2 s are over."""
+        self._shut(200)
+        if self._keeper is not None:
+            self._keeper.close()
+        self._context.term()
+
+
+def _key_of(frame: zmq.Frame) -> str | None:
+    try:
+        name = frame.get("User-Id")
+    except zmq.ZMQError:
+        return None  # cannot be: the door is enforced
+    return name if isinstance(name, str) else None
+
+
+def _raise_file_limit() -> None:
+    """As many open files as this process may have, so that a flood does not stop the accepting."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, _FILES_WANTED)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+SETTLED_S = 4.0
+"""A handshake that takes longer is ended by libzmq (HANDSHAKE_IVL, 3 s): so much later, whoever was
+not welcomed is a stranger."""
+
+STALL_S = 2.0
+"""After so long without a look, peers have given up on connections that nobody answered."""
+
+
+class Strangers:
+    """Counts who came, who was welcomed, and who is a stranger for certain.
+
+    Args:
+        now: seconds, monotonic.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.accepted = self.welcomed = self.turned_away = 0
+        self._past: deque[tuple[float, int]] = deque([(now, 0)])  # when, and accepted by then
+        self._looked_at = now
+        self._forgiven = 0
+        self._forgiving_since: float | None = None
+        self._told = 0
+
+    @property
+    def count(self) -> int:
+        """Connections that are not, or not yet, those of a vedette."""
+        return max(0, self.accepted - self.welcomed) + self.turned_away
+
+    def new(self, now: float) -> int:
+        """Strangers for certain that were not told before. Call several times a second.
+
+        While others come and are welcomed it may be too low, and catches up.
+        """
+        if now - self._looked_at > STALL_S and self._forgiving_since is None:
+            self._forgiving_since = now
+        self._looked_at = now
+        self._past.append((now, self.accepted))
+        while len(self._past) > 1 and self._past[1][0] <= now - SETTLED_S:
+            self._past.popleft()
+        settled = self._past[0][1] if self._past[0][0] <= now - SETTLED_S else 0
+        certain = max(0, settled - self.welcomed - self._forgiven)
+        if self._forgiving_since is not None:
+            # We stood still: what came meanwhile was given up by those who came.
+            if now - self._forgiving_since > SETTLED_S:
+                self._forgiving_since = None
+                unwelcomed = max(0, self.accepted - self.welcomed)
+                self._forgiven = max(0, unwelcomed + self.turned_away - self._told)
+            return 0
+        found = max(0, certain + self.turned_away - self._told)
+        self._told += found
+        return found

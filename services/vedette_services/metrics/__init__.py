@@ -1,1 +1,0 @@
-"""The numbers of `status --json` for Prometheus: off unless a port is given."""

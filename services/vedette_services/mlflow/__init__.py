@@ -1,1 +1,0 @@
-"""Recording to an MLflow tracking server, by its REST interface: none of its packages is needed."""

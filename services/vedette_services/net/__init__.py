@@ -1,0 +1,1 @@
+"""Sockets, addresses and keys."""

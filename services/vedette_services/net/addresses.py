@@ -1,0 +1,188 @@
+"""Where a learner listens: one host and three ports in a row."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from vedette_services.errors import AddressError, SecurityError
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 5555
+LAST_PORT = 65533  # control is one above, models two
+_FILE_MAX_BYTES = 1024
+
+_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A learner's address: `port` takes samples, the two above it carry control and models.
+
+    Args:
+        host: a name or an IP address; IPv6 without brackets.
+        port: 1 to 65533.
+    """
+
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read ``HOST``, ``HOST:PORT`` or ``[IPV6]:PORT``.
+
+        Raises:
+            AddressError: the text is none of these.
+        """
+        host, port = _split(text)
+        if host == "*":
+            host = "0.0.0.0"
+        if not (_is_ip(host) or (_NAME.fullmatch(host) and not host.replace(".", "").isdigit())):
+            raise AddressError(text, f"{host!r} is no host name or IP address")
+        if not (port.isascii() and port.isdigit()):
+            raise AddressError(text, f"port {port!r} is no number")
+        number = int(port[:9])
+        if not 1 <= number <= LAST_PORT:
+            raise AddressError(text, f"port {port} is not within 1 to {LAST_PORT}")
+        return cls(host, number)
+
+    @classmethod
+    def find(cls, text: str) -> Address:
+        """Read an address, or ``@FILE``: a file that holds one now, and another when it moved.
+
+        Raises:
+            AddressError: it is none, or the file cannot be read.
+        """
+        if not text.startswith("@"):
+            return cls.parse(text)
+        try:
+            with Path(text[1:]).open("rb") as file:
+                found = file.read(_FILE_MAX_BYTES).decode("utf-8", "replace").strip()
+        except OSError as error:
+            raise AddressError(text, f"cannot be read: {error.strerror or error}") from error
+        return cls.parse(found)
+
+    @property
+    def samples(self) -> str:
+        """The endpoint of samples, as libzmq writes it."""
+        return self._endpoint(0)
+
+    @property
+    def control(self) -> str:
+        """The endpoint of control: runs, acks, stops, status."""
+        return self._endpoint(1)
+
+    @property
+    def models(self) -> str:
+        """The endpoint of models."""
+        return self._endpoint(2)
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """IPv6 where the host is such an address, else IPv4."""
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it; a name must have been resolved before."""
+        return _is_ip(self.host) and ipaddress.ip_address(self.host).is_loopback
+
+    def resolved(self) -> Address:
+        """The same address with the host as a number: libzmq binds no names.
+
+        Raises:
+            AddressError: the name is not known here.
+        """
+        if _is_ip(self.host):
+            return self
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except OSError as e:
+            raise AddressError(str(self), f"host {self.host!r} is not known here") from e
+        found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+        return Address(str(found[0][4][0]), self.port)
+
+    def to_bind(self, *, insecure: bool, keys: bool = False) -> Address:
+        """This address for a learner to listen at.
+
+        Args:
+            insecure: whoever reaches it may come in.
+            keys: only those with a listed key may.
+
+        Raises:
+            SecurityError: the network could reach it, and nobody said that it may.
+        """
+        address = self.resolved()
+        if not (address.loopback or keys or insecure):
+            raise SecurityError(
+                f"--bind {self}: anyone who reaches this address could send samples; make keys "
+                "with `vedette keys new DIR` and give --keys DIR, or say --insecure if you trust "
+                "the whole network"
+            )
+        return address
+
+    def _endpoint(self, above: int) -> str:
+        return f"tcp://{_bracketed(self.host)}:{self.port + above}"
+
+    def __str__(self) -> str:
+        return f"{_bracketed(self.host)}:{self.port}"
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Host and port of ``HOST``, ``HOST:PORT``, ``[IPV6]`` or ``[IPV6]:PORT``."""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or not _is_ip(host) or (rest and not rest.startswith(":")):
+            raise AddressError(text, "the brackets hold no IPv6 address")
+        return host, rest[1:] if rest else str(DEFAULT_PORT)
+    host, colon, port = text.partition(":")
+    if ":" in port:
+        raise AddressError(text, "an IPv6 address stands in brackets")
+    return host, port if colon else str(DEFAULT_PORT)
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+# Whoever connects to such a port while nobody listens there may be given the very same one and
+# reach itself; and another program's connection may hold it when the learner comes back.
+
+_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def ephemeral_ports(file: Path = _RANGE_FILE) -> range:
+    """The ports that this kernel gives out; empty where it does not say."""
+    try:
+        first, last = map(int, file.read_text().split())
+    except (OSError, ValueError):
+        return range(0)
+    return range(first, last + 1)
+
+
+def port_warning(address: Address, given_out: range | None = None) -> str:
+    """Why a learner should not listen there, in a sentence; "" if it may.
+
+    Args:
+        given_out: the ports that the kernel gives out, if not this kernel's.
+    """
+    given_out = ephemeral_ports() if given_out is None else given_out
+    among = [port for port in range(address.port, address.port + 3) if port in given_out]
+    if not among:
+        return ""
+    return (
+        f"--bind {address}: this kernel gives ports {given_out[0]} to {given_out[-1]} to whoever "
+        f"connects, so that {among[0]} may be taken when the learner comes back, and managers may "
+        f"reach themselves meanwhile; choose a port below {given_out[0] - 2}"
+    )

@@ -1,0 +1,350 @@
+"""Folders of CURVE keys: who is let in, and what a host needs of them.
+
+::
+
+    DIR/learner.secret.toml        the learner's pair; stays on its host
+    DIR/admitted/NAME.toml         public keys of those whom the learner lets in
+    DIR/hosts/NAME/key.secret.toml     NAME's pair, and
+    DIR/hosts/NAME/learner.toml        the learner's public key: all that NAME's host needs
+
+A folder of either shape is what `--keys` takes: the whole DIR on the learner's host (where the
+learner's own pair also serves `status`, `doctor` and local actors), a copy of ``hosts/NAME`` on
+another. What is in a file is `vedette_services.net.keys`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zmq
+
+from vedette_services.errors import KeysError
+
+LEARNER = "learner"
+"""The name of the learner's own pair."""
+
+LEARNER_SECRET = "learner.secret.toml"
+HOST_SECRET = "key.secret.toml"
+LEARNER_PUBLIC = "learner.toml"
+ADMITTED, HOSTS = "admitted", "hosts"
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerKeys:
+    """What the learner's sockets need: its pair, and the folder that says who is let in."""
+
+    directory: Path
+    pair: KeyPair
+
+    @classmethod
+    def read(cls, directory: Path) -> LearnerKeys:
+        """The learner's part of a folder made by `vedette keys new`.
+
+        Raises:
+            KeysError: it has none, or others can read it.
+        """
+        if not (directory / LEARNER_SECRET).exists():
+            if (directory / HOST_SECRET).exists():
+                raise KeysError(
+                    directory, "is an actor host's folder", "a learner needs the one it came from"
+                )
+            raise KeysError(directory, "holds no keys", f"make them: vedette keys new {directory}")
+        return cls(directory.absolute(), read_secret(directory / LEARNER_SECRET))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKeys:
+    """What a connecting socket needs: its own pair, and the learner's public key (Z85)."""
+
+    pair: KeyPair
+    learner: bytes
+
+    @classmethod
+    def read(cls, directory: Path) -> ClientKeys:
+        """The keys of an actor host's folder, or of the learner's own.
+
+        Raises:
+            KeysError: there are none, they do not fit, or others can read the secret.
+        """
+        if (directory / HOST_SECRET).exists():
+            pair = read_secret(directory / HOST_SECRET)
+            return cls(pair, read_public(directory / LEARNER_PUBLIC).public)
+        pair = LearnerKeys.read(directory).pair
+        return cls(pair, pair.public)
+
+
+# Making
+
+
+def make_keys(directory: Path, names: list[str]) -> None:
+    """Make a folder with the learner's pair, and a pair for each name.
+
+    Raises:
+        KeysError: there are keys already, a name is none, or the place cannot be written.
+    """
+    for name in names:
+        check_name(name)
+    if (directory / LEARNER_SECRET).exists() or (directory / HOST_SECRET).exists():
+        raise KeysError(
+            directory, "has keys already", f"vedette keys add {directory} NAME adds another host's"
+        )
+    try:
+        for place in (directory, directory / ADMITTED, directory / HOSTS):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_secret(directory / LEARNER_SECRET, _new_pair(LEARNER))
+        for name in names:
+            add_key(directory, name)
+    except OSError as error:
+        raise KeysError(directory, f"cannot be written: {error.strerror or error}") from error
+
+
+def add_key(directory: Path, name: str) -> Path:
+    """Make a pair for another host and let it in; returns the folder to copy there.
+
+    A learner that runs with this folder admits it within a second or two.
+
+    Raises:
+        KeysError: the name is none or taken, or `directory` is not a learner's folder.
+    """
+    check_name(name)
+    learner = LearnerKeys.read(directory).pair
+    host, admitted = directory / HOSTS / name, directory / ADMITTED / f"{name}.toml"
+    if admitted.exists() or _holds_something(host):
+        raise KeysError(admitted, "is there already", f"vedette keys remove {directory} {name}")
+    try:
+        host.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be an empty volume
+        admitted.parent.mkdir(mode=0o700, exist_ok=True)
+        pair = _new_pair(name)
+        write_secret(host / HOST_SECRET, pair)
+        write_public(host / LEARNER_PUBLIC, PublicKey(LEARNER, learner.public))
+        write_public(admitted, PublicKey(name, pair.public))
+    except OSError as error:
+        raise KeysError(host, f"cannot be written: {error.strerror or error}") from error
+    return host
+
+
+def remove_key(directory: Path, name: str) -> None:
+    """Let a host in no more, and forget its pair. A running learner closes it out.
+
+    Raises:
+        KeysError: nobody of this name is let in.
+    """
+    check_name(name)
+    admitted, host = directory / ADMITTED / f"{name}.toml", directory / HOSTS / name
+    if not admitted.exists():
+        raise KeysError(admitted, "is not there", f"vedette keys list {directory}")
+    try:
+        admitted.unlink()
+        for file in (host / HOST_SECRET, host / LEARNER_PUBLIC):
+            file.unlink(missing_ok=True)
+        if host.is_dir() and not os.path.ismount(host):
+            host.rmdir()
+    except OSError as error:
+        raise KeysError(admitted, f"cannot be removed: {error.strerror or error}") from error
+
+
+def list_keys(directory: Path) -> tuple[PublicKey, list[PublicKey]]:
+    """The learner's public key, and of those whom it lets in, by name.
+
+    Raises:
+        KeysError: `directory` is no learner's folder, or a file in it is broken.
+    """
+    pair = LearnerKeys.read(directory).pair
+    admitted = sorted((directory / ADMITTED).glob("[!.]*.toml"))
+    return PublicKey(pair.name, pair.public), [read_public(path) for path in admitted]
+
+
+def check_name(name: str) -> None:
+    """Refuse what is no name of a host's key.
+
+    Raises:
+        KeysError: it is not 1 to 64 of ``A-Z a-z 0-9 . _ -``, or means the learner.
+    """
+    if not NAME.fullmatch(name):
+        raise KeysError(repr(name), "is no name", "use 1 to 64 of A-Z a-z 0-9 . _ -")
+    if name == LEARNER:
+        raise KeysError(repr(name), "means the learner's own key", "choose another")
+
+
+def _holds_something(folder: Path) -> bool:
+    return folder.exists() and any(folder.iterdir())
+
+
+def _new_pair(name: str) -> KeyPair:
+    public, secret = zmq.curve_keypair()
+    return KeyPair(name, public, secret)
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""What a key may be called."""
+
+_FILE_MAX_BYTES = 4096
+_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """Somebody's name and public key (Z85)."""
+
+    name: str
+    public: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """Somebody's name, public and secret key (Z85)."""
+
+    name: str
+    public: bytes
+    secret: bytes = field(repr=False)
+
+
+def write_secret(path: Path, pair: KeyPair) -> None:
+    """The one place where a secret is written: a new file that only its owner reads.
+
+    Raises:
+        KeysError: the file exists; nothing is overwritten.
+        OSError: it cannot be written.
+    """
+    text = (
+        f"# The secret key of {pair.name!r}. Whoever can read this file can act in its name.\n"
+        f'name = "{pair.name}"\npublic = "{pair.public.decode()}"\n'
+        f'secret = "{pair.secret.decode()}"\n'
+    )
+    _write_new(path, text, 0o600)
+
+
+def write_public(path: Path, key: PublicKey) -> None:
+    """Write a public key to a new file, whole or not at all.
+
+    Raises:
+        KeysError: the file exists.
+        OSError: it cannot be written.
+    """
+    text = f'# A public key.\nname = "{key.name}"\npublic = "{key.public.decode()}"\n'
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.unlink(missing_ok=True)
+    _write_new(aside, text, 0o644)
+    try:
+        os.link(aside, path)  # not a rename: that would overwrite
+    except FileExistsError as error:
+        raise KeysError(path, "is there already") from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, text: str, mode: int) -> None:
+    try:
+        # The mode is the file's from its first moment: no instant in which others could open it.
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    except FileExistsError as error:
+        raise KeysError(path, "is there already", "keys are never overwritten") from error
+    with os.fdopen(file, "w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(file)
+
+
+def read_secret(path: Path) -> KeyPair:
+    """A key pair from its file.
+
+    Raises:
+        KeysError: it is not there, no key file, or somebody else can read it.
+    """
+    found = _read(path, secret=True)
+    pair = KeyPair(found["name"], found["public"].encode(), found["secret"].encode())
+    if zmq.curve_public(pair.secret) != pair.public:
+        raise KeysError(path, "has a public key that is not its secret key's", "copy it again")
+    return pair
+
+
+def read_public(path: Path) -> PublicKey:
+    """A public key from its file.
+
+    Raises:
+        KeysError: it is not there, or no key file.
+    """
+    found = _read(path, secret=False)
+    return PublicKey(found["name"], found["public"].encode())
+
+
+def _closed_to(owner: int) -> int:
+    """The permissions that a secret of this owner must not grant.
+
+    One that root laid out for us can be ours only by its group: so do engines that mount secrets.
+    """
+    return 0o037 if owner == 0 and os.getuid() != 0 else 0o077
+
+
+def _read(path: Path, *, secret: bool) -> dict[str, str]:
+    try:
+        with path.open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            mode = status.st_mode & 0o777
+            if secret and mode & _closed_to(status.st_uid):
+                raise KeysError(
+                    path, f"others can read this secret (mode {mode:04o})", f"chmod 600 {path}"
+                )
+            text = stream.read(_FILE_MAX_BYTES + 1)
+        found = tomllib.loads(text.decode())
+    except OSError as error:
+        raise KeysError(path, f"cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # of tomllib and of the decoding
+        raise KeysError(path, f"is no key file: {error}") from error
+    keys = ("public", "secret") if secret else ("public",)
+    name = found.get("name")
+    if set(found) != {"name", *keys} or not isinstance(name, str) or not NAME.fullmatch(name):
+        raise KeysError(path, f"is no key file: it has not just name, {', '.join(keys)}")
+    for key in keys:
+        if not isinstance(found[key], str) or not _KEY.fullmatch(found[key]):
+            raise KeysError(path, f"{key} is not 40 characters of Z85")
+    return found
+
+
+def ensure_keys(directory: Path, names: list[str]) -> list[str]:
+    """Make what is missing of a folder of keys; what is there stays.
+
+    It may have been stopped half-way before: a pair without its admission is admitted.
+
+    Returns:
+        The names whose pair was made now.
+
+    Raises:
+        KeysError: a name is none, a file is broken, or the place cannot be written.
+    """
+    for name in names:
+        check_name(name)
+    if not (directory / LEARNER_SECRET).exists():
+        make_keys(directory, [])
+    made = [name for name in names if not _has_pair(directory, name)]
+    for name in names:
+        if name in made:
+            add_key(directory, name)
+        else:
+            _complete(directory, name)
+    return made
+
+
+def _has_pair(directory: Path, name: str) -> bool:
+    """Whether a host has keys; its folder may have been moved to it since."""
+    secret = directory / HOSTS / name / HOST_SECRET
+    return secret.exists() or (directory / ADMITTED / f"{name}.toml").exists()
+
+
+def _complete(directory: Path, name: str) -> None:
+    host, admitted = directory / HOSTS / name, directory / ADMITTED / f"{name}.toml"
+    if not (host / HOST_SECRET).exists():
+        return
+    pair = read_secret(host / HOST_SECRET)
+    if pair.name != name:
+        raise KeysError(host, f"holds the pair of {pair.name!r}", "give each host its own folder")
+    if not (host / LEARNER_PUBLIC).exists():
+        learner = LearnerKeys.read(directory).pair
+        write_public(host / LEARNER_PUBLIC, PublicKey(LEARNER, learner.public))
+    if not admitted.exists():
+        admitted.parent.mkdir(mode=0o700, exist_ok=True)
+        write_public(admitted, PublicKey(name, pair.public))

@@ -1,0 +1,212 @@
+"""The sockets and their options: one place, each option with its reason.
+
+Three rules hold everywhere: no ZMTP heartbeats (with a full queue they abort the process, libzmq
+#3937), nothing blocks for ever (LINGER 0, polls with a bound), and a queue's high-water mark is
+never what limits it: credit is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import zmq
+
+from vedette_protocol import topics
+from vedette_protocol.limits import (
+    CHUNK_MAX_BYTES,
+    HEADER_MAX_BYTES,
+    PAYLOAD_MAX_BYTES,
+    STATUS_MAX_BYTES,
+)
+from vedette_protocol.messages import Buffer
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys, LearnerKeys
+
+_send = cast("Callable[[zmq.Socket[bytes], Buffer, int, bool], object]", zmq.backend.Socket.send)
+"""What `zmq.Socket.send` calls in the end, for half the price."""
+
+_COPIED_BYTES = zmq.COPY_THRESHOLD  # smaller frames are; asked here, it costs less
+_NOW = int(zmq.NOBLOCK)
+_NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+
+Maker = Callable[
+    ["zmq.Context[zmq.Socket[bytes]]", Address, LearnerKeys | None], "zmq.Socket[bytes]"
+]
+"""What makes one of the learner's bound sockets."""
+
+ZAP_DOMAIN = b"vedette"
+"""The name under which the sockets ask who may connect, and the doorkeeper answers."""
+
+_SMALL = 4096  # what a peer may send to a socket that expects next to nothing; CURVE needs > 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What differs from socket to socket."""
+
+    send_queue: int = 1000  # whole messages
+    receive_queue: int = 1000
+    largest_bytes: int = _SMALL  # a larger frame closes its connection
+    dead_ms: int = 20_000  # TCP_MAXRT: must exceed any stall of the other side
+    kernel_bytes: int = 0  # SO_SNDBUF and SO_RCVBUF; 0 leaves them to the kernel
+
+
+def _open(
+    context: zmq.Context[zmq.Socket[bytes]], kind: int, options: _Options
+) -> zmq.Socket[bytes]:
+    socket = context.socket(kind)
+    socket.setsockopt(zmq.LINGER, 0)  # accounting is by acks, never by what libzmq still holds
+    socket.setsockopt(zmq.SNDHWM, options.send_queue)
+    socket.setsockopt(zmq.RCVHWM, options.receive_queue)
+    socket.setsockopt(zmq.MAXMSGSIZE, options.largest_bytes)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, 3000)  # silent peers hold a connection no longer
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 5)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 5)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
+    socket.setsockopt(zmq.TCP_MAXRT, options.dead_ms)  # never keepalive without it
+    if options.kernel_bytes:
+        socket.setsockopt(zmq.SNDBUF, options.kernel_bytes)
+        socket.setsockopt(zmq.RCVBUF, options.kernel_bytes)
+    if kind in (zmq.PUSH, zmq.SUB):
+        socket.setsockopt(zmq.CONNECT_TIMEOUT, 1500)  # do not wait out the SYN's back-off
+        # libzmq adds no jitter of its own once there is a maximum: a herd would come back as one
+        socket.setsockopt(zmq.RECONNECT_IVL, random.randint(50, 500))
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+    else:
+        socket.setsockopt(zmq.BACKLOG, 1024)
+    return socket
+
+
+def _serve_curve(socket: zmq.Socket[bytes], keys: LearnerKeys | None) -> None:
+    """Let in only whom the doorkeeper knows, if there are keys. Before the bind."""
+    if keys is None:
+        return
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
+    socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+    # Without it everybody is let in whenever nobody answers for the domain: CURVE fails open.
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+
+def _show_key(socket: zmq.Socket[bytes], keys: ClientKeys | None) -> None:
+    """Show our key and know the learner by its own, if there are keys. Before the connect."""
+    if keys is None:
+        return
+    socket.setsockopt(zmq.CURVE_SERVERKEY, keys.learner)
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.pair.public)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
+
+
+def send_now(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
+    """Send a message without waiting. Large frames are not copied: never write to them again.
+
+    Raises:
+        zmq.Again: the socket takes none now.
+    """
+    # What `send_multipart` does, at a third of its price: there every flag is added up as an enum.
+    for frame in frames[:-1]:
+        _send(socket, frame, _NOW_AND_MORE, len(frame) < _COPIED_BYTES)
+    _send(socket, frames[-1], _NOW, len(frames[-1]) < _COPIED_BYTES)
+
+
+def samples_pull(
+    context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: LearnerKeys | None = None
+) -> zmq.Socket[bytes]:
+    """The learner's end for samples, bound. Always drained: credit keeps its queue short."""
+    socket = _open(
+        context,
+        zmq.PULL,
+        _Options(
+            receive_queue=4096,
+            largest_bytes=PAYLOAD_MAX_BYTES,
+            kernel_bytes=1 << 20,  # bounds what is in flight
+        ),
+    )
+    _serve_curve(socket, keys)
+    socket.bind(address.samples)
+    return socket
+
+
+def samples_push(
+    context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: ClientKeys | None = None
+) -> zmq.Socket[bytes]:
+    """A manager's end for samples, connecting."""
+    socket = _open(context, zmq.PUSH, _Options(send_queue=4096, kernel_bytes=1 << 20))
+    # Its own queue goes with the connection, so that resending on a new one sends each batch once.
+    socket.setsockopt(zmq.IMMEDIATE, 1)
+    _show_key(socket, keys)
+    socket.connect(address.samples)
+    return socket
+
+
+def control_xpub(
+    context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: LearnerKeys | None = None
+) -> zmq.Socket[bytes]:
+    """The learner's end for runs, acks, stops and status, bound."""
+    socket = _open(context, zmq.XPUB, _Options())
+    socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # every joiner is seen, also the second on a topic
+    _serve_curve(socket, keys)
+    socket.bind(address.control)
+    return socket
+
+
+def control_sub(
+    context: zmq.Context[zmq.Socket[bytes]],
+    address: Address,
+    *subscriptions: bytes,
+    keys: ClientKeys | None = None,
+) -> zmq.Socket[bytes]:
+    """A manager's or a status asker's end for control, connecting."""
+    socket = _open(context, zmq.SUB, _Options(largest_bytes=STATUS_MAX_BYTES + HEADER_MAX_BYTES))
+    for subscription in subscriptions:
+        socket.setsockopt(zmq.SUBSCRIBE, subscription)
+    _show_key(socket, keys)
+    socket.connect(address.control)
+    return socket
+
+
+def models_xpub(
+    context: zmq.Context[zmq.Socket[bytes]],
+    address: Address,
+    keys: LearnerKeys | None = None,
+    queue: int = 1000,
+) -> zmq.Socket[bytes]:
+    """The learner's end for models, bound; `queue` chunks may wait for each reader."""
+    socket = _open(context, zmq.XPUB, _Options(send_queue=queue, dead_ms=30_000))
+    socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+    _serve_curve(socket, keys)
+    socket.bind(address.models)
+    return socket
+
+
+def models_sub(
+    context: zmq.Context[zmq.Socket[bytes]],
+    address: Address,
+    *subscriptions: bytes,
+    keys: ClientKeys | None = None,
+) -> zmq.Socket[bytes]:
+    """A manager's end for models, connecting. A thread of its own must always receive."""
+    socket = _open(
+        context,
+        zmq.SUB,
+        _Options(
+            receive_queue=8192,
+            largest_bytes=CHUNK_MAX_BYTES + HEADER_MAX_BYTES,
+            dead_ms=30_000,
+            kernel_bytes=4 << 20,
+        ),
+    )
+    for subscription in subscriptions:
+        socket.setsockopt(zmq.SUBSCRIBE, subscription)
+    _show_key(socket, keys)
+    socket.connect(address.models)
+    return socket
+
+
+def manager_subscriptions(manager: str) -> tuple[bytes, bytes]:
+    """What a manager subscribes to, on control and on models: everybody's topic and its own."""
+    return topics.ALL, topics.manager_topic(manager)

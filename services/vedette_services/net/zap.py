@@ -1,0 +1,154 @@
+"""Who is let in: answers libzmq's question about every key that knocks (ZAP, RFC 27).
+
+It lives in the gateway's own context and loop. Its word is final: the sockets let nobody in while
+it does not answer.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import zmq
+from zmq.utils import z85
+
+from vedette_services.errors import KeysError
+from vedette_services.net.keys import ADMITTED, LEARNER, LearnerKeys, read_public
+from vedette_services.net.sockets import ZAP_DOMAIN
+
+log = logging.getLogger("vedette.gateway")
+
+LOOK_EVERY_S = 1.0
+"""How often the folder of the admitted is looked at."""
+
+_ENDPOINT = "inproc://zeromq.zap.01"
+_ANSWERS_A_TURN = 64
+_ADMITTED_MAX = 10_000
+
+Signature = tuple[tuple[str, int, int, int], ...]
+
+
+class Doorkeeper:
+    """Answers by the list of admitted keys, which it rereads when its folder changes.
+
+    Make it before the sockets it answers for.
+
+    Args:
+        now: seconds, monotonic.
+    """
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], keys: LearnerKeys, now: float
+    ) -> None:
+        self._keys = keys
+        self.socket = context.socket(zmq.REP)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind(_ENDPOINT)
+        self._signature = _look(keys.directory) or ()
+        self._names: dict[bytes, str] = {}
+        self._names = self._read()
+        self._look_at = now + LOOK_EVERY_S
+        self.refused = 0
+        self.last_refused = ""
+
+    @property
+    def names(self) -> Mapping[bytes, str]:
+        """Who is let in: name by public key (32 bytes)."""
+        return self._names
+
+    def turn(self) -> None:
+        """Answer those who knock, a bounded number of them."""
+        for _ in range(_ANSWERS_A_TURN):
+            try:
+                request = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self.socket.send_multipart(self._answer(request))
+
+    def closed_out(self, now: float) -> set[str]:
+        """Names whose key is no longer the one that was let in; looks at the folder now and then.
+
+        Their connections are still open: that is the caller's to end.
+        """
+        if now < self._look_at:
+            return set()
+        self._look_at = now + LOOK_EVERY_S
+        signature = _look(self._keys.directory)
+        if signature is None or signature == self._signature:
+            return set()
+        before, self._signature = self._names, signature
+        self._names = self._read()
+        for name in sorted(set(self._names.values()) - set(before.values())):
+            log.info("key %s is let in from now on", name)
+        return {name for key, name in before.items() if self._names.get(key) != name}
+
+    def close(self) -> None:
+        self.socket.close(linger=0)
+
+    def _answer(self, request: list[bytes]) -> list[bytes]:
+        version, request_id = request[0], request[1] if len(request) > 1 else b""
+        code, said, name = b"400", b"not admitted", b""
+        if len(request) == 7 and request[2] == ZAP_DOMAIN and request[5] == b"CURVE":
+            found = self._names.get(request[6])
+            if found is not None:
+                code, said, name = b"200", b"admitted", found.encode()
+        if code != b"200":
+            self.refused += 1
+            address = request[3].decode("ascii", "replace")[:64] if len(request) > 3 else "?"
+            self.last_refused = f"key {_shown(request[-1])} from {address} is not admitted"
+        return [version, request_id, code, said, name, b""]
+
+    def _read(self) -> dict[bytes, str]:
+        """Whoever has a sound file; one that is broken lets nobody in."""
+        names: dict[bytes, str] = {}
+        for name, *_ in self._signature[:_ADMITTED_MAX]:
+            try:
+                found = read_public(self._keys.directory / ADMITTED / name)
+                if f"{found.name}.toml" != name or found.name == LEARNER:
+                    raise KeysError(name, f"names {found.name!r}", "call the file as its name says")
+            except KeysError as error:
+                if _is_out_of_files(error.__cause__):  # nothing is known of it: as it was before
+                    names.update({k: n for k, n in self._names.items() if f"{n}.toml" == name})
+                    self._signature = ()  # look again
+                else:
+                    log.warning("lets nobody in: %s", error)
+                continue
+            names.setdefault(z85.decode(found.public), found.name)
+        # Who has the learner's own secret is the learner's operator: its status, its local actors.
+        names[z85.decode(self._keys.pair.public)] = LEARNER
+        return names
+
+
+def _is_out_of_files(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def _look(directory: Path) -> Signature | None:
+    """What the folder of the admitted holds: changes when any of its files does.
+
+    None where it cannot be looked at because no descriptors are left: a flood of connections must
+    not close everybody out.
+    """
+    try:
+        with os.scandir(directory / ADMITTED) as entries:
+            found = []
+            for entry in entries:
+                if not entry.name.endswith(".toml") or entry.name.startswith("."):
+                    continue
+                try:
+                    stat = entry.stat()
+                except OSError:
+                    continue  # removed this moment
+                found.append((entry.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    except OSError as error:
+        if _is_out_of_files(error):
+            return None
+        return ()  # no folder: nobody but the learner's own key
+    return tuple(sorted(found))
+
+
+def _shown(key: bytes) -> str:
+    return f"{z85.encode(key).decode()[:8]}…" if len(key) == 32 else "of a strange length"

@@ -1,0 +1,1 @@
+"""A run: its directory, layout, events, status, export, and how it resumes and ends."""

@@ -1,0 +1,331 @@
+"""What must hold before anything starts: settings, environment and this host, held together."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from vedette_protocol.limits import PAYLOAD_MAX_BYTES
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.bytes_text import bytes_text
+from vedette_rl.core import Policy, TellsTdErrors
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import (
+    FrameStorageError,
+    NoImageError,
+    OwnNetworkError,
+    RlError,
+    UnknownNameError,
+)
+from vedette_rl.exploration import ladder_positions
+from vedette_rl.named import is_named, load_named
+from vedette_rl.replay.budget import (
+    Beside,
+    check_budget,
+    disk_free,
+    disk_taken,
+    replay_need,
+    same_disk,
+)
+from vedette_services.config.plugins import MLFLOW
+from vedette_services.config.probing import probe_spaces
+from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import ConfigError, SettingError, in_a_line, refuse
+from vedette_services.run.boards import boards_bytes
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.replay_layout import (
+    ReplayLayout,
+    replay_directory,
+    replay_layout,
+    run_limiter,
+)
+from vedette_services.run.resume import check_fresh, check_kind, check_resume, line_of_resume
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found out on the way.
+
+    Args:
+        spaces: the environment's.
+        lines: for people: what the replay needs and what there is, and where a run goes on.
+    """
+
+    spaces: Spaces
+    lines: tuple[str, ...]
+
+
+def check_config(
+    config: RunConfig,
+    out: Path,
+    *,
+    fresh: bool = False,
+    force: bool = False,
+    in_process: bool = False,
+) -> Checked:
+    """Refuse what cannot work, cheapest first. Imports torch only where a policy has to be built
+    that acts by it: one that is to tell initial priorities, or has a network of the user's own,
+    whose module imports torch anyway.
+
+    Args:
+        config: of the run.
+        out: the run's directory, which need not exist yet.
+        fresh: a run in it is to be erased, not resumed.
+        force: that was meant.
+        in_process: it is to run in one process.
+
+    Returns:
+        What had to be found out.
+
+    Raises:
+        UsageError: one line that names the key and the mend.
+    """
+    check_settings(config)
+    check_out(out)
+    RunDirectory(out).check_free()
+    check_fresh(out, fresh=fresh, force=force)
+    check_kind(out, in_process=in_process, fresh=fresh)
+    check_named(config)
+    if why := missing_device(config.learner.device):
+        raise SettingError("learner.device", why, "set learner.device=auto")
+    spaces = probe_spaces(config.env)
+    try:
+        agent_type(config.agent.name).check(config.agent, spaces)
+    except (OwnNetworkError, UnknownNameError) as e:
+        raise ConfigError(str(e)) from e
+    except NoImageError as e:
+        mend = "set agent.network=auto, or make it one by env.wrappers"
+        raise SettingError("agent.network", str(e), mend) from e
+    except RlError as e:
+        raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
+    _check_policy(config, spaces)
+    layout = _layout(config, spaces)
+    _check_batch(config, layout)
+    saved = check_resume(config, out, layout, fresh=fresh)
+    lines = (_check_budget(config, layout, out), line_of_resume(config, out, saved, fresh=fresh))
+    return Checked(spaces, tuple(filter(None, lines)))
+
+
+def check_settings(config: RunConfig) -> None:
+    """Refuse settings that contradict one another.
+
+    Raises:
+        ConfigError: names both and the mend.
+    """
+    refuse(list(_contradictions(config)))
+    try:
+        run_limiter(config)
+    except RlError as e:
+        raise ConfigError(str(e)) from e
+
+
+def _contradictions(config: RunConfig) -> Iterator[SettingError]:
+    capacity, warmup = config.replay.capacity, config.learner.warmup_period
+    batch, stop = config.agent.batch_size, config.stop
+    if capacity < warmup:
+        yield SettingError(
+            "replay.capacity",
+            f"{capacity:,} samples can never hold learner.warmup_period's {warmup:,}",
+            f"set at least {warmup} or lower learner.warmup_period",
+        )
+    elif capacity < batch:
+        yield SettingError(
+            "replay.capacity",
+            f"{capacity:,} samples are fewer than agent.batch_size's {batch:,}",
+            f"set at least {batch} or lower agent.batch_size",
+        )
+    actors = config.actors
+    if actors.restart_max_s < actors.restart_min_s:
+        yield SettingError(
+            "actors.restart_max_s",
+            f"{actors.restart_max_s:g} s is below actors.restart_min_s's {actors.restart_min_s:g}",
+            f"set at least {actors.restart_min_s:g} or lower actors.restart_min_s",
+        )
+    others = stop.max_opts or stop.max_env_steps or stop.max_seconds
+    if stop.target_return is not None and not config.learner.eval_interval and not others:
+        yield SettingError(
+            "stop.target_return",
+            "is never reached with learner.eval_interval=0",
+            "set an eval_interval or another stop condition",
+        )
+
+
+def check_named(config: RunConfig) -> None:
+    """Refuse names of the user's own that import nothing here.
+
+    Raises:
+        ConfigError: says which.
+    """
+    try:
+        for name in filter(is_named, config.learner.recorders):
+            load_named("learner.recorders", name)
+        if MLFLOW in config.learner.recorders:
+            from vedette_services.mlflow import tracking_from  # loads urllib and ssl
+
+            tracking_from(os.environ)
+        if is_named(config.actors.step_processor):
+            load_named("actors.step_processor", config.actors.step_processor)
+        kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
+        if is_named(kind):
+            load_named("agent.exploration.kind", kind)
+    except UnknownNameError as e:
+        raise ConfigError(str(e)) from e
+
+
+def check_out(out: Path) -> None:
+    """Refuse a run directory that cannot be made or written.
+
+    Raises:
+        SettingError: says why.
+    """
+    place = out
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise SettingError(f"--out {out}", f"{place} is a file", "name a folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise SettingError(f"--out {out}", f"{place} cannot be written", "name another folder")
+    RunDirectory(out).check_parts()
+
+
+def _check_policy(config: RunConfig, spaces: Spaces) -> None:
+    """What only a policy, built, can say: whether its network is one, and what it tells."""
+    tells, network = config.replay.initial_priorities, getattr(config.agent, "network", "")
+    if not isinstance(network, str):  # what an agent of the user's own calls so
+        network = ""
+    if tells != "actor" and not is_named(network):
+        return
+    policy = _build_policy(config, spaces, network)
+    if tells == "actor" and not isinstance(policy, TellsTdErrors):
+        raise SettingError(
+            "replay.initial_priorities",
+            f"the policy of agent {config.agent.name!r} tells no TD errors of its own",
+            "set replay.initial_priorities=max",
+        )
+
+
+def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
+    positions, agent = ladder_positions(0, 1), config.agent
+    try:
+        return agent_type(agent.name).build_policy(agent, spaces, positions=positions, seed=0)
+    except RlError as e:
+        raise ConfigError(str(e)) from e
+    except Exception as e:
+        if not is_named(network):
+            raise
+        raise SettingError(
+            "agent.network",
+            f"{network} fails when it is made and shown two observations: {in_a_line(e)}",
+            "mend the network; VEDETTE_TRACEBACK=1 shows where",
+        ) from e
+
+
+def _layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
+    try:
+        return replay_layout(config, spaces)
+    except FrameStorageError as e:
+        raise ConfigError(str(e)) from e
+
+
+def _check_batch(config: RunConfig, layout: ReplayLayout) -> None:
+    rows, batch_bytes = config.actors.n_buffer, layout.batch_bytes
+    if batch_bytes > PAYLOAD_MAX_BYTES:
+        raise SettingError(
+            "actors.n_buffer",
+            f"a batch of {rows:,} transitions is {batch_bytes:,} bytes, over {PAYLOAD_MAX_BYTES:,}",
+            f"set at most {max(1, rows * PAYLOAD_MAX_BYTES // batch_bytes)}",
+        )
+    if batch_bytes > config.actors.window_bytes:
+        raise SettingError(
+            "actors.window_bytes",
+            f"{config.actors.window_bytes:,} bytes hold no batch of {batch_bytes:,}",
+            f"set at least {batch_bytes} or lower actors.n_buffer",
+        )
+
+
+def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
+    replay = config.replay
+    need = replay_need(
+        layout.stored,
+        replay.capacity,
+        prioritized=replay.prioritized,
+        guard=layout.guard,
+        shared=layout.shared,
+    )
+    directory, maps = replay_directory(config, out), _maps_need(RunDirectory(out))
+    if not same_disk(maps.directory, directory) and maps.more_bytes > disk_free(maps.directory):
+        more, free = bytes_text(maps.more_bytes), bytes_text(disk_free(maps.directory))
+        why = f"{maps.directory} needs {more} of disk, but {free} is free"
+        raise SettingError(f"--out {out}", why, "make room there, or choose another --out")
+    in_memory = replay.directory is None
+    try:
+        return check_budget(need, directory, must_fit_memory=in_memory, beside=maps)
+    except RlError as e:
+        raise SettingError("replay.capacity", str(e)) from e
+
+
+def _maps_need(run: RunDirectory) -> Beside:
+    """What the learner's processes will share, but for models, whose size nobody knows yet."""
+    maps = (run.learning_map, run.ingest_map, run.evaluation_map)
+    return Beside(run.live, max(0, boards_bytes() - disk_taken(maps)))
+
+
+# Torch knows it best, and takes seconds to load: the trainer is its only user. What the driver
+# says is enough to refuse a wrong name before anything starts; what it says nothing of is left
+# to torch.
+
+_AMD = Path("/dev/kfd")  # torch for AMD's cards calls them cuda, too
+_DRIVER = "libcuda.so.1"
+
+
+def missing_device(
+    name: str,
+    *,
+    platform: str = sys.platform,
+    count_gpus: Callable[[], int | None] | None = None,
+) -> str:
+    """Why there is no such device here; "" where there is, or where only torch can tell.
+
+    Args:
+        name: as `learner.device` says it.
+        platform: as `sys.platform` has it.
+        count_gpus: how many NVIDIA GPUs the driver shows; None: it cannot be asked.
+    """
+    kind, _, index = name.partition(":")
+    if kind == "mps" and platform != "darwin":
+        return "mps is of Apple's machines only"
+    if kind != "cuda":
+        return ""
+    if torch_version().endswith("+cpu"):
+        return f"torch {torch_version()} is built without CUDA"
+    gpus = (count_gpus or nvidia_gpus)()
+    if gpus is None or int(index or 0) < gpus:
+        return ""
+    return f"this host shows {gpus} GPUs, counted from cuda:0" if gpus else "this host shows no GPU"
+
+
+def torch_version() -> str:
+    """Of the torch that is installed; "" where none is."""
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def nvidia_gpus() -> int | None:
+    """How many NVIDIA GPUs the driver shows to this process; None: it cannot be asked."""
+    if sys.platform != "linux" or _AMD.exists():
+        return None
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+    except OSError:
+        return 0
+    found = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found)):
+        return 0  # it is installed, and has nothing to show
+    return found.value

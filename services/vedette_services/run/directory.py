@@ -1,0 +1,232 @@
+"""The run directory: where a run keeps everything, whose it is, and which start this is."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import socket
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vedette_services.errors import NotARunError, RunInUseError, SettingError
+from vedette_services.host.files import write_json
+
+if TYPE_CHECKING:  # `vedette status` needs no configuration
+    from vedette_services.config.run_config import RunConfig
+
+REPORT_FILE = "report.html"
+
+_LOCK_WAIT_S = 10.0  # one that was told to stop may still write its last checkpoint
+_CHECK_WAIT_S = 1.0  # a learner killed a moment ago lets go within a second
+_LOCK_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """Which run this is, and its how-manyeth start.
+
+    Args:
+        run_id: 16 hexadecimal digits, made once per run directory.
+        epoch: starts of the trainer on this run; the first is 1.
+        in_process: whether it runs in one process, whose replay is gone when that ends.
+    """
+
+    run_id: str
+    epoch: int
+    in_process: bool = False
+
+
+class RunDirectory:
+    """The places in a run directory.
+
+    ::
+
+        config.toml  checkpoints/  best/  replay/  tensorboard/  log/  summary.json
+        run.json     whose run it is and its epoch
+        lock         held by the learner that runs here; says which process that is
+        owners.json  whose key each manager's id belongs to
+        events.jsonl what happened: starts, managers that came and went, restarts
+        report.html  the page that `vedette report` writes
+        live/        the maps that the learner's processes share
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config_file = root / "config.toml"
+        self.checkpoints = root / "checkpoints"
+        self.best = root / "best"
+        self.replay = root / "replay"
+        self.tensorboard = root / "tensorboard"
+        self.log = root / "log"
+        self.summary_file = root / "summary.json"
+        self.live = root / "live"
+        self.model_map = self.live / "model.map"
+        self.learning_map = self.live / "learning.map"
+        self.ingest_map = self.live / "ingest.map"
+        self.evaluation_map = self.live / "evaluation.map"
+        self.spec_file = self.live / "learner.json"
+        self.owners_file = root / "owners.json"
+        self.events_file = root / "events.jsonl"
+        self.report_file = root / REPORT_FILE
+        self._identity_file = root / "run.json"
+        self._lock_file = root / "lock"
+        self._lock: int | None = None
+
+    def make(self) -> None:
+        """Make the directory and its parts, if they are not there.
+
+        Raises:
+            SettingError: the place is not a directory or cannot be written.
+        """
+        try:
+            for place in (self.root, self.checkpoints, self.log, self.live):
+                place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingError(
+                f"--out {self.root}", error.strerror or str(error), "name a folder to write to"
+            ) from error
+
+    def check_parts(self) -> None:
+        """See that what should be folders in it are, and what should be files.
+
+        Raises:
+            SettingError: names the first that is not.
+        """
+        folders = (self.checkpoints, self.best, self.replay, self.tensorboard, self.log, self.live)
+        for part in (*folders, self._lock_file, self._identity_file, self.config_file):
+            wanted = "folder" if part in folders else "file"
+            if os.path.lexists(part) and not (part.is_dir() if part in folders else part.is_file()):
+                mend = "put it away, or name another folder"
+                raise SettingError(f"--out {self.root}", f"{part} is no {wanted}", mend)
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run has been started here before."""
+        return self._identity_file.exists()
+
+    def newest_checkpoint(self) -> int | None:
+        """Optimization steps of the newest checkpoint; None where there is none."""
+        from vedette_rl.checkpoint import Checkpoints  # brings numpy: not all who come here need it
+
+        latest = Checkpoints(self.checkpoints, keep=1).latest()
+        return int(latest.name) if latest else None
+
+    def identity(self) -> RunIdentity:
+        """Whose run this is, as of its last start.
+
+        Raises:
+            NotARunError: no run was started here.
+            SettingError: its identity cannot be read.
+        """
+        try:
+            found = json.loads(self._identity_file.read_text())
+            in_process, epoch = bool(found.get("in_process")), int(found["epoch"])
+            if not 0 <= epoch < 2**31:
+                raise ValueError(f"epoch {epoch} is none")
+            return RunIdentity(str(found["run_id"]), epoch, in_process)
+        except FileNotFoundError as error:
+            raise NotARunError(self.root, self._identity_file.name) from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            mend = "put a whole one back, or begin anew with --fresh --force"
+            raise SettingError(
+                str(self._identity_file), f"cannot be read: {error}", mend
+            ) from error
+
+    def ensure_id(self, *, in_process: bool = False) -> str:
+        """The run's id, made on its first start; no epoch is counted yet."""
+        if not self.exists:
+            self._write_identity(RunIdentity(secrets.token_hex(8), 0, in_process))
+        return self.identity().run_id
+
+    def begin_epoch(self) -> RunIdentity:
+        """Count one more start of the trainer."""
+        last = self.identity()
+        identity = replace(last, epoch=last.epoch + 1)
+        self._write_identity(identity)
+        return identity
+
+    def _write_identity(self, identity: RunIdentity) -> None:
+        write_json(self._identity_file, asdict(identity))
+
+    def check_free(self, wait_s: float = _CHECK_WAIT_S) -> None:
+        """See that no learner runs here, without taking the run or changing anything.
+
+        Raises:
+            RunInUseError: one does, still after `wait_s`.
+        """
+        try:
+            file = os.open(self._lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # nobody has ever locked it, or the start will say what is wrong with it
+            return
+        try:
+            # Shared, and let go of at once: two that look do not see each other.
+            self._flock(file, fcntl.LOCK_SH, wait_s)
+        finally:
+            os.close(file)
+
+    def lock(self, wait_s: float = _LOCK_WAIT_S) -> None:
+        """Take the run for this process until it ends, waiting for a predecessor that is dying.
+
+        Raises:
+            RunInUseError: another learner still runs here after `wait_s`.
+        """
+        file = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._flock(file, fcntl.LOCK_EX, wait_s)
+        except RunInUseError:
+            os.close(file)
+            raise
+        self._lock = file
+        with contextlib.suppress(OSError):  # a full disk: then nobody is told whose it is
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+
+    def _flock(self, file: int, how: int, wait_s: float) -> None:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+                return
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise RunInUseError(self.root, self._holder()) from error
+                time.sleep(_LOCK_POLL_S)
+
+    def _holder(self) -> str:
+        """Who says to hold the lock: a process, and on which host where that is another."""
+        try:
+            said = self._lock_file.read_text("utf-8", "replace").split()
+        except OSError:
+            return ""
+        if len(said) != 2 or not said[0].isdecimal():
+            return ""
+        return f"process {said[0]}" + ("" if said[1] == socket.gethostname() else f" on {said[1]}")
+
+    def unlock(self) -> None:
+        """Let go of the run before this process ends."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def default_out(config: RunConfig, at: time.struct_time | None = None) -> Path:
+    """``runs/AGENT-ENVIRONMENT-DATE-TIME`` that does not exist yet."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", at or time.localtime())
+    agent, env = (re.sub(r"[^A-Za-z0-9_.-]+", "_", n) for n in (config.agent.name, config.env.id))
+    first = Path("runs") / f"{agent}-{env}-{stamp}"
+    out, again = first, 1
+    while out.exists():
+        again += 1
+        out = first.with_name(f"{first.name}-{again}")
+    return out
+
+
+def host_in_an_id(host: str) -> str:
+    """A host's name in the letters of a manager's id."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", host)

@@ -1,0 +1,283 @@
+"""What happened in a run: one line an event in ``RUN/events.jsonl``, over all its starts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from vedette_services.host.files import replace_file
+from vedette_services.run.boards import GONE_AFTER_S, Ingest, Learning
+
+log = logging.getLogger("vedette.learner")
+
+BYTES_MAX = 1 << 20
+"""A file that has grown so long forgets the older half of what the fleet did."""
+TEXT_MAX = 300
+_READ_BYTES_MAX = 4 * BYTES_MAX
+
+LEARNER_KINDS = frozenset({"started", "epoch", "died", "ended", "failed", "forgotten"})
+FLEET_KINDS = frozenset({"joined", "left", "silent", "returned", "actor"})
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """Something that happened.
+
+    Args:
+        time_s: since 1970.
+        kind: ``started``, ``ended`` and ``failed``: the learner; ``epoch``: its trainer began;
+            ``died``: one of its processes; ``joined``, ``left``, ``silent``, ``returned``: a
+            manager; ``actor``: an actor was restarted; ``forgotten``: what stood here.
+        who: the manager, ``MANAGER/ACTOR``, or the process.
+        text: in words. What comes from a manager is its own, and no more to be trusted than it.
+        epoch: of the learner.
+        opt_steps: as far as learning had come.
+        env_steps: as far as the fleet had come.
+    """
+
+    time_s: float
+    kind: str
+    who: str = ""
+    text: str = ""
+    epoch: int = 0
+    opt_steps: int = 0
+    env_steps: int = 0
+
+
+class EventLog:
+    """Appends events. A disk that refuses is told of once, and costs the events meanwhile.
+
+    Args:
+        path: the file; it need not exist.
+        bytes_max: see `BYTES_MAX`.
+    """
+
+    def __init__(self, path: Path, *, bytes_max: int = BYTES_MAX) -> None:
+        self._path, self._bytes_max = path, bytes_max
+        self._failing = False
+
+    def add(self, *events: RunEvent) -> None:
+        """Append events; none is seen in part by a reader."""
+        if not events:
+            return
+        text = "".join(_line(event) for event in events)
+        try:
+            with self._path.open("ab") as file:
+                if file.tell() and not _ends_with_a_line(self._path):
+                    text = "\n" + text  # a writer was killed in the middle of one
+                file.write(text.encode())
+                size = file.tell()
+            if size > self._bytes_max:
+                self._forget()
+        except OSError as error:
+            if not self._failing:
+                log.warning("%s not written: %s", self._path.name, error.strerror or error)
+            self._failing = True
+        else:
+            self._failing = False
+
+    def _forget(self) -> None:
+        """Leave out the older half, but for what the learner itself did."""
+        events, _ = read_events(self._path)
+        kept: list[RunEvent] = []
+        room = {"fleet": self._bytes_max // 4, "learner": self._bytes_max // 4}
+        for event in reversed(events):
+            whose = "fleet" if event.kind in FLEET_KINDS else "learner"
+            room[whose] -= len(_line(event))
+            if room[whose] >= 0 and event.kind != "forgotten":
+                kept.append(event)
+        left_out = sum(map(_weight, events)) - len(kept)
+        since = kept[-1].time_s if kept else 0.0
+        gap = RunEvent(since, "forgotten", str(left_out), "older events are not kept")
+        replace_file(self._path, "".join(_line(event) for event in [gap, *reversed(kept)]))
+
+
+def read_events(path: Path) -> tuple[list[RunEvent], int]:
+    """The events of a file in their order, and how many of its lines are none.
+
+    A file that is not there has none. Texts are cut to `TEXT_MAX`.
+
+    Raises:
+        OSError: it is there and cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            lines = file.read(_READ_BYTES_MAX).splitlines()
+    except FileNotFoundError:
+        return [], 0
+    events, broken = [], 0
+    for line in lines:
+        try:
+            events.append(_event(json.loads(line)))
+        except (ValueError, TypeError, KeyError):
+            broken += bool(line.strip())
+    return events, broken
+
+
+def _event(found: Any) -> RunEvent:  # whatever the line says
+    """The event of a line.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is none.
+    """
+    kind, who, text = (_cut(found[name]) for name in ("kind", "who", "text"))
+    counts = (int(found[name]) for name in ("epoch", "opt_steps", "env_steps"))
+    event = RunEvent(float(found["time_s"]), kind, who, text, *counts)
+    if event.kind not in LEARNER_KINDS | FLEET_KINDS or not math.isfinite(event.time_s):
+        raise ValueError(event.kind)
+    return event
+
+
+def _line(event: RunEvent) -> str:
+    values = asdict(event)
+    values["time_s"] = round(event.time_s, 3)
+    values["text"], values["who"] = _cut(event.text), _cut(event.who)
+    return json.dumps(values) + "\n"
+
+
+def _cut(text: object) -> str:
+    return str(text)[:TEXT_MAX]
+
+
+def _weight(event: RunEvent) -> int:
+    """How many events it stands for."""
+    return int(event.who) if event.kind == "forgotten" and event.who.isdecimal() else 1
+
+
+def _ends_with_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"
+
+
+# The supervisor looks at the gateway's board, which it reads anyway: the gateway itself does
+# nothing for this.
+
+_PER_LOOK = 20  # a fleet that falls apart, or a liar, must not fill the file with one look
+_REMEMBERED_MAX = 4096  # managers; the gateway shows 1,024 at most
+
+Happened = tuple[str, str, str]
+"""An event's kind, who, and text."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A manager as it was at the last look."""
+
+    incarnation: int
+    state: str
+    restarts: dict[int, int] = field(default_factory=dict)
+
+
+class FleetWatch:
+    """Tells two looks at the fleet apart: who came, who went, which actor was restarted."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def look(self, managers: Sequence[Mapping[str, Any]]) -> Iterator[Happened]:
+        """What has happened since the last look.
+
+        A manager that is not shown any more is remembered as it was: a gateway that was restarted
+        has not heard of it yet.
+
+        Args:
+            managers: as the status has them.
+        """
+        for manager in managers:
+            yield from self._look_at(manager)
+        for name in list(self._seen)[: max(0, len(self._seen) - _REMEMBERED_MAX)]:
+            del self._seen[name]
+
+    def _look_at(self, manager: Mapping[str, Any]) -> Iterator[Happened]:
+        name, state = manager["id"], manager["state"]
+        actors = {actor["id"]: actor for actor in manager["actors"]}
+        seen = self._seen.get(name)
+        if seen is None or seen.incarnation != manager["incarnation"]:
+            seen = self._seen[name] = _Seen(manager["incarnation"], "")
+            count = len(actors) + manager["actors_hidden"]
+            actors_said = "1 actor" if count == 1 else f"{count} actors"
+            yield "joined", name, f"on {manager['host']}, {actors_said}"
+            seen.restarts = {number: actor["restarts"] for number, actor in actors.items()}
+        if state != seen.state:
+            yield from _changed(name, seen.state, state, manager)
+            seen.state = state
+        for number, actor in actors.items():
+            if actor["restarts"] > seen.restarts.get(number, 0):
+                said = f": {actor['error']}" if actor["error"] else ""
+                yield "actor", f"{name}/{number}", f"restart {actor['restarts']}{said}"
+            seen.restarts[number] = actor["restarts"]
+
+
+def _changed(name: str, before: str, state: str, manager: Mapping[str, Any]) -> Iterator[Happened]:
+    if state == "gone":
+        silent_s = manager["last_seen_s"]
+        if silent_s < GONE_AFTER_S:  # it said so itself, a moment ago
+            yield "left", name, "in good order"
+        else:
+            yield "silent", name, f"for {silent_s:.0f} s: it counts as gone"
+    elif before == "gone":
+        yield "returned", name, "after a silence"
+
+
+class Chronicle:
+    """Writes what happens to a run.
+
+    Args:
+        path: ``RUN/events.jsonl``.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._log, self._clock = EventLog(path), clock
+        self._fleet = FleetWatch()
+        self._learning, self._ingest = Learning(), Ingest()
+        self._epoch = 0
+
+    def started(self, text: str) -> None:
+        """The learner has started: where, or how."""
+        self._add("started", "learner", text)
+
+    def epoch(self, epoch: int, opt_steps: int) -> None:
+        """The trainer begins, with what has been learned so far."""
+        self._epoch = epoch
+        self._learning = replace(self._learning, opt_steps=opt_steps)
+        self._add("epoch", "trainer", f"epoch {epoch}")
+
+    def died(self, process: str, how: str) -> None:
+        """A process of the learner died, and is started again."""
+        self._add("died", process, f"{how}; it is started again")
+
+    def ended(self, reason: str) -> None:
+        """The learner ends."""
+        self._add("ended", "learner", reason)
+
+    def failed(self, why: str) -> None:
+        """The learner gives up."""
+        self._add("failed", "learner", why)
+
+    def look(self, learning: Learning, ingest: Ingest) -> None:
+        """Look at the boards; does nothing where the gateway has said nothing new."""
+        self._learning = learning
+        if ingest is self._ingest:
+            return
+        self._ingest = ingest
+        happened = list(self._fleet.look(ingest.managers))
+        more = len(happened) - _PER_LOOK
+        if more > 0:
+            happened[_PER_LOOK:] = [("forgotten", str(more), "more at the same time")]
+        self._log.add(*(self._event(*what) for what in happened))
+
+    def _add(self, kind: str, who: str, text: str) -> None:
+        self._log.add(self._event(kind, who, text))
+
+    def _event(self, kind: str, who: str, text: str) -> RunEvent:
+        produced = self._ingest.samples.get("produced", 0)
+        steps = self._learning.opt_steps
+        return RunEvent(self._clock(), kind, who, text, self._epoch, steps, produced)

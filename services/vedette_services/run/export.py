@@ -1,0 +1,163 @@
+"""A run's policy, or its replay, as a file of its own: whole, or not there at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.format import dtype_to_descr, write_array_header_1_0
+from numpy.typing import NDArray
+
+from vedette_rl.envs.make import own_actions, probe
+from vedette_rl.errors import ExportError
+from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
+from vedette_rl.exported.minari_dataset import missing_packages, write_minari
+from vedette_rl.replay.export import LiveRows
+from vedette_services.errors import NotInRunError, UsageError
+from vedette_services.run.finished import FinishedRun, KeptModel
+
+FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz", "minari")}
+"""By what is exported."""
+
+
+def check_export(what: str, format: str, out: Path) -> None:
+    """See that there is such an export, and that it may be written there.
+
+    Raises:
+        UsageError: which of them is wrong.
+    """
+    if what not in FORMATS:
+        raise UsageError(f"--what {what}: not known; policy and replay are")
+    if format not in FORMATS[what]:
+        known = ", ".join(FORMATS[what])
+        raise UsageError(f"--format {format}: a {what} is exported as {known}")
+    if format == "minari" and out.exists():
+        raise UsageError(f"--out {out}: it is there already; a Minari dataset is a new folder")
+    if out.is_dir() or not out.absolute().parent.is_dir():
+        raise UsageError(f"--out {out}: name a file in a folder that exists")
+
+
+def export_policy(
+    run: FinishedRun, format: str, out: Path, checkpoint: str | None = None
+) -> KeptModel:
+    """Write a run's policy as ``onnx``, ``safetensors`` or ``numpy``; which it is. Its actions are
+    the environment's own.
+
+    Args:
+        checkpoint: its optimization steps, or ``latest``; the best model, where None.
+
+    Raises:
+        NotInRunError: the run has no such model.
+        UsageError: the format needs an extra that is not installed, or is none of this agent's.
+    """
+    kept = run.kept(checkpoint)
+    meta = {"env": run.config.env.id, **kept.meta}
+    spaces = replace(probe(run.config.env), action=own_actions(run.config.env))
+    found = PolicyFile(run.config.agent, spaces, kept.model, meta)
+    with _replacing(out) as aside:
+        if format == "onnx":
+            _write_onnx(aside, found)
+            return kept
+        write = write_numpy if format == "numpy" else write_safetensors
+        with aside.open("wb") as file:
+            write(file, found)
+    return kept
+
+
+def _write_onnx(path: Path, found: PolicyFile) -> None:
+    # imports torch, which the others do without
+    from vedette_rl.exported.onnx_file import write_onnx
+
+    try:
+        write_onnx(path, found)
+    except ExportError as e:
+        raise UsageError(f"--format onnx: {e}") from e
+
+
+def export_replay(run: FinishedRun, format: str, out: Path) -> int:
+    """Write a replay's live rows as ``npz``, or their episodes as a ``minari`` dataset; how many
+    rows or episodes. Actions are the environment's own: where they are discrete, it is made to see
+    from where it counts them.
+
+    Raises:
+        NotInRunError: the run has no replay.
+        OneWriterError: its learner still runs.
+        UnknownEnvironmentError: the environment cannot be made here.
+        UsageError: the format needs an extra that is not installed, or none can be made of it.
+    """
+    if not run.replay.is_dir():
+        raise NotInRunError(run.directory, "replay/")
+    if format == "minari":
+        return _write_minari(run, out)
+    return _write_npz(run, out)
+
+
+def _write_minari(run: FinishedRun, out: Path) -> int:
+    if missing := missing_packages():
+        raise UsageError(
+            f"--format minari needs the minari extra ({missing[0]} is not installed): "
+            "pip install 'vedette[minari]'"
+        )
+    aside = out.with_name(f"{out.name}.{os.getpid()}.new")
+    try:
+        aside.mkdir()
+        with LiveRows(run.replay) as rows:
+            count = write_minari(aside, rows, run.config.env, f"{out.name}-v0")
+        aside.rename(out)
+    except ExportError as e:
+        raise UsageError(f"--format minari: {e}") from e
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return count
+
+
+def _write_npz(run: FinishedRun, out: Path) -> int:
+    # Some megabytes at a time: numpy.savez asks for all of it in memory at once.
+    with (
+        _replacing(out) as aside,
+        LiveRows(run.replay) as rows,
+        zipfile.ZipFile(aside, "w") as file,
+    ):
+        begin = _first_action(run, rows)
+        for name in rows.names:
+            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                column = rows.dtype[name]
+                header = {
+                    "descr": dtype_to_descr(column.base),
+                    "fortran_order": False,
+                    "shape": (len(rows), *column.shape),
+                }
+                write_array_header_1_0(member, header)
+                for piece in rows.pieces(name):
+                    own = piece if begin is None or name != "action" else piece + begin
+                    member.write(own.data)
+        return len(rows)
+
+
+def _first_action(run: FinishedRun, rows: LiveRows) -> NDArray[np.int64] | None:
+    """What the replay's actions, which count from 0, lack to the environment's own; or None."""
+    if rows.dtype["action"].base != np.int64:  # no discrete ones
+        return None
+    start = np.asarray(getattr(own_actions(run.config.env), "start", 0), np.int64)
+    return start if start.any() else None
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """A path to write to, which takes the place of `out` when all went well."""
+    aside = out.with_name(f"{out.name}.{os.getpid()}.new")
+    try:
+        yield aside
+        aside.replace(out)
+    except OSError as e:
+        if e.filename is None and e.errno is not None:  # a write says of what it was only here
+            raise OSError(e.errno, e.strerror, str(out)) from e
+        raise
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,180 @@
+"""What a run's transitions are on the wire and in its replay: stacks whole, or frame by frame.
+
+The check before the start, the gateway, actors and the in-process mode all ask here, so that they
+agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vedette_protocol.schema import Column, Schema
+from vedette_rl.core import row_dtype
+from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
+from vedette_rl.errors import FrameStorageError
+from vedette_rl.named import is_named
+from vedette_rl.replay.frames import (
+    FRAMES,
+    STACKS,
+    FrameStack,
+    frame_stack,
+    frames_kept,
+    row_of_places,
+    stored_row,
+)
+from vedette_rl.replay.limiter import Limiter, limiter_of
+from vedette_rl.replay.manifest import SharedSpec
+from vedette_rl.replay.prioritized import TD_ERROR
+from vedette_rl.replay.rows import default_guard
+from vedette_services.config.run_config import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayLayout:
+    """How a run's transitions travel and lie.
+
+    Args:
+        schema: of a batch.
+        stored: a row of the ring.
+        guard: rows that may be appended before a commit; None: the ring's own default.
+        shared: the ring's frames; None: observations are stored whole.
+        batch_bytes: of a full batch, as a rule: how many frames it has depends on its episodes.
+    """
+
+    schema: Schema
+    stored: np.dtype[Any]
+    guard: int | None
+    shared: SharedSpec | None
+    batch_bytes: int
+
+
+def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
+    """How the transitions of a run travel and lie.
+
+    Raises:
+        FrameStorageError: frames are to be stored once, and there are none.
+    """
+    row = transition_row(spaces, td_errors=config.replay.initial_priorities == "actor")
+    rows, bounds = config.actors.n_buffer, column_bounds(spaces)
+    frames = _frames(config, spaces)
+    schema = batch_schema(row, bounds, frames)
+    capacity, plain = config.replay.capacity, ring_dtype(row)
+    if frames is None:
+        # A batch must fit between two commits.
+        guard = rows if rows > default_guard(capacity, plain.itemsize) else None
+        return ReplayLayout(schema, plain, guard, None, schema.payload_bytes(rows))
+    stored, edges = stored_row(plain, frames.stack), batch_edges(config, frames.stack)
+    guard = max(rows, default_guard(capacity, stored.itemsize + frames.frame_bytes))
+    shared = frames_kept(frames, capacity, guard=guard, edges=edges, rows_per_batch=rows)
+    entries = min(rows + edges, rows * frames.places_per_row)
+    return ReplayLayout(schema, stored, guard, shared, schema.payload_bytes(rows, entries))
+
+
+def batch_edges(config: RunConfig, stack: int) -> int:
+    """Frames of a batch beyond one a row: a stack, and n steps to a successor, of each environment
+    of an actor."""
+    return config.actors.envs_per_actor * (stack + config.agent.n_step - 1)
+
+
+def transition_row(spaces: Spaces, *, td_errors: bool) -> np.dtype[Any]:
+    """A transition's columns, stacks whole.
+
+    Args:
+        spaces: of the environment.
+        td_errors: whether actors tell each transition's |TD error|.
+    """
+    row = transition_dtype(spaces)
+    if not td_errors:
+        return row
+    assert row.fields is not None, "a row dtype is structured"
+    fields = [(name, field.base, field.shape) for name, (field, *_) in row.fields.items()]
+    return row_dtype([*fields, (TD_ERROR, np.dtype("<f4"), ())])
+
+
+def batch_schema(
+    row: np.dtype[Any], bounds: Mapping[str, tuple[int, int]], frames: FrameStack | None
+) -> Schema:
+    """How a batch is laid out on the wire.
+
+    Args:
+        row: a transition's columns, stacks whole.
+        bounds: of its integer columns.
+        frames: what stacks are made of; None: they travel whole.
+    """
+    if frames is None:
+        return Schema.from_dtype(row, bounds)
+    rows = Schema.from_dtype(row_of_places(row, frames.stack), bounds)
+    columns = [replace(c, role="place") if c.name in STACKS else c for c in rows.columns]
+    frame = Schema.from_dtype(np.dtype([(FRAMES, frames.dtype, frames.shape)])).columns[0]
+    return Schema((*columns, replace(frame, role="shared")))
+
+
+def frames_of(schema: Schema) -> FrameStack | None:
+    """What a run's stacks are made of, as its schema says; None: they travel whole."""
+    if schema.sharing is None:
+        return None
+    columns: dict[str, Column] = {column.name: column for column in schema.columns}
+    frame, obs = columns[schema.sharing.column.name], columns.get(STACKS[0])
+    stack = obs.shape[0] if obs is not None and len(obs.shape) == 1 else 0
+    return FrameStack(stack, frame.numpy_dtype, frame.shape)
+
+
+def _frames(config: RunConfig, spaces: Spaces) -> FrameStack | None:
+    """A step processor of the user's own may look at observations: it is given whole ones."""
+    if not is_named(config.actors.step_processor):
+        return frame_stack(config.replay, spaces)
+    if config.replay.frame_storage == "once":
+        name = config.actors.step_processor
+        why = f"actors.step_processor {name!r} may look at whole observations"
+        raise FrameStorageError(why, "set actors.step_processor=n_step")
+    return None
+
+
+# The check before the start, the gateway and the trainer all ask here, so that they agree.
+
+
+def ring_dtype(row: np.dtype[Any]) -> np.dtype[Any]:
+    """A transition's row as the replay holds it: with which version it was made, and by whom.
+
+    Args:
+        row: of a transition, as it travels.
+    """
+    assert row.fields is not None, "a row dtype is structured"
+    fields = [(name, field[0].base, field[0].shape) for name, field in row.fields.items()]
+    return row_dtype(
+        [
+            *fields,
+            ("version", np.dtype("<i8"), ()),
+            ("manager", np.dtype("<i4"), ()),
+            ("actor", np.dtype("<i4"), ()),
+        ]
+    )
+
+
+def replay_directory(config: RunConfig, out: Path) -> Path:
+    """Where the replay lies: in the run directory, unless `replay.directory` names another place.
+
+    Args:
+        out: the run directory.
+    """
+    return Path(config.replay.directory or out / "replay")
+
+
+def run_limiter(config: RunConfig) -> Limiter:
+    """The run's limiter; gateway and trainer ask it the same questions, each about its own side.
+
+    Raises:
+        LimiterDeadlockError: both sides would wait for each other.
+    """
+    return limiter_of(
+        config.replay,
+        usual=config.agent.usual_samples_per_insert,
+        min_size=config.learner.warmup_period,
+        batch_size=config.agent.batch_size,
+        insert_rows=config.actors.n_buffer,
+    )

@@ -1,0 +1,81 @@
+"""What the gateway commits with the replay's rows: the ledger, and the actors' numbers."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+from vedette_protocol.errors import StampError
+from vedette_protocol.ledger import Ledger
+
+_PREFIX = struct.Struct("<I")  # bytes of the numbers that follow; the ledger is the rest
+
+
+def pack_stamp(ledger: Ledger, slots: LadderSlots) -> bytes:
+    """Both as bytes."""
+    numbers = slots.to_bytes()
+    return _PREFIX.pack(len(numbers)) + numbers + ledger.to_bytes()
+
+
+def read_stamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, LadderSlots]:
+    """What `pack_stamp` was given; new ones where nothing was committed yet.
+
+    Raises:
+        StampError: these bytes are none, or another run's.
+    """
+    if not stamp:
+        return Ledger(run_id), LadderSlots()
+    try:
+        (length,) = _PREFIX.unpack_from(stamp)
+        slots = LadderSlots.from_bytes(stamp[_PREFIX.size : _PREFIX.size + length])
+    except (struct.error, ValueError, TypeError, AttributeError) as error:
+        raise StampError(str(error)) from error
+    ledger = Ledger.from_bytes(stamp[_PREFIX.size + length :], now)
+    if ledger.run_id != run_id:
+        raise StampError(f"it is of run {ledger.run_id!r}, not {run_id!r}")
+    return ledger, slots
+
+
+# An actor's place on the exploration ladder comes from its number, so numbers stay small and
+# nobody's changes when another host joins or leaves.
+
+
+class LadderSlots:
+    """First-fit allocation of actor numbers to managers."""
+
+    def __init__(self, taken: dict[str, tuple[int, int]] | None = None) -> None:
+        self._taken = dict(taken or {})  # manager -> (first, count)
+        self._bytes = b""  # of what is taken; empty where that has changed since
+
+    def assign(self, manager: str, count: int) -> int:
+        """The first of `count` numbers for this manager, the same while it has them."""
+        first, have = self._taken.get(manager, (0, 0))
+        if have < count:
+            self._taken.pop(manager, None)
+            first = self._first_fit(count)
+            self._taken[manager] = (first, count)
+            self._bytes = b""
+        return first
+
+    def release(self, manager: str) -> None:
+        """Free a manager's numbers; a manager without any is no error."""
+        if self._taken.pop(manager, None) is not None:
+            self._bytes = b""
+
+    def _first_fit(self, count: int) -> int:
+        first = 0
+        for taken, length in sorted(self._taken.values()):
+            if taken - first >= count:
+                break
+            first = taken + length
+        return first
+
+    def to_bytes(self) -> bytes:
+        if not self._bytes:  # asked at every commit, and hardly ever another
+            self._bytes = json.dumps(self._taken, separators=(",", ":")).encode()
+        return self._bytes
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> LadderSlots:
+        taken = json.loads(data) if data else {}
+        return cls({manager: (int(first), int(count)) for manager, (first, count) in taken.items()})

@@ -1,6 +1,0 @@
-"""Several runs of one experiment on this machine: its seeds, and settings beside one another."""
-
-from vedette_services.sweep.runner import Outcome, Sweep
-from vedette_services.sweep.trials import Trial, plan
-
-__all__ = ["Outcome", "Sweep", "Trial", "plan"]

@@ -1,0 +1,23 @@
+"""Measurements do not pass over actors that die."""
+
+from typing import Any
+
+import pytest
+
+from vedette.bench.daemons import check_actors
+from vedette_services.errors import ActorDiedError
+
+
+def status(**actor: Any) -> dict[str, Any]:
+    sound = {"id": 1, "restarts": 0, "error": ""}
+    return {"managers": [{"id": "m", "actors": [{**sound, "id": 0}, {**sound, **actor}]}]}
+
+
+def test_actors_that_live_are_passed_over() -> None:
+    check_actors(status())
+
+
+@pytest.mark.parametrize("died", [{"restarts": 1}, {"error": "ValueError: no"}])
+def test_an_actor_that_died_ends_the_measurement(died: dict[str, Any]) -> None:
+    with pytest.raises(ActorDiedError, match="actor 1 of m died"):
+        check_actors(status(**died))

@@ -1,0 +1,44 @@
+"""What the shell is offered after a Tab."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vedette.cli.app import app
+
+
+def offered(*words: str) -> list[str]:
+    """What bash gets for the last word."""
+    typed = ["vedette", *words]
+    ended = CliRunner().invoke(
+        app,
+        [],
+        prog_name="vedette",
+        env={
+            "_VEDETTE_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(typed),
+            "COMP_CWORD": str(len(typed) - 1),
+        },
+    )
+    return ended.output.split()
+
+
+def test_commands_agents_and_environments_are_completed() -> None:
+    assert offered("sta") == ["status"]
+    assert offered("run", "--agent", "") == ["dqn", "iqn", "sac"]
+    assert offered("run", "--env", "CartPole")[0] == "CartPole-v1"
+    assert "ALE/Pong-v5" in offered("run", "--env", "ALE/")
+
+
+def test_keys_of_the_configuration_are_completed() -> None:
+    assert offered("run", "--set", "learner.sy") == ["learner.sync_interval="]
+    assert "agent.kappa=" in offered("run", "--set", "agent.k")
+
+
+def test_files_and_settings_are_completed_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "replay.toml").write_text("")
+    assert offered("config", "rep")[:2] == ["replay.toml", "replay.capacity="]

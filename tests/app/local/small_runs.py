@@ -1,0 +1,40 @@
+"""Runs in one process that take about a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vedette.local.in_process import InProcessRun
+from vedette_services.config import RunConfig, load_config
+from vedette_services.run.directory import RunDirectory
+
+SMALL: dict[str, Any] = {
+    "preset": "none",
+    "env": {"id": "CartPole-v1"},
+    "agent": {"name": "dqn", "hidden_sizes": [16], "batch_size": 8, "n_step": 3},
+    "actors": {"count": 2, "envs_per_actor": 4, "n_buffer": 16},
+    "learner": {
+        "warmup_period": 64,
+        "sync_interval": 5,
+        "eval_interval": 40,
+        "save_interval": 50,
+        "record_agent_info_interval": 10,
+    },
+    "evaluation": {"episodes": 2},
+    "stop": {"max_opts": 100},
+}
+
+
+def config_of(**parts: Any) -> RunConfig:
+    table = {**SMALL, **{name: {**SMALL.get(name, {}), **part} for name, part in parts.items()}}
+    return load_config(table=table, environment={}).config
+
+
+def trained(config: RunConfig, out: Path, **how: Any) -> tuple[InProcessRun, dict[str, Any]]:
+    """A run that is over, and its summary."""
+    run = RunDirectory(out)
+    run.make()
+    run.ensure_id()
+    learner = InProcessRun(config, run, **how)
+    return learner, learner.train()

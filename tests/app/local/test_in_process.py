@@ -1,0 +1,246 @@
+import errno
+import json
+import logging
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from small_runs import SMALL, config_of, trained  # beside this file
+from torch import nn
+
+from vedette.cli.app import main
+from vedette.local import in_process as run
+from vedette.local.in_process import lock_step, run_in_process
+from vedette_protocol.errors import ModelError
+from vedette_rl.agents.registry import agent_type
+from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.core import ModelInfo
+from vedette_rl.envs.make import probe
+from vedette_rl.state_file import read_state
+from vedette_services.config import load_config, read_config
+from vedette_services.config.saving import config_table
+from vedette_services.errors import UnsavedEndError
+from vedette_services.learner.evaluator import ModelEvaluation
+from vedette_services.learner.run_recorder import hyperparameters
+
+
+def test_two_runs_of_one_seed_are_bit_identical(tmp_path: Path) -> None:
+    (one, first), (other, second) = (
+        trained(config_of(), tmp_path / name) for name in ("one", "other")
+    )
+    weights, again = one.agent.model_info().arrays, other.agent.model_info().arrays
+    assert [*weights] == [*again]
+    assert all(weights[name].tobytes() == again[name].tobytes() for name in weights)
+    assert first["eval"] == second["eval"]
+    assert first["samples"] == second["samples"]
+    assert first["record"] == second["record"]
+    for column, same in zip(one.ring.columns.values(), other.ring.columns.values(), strict=True):
+        assert column.tobytes() == same.tobytes()
+
+
+def test_an_agent_that_diverges_ends_the_run_and_says_so(tmp_path: Path) -> None:
+    agent = {"learning_rate": 1e38, "loss": "mse", "max_grad_norm": 0}
+    with pytest.raises(ModelError, match=r"model 5: column .* not finite"):
+        trained(config_of(agent=agent), tmp_path / "run")
+
+
+class BadWhenGreedy(gym.Wrapper[Any, Any, Any, Any]):
+    """Its reward is none while `bad`."""
+
+    bad = True
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, float("nan") if terminated and self.bad else reward, terminated, truncated, info
+
+
+def test_an_evaluation_that_is_not_finite_is_not_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(env={"wrappers": [{"name": f"{__name__}:BadWhenGreedy"}]})
+    evaluation = ModelEvaluation(config, "run", tmp_path / "best")
+    policy = agent_type("dqn").build_agent(config.agent, probe(config.env), device="cpu", seed=0)
+    arrays = policy.model_info().arrays
+    assert not evaluation.evaluate(1, ModelInfo(40, arrays))
+    assert "version 40 does not count" in caplog.text
+    monkeypatch.setattr(BadWhenGreedy, "bad", False)
+    assert evaluation.evaluate(1, ModelInfo(80, arrays))
+    assert evaluation.board.best_version == 80
+    assert read_state(tmp_path / "best")[1]["version"] == 80
+    evaluation.close()
+
+
+class Dropped(nn.Module):
+    def __init__(self, observation: gym.Space[Any], actions: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 16), nn.Linear(16, actions)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.last(self.dropout(torch.relu(self.first(obs))))
+
+
+def test_two_runs_of_a_network_with_dropout_are_bit_identical_too(tmp_path: Path) -> None:
+    config = config_of(agent={"network": f"{__name__}:Dropped"})
+    (one, first), (other, second) = (trained(config, tmp_path / name) for name in ("one", "other"))
+    weights, again = one.agent.model_info().arrays, other.agent.model_info().arrays
+    assert all(weights[name].tobytes() == again[name].tobytes() for name in weights)
+    assert first["eval"] == second["eval"]
+    for column, same in zip(one.ring.columns.values(), other.ring.columns.values(), strict=True):
+        assert column.tobytes() == same.tobytes()
+
+
+def test_another_seed_is_another_run(tmp_path: Path) -> None:
+    one, _ = trained(config_of(), tmp_path / "one")
+    table = {**SMALL, "seed": 1}
+    other, _ = trained(load_config(table=table, environment={}).config, tmp_path / "other")
+    assert any(
+        not np.array_equal(array, other.agent.model_info().arrays[name])
+        for name, array in one.agent.model_info().arrays.items()
+    )
+
+
+def test_a_summary_that_cannot_be_written_ends_no_training_but_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(run, "write_json", full)
+    with pytest.raises(UnsavedEndError, match=r"summary\.json is older than the end") as e:
+        run_in_process(config_of(), tmp_path)
+    assert (e.value.status["exit_reason"], e.value.status["opt_steps"]) == ("max_opts", 100)
+
+
+def test_a_run_leaves_what_any_run_leaves(tmp_path: Path) -> None:
+    config = config_of()
+    assert run_in_process(config, tmp_path)["exit_reason"] == "max_opts"
+    assert read_config(tmp_path / "config.toml") == config
+    assert [path.name for path in Checkpoints(tmp_path / "checkpoints", 3).list()] == ["50", "100"]
+    assert list((tmp_path / "tensorboard").iterdir())
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["exit_reason"], summary["opt_steps"], summary["epoch"]) == ("max_opts", 100, 1)
+    samples = summary["samples"]
+    assert samples["produced"] == samples["inserted"] == summary["env_steps"] > 64
+    assert samples["in_flight"] == samples["lost"] == samples["rejected"] == 0
+    assert summary["replay"]["size"] == samples["inserted"]
+    actors = summary["managers"][0]["actors"]
+    assert [actor["id"] for actor in actors] == [0, 1]
+    assert sum(actor["env_steps"] for actor in actors) == samples["produced"]
+    _, meta = read_state(tmp_path / "best")
+    assert summary["eval"]["best_return_mean"] == meta["return_mean"]
+    assert summary["eval"]["version"] == 100
+
+
+def test_recorders_are_told_what_the_run_is_and_how_it_goes(tmp_path: Path) -> None:
+    trained(config_of(learner={"recorders": ["tensorboard", "jsonl"]}), tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert lines[0]["name"] == "config"
+    assert tomllib.loads(lines[0]["text"])["agent"]["batch_size"] == 8
+    seen = {name for line in lines for name in line}
+    assert {"train/loss", "eval/mean_reward", "rollout/ep_rew_mean", "lag/mean"} <= seen
+    table = hyperparameters(config_table(config_of()))
+    assert (table["agent.batch_size"], table["seed"]) == (8, 0)
+    assert table["agent.exploration.kind"] == "ladder"
+    assert table["agent.hidden_sizes"] == "[16]"
+    assert all(isinstance(value, bool | int | float | str) for value in table.values())
+
+
+def test_every_evaluation_is_on_the_curves_where_it_was_played(tmp_path: Path) -> None:
+    config = config_of(learner={"recorders": ["jsonl"], "eval_interval": 20})
+    trained(config, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    played = {line["eval/version"]: line["step"] for line in lines if "eval/version" in line}
+    assert [*played] == [20, 40, 60, 80, 100]
+    at_once = config.actors.count * (config.actors.n_buffer + 3 * 4)
+    for version, step in played.items():
+        drawn_from = version * 8 / config.agent.usual_samples_per_insert
+        assert 0 <= step - config.learner.warmup_period - drawn_from <= at_once
+
+
+def test_the_same_command_resumes_where_the_checkpoint_is(tmp_path: Path) -> None:
+    run_in_process(config_of(), tmp_path)
+    before = json.loads((tmp_path / "summary.json").read_text())
+    run_in_process(config_of(stop={"max_opts": 150}), tmp_path)
+    after = json.loads((tmp_path / "summary.json").read_text())
+    assert (after["run_id"], after["epoch"], after["opt_steps"]) == (before["run_id"], 2, 150)
+    assert after["env_steps"] > before["env_steps"] + 64  # it warms up again
+    since = after["samples"]["inserted"] - 64
+    assert after["limiter"]["samples_per_insert"] * since == pytest.approx(150 * 8)
+    run_in_process(config_of(stop={"max_opts": 20}), tmp_path, fresh=True)
+    anew = json.loads((tmp_path / "summary.json").read_text())
+    assert (anew["epoch"], anew["opt_steps"]) == (1, 20)
+    assert anew["run_id"] != before["run_id"]
+
+
+@pytest.mark.parametrize("rate", [4.0, 0.0, None])
+def test_sides_take_turns_at_the_samples_per_insert(tmp_path: Path, rate: float | None) -> None:
+    config = config_of(replay={"samples_per_insert": rate}, learner={"eval_interval": 0})
+    learner, _ = trained(config, tmp_path)
+    each_step = config.agent.batch_size / config.actors.envs_per_actor
+    expected = config.agent.usual_samples_per_insert if rate is None else rate or each_step
+    assert lock_step(config).samples_per_insert == expected
+    sampled = 100 * config.agent.batch_size
+    drawn_from = learner.ring.inserted - config.learner.warmup_period
+    at_once = config.actors.count * (config.actors.n_buffer + 3 * 4)
+    assert sampled / expected <= drawn_from <= sampled / expected + at_once
+
+
+def test_it_ends_at_its_environment_steps_or_its_target(tmp_path: Path) -> None:
+    _, ended = trained(config_of(stop={"max_opts": 0, "max_env_steps": 300}), tmp_path / "steps")
+    assert ended["exit_reason"] == "max_env_steps"
+    assert 300 <= ended["env_steps"] < 300 + 2 * (16 + 12)
+    _, solved = trained(config_of(stop={"target_return": 1.0}), tmp_path / "solved")
+    assert (solved["exit_reason"], solved["opt_steps"]) == ("target_return", 40)
+
+
+def test_prioritized_replay_and_sac_run_too(tmp_path: Path) -> None:
+    prioritized = config_of(replay={"prioritized": True}, stop={"max_opts": 20})
+    _, summary = trained(prioritized, tmp_path / "prioritized")
+    assert summary["opt_steps"] == 20
+    table = {
+        **SMALL,
+        "env": {"id": "Pendulum-v1"},
+        "agent": {"name": "sac", "hidden_sizes": [16], "batch_size": 8},
+        "stop": {"max_opts": 20},
+    }
+    _, summary = trained(load_config(table=table, environment={}).config, tmp_path / "sac")
+    assert summary["opt_steps"] == 20
+
+
+class NotANumber(gym.RewardWrapper[Any, Any]):
+    """Its first reward is one, so that the check before the start finds nothing."""
+
+    rewards = 0
+
+    def reward(self, reward: Any) -> Any:
+        self.rewards += 1
+        return reward if self.rewards == 1 else float("nan")
+
+
+def test_unsound_samples_are_rejected_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = {"wrappers": [{"name": f"{__name__}:NotANumber", "training_only": True}]}
+    config = config_of(env=env, stop={"max_opts": 0, "max_env_steps": 100})
+    with caplog.at_level(logging.WARNING):
+        _, summary = trained(config, tmp_path)
+    assert summary["samples"]["inserted"] == 0
+    assert summary["samples"]["rejected"] == summary["samples"]["produced"] >= 100
+    assert "rejected a batch of actor 0" in caplog.text
+
+
+def test_the_command_line_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "small.toml").write_text(
+        "preset = 'none'\n[agent]\nname = 'dqn'\nhidden_sizes = [16]\n[actors]\ncount = 1\n"
+        "[learner]\nwarmup_period = 50\neval_interval = 0\n[stop]\nmax_opts = 5\n"
+    )
+    arguments = ["run", str(tmp_path / "small.toml"), "--in-process", "--out", str(tmp_path / "r")]
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert not left.value.code
+    assert "stop.max_opts is reached" in capsys.readouterr().out

@@ -1,0 +1,299 @@
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vedette.live import QuietView
+from vedette.local import daemons as local_run
+from vedette.local.daemons import LocalRun, free_port, imports_of, last_lines
+from vedette_services.config import RunConfig, read_config
+from vedette_services.errors import REFUSED, DaemonFailedError, UnsavedEndError
+from vedette_services.run.endings import summary_of
+
+CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
+FAKE = """
+import os, pathlib, signal, sys, time
+name, script = sys.argv[1], dict(pair.split("=", 1) for pair in os.environ["FAKES"].split(";"))
+pathlib.Path(os.environ["PIDS"], f"{name}-{os.getpid()}").touch()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("hello from", name, flush=True)
+exec(script[name])
+"""
+
+
+KEEP_CONFIG = (
+    "pathlib.Path(os.environ['PIDS'], '../given.toml').write_text(open(sys.argv[2]).read())"
+)
+
+
+def python_of(script: str) -> Callable[..., list[str]]:
+    """Daemons that do this."""
+    return lambda *arguments: [sys.executable, "-c", script, *arguments]
+
+
+class Hearing(QuietView):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.heard.append(text)
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Runs two daemons made of a line of Python each; afterwards none of them may be left."""
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    monkeypatch.setenv("PIDS", str(pids))
+    monkeypatch.setattr(local_run, "ACTORS_STOP_S", 1.0)
+
+    def run(learner: str, actors: str, stop: Any = None, view: Any = None) -> LocalRun:
+        monkeypatch.setenv("FAKES", f"learner={learner};actors={actors}")
+        return LocalRun(
+            CONFIG,
+            tmp_path / "run",
+            fresh=False,
+            view=view or QuietView(),
+            command=python_of(FAKE),
+        )
+
+    yield run
+    for file in pids.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.name.rpartition("-")[2]), 0)
+
+
+def silent(timeout_s: float) -> None:
+    time.sleep(0.01)
+
+
+def test_a_run_ends_with_its_learner_and_the_actors_are_seen_off(
+    fakes: Any, tmp_path: Path
+) -> None:
+    with fakes(KEEP_CONFIG, "time.sleep(0.4)") as run:
+        run.watch(silent, None)
+    log = tmp_path / "run" / "log"
+    assert "hello from learner" in (log / "learner.log").read_text()
+    assert read_config(tmp_path / "given.toml").env.id == "CartPole-v1"
+    assert not list(log.glob("*.toml"))
+
+
+def test_a_learner_gets_its_own_configuration_beside_another_start(
+    fakes: Any, tmp_path: Path
+) -> None:
+    wait = "pathlib.Path(os.environ['PIDS'], '../go')"
+    slow = fakes(f"while not {wait}.exists(): time.sleep(0.01)\n{KEEP_CONFIG}", "pass")
+    other = CONFIG.model_copy(update={"seed": 77})
+
+    def another_start(timeout_s: float) -> None:
+        if not (tmp_path / "go").exists():
+            learner = LocalRun(
+                *(other, tmp_path / "run"), fresh=False, view=QuietView(), command=python_of("pass")
+            )
+            with learner:
+                learner.watch(silent, None)
+            (tmp_path / "go").touch()
+
+    with slow as run:
+        run.watch(another_start, None)
+    assert read_config(tmp_path / "given.toml").seed == CONFIG.seed
+
+
+def test_a_learner_that_fails_ends_the_run_with_its_last_words(fakes: Any) -> None:
+    view = Hearing()
+    learner = "print('one', 'vedette: no good', sep=chr(10))\nsys.exit(1)"
+    with (
+        pytest.raises(DaemonFailedError, match="learner ended with exit status 1: no good") as e,
+        fakes(learner, "time.sleep(60)", view=view) as run,
+    ):
+        run.watch(silent, None)
+    assert e.value.exit_status == 1
+    assert "one" in view.heard
+
+
+def test_a_learner_that_says_why_it_fails_needs_no_log_for_it(fakes: Any, tmp_path: Path) -> None:
+    view = Hearing()
+    learner = "os.write(int(os.environ['VEDETTE_LAST_WORDS_FD']), b'x.map: no room')\nsys.exit(1)"
+    with (
+        pytest.raises(DaemonFailedError, match=r"exit status 1: x\.map: no room \(its log: ") as e,
+        fakes(learner, "time.sleep(60)", view=view) as run,
+    ):
+        run.watch(silent, None)
+    assert e.value.exit_status == 1
+    assert "hello from learner" in (tmp_path / "run/log/learner.log").read_text()
+    assert "hello from learner" not in view.heard
+
+
+def test_a_refused_manager_ends_the_run_with_status_3(fakes: Any) -> None:
+    with (
+        pytest.raises(DaemonFailedError) as e,
+        fakes("time.sleep(60)", f"sys.exit({REFUSED})") as run,
+    ):
+        run.watch(silent, None)
+    assert e.value.exit_status == REFUSED
+
+
+def test_a_killed_manager_is_started_again(fakes: Any, tmp_path: Path) -> None:
+    view = Hearing()
+    first = "sys.exit(0) if len(list(pathlib.Path(os.environ['PIDS']).glob('actors-*'))) > 1 else "
+    with fakes("time.sleep(1.5)", first + "os.kill(os.getpid(), 9)", view=view) as run:
+        run.watch(silent, None)
+    assert len(list((tmp_path / "pids").glob("actors-*"))) == 2
+    assert view.heard[1:] == ["the actor manager ended with signal 9: starting it again"]
+
+
+def test_a_request_to_stop_goes_to_the_learner_first(fakes: Any) -> None:
+    view = Hearing()
+    with fakes("time.sleep(60)", "time.sleep(60)", view=view) as run:
+        began = time.monotonic()
+        run.watch(silent, _After(0.5))
+    assert time.monotonic() - began < 20
+    said = "stopping: the learner has not begun, there is nothing to save"
+    assert view.heard[1:] == [said]
+    assert view.heard[0].startswith("in another terminal: vedette status --learner 127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("training_s", "said"),
+    [
+        (0.0, "stopping: nothing was trained since the start, there is nothing new to save"),
+        (2.0, "stopping: the learner writes a checkpoint"),
+    ],
+)
+def test_what_there_is_to_save_is_said_at_the_stop(
+    fakes: Any, training_s: float, said: str
+) -> None:
+    view = Hearing()
+    status = {"run_id": "a", "epoch": 1, "opt_steps": 7, "time": {"training_s": training_s}}
+    with fakes("time.sleep(60)", "time.sleep(60)", view=view) as run:
+        last = run.watch(lambda timeout_s: time.sleep(0.01) or status, _After(0.5))
+    assert view.heard[1:] == [said]
+    assert last == {**status, "exit_reason": "interrupted"}
+
+
+def test_a_learner_whose_end_is_not_on_the_disk_fails_the_run(fakes: Any) -> None:
+    status = {"run_id": "a", "epoch": 1, "opt_steps": 7, "time": {"training_s": 2.0}}
+    learner = (
+        "from vedette_services.host.exit_report import listener, tell\n"
+        "told = 'the end of the run is not saved: a resume begins at step 0, not 7'\n"
+        "parent = listener()\n"
+        "signal.signal(15, lambda *_: [tell(parent, told), sys.exit(1)])\n"
+        "time.sleep(60)"
+    )
+    with (
+        pytest.raises(UnsavedEndError, match=r"not saved: a resume begins at step 0, not 7$") as e,
+        fakes(learner, "time.sleep(60)") as run,
+    ):
+        run.watch(lambda timeout_s: time.sleep(0.01) or status, _After(0.5))
+    assert (e.value.exit_status, e.value.status["opt_steps"]) == (1, 7)
+
+
+def test_a_learner_that_failed_for_another_reason_says_that(fakes: Any) -> None:
+    status = {"run_id": "a", "epoch": 1, "opt_steps": 7, "exit_reason": "interrupted"}
+    learner = (
+        "signal.signal(15, lambda *_: [print('vedette: no good', flush=True), sys.exit(1)])\n"
+        "time.sleep(60)"
+    )
+    with (
+        pytest.raises(DaemonFailedError, match="exit status 1: no good"),
+        fakes(learner, "time.sleep(60)") as run,
+    ):
+        run.watch(lambda timeout_s: time.sleep(0.01) or status, _After(0.2))
+
+
+def test_the_manager_has_the_same_name_at_every_start(fakes: Any, tmp_path: Path) -> None:
+    actors = "print(sys.argv[1:])"
+    for _ in range(2):
+        with fakes("time.sleep(0.3)", actors) as run:
+            run.watch(silent, None)
+    log = (tmp_path / "run/log/actors.log").read_text()
+    assert log.count("'--id', 'local'") == 2
+
+
+def test_an_error_in_the_view_leaves_nobody_behind(fakes: Any) -> None:
+    def broken(timeout_s: float) -> None:
+        raise RuntimeError("the terminal is gone")
+
+    with (
+        pytest.raises(RuntimeError, match="the terminal is gone"),
+        fakes("time.sleep(60)", "time.sleep(60)") as run,
+    ):
+        run.watch(broken, None)
+
+
+class _After:
+    """Becomes true after a while, as a signal would make it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._at = time.monotonic() + seconds
+
+    def __bool__(self) -> bool:
+        return time.monotonic() >= self._at
+
+
+def test_what_the_operator_named_may_be_imported_by_local_actors() -> None:
+    config = RunConfig.model_validate(
+        {
+            "env": {"id": "my_pkg.envs:Mine-v0", "wrappers": ["other.wrap:Wrap"]},
+            "agent": {"name": "dqn"},
+        }
+    )
+    assert imports_of(config) == ["my_pkg", "other"]
+    assert imports_of(CONFIG) == []
+
+
+def test_a_free_port_is_free_with_the_two_above_it() -> None:
+    port = free_port()
+    assert 15_000 <= port < 32_000
+    for above in range(3):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", port + above))
+
+
+def test_the_last_lines_of_a_log_leave_out_empty_ones(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("one\n\ntwo\n \nthree\n")
+    assert last_lines(log, 2) == ["two", "three"]
+    assert last_lines(tmp_path / "none.log", 2) == []
+
+
+def test_a_summary_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
+    assert summary_of(tmp_path) == {}
+    (tmp_path / "summary.json").write_text("[1")
+    assert summary_of(tmp_path) == {}
+
+
+def test_a_daemon_started_for_a_run_leaves_the_terminals_process_group(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from vedette.cli.app import _settle_in\n"
+        "before = os.getpgrp(); _settle_in()\n"
+        "print(os.getpgrp() == os.getpid(), before == os.getpid())\n"
+    )
+    for parent, expected in ((str(os.getpid()), "True False"), ("", "False False")):
+        environment = {**os.environ, "VEDETTE_PARENT_PID": parent}
+        if not parent:
+            del environment["VEDETTE_PARENT_PID"]
+        ended = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert ended.stdout.strip() == expected
+
+
+def test_a_daemon_of_a_run_is_out_of_the_terminals_reach_from_its_first_moment(fakes: Any) -> None:
+    alone = "sys.exit(0 if os.getpgrp() == os.getpid() else 7)"
+    with fakes(alone, "time.sleep(60)") as run:
+        run.watch(silent, None)

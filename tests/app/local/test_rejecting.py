@@ -1,0 +1,69 @@
+"""Where every batch of a run in one process is unsound, it is said, and not once a batch."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from small_runs import config_of, trained  # beside this file
+
+from vedette.live import QuietView
+from vedette.local import in_process as run
+from vedette.local.in_process import Inserting
+from vedette_protocol.schema import Column, Schema
+from vedette_rl.replay.rows import MemoryRing
+
+
+class NeverFinite(gym.RewardWrapper[Any, Any]):
+    """Its first reward is one, so that the check before the start finds nothing."""
+
+    rewards = 0
+
+    def reward(self, reward: Any) -> Any:
+        self.rewards += 1
+        return reward if self.rewards == 1 else float("nan")
+
+
+class Shown(QuietView):
+    """A view that remembers what it was shown to wait for."""
+
+    def __init__(self) -> None:
+        self.waits: list[str] = []
+
+    def show(self, status: Any) -> None:
+        self.waits.append(status["waits"])
+
+
+def test_rejected_batches_are_said_at_a_bounded_rate_and_are_what_the_learner_waits_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_SHOW_EVERY_S", 0.0)
+    env = {"wrappers": [{"name": f"{__name__}:NeverFinite", "training_only": True}]}
+    config = config_of(env=env, stop={"max_opts": 0, "max_env_steps": 3_000})
+    view = Shown()
+    with caplog.at_level(logging.WARNING):
+        _, summary = trained(config, tmp_path, view=view)
+    assert summary["samples"]["rejected"] == summary["samples"]["produced"] >= 3_000
+    said = [record.message for record in caplog.records if "rejected" in record.message]
+    assert 2 <= len(said) < 20  # of nearly 200 batches
+    assert {line.partition(":")[0] for line in said} == {
+        "rejected a batch of actor 0",
+        "rejected a batch of actor 1",
+    }
+    warm_up = "learner waits: 0 of 64 warm-up samples, 1 manager connected"
+    assert view.waits[1] == warm_up
+    assert view.waits[-1].startswith(f"{warm_up}; batches are rejected: column 'reward'")
+
+
+def test_a_sound_batch_takes_the_complaint_back() -> None:
+    schema = Schema((Column("reward", "f4", ()),))
+    whose = [("version", "<i8"), ("manager", "<i4"), ("actor", "<i4")]
+    stored = np.dtype([*schema.row_dtype.descr, *whose])
+    inserting = Inserting(MemoryRing(stored, 8, guard=2), schema)
+    inserting.insert({"reward": np.full(2, np.nan, np.float32)}, 2, 0, 0)
+    assert "'reward'" in inserting.rejecting
+    inserting.insert({"reward": np.ones(2, np.float32)}, 2, 0, 0)
+    assert inserting.rejecting == ""
+    assert inserting.rejected == 2

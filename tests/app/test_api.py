@@ -1,0 +1,86 @@
+"""The command line as functions, on one small run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vedette import api
+from vedette_services.errors import NotARunError, NotInRunError, UsageError
+
+SMALL = {
+    "agent": {"name": "dqn", "hidden_sizes": [16], "batch_size": 8},
+    "learner": {"warmup_period": 64, "eval_interval": 40, "record_agent_info_interval": 10},
+    "actors": {"count": 1, "envs_per_actor": 4, "n_buffer": 16},
+    "evaluation": {"episodes": 2},
+    "stop": {"max_opts": 60},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("api") / "run"
+    result = api.train_async(env="CartPole-v1", out=out, in_process=True, **SMALL)
+    assert result.summary["exit_reason"] == "max_opts"
+    return result.run
+
+
+def test_a_run_is_evaluated_as_it_evaluates_itself(run: Path) -> None:
+    found = api.evaluate(str(run))
+    assert (found.episodes, found.seed) == (2, 10_000)
+    last = api.evaluate(run, checkpoint="latest", episodes=1, seed=3)
+    assert (last.version, last.episodes, last.seed) == (60, 1, 3)
+
+
+def test_an_evaluation_is_filmed(run: Path, tmp_path: Path) -> None:
+    api.evaluate(run, episodes=1, video=tmp_path / "best.gif")
+    assert (tmp_path / "best.gif").read_bytes()[:3] == b"GIF"
+
+
+def test_a_policy_is_exported_and_acts(run: Path, tmp_path: Path) -> None:
+    version = api.export_policy(run, tmp_path / "policy.npz")
+    assert version in (40, 60)
+    action = api.load_policy(tmp_path / "policy.npz").act(
+        {"obs": np.zeros((1, 4), np.float32)}, explore=False
+    )
+    assert action.shape == (1,)
+
+
+def test_its_curves_and_its_events_are_there(run: Path) -> None:
+    curves = api.curves(run)
+    assert curves["train/loss"].steps[-1] == 60
+    least, most = (curves[f"eval/{name}_reward"].values for name in ("min", "max"))
+    assert (least <= curves["eval/mean_reward"].values).all()
+    assert (most >= curves["eval/mean_reward"].values).all()
+    page = api.report(run)
+    text = page.read_text("utf-8")
+    for words in ("in-process joined", "the trainer began: epoch 1", "the learner ended: max_opts"):
+        assert words in text, words
+
+
+def test_what_cannot_be_done_is_an_error_that_says_so(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="pdf: a policy is exported as onnx, safetensors, numpy"):
+        api.export_policy(run, tmp_path / "x", format="pdf")
+    with pytest.raises(UsageError, match="name a file in a folder that exists"):
+        api.export_policy(run, tmp_path / "no" / "x")
+    with pytest.raises(NotInRunError):
+        api.export_replay(run, tmp_path / "replay.npz")
+    with pytest.raises(NotARunError):
+        api.report(tmp_path / "nowhere")
+    assert api.status("127.0.0.1:27990", timeout_s=0.2) is None
+
+
+@pytest.mark.slow
+def test_seeds_are_trained_and_go_on_with_what_is_left(tmp_path: Path) -> None:
+    first = api.train_seeds(1, out=tmp_path, env="CartPole-v1", in_process=True, **SMALL)
+    heard: list[str] = []
+    both = api.train_seeds(
+        2, out=tmp_path, env="CartPole-v1", in_process=True, say=heard.append, **SMALL
+    )
+    assert [*first.results] == ["seed-0"]
+    assert [*both.results] == ["seed-0", "seed-1"]
+    assert both.failed == {}
+    assert "seed-0: over already" in heard[0]
+    assert both.results["seed-1"].summary["opt_steps"] == 60
+    assert both.report == tmp_path / "report.html"
+    assert "2 runs of 1 configuration<" in both.report.read_text("utf-8")

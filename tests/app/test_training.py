@@ -1,0 +1,65 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vedette import api as training
+from vedette.api import train_async
+from vedette_services.config import RunConfig
+from vedette_services.errors import ConfigError
+from vedette_services.run.directory import default_out
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """What was asked to run; nothing runs."""
+    asked: list[RunConfig] = []
+
+    def pretend(config: RunConfig, out: Path, **_: Any) -> dict[str, Any]:
+        asked.append(config)
+        out.mkdir(parents=True)
+        return {"exit_reason": "max_opts"}
+
+    monkeypatch.setattr(training, "run_here", pretend)
+    return asked
+
+
+def test_training_is_one_call(ran: list[RunConfig], tmp_path: Path) -> None:
+    result = train_async(
+        env="CartPole-v1", agent="dqn", seed=3, stop={"max_opts": 10}, out=tmp_path / "run"
+    )
+    assert (ran[0].seed, ran[0].stop.max_opts) == (3, 10)
+    assert result.summary["exit_reason"] == "max_opts"
+    assert result.run == tmp_path / "run"
+
+
+def test_training_takes_a_whole_configuration(ran: list[RunConfig], tmp_path: Path) -> None:
+    config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
+    train_async(config, out=str(tmp_path / "run"))
+    assert ran == [config]
+    with pytest.raises(TypeError, match="not both: seed"):
+        train_async(config, seed=3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"agent": {"name": "dqn", "lerning_rate": 1}}, {"replay": {"capacity": 1}}, {"sed": 3}],
+)
+def test_a_wrong_setting_starts_nothing(
+    ran: list[RunConfig], tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError):
+        train_async(out=tmp_path / "run", **settings)
+    assert not ran
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_nobody_named_gets_a_directory_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig.model_validate({"env": {"id": "my.envs:A-v0"}, "agent": {"name": "dqn"}})
+    first = default_out(config)
+    assert first.name.startswith("dqn-my.envs_A-v0-")
+    first.mkdir(parents=True)
+    assert default_out(config) != first

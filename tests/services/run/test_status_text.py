@@ -1,0 +1,151 @@
+import io
+from typing import Any
+
+import pytest
+
+from vedette.live import LineView, view_for
+from vedette.live.views import TerminalView
+from vedette_services.run import status_text
+
+STATUS: dict[str, Any] = {
+    "run_id": "a1",
+    "epoch": 2,
+    "opt_steps": 1200,
+    "env_steps": 40_000,
+    "waits": "",
+    "samples": {"produced": 40_000, "inserted": 39_900, "in_flight": 100, "dropped": 0},
+    "rates": {"samples_per_sec": 3400.4, "opt_steps_per_sec": 5.25, "samples_per_opt_step": 33.3},
+    "replay": {"size": 39_900, "capacity": 100_000, "bytes": 5 << 20},
+    "lag": {"mean": 12.4, "p95": 20, "max": 31, "seconds_mean": 0.04},
+    "eval": {
+        "return_mean": 180.0,
+        "return_std": 20.0,
+        "version": 1000,
+        "best_return_mean": 210.5,
+        "best_version": 800,
+    },
+    "managers": [
+        {
+            "id": "host-1",
+            "host": "host",
+            "actors": [
+                {"id": 0, "alive": True, "restarts": 1, "return_mean": 100.0},
+                {"id": 1, "alive": False, "restarts": 0, "return_mean": None},
+            ],
+            "window": {"batches": 3, "bytes": 100},
+            "last_seen_s": 0.2,
+        }
+    ],
+}
+STOP = {"max_opts": 2400, "max_env_steps": 0, "max_seconds": 0.0, "target_return": 475.0}
+
+
+def test_a_line_says_how_far_how_well_and_how_fast() -> None:
+    said = status_text.line(STATUS, STOP)
+    assert "opts 1,200 of 2,400" in said
+    assert "return 100.0" in said
+    assert "best eval 210.5 of 475" in said
+    assert "3,400 samples/s" in said
+    assert "5.2 opts/s" in said
+    assert "waits" not in said
+
+
+def test_a_line_says_who_waits_for_what() -> None:
+    assert status_text.line({**STATUS, "waits": "learner waits: 3 of 1,000"}, STOP).endswith(
+        "waits: learner waits: 3 of 1,000"
+    )
+    limited = {**STATUS, "waits": None, "limiter": {"reason": "actors wait"}}
+    assert status_text.waiting(limited) == "actors wait"
+
+
+def test_a_line_names_what_an_actor_died_of_until_its_manager_has_left() -> None:
+    manager = {"id": "m", "actors": [{"id": 0, "alive": False, "error": "KeyError: 'x'"}]}
+    assert status_text.line({"managers": [manager]}, STOP).endswith("error: m/0: KeyError: 'x'")
+    after = {"managers": [{**manager, "left": True}]}
+    assert "KeyError" not in status_text.line(after, STOP)
+    assert status_text.errors(after) == ["m/0: KeyError: 'x'"]  # what the summary tells
+
+
+def test_an_empty_status_is_shown_with_dashes() -> None:
+    assert "opts -" in status_text.line({}, {})
+    assert dict(status_text.rows({}))["returns"] == "no evaluation yet"
+    assert status_text.summary_lines({"run_id": "a"}, "runs/x")[0] == "ended"
+    assert status_text.summary_lines({}, "runs/x")[0].startswith("stopped before it had begun")
+
+
+def test_a_status_of_wrong_types_breaks_nothing() -> None:
+    strange = {"samples": 3, "managers": [1, {"actors": "x"}], "eval": None, "opt_steps": True}
+    assert status_text.rows(strange)
+    assert status_text.line(strange, {})
+
+
+def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
+    assert "refused" not in dict(status_text.rows(STATUS))
+    at_the_door = {**STATUS, "garbage": 3, "refused": {"keys": 2, "ids": 0}}
+    assert dict(status_text.rows(at_the_door))["refused"] == "3 messages of strangers, 2 keys"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (None, "-"),
+        (7, "7"),
+        (99_999, "99,999"),
+        (123_456, "123k"),
+        (999_600, "1M"),
+        (1_234_567, "1.23M"),
+        (123_456_789_012, "123G"),
+    ],
+)
+def test_short_numbers_have_seven_characters_at_most(number: float | None, said: str) -> None:
+    assert status_text.short(number) == said
+
+
+def test_progress_counts_only_what_stops_the_run() -> None:
+    assert status_text.progress(STATUS, STOP) == [("optimization steps", 1200.0, 2400.0)]
+
+
+def test_lines_come_every_few_seconds() -> None:
+    clock = [0.0]
+    out = io.StringIO()
+    view = LineView(STOP, every_s=5.0, out=out, now=lambda: clock[0])
+    for clock[0] in (1.0, 5.0, 6.0, 9.9, 10.0):
+        view.show(STATUS)
+    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["0:00:05", "0:00:10"]
+
+
+def test_a_run_that_has_not_begun_says_what_it_waits_for() -> None:
+    starting = {"waits": "the learner starts: its process loads"}
+    assert status_text.line(starting, STOP) == "the learner starts: its process loads"
+    out = io.StringIO()
+    view = LineView(STOP, every_s=0.0, out=out, now=lambda: 0.0)
+    view.show(starting)
+    assert "its process loads" in out.getvalue()
+
+
+def test_a_pipe_gets_lines_and_a_terminal_a_live_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(view_for("", STOP, Terminal()), TerminalView)
+    assert isinstance(view_for("", STOP, io.StringIO()), LineView)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(view_for("", STOP, Terminal()), LineView)
+
+
+def test_the_summary_says_why_it_ended_and_what_to_do_next() -> None:
+    said = status_text.summary_lines({**STATUS, "exit_reason": "target_return"}, "runs/x")
+    assert said[0].startswith("solved")
+    assert any("vedette eval runs/x" in line for line in said)
+
+
+def test_the_time_is_the_learners_or_else_the_trainings() -> None:
+    assert status_text.seconds({"seconds": 3, "time": {"training_s": 2.0}}) == 3
+    assert status_text.seconds({"time": {"training_s": 65.0}}) == 65.0
+    assert (
+        status_text.headline({"run_id": "a", "epoch": 1, "seconds": 3725})
+        == "run a, epoch 1, 1:02:05"
+    )
+    assert status_text.summary_lines({"seconds": 65}, "x")[0] == "ended after 0:01:05 of training"
