@@ -22,6 +22,7 @@ default_role = "code"  # docstrings write `name` for code
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 
+autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"

@@ -1,4 +1,4 @@
-"""The configuration's reference, written from its classes: ``docs/configuration.md``.
+"""The configuration's reference, written from its classes: ``docs/reference/configuration.md``.
 
 ``python -m vedette_services.config.reference`` prints it.
 """
@@ -15,15 +15,14 @@ from vedette_services.config.schema import Schema, config_schema
 _BEGINNING = """\
 # Configuration
 
-This page is written by `scripts/docs` from the classes that read the configuration: it is what
-the program does.
+`scripts/docs` generates this page from the classes that read the configuration.
 
-A run is configured by one TOML file with a table for each part. Everything has a default, and
-later layers win: the defaults, the tuned preset of the agent and environment, the file, the
+A run is configured by one TOML file with a table for each part. Every key has a default. Later
+layers override earlier ones: the defaults, the preset of the agent and environment, the file, the
 variable `VEDETTE_SET`, the command line.
 
 ```sh
-vedette config --env CartPole-v1 > mine.toml       # everything, as a run of it would have it
+vedette config --env CartPole-v1 > mine.toml       # every key, with the value a run would use
 vedette config mine.toml agent.learning_rate=3e-4  # the same with one key changed
 vedette config --schema > vedette.schema.json      # for editors: they complete and check
 vedette run mine.toml learner.sync_interval=10
@@ -34,10 +33,10 @@ A file whose first line is `#:schema ./vedette.schema.json` is completed and che
 that know [Taplo](https://taplo.tamasfe.dev) (Even Better TOML, among others). `RUN/config.toml`
 has such a line, and the schema beside it.
 
-What is wrong is refused before anything starts: every key that does not exist, has another type
-or contradicts another, in a line each that names the file, the key and the mend. The words of
-other libraries (`lr`, `gamma`, `buffer_size`, `learning_starts`) are understood well enough to
-say what they are called here. A count may be written `1e6`; `none` is how TOML writes nothing.
+All errors are listed before the start, one per line, with file, key and fix: keys that do not
+exist, wrong types, and settings that contradict each other. Names from other libraries (`lr`,
+`gamma`, `buffer_size`, `learning_starts`) are recognised, and the error suggests ours. A count may
+be written `1e6`; `none` stands for no value, which TOML cannot write.
 """
 
 
@@ -71,7 +70,7 @@ def _agents(part: Schema) -> Iterator[str]:
         yield ""
     yield "### agent: your own\n"
     yield '`agent.name = "my_pkg.agents:MyAgent"`; the keys are those of its own class'
-    yield "([your-own.md](your-own.md)).\n"
+    yield "([your own agent](../how-to/your-own-agent.md)).\n"
 
 
 def _table(properties: Mapping[str, Schema], prefix: str = "") -> Iterator[str]:
@@ -139,9 +138,9 @@ def _sentence(text: str) -> str:
 
 def _presets() -> Iterator[str]:
     yield "## Presets\n"
-    yield "A run begins from the preset of its agent and environment, where there is one; with"
-    yield '`preset = "none"` it begins from the defaults.\n'
-    yield "```sh\nvedette config --env Pendulum-v1        # shows what its preset comes to\n```\n"
+    yield "A run starts from the preset of its agent and environment, where there is one; with"
+    yield '`preset = "none"` it starts from the defaults.\n'
+    yield "```sh\nvedette config --env Pendulum-v1        # shows the configuration with its preset\n```\n"
     yield from (f"* `{name}`: {preset_about(name)}" for name in preset_names())
 
 

@@ -24,7 +24,8 @@ class RunConfig(BaseModel):
 
     Args:
         preset: ``auto`` begins from the tuned preset of this agent and environment where there is
-            one, ``none`` from the defaults. A saved configuration says ``none``: it is whole.
+            one, ``none`` from the defaults. Saved configurations use ``none`` because they are
+            complete.
         seed: of everything random.
         env: which environment, and how it is made.
         agent: which agent, with its hyperparameters; the class is chosen by `agent.name`.
