@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from vedette_rl.named import NAMED
 from vedette_services.config.presets import preset_about, preset_names
@@ -40,6 +42,10 @@ be written `1e6`; `none` stands for no value, which TOML cannot write.
 """
 
 
+_WIDTH = 118
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+
+
 def reference() -> str:
     """The whole page."""
     schema = config_schema()
@@ -51,20 +57,20 @@ def reference() -> str:
         if name == "agent":
             lines += _agents(part)
         elif "properties" in part:
-            lines += [f"## {name}\n", _sentence(part["description"]), ""]
+            lines += [f"## {name}\n", _wrapped(part["description"]), ""]
             lines += [*_table(part["properties"], f"{name}."), ""]
     return "\n".join([*lines, *_presets()]).rstrip() + "\n"
 
 
 def _agents(part: Schema) -> Iterator[str]:
     yield "## agent\n"
-    yield _sentence(part["description"])
+    yield _wrapped(part["description"])
     yield ""
     for kind in part["anyOf"]:
         if "name" not in kind["properties"] or "const" not in kind["properties"]["name"]:
             continue
         yield f"### agent: {kind['properties']['name']['const']}\n"
-        yield _sentence(kind["description"])
+        yield _wrapped(kind["description"])
         yield ""
         yield from _table(kind["properties"], "agent.")
         yield ""
@@ -136,12 +142,19 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] if not text.startswith("`") else text
 
 
+def _wrapped(text: str) -> str:
+    return textwrap.fill(_sentence(text), _WIDTH, **_WHOLE_WORDS)
+
+
 def _presets() -> Iterator[str]:
     yield "## Presets\n"
     yield "A run starts from the preset of its agent and environment, where there is one; with"
     yield '`preset = "none"` it starts from the defaults.\n'
     yield "```sh\nvedette config --env Pendulum-v1        # shows the configuration with its preset\n```\n"
-    yield from (f"* `{name}`: {preset_about(name)}" for name in preset_names())
+    for name in preset_names():
+        yield textwrap.fill(
+            f"* `{name}`: {preset_about(name)}", _WIDTH, subsequent_indent="  ", **_WHOLE_WORDS
+        )
 
 
 if __name__ == "__main__":
