@@ -14,9 +14,12 @@ GENERATED = {DOCS / "curves/table.md", DOCS / "reference/_commands.md"}
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted(p for p in DOCS.rglob("*.md") if p not in GENERATED and DOCS / "_build" not in p.parents),
+    *sorted(
+        page
+        for page in DOCS.rglob("*.md")
+        if page not in GENERATED and DOCS / "_build" not in page.parents
+    ),
 ]
-
 
 
 def page_id(page: Path) -> str:

@@ -14,7 +14,8 @@ def test_every_block_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "tutorial" / "python.md").read_text("utf-8"), re.S)
+    page = (DOCS / "tutorial" / "python.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     assert len(blocks) > 5
     names: dict[str, object] = {}
     for block in blocks:

@@ -150,7 +150,7 @@ def _presets() -> Iterator[str]:
     yield "## Presets\n"
     yield "A run starts from the preset of its agent and environment, where there is one; with"
     yield '`preset = "none"` it starts from the defaults.\n'
-    yield "```sh\nvedette config --env Pendulum-v1        # shows the configuration with its preset\n```\n"
+    yield "```sh\nvedette config --env Pendulum-v1  # the configuration with its preset\n```\n"
     for name in preset_names():
         yield textwrap.fill(
             f"* `{name}`: {preset_about(name)}", _WIDTH, subsequent_indent="  ", **_WHOLE_WORDS
