@@ -25,7 +25,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     written = (tmp_path / "reference" / "python.html").read_text("utf-8")
-    assert "vedette.report" in written
+    assert 'id="vedette.report"' in written
     assert "train_async" in written
     assert "AgentContract" in written
 
