@@ -19,14 +19,14 @@ except ImportError as error:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MetricsAddress:
     """Where metrics are served: everybody who reaches it may read them."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> MetricsAddress:
         """Read ``PORT``, which is this machine's alone, or ``HOST:PORT``.
 
         Raises:
@@ -57,13 +57,15 @@ class StatusCollector(Collector):
         yield from families.values()
 
 
-def _family(number: Number) -> Metric:
+def _family(number: StatusNumber) -> Metric:
     kind = CounterMetricFamily if number.counts else GaugeMetricFamily
     help_ = f"{number.name} of the run's status"
     return kind(f"{PREFIX}_{number.name}", help_, labels=[name for name, _ in number.labels])
 
 
-def serve_metrics(place: Place, status: Callable[[], Mapping[str, Any]]) -> Callable[[], None]:
+def serve_metrics(
+    place: MetricsAddress, status: Callable[[], Mapping[str, Any]]
+) -> Callable[[], None]:
     """Serve until the returned function is called.
 
     Args:
@@ -116,7 +118,7 @@ _INFO = ("vedette", "run_id", "env", "agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class StatusNumber:
     """One number with its name and labels.
 
     Args:
@@ -133,30 +135,30 @@ class Number:
         return self.name in COUNTERS
 
 
-def numbers(status: Mapping[str, Any]) -> Iterator[Number]:
+def numbers(status: Mapping[str, Any]) -> Iterator[StatusNumber]:
     """Every number of a status, then its few words."""
-    yield Number("run", tuple((name, str(status.get(name, ""))) for name in _INFO), 1.0)
+    yield StatusNumber("run", tuple((name, str(status.get(name, ""))) for name in _INFO), 1.0)
     for name, value in _flat(status, ()):
         if name.startswith("record_"):
-            yield Number("record", (("name", name.removeprefix("record_")),), value)
+            yield StatusNumber("record", (("name", name.removeprefix("record_")),), value)
         else:
-            yield Number(name, (), value)
+            yield StatusNumber(name, (), value)
     for manager in status.get("managers", ()):
         yield from _of_manager(manager)
     words = {**status, "limiter_state": status.get("limiter", {}).get("state", "")}
     for name in _WORDS:
-        yield Number(name, ((name.rpartition("_")[2], str(words.get(name) or "")),), 1.0)
+        yield StatusNumber(name, ((name.rpartition("_")[2], str(words.get(name) or "")),), 1.0)
 
 
-def _of_manager(manager: Mapping[str, Any]) -> Iterator[Number]:
+def _of_manager(manager: Mapping[str, Any]) -> Iterator[StatusNumber]:
     whose = (("manager", str(manager["id"])), ("host", str(manager.get("host", ""))))
-    yield Number("manager_present", whose, float(manager.get("state") != "gone"))
+    yield StatusNumber("manager_present", whose, float(manager.get("state") != "gone"))
     for name, value in _flat(manager, ("manager",)):
-        yield Number(name, whose, value)
+        yield StatusNumber(name, whose, value)
     for actor in manager.get("actors", ()):
         which = (*whose, ("actor", str(actor["id"])))
         for name, value in _flat({**actor, "id": None}, ("actor",)):
-            yield Number(name, which, value)
+            yield StatusNumber(name, which, value)
 
 
 def _flat(part: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, float]]:

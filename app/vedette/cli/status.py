@@ -13,7 +13,7 @@ from vedette_services.errors import AbsentManagerError, NoAnswerError
 
 if TYPE_CHECKING:
     from vedette_services.net.addresses import Address
-    from vedette_services.net.status_asker import StatusAsker
+    from vedette_services.net.status_client import StatusClient
 
 WATCH_EVERY_S = 1.0
 
@@ -45,20 +45,20 @@ def status(
     """
     from vedette.cli.options import chosen_id
     from vedette_services.net.addresses import Address
-    from vedette_services.net.status_asker import StatusAsker
+    from vedette_services.net.status_client import StatusClient
 
     address, manager = Address.find(learner), chosen_id(manager)
-    with StatusAsker(address, client_keys(keys, insecure)) as asker:
+    with StatusClient(address, client_keys(keys, insecure)) as asker:
         if watch and not as_json:
             _watch(asker, address, timeout)
             return
         while True:
             found = asker.ask(timeout)
             if found is None:
-                mend = f"`vedette doctor --learner {address}` says why"
-                raise NoAnswerError(address, timeout, mend)
+                fix = f"`vedette doctor --learner {address}` says why"
+                raise NoAnswerError(address, timeout, fix)
             if manager is not None:
-                found = _present(found, manager)
+                found = _find_manager(found, manager)
             if not as_json:
                 _print(found, manager)
                 return
@@ -77,7 +77,7 @@ def _print(found: dict[str, Any], manager: str | None) -> None:
         typer.echo(f"{manager} is {found['state']}, heard of {found['last_seen_s']} s ago")
 
 
-def _present(status: dict[str, Any], manager: str) -> dict[str, Any]:
+def _find_manager(status: dict[str, Any], manager: str) -> dict[str, Any]:
     """What the learner knows of one manager.
 
     Raises:
@@ -89,7 +89,7 @@ def _present(status: dict[str, Any], manager: str) -> dict[str, Any]:
     raise AbsentManagerError(manager)
 
 
-def _watch(asker: StatusAsker, address: Address, timeout_s: float) -> None:
+def _watch(asker: StatusClient, address: Address, timeout_s: float) -> None:
     """Show it until Ctrl-C. A learner that does not answer may be starting, or starting again."""
     from vedette.live import view_for
 

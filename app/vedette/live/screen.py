@@ -17,9 +17,15 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from vedette.live.fleet import Health, Line, actor_lines, headcount, lines
+from vedette.live.fleet import FleetRow, Health, actor_rows, fleet_rows, fleet_summary
 from vedette_services.run import status_text
-from vedette_services.run.status_text import Status, managers, seconds, text, value
+from vedette_services.run.status_text import (
+    Status,
+    elapsed_seconds,
+    format_number,
+    managers,
+    read_number,
+)
 
 WIDE = 100
 """Columns from which on numbers are written out and hosts are shown."""
@@ -67,7 +73,7 @@ class Screen:
         if self.status is not None:
             room = None if self.height is None else max(2, self.height - len(drawn))
             wide = options.max_width >= WIDE
-            for part in fleet_table(lines(self.status), self.status, room, wide=wide):
+            for part in fleet_table(fleet_rows(self.status), self.status, room, wide=wide):
                 drawn += console.render_lines(part, options, pad=False)
         for line in drawn[: self.height]:
             yield from line
@@ -79,21 +85,24 @@ class Screen:
         yield self._header(width)
         if self.status is None:
             return
-        status, number = self.status, status_text.text if width >= WIDE else status_text.short
+        status, number = (
+            self.status,
+            status_text.format_number if width >= WIDE else status_text.format_short,
+        )
         yield from self._bars(number)
         table = self._grid()
-        for label, said in status_text.rows(status, number):
-            table.add_row(Text(label), Text(said))
+        for label, message in status_text.status_rows(status, number):
+            table.add_row(Text(label), Text(message))
         table.add_row(Text("learner"), self._time())
-        if waits := status_text.waiting(status):
+        if waits := status_text.wait_reason(status):
             table.add_row(Text("waits"), Text(waits, style="yellow"))
-        told, fits = status_text.errors(status), self.height is not None
-        for said in told[:_ERRORS]:
-            cut = Text(said, style="red", no_wrap=fits, overflow="ellipsis")
+        told, fits = status_text.actor_errors(status), self.height is not None
+        for message in told[:_ERRORS]:
+            cut = Text(message, style="red", no_wrap=fits, overflow="ellipsis")
             table.add_row(Text("error"), cut)
         if len(told) > _ERRORS:
             table.add_row(Text(""), Text(f"and {len(told) - _ERRORS} other errors", style="red"))
-        table.add_row(Text("fleet"), Text(headcount(status)))
+        table.add_row(Text("fleet"), Text(fleet_summary(status)))
         yield table
 
     def _header(self, width: int) -> RenderableType:
@@ -102,7 +111,7 @@ class Screen:
         table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         table.add_column(justify="right", no_wrap=True)
         left = Text.assemble((self.title, "bold"), "  ", self._phase())
-        right = "" if self.status is None else status_text.headline(self.status, digits)
+        right = "" if self.status is None else status_text.run_headline(self.status, digits)
         table.add_row(left, Text(right, style="dim"))
         return table
 
@@ -110,7 +119,9 @@ class Screen:
         if self.status is None:
             return Text("waiting for the learner" if self.silent_s >= 3.0 else "starting")
         if self.silent_s >= 3.0:
-            return Text(f"no answer for {status_text.clock(self.silent_s)}", style="bold red")
+            return Text(
+                f"no answer for {status_text.format_duration(self.silent_s)}", style="bold red"
+            )
         phase = str(self.status.get("phase") or "")
         return Text(phase, style=_PHASES.get(phase, "cyan"))
 
@@ -118,42 +129,42 @@ class Screen:
         """How far the run is, by each condition that ends it."""
         assert self.status is not None, "it is drawn only where there is one"
         grid = self._grid()
-        for words, now, goal in status_text.progress(self.status, self.stop):
+        for words, now, goal in status_text.stop_progress(self.status, self.stop):
             self._add_bar(grid, goal, now, f"{number(now)} of {number(goal)} {words}")
         target = self.stop.get("target_return")
-        best = status_text.value(self.status, "eval", "best_return_mean")
+        best = status_text.read_number(self.status, "eval", "best_return_mean")
         if target is not None and best is not None:
-            said = f"best evaluation {status_text.text(best, 1)} of {target:g}"
+            message = f"best evaluation {status_text.format_number(best, 1)} of {target:g}"
             if self.first_return is None:  # where it began is not known: no share of the way is
-                grid.add_row(Text("goal"), Text(said))
+                grid.add_row(Text("goal"), Text(message))
             else:
                 way = max(target - self.first_return, 1e-9)
                 gone = way if best >= target else best - self.first_return
-                self._add_bar(grid, way, gone, said)
+                self._add_bar(grid, way, gone, message)
         if grid.row_count:
             yield grid
 
-    def _add_bar(self, grid: Table, whole: float, done: float, said: str) -> None:
+    def _add_bar(self, grid: Table, whole: float, done: float, message: str) -> None:
         row = Table.grid(padding=(0, 2))
         bar = ProgressBar(whole, min(max(done, 0.0), whole), width=_BAR)
-        row.add_row(bar, Text(said, no_wrap=True, overflow="ellipsis"))
+        row.add_row(bar, Text(message, no_wrap=True, overflow="ellipsis"))
         grid.add_row(Text("goal"), row)
 
     def _time(self) -> Text:
         """What the learner spends its time on: a bar, and the shares in the bar's colours."""
-        said = Text(no_wrap=True, overflow="ellipsis")
+        message = Text(no_wrap=True, overflow="ellipsis")
         if self.split is None:
-            return said.append("-")
+            return message.append("-")
         shares = [(name, getattr(self.split, name), *look) for name, *look in _SHARES]
         edge, drawn = 0.0, 0
         for _, share, block, style in shares:
             edge += share
             cells = round(edge * _SPLIT_BAR) - drawn
-            said.append(block * cells, style=style)
+            message.append(block * cells, style=style)
             drawn += cells
         for name, share, block, style in shares:
-            said.append(f" {block} ", style=style).append(f"{name} {share:.0%}")
-        return said
+            message.append(f" {block} ", style=style).append(f"{name} {share:.0%}")
+        return message
 
     def _grid(self) -> Table:
         table = Table.grid(padding=(0, 1))
@@ -180,7 +191,7 @@ _WORDS = {
 
 
 def fleet_table(
-    lines: Sequence[Line], status: Status, room: int | None, *, wide: bool
+    lines: Sequence[FleetRow], status: Status, room: int | None, *, wide: bool
 ) -> Iterator[RenderableType]:
     """The table and, where not all have room, a count of the rest.
 
@@ -202,15 +213,13 @@ def fleet_table(
         yield Text(_rest(lines[len(shown) :]), style="dim", no_wrap=True, overflow="ellipsis")
 
 
-def _with_actors(lines: list[Line], status: Status, room: int | None) -> list[Line]:
+def _with_actors(lines: list[FleetRow], status: Status, room: int | None) -> list[FleetRow]:
     """Below each manager its actors; if that is too much, those in trouble as far as they fit."""
-    own = {
-        str(manager.get("id", "-")): actor_lines(manager, status) for manager in managers(status)
-    }
+    own = {str(manager.get("id", "-")): actor_rows(manager, status) for manager in managers(status)}
     count = sum(len(actors) for actors in own.values())
     everybody = len(lines) + count <= (_ACTORS if room is None else room)
     left = count if room is None else room - len(lines)
-    shown: list[Line] = []
+    shown: list[FleetRow] = []
     for line in lines:
         shown.append(line)
         of_interest = [x for x in own.get(line.name, []) if everybody or x.health > Health.WELL]
@@ -219,7 +228,7 @@ def _with_actors(lines: list[Line], status: Status, room: int | None) -> list[Li
     return shown
 
 
-def _table(lines: Sequence[Line], *, wide: bool) -> Table:
+def _table(lines: Sequence[FleetRow], *, wide: bool) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
     table.add_column("manager", no_wrap=True, overflow="ellipsis", max_width=28 if wide else 17)
     if wide:
@@ -234,10 +243,14 @@ def _table(lines: Sequence[Line], *, wide: bool) -> Table:
     return table
 
 
-def _rest(lines: Sequence[Line]) -> str:
+def _rest(lines: Sequence[FleetRow]) -> str:
     counts = Counter(line.health for line in lines)
-    told = [f"{text(counts[health])} {words}" for health, words in _WORDS.items() if counts[health]]
-    return f"and {text(len(lines))} more managers: {', '.join(told) or 'all well'}"
+    told = [
+        f"{format_number(counts[health])} {words}"
+        for health, words in _WORDS.items()
+        if counts[health]
+    ]
+    return f"and {format_number(len(lines))} more managers: {', '.join(told) or 'all well'}"
 
 
 WINDOW_S = 10.0
@@ -253,7 +266,7 @@ class TimeSplit:
     other: float
 
 
-class TimeWatch:
+class TimeSplitTracker:
     """Remembers what statuses said, for the shares of the last seconds instead of the whole epoch.
 
     Args:
@@ -265,7 +278,7 @@ class TimeWatch:
         self._epoch: object = None
         self._seen: deque[tuple[float, ...]] = deque()
 
-    def look(self, status: Status) -> TimeSplit | None:
+    def update(self, status: Status) -> TimeSplit | None:
         """The shares since about `window_s` before this status; None before there are any."""
         now = _times(status)
         if now is None:
@@ -285,7 +298,7 @@ class TimeWatch:
 def _times(status: Status) -> tuple[float, ...] | None:
     """Seconds: of the epoch, waiting, sampling, optimizing."""
     names = ("waiting_s", "sampling_s", "optimizing_s")
-    found = (seconds(status), *(value(status, "time", name) for name in names))
+    found = (elapsed_seconds(status), *(read_number(status, "time", name) for name in names))
     return tuple(x for x in found if x is not None) if None not in found else None
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
-from vedette.live.screen import TimeSplit, TimeWatch
+from vedette.live.screen import TimeSplit, TimeSplitTracker
 from vedette_services.run import status_text
 
 if TYPE_CHECKING:  # rich is loaded only where there is a terminal to draw on
@@ -32,7 +32,7 @@ class View(Protocol):
         """A new status, None while the learner does not answer. Cheap to call often."""
         ...
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line that stays."""
         ...
 
@@ -49,7 +49,7 @@ class QuietView:
     def show(self, status: status_text.Status | None) -> None:
         """Nothing."""
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Nothing."""
 
 
@@ -85,15 +85,19 @@ class LineView(QuietView):
         self._seen = self._seen or bool(status)
         busy = "no answer: the learner is busy, or ending"
         nobody = busy if self._seen else "waiting for the learner"
-        self.say(
-            status_text.line(status, self._stop or status_text.stop_of(status))
+        self.print_line(
+            status_text.status_line(status, self._stop or status_text.stop_conditions(status))
             if status
             else nobody
         )
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line with the time since the beginning."""
-        print(f"{status_text.clock(self._now() - self._began)}  {text}", file=self._out, flush=True)
+        print(
+            f"{status_text.format_duration(self._now() - self._began)}  {text}",
+            file=self._out,
+            flush=True,
+        )
 
 
 class TerminalView(QuietView):
@@ -119,7 +123,7 @@ class TerminalView(QuietView):
         self._title, self._stop, self._whole, self._now = title, stop, whole, now
         self._out = out
         self._live: Live | None = None
-        self._times = TimeWatch()
+        self._times = TimeSplitTracker()
         self._status: status_text.Status | None = None
         self._split: TimeSplit | None = None
         self._first_return: float | None = None
@@ -151,12 +155,12 @@ class TerminalView(QuietView):
         if not status:
             return
         self._status, self._heard = status, self._now()
-        self._split = self._times.look(status)
-        best = status_text.value(status, "eval", "best_return_mean")
+        self._split = self._times.update(status)
+        best = status_text.read_number(status, "eval", "best_return_mean")
         if self._first_return is None:
             self._first_return = best
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line above the view."""
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False)
@@ -167,8 +171,8 @@ class TerminalView(QuietView):
 
         status = self._status or {}
         return Screen(
-            self._title or (status_text.title_of(status) if status else "a run"),
-            self._stop or status_text.stop_of(status),
+            self._title or (status_text.run_title(status) if status else "a run"),
+            self._stop or status_text.stop_conditions(status),
             self._status,
             split=self._split,
             first_return=self._first_return,
@@ -210,10 +214,10 @@ def print_once(status: status_text.Status, out: IO[str] | None = None) -> None:
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
     console = Console(file=stream, width=width)
     screen = Screen(
-        status_text.title_of(status),
-        status_text.stop_of(status),
+        status_text.run_title(status),
+        status_text.stop_conditions(status),
         status,
-        split=TimeWatch().look(status),
+        split=TimeSplitTracker().update(status),
         height=max(8, int(lines) - WATCH_HEADING) if cut else None,
     )
     with console.capture() as drawn:

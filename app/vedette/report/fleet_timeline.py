@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from vedette.report.figures import lasted, moment, whole
 from vedette.report.markup import Markup, element
+from vedette.report.number_format import format_count, format_duration, format_time
 from vedette.report.record import RunRecord
 from vedette_rl.recording.reading import Curve
 from vedette_services.run.events import RunEvent
@@ -46,7 +46,7 @@ class Lane:
     marks: list[RunEvent] = field(default_factory=list)
 
 
-def lanes(record: RunRecord) -> list[Lane]:
+def fleet_lanes(record: RunRecord) -> list[Lane]:
     """The learner's lane, and one for each manager in the order of their coming.
 
     A learner that was killed has not said when: its curves say until when it lived.
@@ -98,9 +98,9 @@ def _last_before(curve: Curve, before_s: float) -> float:
     return float(earlier.max()) if earlier.size else -math.inf
 
 
-def timeline(record: RunRecord) -> Markup:
+def draw_timeline(record: RunRecord) -> Markup:
     """The lanes, and the events as a table."""
-    rows = lanes(record)
+    rows = fleet_lanes(record)
     begin = min((span[0] for lane in rows for span in lane.spans), default=0.0)
     end = max((span[1] for lane in rows for span in lane.spans), default=0.0)
     width = max(end - begin, 1.0)
@@ -119,7 +119,7 @@ def _lane(lane: Lane, begin: float, width: float) -> Markup:
         element(
             "i",
             style=f"left:{_percent(first - begin, width)};width:{_percent(last - first, width)}",
-            title=f"{lane.name}: {moment(first)}, for {lasted(last - first)}",
+            title=f"{lane.name}: {format_time(first)}, for {format_duration(last - first)}",
             class_="span",
         )
         for first, last in lane.spans
@@ -128,7 +128,7 @@ def _lane(lane: Lane, begin: float, width: float) -> Markup:
         element(
             "i",
             style=f"left:{_percent(event.time_s - begin, width)}",
-            title=f"{moment(event.time_s)}: {said(event)}",
+            title=f"{format_time(event.time_s)}: {describe_event(event)}",
             class_="mark bad" if event.kind in _BAD else "mark",
         )
         for event in lane.marks[-EVENTS_MAX:]
@@ -142,7 +142,7 @@ def _lane(lane: Lane, begin: float, width: float) -> Markup:
 
 
 def _scale(width: float) -> Markup:
-    ticks = [element("span", lasted(width * i / _TICKS)) for i in range(_TICKS + 1)]
+    ticks = [element("span", format_duration(width * i / _TICKS)) for i in range(_TICKS + 1)]
     return element("div", element("span", class_="who"), element("span", *ticks, class_="scale"),
                    class_="lane")  # fmt: skip
 
@@ -151,7 +151,7 @@ def _percent(part: float, whole: float) -> str:
     return f"{100 * min(max(part / whole, 0.0), 1.0):.3f}%"
 
 
-def said(event: RunEvent) -> str:
+def describe_event(event: RunEvent) -> str:
     """An event in words."""
     words = _WORDS[event.kind]
     if event.kind in ("started", "ended", "failed", "epoch"):
@@ -165,13 +165,15 @@ def event_rows(events: Sequence[RunEvent]) -> Iterator[Markup]:
     """Rows of a table, the newest `EVENTS_MAX`."""
     day = ""
     for event in events[-EVENTS_MAX:]:
-        today, _, clock = moment(event.time_s).partition(" ")
+        today, _, clock = format_time(event.time_s).partition(" ")
         if today != day:
             day = today
             yield element("tr", element("td", day, class_="time", colspan="3"))
         yield element(
             "tr",
             element("td", clock, class_="time"),
-            element("td", said(event), class_="bad" if event.kind in _BAD else None),
-            element("td", whole(event.env_steps) if event.env_steps else "", class_="number"),
+            element("td", describe_event(event), class_="bad" if event.kind in _BAD else None),
+            element(
+                "td", format_count(event.env_steps) if event.env_steps else "", class_="number"
+            ),
         )

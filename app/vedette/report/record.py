@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from vedette.report.figures import moment
+from vedette.report.number_format import format_time
 from vedette_rl.recording.reading import Curve, read_curves
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, SettingError
@@ -92,11 +92,11 @@ class RunRecord:
     @property
     def last_s(self) -> float | None:
         """When something was last heard of it, in seconds since 1970."""
-        said = [float(curve.times[-1]) for curve in self.curves.values() if curve.times.size]
-        said += [event.time_s for event in self.events]
+        message = [float(curve.times[-1]) for curve in self.curves.values() if curve.times.size]
+        message += [event.time_s for event in self.events]
         written = self.number("time_s")
-        said += [written] if written is not None else []
-        return max(said, default=None)
+        message += [written] if written is not None else []
+        return max(message, default=None)
 
 
 def read_record(directory: Path) -> RunRecord:
@@ -115,8 +115,8 @@ def read_record(directory: Path) -> RunRecord:
     events = _events(run, notes)
     running = _in_use(run.root / "lock")
     record = RunRecord(directory, config, summary, recorded.curves, events, running, tuple(notes))
-    said = (*_state(record), *notes, *_absences(record))
-    return RunRecord(directory, config, summary, recorded.curves, events, running, said)
+    message = (*_state(record), *notes, *_absences(record))
+    return RunRecord(directory, config, summary, recorded.curves, events, running, message)
 
 
 def is_run(directory: Path) -> bool:
@@ -198,7 +198,7 @@ def _events(run: RunDirectory, notes: list[str]) -> tuple[RunEvent, ...]:
 def _state(record: RunRecord) -> Iterator[str]:
     """How it stands, in a sentence."""
     if record.running:
-        yield f"It is running: this page is of {moment(time.time())}."
+        yield f"It is running: this page is of {format_time(time.time())}."
     elif record.exit_reason in _ENDED:
         yield f"It is {_ENDED[record.exit_reason]}."
     elif record.summary or record.curves:

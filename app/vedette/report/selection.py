@@ -6,10 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vedette.report.chart import Chart
-from vedette.report.lines import POINTS, Line, evaluation_line, line_of, spread_line, step_at
+from vedette.report.lines import (
+    POINTS,
+    ChartLine,
+    curve_line,
+    evaluation_line,
+    spread_line,
+    step_at,
+)
 from vedette.report.record import RunRecord
 from vedette_rl.recording.reading import Curve
-from vedette_services.learner.run_recorder import counts_opt_steps
+from vedette_services.learner.run_recorder import is_against_opt_steps
 
 EVALUATION = "eval/mean_reward"
 ROLLOUT = "rollout/ep_rew_mean"
@@ -35,7 +42,7 @@ _FIRST = frozenset({"train/loss", "train/critic_loss", "train/actor_loss"})
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class ChartSpec:
     """A chart of some curves.
 
     Args:
@@ -55,32 +62,32 @@ class Spec:
     points: int = POINTS
 
 
-SPECS = (
-    Spec("Returns", "Return of greedy evaluations", ((EVALUATION, "mean return"),)),
-    Spec("Returns", "Return of the actors, exploring", ((ROLLOUT, "mean return"),)),
-    Spec(
+CHART_SPECS = (
+    ChartSpec("Returns", "Return of greedy evaluations", ((EVALUATION, "mean return"),)),
+    ChartSpec("Returns", "Return of the actors, exploring", ((ROLLOUT, "mean return"),)),
+    ChartSpec(
         "Returns",
         "Length of episodes",
         (("rollout/ep_len_mean", "actors"), ("eval/mean_ep_length", "evaluations")),
     ),
-    Spec(
+    ChartSpec(
         "Speed",
         "Per second",
         (("samples_per_sec", "samples"), ("opt_steps_per_sec", "optimization steps")),
     ),
-    Spec(
+    ChartSpec(
         "Speed",
         "Milliseconds of an optimization step",
         (("average_opt_time", "optimizing"), ("average_sample_time", "sampling")),
     ),
-    Spec("Speed", "Samples per optimization step", (("samples_per_opt_steps", "samples"),)),
-    Spec(
+    ChartSpec("Speed", "Samples per optimization step", (("samples_per_opt_steps", "samples"),)),
+    ChartSpec(
         "Lag",
         "Versions behind, as samples arrive",
         (("lag/mean", "mean"), ("lag/p95", "95 %"), ("lag/max", "most")),
     ),
-    Spec("Lag", "Seconds behind, as samples arrive", (("lag/seconds_mean", "mean"),)),
-    Spec(
+    ChartSpec("Lag", "Seconds behind, as samples arrive", (("lag/seconds_mean", "mean"),)),
+    ChartSpec(
         "Lag",
         "Versions behind, as samples are drawn",
         (
@@ -89,26 +96,26 @@ SPECS = (
             ("lag/sample_max", "most"),
         ),
     ),
-    Spec(
+    ChartSpec(
         "Replay and limiter",
         "Samples drawn per sample inserted",
         (("limiter/samples_per_insert", "drawn per insert"),),
         ((("replay", "samples_per_insert"), "the limiter's"),),
     ),
-    Spec(
+    ChartSpec(
         "Replay and limiter",
         "Who waits (share of the time)",
         (("limiter/sample_waits", "learner"), ("limiter/insert_waits", "actors")),
         points=24,  # each is 0 or 1 at a moment
     ),
-    Spec(
+    ChartSpec(
         "Replay and limiter",
         "Samples in the replay",
         (("replay/size", "samples"),),
         ((("replay", "capacity"), "its capacity"),),
     ),
-    Spec("Wire", "Actor managers present", (("wire/managers", "managers"),)),
-    Spec(
+    ChartSpec("Wire", "Actor managers present", (("wire/managers", "managers"),)),
+    ChartSpec(
         "Wire",
         "Samples that are not in the replay",
         (
@@ -120,18 +127,18 @@ SPECS = (
         ),
         nonzero=True,
     ),
-    Spec("Wire", "Messages refused", (("wire/garbage", "messages"),), nonzero=True),
+    ChartSpec("Wire", "Messages refused", (("wire/garbage", "messages"),), nonzero=True),
 )
 GROUPS = ("Returns", "Learning", "Speed", "Lag", "Replay and limiter", "Wire", "More")
 
 
-def specs_for(names: Mapping[str, object]) -> list[Spec]:
+def specs_for(names: Mapping[str, object]) -> list[ChartSpec]:
     """The charts of curves of these names, group by group; each name is in one of them."""
-    known = {name for spec in SPECS for name, _ in spec.curves} | _OF_OTHERS
-    found = [spec for spec in SPECS if any(name in names for name, _ in spec.curves)]
+    known = {name for spec in CHART_SPECS for name, _ in spec.curves} | _OF_OTHERS
+    found = [spec for spec in CHART_SPECS if any(name in names for name, _ in spec.curves)]
     for name in sorted(set(names) - known, key=lambda name: (name not in _FIRST, name)):
-        group = "Learning" if counts_opt_steps(name) else "More"
-        found.append(Spec(group, _title(name), ((name, _title(name)),)))
+        group = "Learning" if is_against_opt_steps(name) else "More"
+        found.append(ChartSpec(group, _title(name), ((name, _title(name)),)))
     return sorted(found, key=lambda spec: GROUPS.index(spec.group))
 
 
@@ -169,10 +176,10 @@ def x_ends(records: Sequence[RunRecord]) -> dict[str, float]:
 
 def x_label(name: str) -> str:
     """What a curve's steps count."""
-    return "optimization steps" if counts_opt_steps(name) else "env steps"
+    return "optimization steps" if is_against_opt_steps(name) else "env steps"
 
 
-def levels_of(spec: Spec, record: RunRecord) -> Iterator[tuple[float, str]]:
+def levels_of(spec: ChartSpec, record: RunRecord) -> Iterator[tuple[float, str]]:
     """The values that are drawn across a chart."""
     if spec.curves[0][0] == EVALUATION and record.target is not None:
         yield record.target, "target"
@@ -182,20 +189,22 @@ def levels_of(spec: Spec, record: RunRecord) -> Iterator[tuple[float, str]]:
             yield float(value), label
 
 
-def main_line(curve: Curve, points: int = POINTS) -> Line | None:
+def main_line(curve: Curve, points: int = POINTS) -> ChartLine | None:
     """A curve as a comparison draws it; None where it has no finite value."""
-    line = line_of(curve, "", points=points)
+    line = curve_line(curve, "", points=points)
     return replace(line, bands=()) if line.x.size else None
 
 
-def _lines(spec: Spec, record: RunRecord) -> Iterator[Line]:
+def _lines(spec: ChartSpec, record: RunRecord) -> Iterator[ChartLine]:
     there = [(name, label) for name, label in spec.curves if name in record.curves]
     if spec.nonzero:
         there = [(name, label) for name, label in there if record.curves[name].values.any()]
     for colour, (name, label) in enumerate(there):
         special = _SPECIAL.get(name)
         line = (
-            special(record) if special else line_of(record.curves[name], label, points=spec.points)
+            special(record)
+            if special
+            else curve_line(record.curves[name], label, points=spec.points)
         )
         if not line.x.size:
             continue
@@ -204,7 +213,7 @@ def _lines(spec: Spec, record: RunRecord) -> Iterator[Line]:
         yield replace(line, colour=colour)
 
 
-def _evaluation(record: RunRecord) -> Line:
+def _evaluation(record: RunRecord) -> ChartLine:
     parts = {
         name: record.curves[f"eval/{name}{tail}"]
         for name, tail in (("std", "_reward"), ("min", "_reward"), ("max", "_reward"))
@@ -218,14 +227,14 @@ def _evaluation(record: RunRecord) -> Line:
     )
 
 
-def _rollout(record: RunRecord) -> Line:
+def _rollout(record: RunRecord) -> ChartLine:
     low, high = (record.curves.get(f"rollout/ep_rew_{end}") for end in ("min", "max"))
     return spread_line(
         record.curves[ROLLOUT], low, high, "mean return", "from the least to the best actor"
     )
 
 
-_SPECIAL: dict[str, Callable[[RunRecord], Line]] = {EVALUATION: _evaluation, ROLLOUT: _rollout}
+_SPECIAL: dict[str, Callable[[RunRecord], ChartLine]] = {EVALUATION: _evaluation, ROLLOUT: _rollout}
 
 
 def _moments(record: RunRecord, along: Curve) -> Iterator[tuple[float, str]]:

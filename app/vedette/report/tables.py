@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vedette.report.figures import decimal, lasted, whole
 from vedette.report.markup import Markup, element
+from vedette.report.number_format import format_count, format_decimal, format_duration
 from vedette.report.record import RunRecord
 
 MANAGERS_MAX = 200
-_BOOKS = (
+_ACCOUNTING_ROWS = (
     ("produced", "by the actors"),
     ("inserted", "into the replay"),
     ("dropped", "by managers with a full window (actors.on_full)"),
@@ -22,14 +22,14 @@ _BOOKS = (
 _ACCOUNTED = ("inserted", "dropped", "rejected", "in_flight", "lost")
 
 
-def table(head: Sequence[str], rows: Iterable[Markup], **attributes: object) -> Markup:
+def html_table(head: Sequence[str], rows: Iterable[Markup], **attributes: object) -> Markup:
     """A table that scrolls by itself where the page is narrow."""
     titles = element("thead", element("tr", *(element("th", title) for title in head)))
     body = element("table", titles if head else None, element("tbody", *rows), **attributes)
     return element("div", body, class_="wide")
 
 
-def row(name: str, *cells: str, note: str | None = None) -> Markup:
+def table_row(name: str, *cells: str, note: str | None = None) -> Markup:
     """A name, figures, and what it means."""
     return element(
         "tr",
@@ -39,12 +39,12 @@ def row(name: str, *cells: str, note: str | None = None) -> Markup:
     )
 
 
-def books(record: RunRecord) -> Markup:
+def accounting_table(record: RunRecord) -> Markup:
     """Where the samples went, and whether that adds up."""
-    counts = {name: record.number("samples", name) for name, _ in _BOOKS}
+    counts = {name: record.number("samples", name) for name, _ in _ACCOUNTING_ROWS}
     rows = [
-        row(name.replace("_", " "), whole(counts[name]), note=note)
-        for name, note in _BOOKS
+        table_row(name.replace("_", " "), format_count(counts[name]), note=note)
+        for name, note in _ACCOUNTING_ROWS
         if counts[name] is not None
     ]
     if not rows:
@@ -52,20 +52,20 @@ def books(record: RunRecord) -> Markup:
     found = [counts[name] or 0 for name in _ACCOUNTED]
     produced = counts["produced"] or 0
     terms = " + ".join(
-        f"{whole(count)} {name.replace('_', ' ')}"
+        f"{format_count(count)} {name.replace('_', ' ')}"
         for name, count in zip(_ACCOUNTED, found, strict=True)
         if count or name == "inserted"
     )
     same = produced == sum(found)
-    verdict = f"{whole(produced)} produced {'=' if same else '≠'} {terms}"
+    verdict = f"{format_count(produced)} produced {'=' if same else '≠'} {terms}"
     return element(
         "div",
-        table((), rows),
+        html_table((), rows),
         element("p", verdict, class_="good" if same else "bad"),
     )
 
 
-def managers(record: RunRecord) -> Markup | None:
+def managers_table(record: RunRecord) -> Markup | None:
     """The managers at the end; None where there were none. All of it came over the network."""
     given = record.summary.get("managers")
     found = [m for m in given if isinstance(m, Mapping)] if isinstance(given, list) else []
@@ -76,7 +76,7 @@ def managers(record: RunRecord) -> Markup | None:
     head = ("manager", "host", "state", "actors", "restarts", "env steps", "episodes", "return")
     return element(
         "div",
-        table((*head, "last error"), rows),
+        html_table((*head, "last error"), rows),
         element("p", f"and {hidden} more") if hidden > 0 else None,
     )
 
@@ -93,10 +93,12 @@ def _manager(manager: Mapping[str, Any]) -> Markup:
         element("td", "left" if manager.get("left") else str(manager.get("state", "–"))),
         element("td", str(len(actors)), class_="number"),
         *(
-            element("td", whole(sum(_number(a, key) or 0 for a in actors)), class_="number")
+            element("td", format_count(sum(_number(a, key) or 0 for a in actors)), class_="number")
             for key in ("restarts", "env_steps", "episodes")
         ),
-        element("td", decimal(sum(returns) / len(returns) if returns else None), class_="number"),
+        element(
+            "td", format_decimal(sum(returns) / len(returns) if returns else None), class_="number"
+        ),
         element("td", errors[-1] if errors else "", class_="note bad"),
     )
 
@@ -106,7 +108,7 @@ def _number(found: Mapping[str, Any], key: str) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def where_the_time_went(record: RunRecord) -> Markup | None:
+def time_split_bar(record: RunRecord) -> Markup | None:
     """The learner's seconds since its last start, as one bar; None where that is not known."""
     parts = [
         (name, record.number("time", f"{name}_s") or 0.0)
@@ -132,7 +134,7 @@ def where_the_time_went(record: RunRecord) -> Markup | None:
                     "span",
                     element("i", class_=f"c{colour}"),
                     name,
-                    element("b", f"{100 * seconds / total:.0f} % ({lasted(seconds)})"),
+                    element("b", f"{100 * seconds / total:.0f} % ({format_duration(seconds)})"),
                 )
                 for colour, (name, seconds) in enumerate(parts)
             ),
@@ -144,31 +146,39 @@ def where_the_time_went(record: RunRecord) -> Markup | None:
 def replay_text(record: RunRecord) -> str:
     """How full the replay is."""
     held, capacity = record.number("replay", "size"), record.number("replay", "capacity")
-    return f"{whole(held)} of {whole(capacity)}" if held is not None and capacity else "–"
+    return (
+        f"{format_count(held)} of {format_count(capacity)}"
+        if held is not None and capacity
+        else "–"
+    )
 
 
-def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten_keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys and their values."""
     for name, value in table.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            yield from flat(value, f"{key}.")
+            yield from flatten_keys(value, f"{key}.")
         else:
             yield key, value
 
 
-def configuration(config: Mapping[str, Any]) -> Iterator[Markup]:
+def configuration_tables(config: Mapping[str, Any]) -> Iterator[Markup]:
     """A table a part, folded."""
     plain = {name: value for name, value in config.items() if not isinstance(value, Mapping)}
     parts = {"run": plain, **{n: v for n, v in config.items() if isinstance(v, Mapping)}}
     for name, part in parts.items():
-        rows = [row(key, shown(value)) for key, value in flat(part) if key != "preset"]
+        rows = [
+            table_row(key, format_setting(value))
+            for key, value in flatten_keys(part)
+            if key != "preset"
+        ]
         if rows:
-            yield element("details", element("summary", name), table((), rows, class_="keys"))
+            yield element("details", element("summary", name), html_table((), rows, class_="keys"))
 
 
-def shown(value: object) -> str:
+def format_setting(value: object) -> str:
     """A configured value as `--set` takes it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return ", ".join(map(shown, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(format_setting, value)) if isinstance(value, list) else str(value)

@@ -14,10 +14,10 @@ from vedette.report.record import is_run
 from vedette.report.writing import write_report
 from vedette.sweep.trials import Trial
 from vedette_services.config import RunConfig, write_config
-from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, ending
-from vedette_services.host.processes import StopSignals, cores, end, pause, spawn
+from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, describe_exit
+from vedette_services.host.processes import StopSignals, count_cores, end_children, pause, spawn
 from vedette_services.run import status_text
-from vedette_services.run.endings import is_over, summary_of
+from vedette_services.run.outcome import is_over, read_summary
 
 LINE_EVERY_S = 10.0
 _LOOK_S = 0.2
@@ -28,7 +28,7 @@ _PAPERS = "sweep"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """What came of a trial.
 
     Args:
@@ -39,7 +39,7 @@ class Outcome:
 
     trial: Trial
     status: int
-    said: str
+    message: str
 
 
 @dataclass(slots=True)
@@ -78,11 +78,11 @@ class Sweep:
         self._options += ["--in-process"] if in_process else []
         self._fresh, self._command = fresh, command
         self._running: list[_Running] = []
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: dict[str, TrialOutcome] = {}
         self._stopping = False
         self._began = time.monotonic()
 
-    def run(self, stop: StopSignals | None = None) -> list[Outcome]:
+    def run(self, stop: StopSignals | None = None) -> list[TrialOutcome]:
         """Run what is not over, to the end of all or until asked to stop; then report on all.
 
         None of the processes is left when this returns or raises.
@@ -105,12 +105,12 @@ class Sweep:
                 self._collect()
                 if time.monotonic() >= next_lines:
                     next_lines = time.monotonic() + LINE_EVERY_S
-                    self._tell()
+                    self._print_progress()
                 _wait(stop)
         finally:
-            end([running.process for running in self._running], term_s=_TRIAL_STOP_S)
+            end_children([running.process for running in self._running], term_s=_TRIAL_STOP_S)
         for trial in waiting:
-            self._outcomes[trial.name] = Outcome(trial, DONE, "has not begun")
+            self._outcomes[trial.name] = TrialOutcome(trial, DONE, "has not begun")
         return [self._outcomes[trial.name] for trial in self._trials]
 
     def kill(self) -> None:
@@ -122,8 +122,8 @@ class Sweep:
     def _left(self) -> list[Trial]:
         left = []
         for trial in self._trials:
-            if not self._fresh and is_over(summary_of(trial.out), trial.config.stop):
-                self._end(Outcome(trial, DONE, f"over already: {_result(trial)}"))
+            if not self._fresh and is_over(read_summary(trial.out), trial.config.stop):
+                self._end(TrialOutcome(trial, DONE, f"over already: {_result(trial)}"))
             else:
                 left.append(trial)
         return left
@@ -145,7 +145,7 @@ class Sweep:
         self._stopping = True
         if self._running:
             self._line(f"stopping: {len(self._running)} running, each writes a checkpoint")
-        end([running.process for running in self._running], term_s=_TRIAL_STOP_S)
+        end_children([running.process for running in self._running], term_s=_TRIAL_STOP_S)
 
     def _collect(self) -> None:
         """Take note of those that have ended."""
@@ -156,29 +156,31 @@ class Sweep:
             self._running.remove(running)
             trial = running.trial
             if status == DONE or (self._stopping and status in _UNREADY):
-                self._end(Outcome(trial, DONE, _result(trial)))
+                self._end(TrialOutcome(trial, DONE, _result(trial)))
                 continue
             words = last_lines(self._log(trial), 1)
             last = f": {words[-1].removeprefix('vedette: ')}" if words and status > 0 else ""
-            said = f"failed with {ending(status)}{last} (its log: {self._log(trial)})"
+            message = f"failed with {describe_exit(status)}{last} (its log: {self._log(trial)})"
             known = status if status in (USAGE, REFUSED) else FAILED
-            self._end(Outcome(trial, known, said))
+            self._end(TrialOutcome(trial, known, message))
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: TrialOutcome) -> None:
         self._outcomes[outcome.trial.name] = outcome
-        self._line(f"{outcome.trial.name}: {outcome.said}")
+        self._line(f"{outcome.trial.name}: {outcome.message}")
 
-    def _tell(self) -> None:
+    def _print_progress(self) -> None:
         """A line for each that runs."""
         for running in self._running:
             trial = running.trial
-            status = summary_of(trial.out)
+            status = read_summary(trial.out)
             new = float(status.get("time_s") or 0.0) >= running.began_s
             stop = trial.config.stop.model_dump()
-            self._line(f"{trial.name}: {status_text.line(status, stop) if new else 'starting'}")
+            self._line(
+                f"{trial.name}: {status_text.status_line(status, stop) if new else 'starting'}"
+            )
 
     def _line(self, text: str) -> None:
-        self._say(f"{status_text.clock(time.monotonic() - self._began)}  {text}")
+        self._say(f"{status_text.format_duration(time.monotonic() - self._began)}  {text}")
 
     def _log(self, trial: Trial) -> Path:
         return self._out / _PAPERS / f"{_slug(trial)}.log"
@@ -194,23 +196,23 @@ def report_on(trials: Sequence[Trial], out: Path) -> Path | None:
 
 def jobs_within(config: RunConfig, *, in_process: bool) -> int:
     """How many runs of this kind the cores can carry: a learner and its actors each."""
-    return max(1, cores() // (1 if in_process else 1 + config.actors.count))
+    return max(1, count_cores() // (1 if in_process else 1 + config.actors.count))
 
 
-def exit_status(outcomes: Sequence[Outcome]) -> int:
+def exit_status(outcomes: Sequence[TrialOutcome]) -> int:
     """Of the first that failed; 0 where none has."""
     return next((outcome.status for outcome in outcomes if outcome.status), DONE)
 
 
 def _result(trial: Trial) -> str:
     """What a run that has ended came to."""
-    summary = summary_of(trial.out)
+    summary = read_summary(trial.out)
     if not summary:
         return "stopped before it had begun"
-    best = status_text.value(summary, "eval", "best_return_mean")
-    steps = status_text.text(status_text.value(summary, "env_steps"))
+    best = status_text.read_number(summary, "eval", "best_return_mean")
+    steps = status_text.format_number(status_text.read_number(summary, "env_steps"))
     reason = summary.get("exit_reason") or "interrupted"
-    return f"{reason} after {steps} env steps, best evaluation {status_text.text(best, 1)}"
+    return f"{reason} after {steps} env steps, best evaluation {status_text.format_number(best, 1)}"
 
 
 def _slug(trial: Trial) -> str:

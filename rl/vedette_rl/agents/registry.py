@@ -15,7 +15,7 @@ from vedette_rl.core.acting import Policy
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import UnknownAgentError, UnknownNameError
-from vedette_rl.named import load_named
+from vedette_rl.named import import_by_name
 
 if TYPE_CHECKING:  # it imports torch
     from vedette_rl.networks.greedy import GreedyNetwork
@@ -60,7 +60,7 @@ class AgentType(Protocol[C]):
         ...
 
     def build_policy(
-        self, config: C, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+        self, config: C, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
     ) -> Policy:
         """The half that acts, for a row of E environments.
 
@@ -68,7 +68,7 @@ class AgentType(Protocol[C]):
             config: as the agent's.
             spaces: as the agent's.
             positions: ``(E,)`` in [0, 1], where each environment stands among all that explore
-                (`vedette_rl.exploration.ladder_positions`).
+                (`vedette_rl.exploration.exploration_ranks`).
             seed: of the exploration; each actor's own.
         """
         ...
@@ -101,7 +101,7 @@ def agent_type(name: str) -> AgentType[Any]:
     if not module_name or not attribute:
         raise UnknownAgentError(name, list(BUILT_IN))
     try:
-        found = load_named("agent.name", name)
+        found = import_by_name("agent.name", name)
     except UnknownNameError as error:
         raise UnknownAgentError(name, list(BUILT_IN), error.why) from error
     kind = found() if isinstance(found, type) else found

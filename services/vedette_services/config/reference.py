@@ -10,8 +10,8 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vedette_rl.named import NAMED
-from vedette_services.config.presets import preset_about, preset_names
+from vedette_rl.named import IMPORT_NAME
+from vedette_services.config.presets import describe_preset, preset_names
 from vedette_services.config.schema import Schema, config_schema
 
 _BEGINNING = """\
@@ -46,7 +46,7 @@ _WIDTH = 118
 _WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
-def reference() -> str:
+def reference_page() -> str:
     """The whole page."""
     schema = config_schema()
     parts = schema["properties"]
@@ -92,22 +92,27 @@ def _rows(properties: Mapping[str, Schema], prefix: str) -> Iterator[tuple[str, 
             yield from _rows(key["properties"], f"{prefix}{name}.")
             continue
         default = f"`{json.dumps(key['default'])}`" if "default" in key else ""
-        yield f"`{prefix}{name}`", default, takes(key), _sentence(key.get("description", ""))
+        yield (
+            f"`{prefix}{name}`",
+            default,
+            describe_values(key),
+            _sentence(key.get("description", "")),
+        )
 
 
-def takes(key: Schema) -> str:
+def describe_values(key: Schema) -> str:
     """What a key may be, in words."""
     match key:
         case {"anyOf": list(members)}:
-            return " or ".join(dict.fromkeys(takes(member) for member in members))
+            return " or ".join(dict.fromkeys(describe_values(member) for member in members))
         case {"const": value}:
             return f"`{value}`"
         case {"enum": list(values)}:
             return ", ".join(f"`{value}`" for value in values)
         case {"type": "array", "items": inner}:
-            return f"list of: {takes(inner)}"
+            return f"list of: {describe_values(inner)}"
         case {"type": "string", "pattern": str(pattern)}:
-            return "`module:Name`" if pattern == f"^{NAMED}$" else "text"
+            return "`module:Name`" if pattern == f"^{IMPORT_NAME}$" else "text"
         case {"type": str(kind)}:
             return _KINDS[kind] + _range(key)
     return "anything"
@@ -129,7 +134,9 @@ _BOUNDS = {
 
 
 def _range(key: Schema) -> str:
-    bounds = [said.format(_number(key[name])) for name, said in _BOUNDS.items() if name in key]
+    bounds = [
+        message.format(_number(key[name])) for name, message in _BOUNDS.items() if name in key
+    ]
     return f" {', '.join(bounds)}" if bounds else ""
 
 
@@ -153,9 +160,9 @@ def _presets() -> Iterator[str]:
     yield "```sh\nvedette config --env Pendulum-v1  # the configuration with its preset\n```\n"
     for name in preset_names():
         yield textwrap.fill(
-            f"* `{name}`: {preset_about(name)}", _WIDTH, subsequent_indent="  ", **_WHOLE_WORDS
+            f"* `{name}`: {describe_preset(name)}", _WIDTH, subsequent_indent="  ", **_WHOLE_WORDS
         )
 
 
 if __name__ == "__main__":
-    print(reference(), end="")
+    print(reference_page(), end="")

@@ -15,7 +15,7 @@ from vedette_rl.recording.registry import make_recorders
 from vedette_rl.recording.tee import TeeRecorder
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
-from vedette_services.run.boards import Evaluations, Ingest, Learning
+from vedette_services.run.status_records import EvaluatorStatus, GatewayStatus, TrainerStatus
 
 log = logging.getLogger("vedette.trainer")
 
@@ -23,7 +23,7 @@ _HYPERPARAMETERS = ("agent", "env", "actors", "replay", "learner")
 
 
 @runtime_checkable
-class WritesHparams(Protocol):
+class HparamsRecorder(Protocol):
     """What a recorder may be besides: one that has a place for hyperparameters."""
 
     def write_hparams(self, hparams: Mapping[str, bool | float | str]) -> None:
@@ -45,21 +45,21 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
     recorders = make_recorders(config.learner.recorders, run)
     table = config_table(config)
     for recorder in recorders:
-        if isinstance(recorder, WritesHparams):
+        if isinstance(recorder, HparamsRecorder):
             recorder.write_hparams(hyperparameters(table))
     tee = TeeRecorder(recorders)
     tee.write_text("config", tomli_w.dumps(table))
     return tee
 
 
-def cut_curves_back(tensorboard: Path, opt_steps: int) -> int:
+def truncate_curves(tensorboard: Path, opt_steps: int) -> int:
     """Forget what was recorded beyond where a run goes on from.
 
     Returns:
         the last env step recorded; 0 where nothing was.
     """
     try:
-        return purge_events(tensorboard, opt_steps, counts_opt_steps).last_other_step
+        return purge_events(tensorboard, opt_steps, is_against_opt_steps).last_other_step
     except OSError as error:
         log.warning("curves of the last start stay as they are: %s", error)
         return 0
@@ -88,12 +88,12 @@ _EVERY_S = 1.0
 _COSTS = frozenset({"average_opt_time", "average_sample_time"})
 
 
-def counts_opt_steps(name: str) -> bool:
+def is_against_opt_steps(name: str) -> bool:
     """Whether a curve of this name is against optimization steps, and not env steps."""
     return name in _COSTS or name.startswith(("train/", "priority/"))
 
 
-class Curves:
+class CurveRecorder:
     """Writes the boards into a recorder, once a second and at every evaluation.
 
     Args:
@@ -108,7 +108,9 @@ class Curves:
         self._next = 0.0
         self._evaluated = -1
 
-    def look(self, now: float, learning: Learning, ingest: Ingest, seen: Evaluations) -> None:
+    def record(
+        self, now: float, learning: TrainerStatus, ingest: GatewayStatus, seen: EvaluatorStatus
+    ) -> None:
         """Look at the boards; does nothing most of the time."""
         produced = ingest.samples.get("produced", 0)
         env_steps = self._env_steps = max(self._env_steps, produced)
@@ -120,7 +122,7 @@ class Curves:
             self._recorder.write(fleet_record(learning, ingest), env_steps)
 
 
-def _evaluation(seen: Evaluations) -> dict[str, float]:
+def _evaluation(seen: EvaluatorStatus) -> dict[str, float]:
     return {
         "eval/version": float(seen.version),
         "eval/mean_reward": seen.return_mean,
@@ -134,7 +136,7 @@ def _evaluation(seen: Evaluations) -> dict[str, float]:
     }
 
 
-def fleet_record(learning: Learning, ingest: Ingest) -> dict[str, float]:
+def fleet_record(learning: TrainerStatus, ingest: GatewayStatus) -> dict[str, float]:
     """One moment of the fleet: upstream's words, the ecosystem's, and our groups."""
     samples = ingest.samples
     record = {
@@ -159,7 +161,7 @@ def fleet_record(learning: Learning, ingest: Ingest) -> dict[str, float]:
     return record
 
 
-def _rollout(ingest: Ingest) -> dict[str, float]:
+def _rollout(ingest: GatewayStatus) -> dict[str, float]:
     """The actors' last episodes: mean return and length, and the least and the most successful
     actor's own mean. Nothing before the first episode has ended.
     """

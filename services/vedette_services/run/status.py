@@ -9,8 +9,13 @@ from typing import Any, Protocol
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.versions import vedette_version
-from vedette_services.run.boards import BoardReader, Evaluations, Ingest, Learning
 from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status_records import (
+    EvaluatorStatus,
+    GatewayStatus,
+    StatusRecordReader,
+    TrainerStatus,
+)
 
 _NO_SAMPLES = dict.fromkeys(
     ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight"), 0
@@ -19,7 +24,7 @@ _NO_SAMPLES = dict.fromkeys(
 _REFUSED = ("keys", "ids", "handshakes", "credit")
 
 
-class Described(Protocol):
+class RunDescription(Protocol):
     """Which run it is."""
 
     @property
@@ -33,8 +38,11 @@ class Described(Protocol):
         ...
 
 
-def assemble(
-    spec: Described, learning: Learning, ingest: Ingest, evaluations: Evaluations
+def assemble_status(
+    spec: RunDescription,
+    learning: TrainerStatus,
+    ingest: GatewayStatus,
+    evaluations: EvaluatorStatus,
 ) -> dict[str, Any]:
     """`status --json`, `summary.json` and the live view are this dictionary."""
     samples = {**_NO_SAMPLES, **ingest.samples}
@@ -53,7 +61,7 @@ def assemble(
         "exit_reason": learning.exit_reason,
         "phase": learning.phase,
         "seconds": learning.seconds,
-        "waits": waits(learning, ingest, config.learner.warmup_period),
+        "waits": describe_wait(learning, ingest, config.learner.warmup_period),
         "stop": config.stop.model_dump(mode="json"),
         "samples": samples,
         "rates": {
@@ -95,18 +103,18 @@ class StatusReader:
 
     def __init__(self, spec: LearnerSpec) -> None:
         self._spec = spec
-        self._learning = BoardReader(spec.run.learning_map, Learning)
-        self._ingest = BoardReader(spec.run.ingest_map, Ingest)
-        self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
+        self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
+        self._ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
+        self._evaluations = StatusRecordReader(spec.run.evaluation_map, EvaluatorStatus)
 
     def read(self) -> dict[str, Any]:
         """What `status --json` says, from the boards alone."""
-        return assemble(
+        return assemble_status(
             self._spec, self._learning.read(), self._ingest.read(), self._evaluations.read()
         )
 
 
-def waits(learning: Learning, ingest: Ingest, warmup: int) -> str:
+def describe_wait(learning: TrainerStatus, ingest: GatewayStatus, warmup: int) -> str:
     """Who waits for what, in a sentence; "" when nobody does."""
     present = sum(manager["state"] != "gone" for manager in ingest.managers)
     if learning.phase == "starting":
@@ -120,7 +128,7 @@ def waits(learning: Learning, ingest: Ingest, warmup: int) -> str:
     return ""
 
 
-def _limiter(learning: Learning, ingest: Ingest, inserted: int) -> dict[str, Any]:
+def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: int) -> dict[str, Any]:
     """What was drawn per sample `inserted` since the warm-up, and who waits for whom."""
     if learning.phase == "waiting":
         state, reason = "sample_waits", learning.waits
@@ -135,7 +143,7 @@ def _limiter(learning: Learning, ingest: Ingest, inserted: int) -> dict[str, Any
     }
 
 
-def _evaluation(evaluations: Evaluations) -> dict[str, Any]:
+def _evaluation(evaluations: EvaluatorStatus) -> dict[str, Any]:
     best = evaluations.best_version >= 0
     if not evaluations.count:
         last: dict[str, Any] = {
@@ -231,7 +239,7 @@ def actor_stats_fmt(stats: list[ActorStat]) -> str:
     return "\n".join(lines)
 
 
-def report(status: dict[str, Any]) -> list[str]:
+def final_report_lines(status: dict[str, Any]) -> list[str]:
     """The lines for the log at the end of a run."""
     stats = f"{train_stat(status).fmt()}\n{actor_stats_fmt(actor_stats(status))}"
     return [f"run {status['run_id']} ended: {status['exit_reason']}", *stats.splitlines()]

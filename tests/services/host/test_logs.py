@@ -16,17 +16,17 @@ from vedette_services.host.logs import FORMAT_VARIABLE, JsonFormatter
 
 DAEMON = """
 import logging, os, subprocess, sys
-from vedette_services.host.logs import place_log, set_up_logging
+from vedette_services.host.logs import set_log_context, set_up_logging
 set_up_logging("json")
 logging.getLogger("vedette.learner").info("before")
-place_log(run="r1", epoch=3, manager="m")
+set_log_context(run="r1", epoch=3, manager="m")
 print("two", "words")
 print("half a line", end="", file=sys.stderr)
 print(", and its end", file=sys.stderr)
 logging.getLogger("vedette.actors").warning("one died", extra={"actor": 7})
 code = (
     "from vedette_services.host.logs import *; "
-    "set_up_logging(); place_log(actor=2); print('child')"
+    "set_up_logging(); set_log_context(actor=2); print('child')"
 )
 subprocess.run([sys.executable, "-c", code], check=True)
 raise RuntimeError("the end")

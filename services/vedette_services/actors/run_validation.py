@@ -1,0 +1,99 @@
+"""Whether this host can take part in a run, and what the run is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from vedette_protocol.limits import PAYLOAD_MAX_BYTES
+from vedette_protocol.messages import Run
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.named import find_import_names
+from vedette_services.actors.errors import RunImportRefusedError, RunNotUnderstoodError
+from vedette_services.config.parts import ActorsConfig
+
+
+def validate_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
+    """The run's settings of actors, if this host can and may play it.
+
+    Raises:
+        RunImportRefusedError: it imports what the operator has not allowed.
+        RunNotUnderstoodError: its settings are not those of this version, or its batches do not
+            travel.
+    """
+    try:
+        config = ActorsConfig.model_validate(dict(run.actors))
+        env = EnvConfig.model_validate(dict(run.env))
+    except ValidationError as error:
+        raise RunNotUnderstoodError(_first_problem(error)) from error
+    check_imports(env, run.agent, allow_import, run.actors)
+    sharing = run.schema.sharing  # a batch has at least what one row points to
+    least = sharing.places_per_row if sharing else 0
+    batch_bytes = run.schema.payload_bytes(config.n_buffer, least)
+    largest = min(PAYLOAD_MAX_BYTES, config.window_bytes)
+    if batch_bytes > largest:
+        raise RunNotUnderstoodError(
+            f"a batch of actors.n_buffer = {config.n_buffer} has {batch_bytes} bytes, and at most "
+            f"{largest} travel or fit into a window"
+        )
+    return config
+
+
+def can_continue(run: Run, other: Run) -> bool:
+    """Whether actors of one may go on for the other: all but the learner's start is the same."""
+    return replace(run, epoch=other.epoch, learner=other.learner) == other
+
+
+def describe_run(run: Run) -> str:
+    """The run in a few words, for the log."""
+    return f"{run.agent.get('name', 'an agent')} on {run.env.get('id', 'an environment')}"
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+
+
+_OURS = ("gymnasium.wrappers.", "vedette_rl.envs.")
+"""Where modules of wrappers begin that every host has loaded anyway."""
+
+
+def check_imports(
+    env: EnvConfig,
+    agent: Mapping[str, Any],
+    allow_import: Collection[str],
+    actors: Mapping[str, Any] | None = None,
+) -> None:
+    """Refuse a run that imports what is not allowed here.
+
+    Args:
+        env, agent, actors: the run's settings, as they travel.
+        allow_import: top packages.
+
+    Raises:
+        RunImportRefusedError: names the package and the mend.
+    """
+    for name in imported_names(env, agent, actors or {}):
+        module = name.partition(":")[0]
+        package = module.partition(".")[0]
+        if package not in allow_import and not f"{module}.".startswith(_OURS):
+            raise RunImportRefusedError(name, package)
+
+
+def imported_names(
+    env: EnvConfig, agent: Mapping[str, Any], actors: Mapping[str, Any]
+) -> Iterator[str]:
+    """Every ``module:Name`` of a run, as it stands in its configuration.
+
+    In the settings of agent and actors that is any text that looks like one: an agent that is not
+    ours may import what its own settings name.
+    """
+    if env.module is not None:
+        yield env.id
+    for wrapper in env.wrappers:
+        yield wrapper.name
+    for settings in (agent, actors):
+        yield from find_import_names(settings)

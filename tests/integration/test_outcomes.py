@@ -1,0 +1,248 @@
+"""Every kind of ending: the exit status is right, and within seconds no process is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from daemons import (
+    Daemon,
+    Daemons,
+    balances,
+    flows,
+    free_address,
+    inserted,
+    kill_child,
+    status,
+    wait_for,
+)
+
+from vedette_rl.checkpoint import Checkpoints
+from vedette_services.net.addresses import Address
+from vedette_services.run.outcome import read_summary
+
+pytestmark = pytest.mark.timeout(150)
+
+ROLES = {"learner", "actors", "gateway", "trainer", "evaluator", "actor"}
+GONE_S = 12.0
+QUICK = (
+    "agent.hidden_sizes=[16]",
+    "learner.warmup_period=200",
+    "learner.eval_interval=100000",
+    "actors.count=1",
+    "actors.envs_per_actor=2",
+    "actors.n_buffer=20",
+    "env.kwargs.sleep_s=0.002",
+    "replay.capacity=100000",
+    # The limiter keeps the trainer slow: what ends is looked at, not how fast it learns.
+    "replay.samples_per_insert=8",
+)
+
+
+def start(daemons: Daemons, *settings: str) -> Daemon:
+    out = daemons.place / "run"
+    return daemons.start(
+        *("run", "run", "--env", "counting_env:Count-v0", "--agent", "dqn", "--out", out),
+        *(*QUICK, *settings),
+    )
+
+
+def address_of(run: Daemon) -> Address:
+    """Where the learner that `vedette run` started listens, as its command line says."""
+    learner = run.child("learner")
+    words = Path(f"/proc/{learner}/cmdline").read_text().split("\0")
+    return Address.parse(words[words.index("--bind") + 1])
+
+
+def is_up(daemons: Daemons, run: Daemon) -> Address:
+    """Wait until every process of the run is there and it trains."""
+    wait_for(lambda: {r for r in ROLES if daemons.alive(r)} == ROLES, "whole family")
+    address = address_of(run)
+    wait_for(lambda: status(address).get("opt_steps", 0) > 0, "optimization step")
+    return address
+
+
+def assert_all_are_gone(daemons: Daemons) -> None:
+    began = time.monotonic()
+    wait_for(lambda: not daemons.alive(), f"end of {daemons.alive()}", GONE_S)
+    print(f"all gone {time.monotonic() - began:.1f} s after the exit")
+
+
+def test_a_run_that_is_done_leaves_nobody(daemons: Daemons) -> None:
+    run = start(daemons, "stop.max_opts=30", "evaluation.episodes=2")
+    assert run.wait(60.0) == 0
+    assert_all_are_gone(daemons)
+    summary = read_summary(daemons.place / "run")
+    assert (summary["exit_reason"], summary["opt_steps"]) == ("max_opts", 30)
+    samples = summary["samples"]
+    assert samples["produced"] == samples["inserted"], f"{samples}"
+    again = start(daemons, "stop.max_opts=30", "evaluation.episodes=2")
+    assert again.wait(20.0) == 0
+    assert "already done: it has 30 of 30 optimization steps" in again.log
+    assert read_summary(daemons.place / "run")["epoch"] == 1  # nothing was started
+
+
+def test_what_a_killed_run_held_is_lost_once_the_next_start_has_a_manager(
+    daemons: Daemons,
+) -> None:
+    run = start(daemons)
+    address = is_up(daemons, run)
+    os.kill(run.child("trainer"), signal.SIGSTOP)  # nothing is drawn, so that nothing is taken
+    held = wait_for(lambda: status(address).get("samples", {}).get("in_flight"), "held samples")
+    run.kill9()
+    assert_all_are_gone(daemons)
+    again = start(daemons)
+    address = is_up(daemons, again)
+    assert status(address)["samples"]["lost"] >= held
+    again.send(signal.SIGTERM)
+    assert again.wait(30.0) == 0
+    samples = read_summary(daemons.place / "run")["samples"]
+    assert samples["lost"] >= held
+    assert balances(samples), f"{samples}"
+
+
+def test_an_end_that_cannot_be_written_is_no_success_and_shows_its_own_figures(
+    daemons: Daemons,
+) -> None:
+    run = start(daemons, "learner.save_interval=10")
+    address = is_up(daemons, run)
+    checkpoints = daemons.place / "run" / "checkpoints"
+    kept = wait_for(lambda: max(Checkpoints(checkpoints, keep=1).list(), default=None), "one")
+    for role in ("learner", "trainer"):  # from now on no file of theirs may grow: as a full disk
+        resource.prlimit(run.child(role), resource.RLIMIT_FSIZE, (0, 0))
+    before = status(address)["opt_steps"]
+    wait_for(lambda: status(address).get("opt_steps", 0) > before + 10, "more steps")
+    run.send(signal.SIGTERM)
+    assert run.wait(40.0) == 1
+    assert_all_are_gone(daemons)
+    assert "stopped on request after" in run.log
+    last = run.log.splitlines()[-1]
+    assert "its checkpoint is not written (File too large); a resume begins at" in last
+    assert "summary.json is older than the end" in last
+    begins, done = re.findall(r"optimization step ([\d,]+), not ([\d,]+)", last)[0]
+    assert int(kept.name) <= int(begins.replace(",", "")) < int(done.replace(",", ""))
+    assert f", {done} optimization (" in run.log
+
+
+def test_a_learner_stopped_before_it_trains_says_so(daemons: Daemons) -> None:
+    run = daemons.place / "run"
+    learner = daemons.start("learner", "learner", "--bind", free_address(), "--out", run)
+    wait_for((run / "live" / "learning.map").exists, "trainer")
+    assert learner.stop() == 0
+    assert learner.log.count("ended: interrupted") == 1
+    assert read_summary(run)["exit_reason"] == "interrupted"
+
+
+def test_killed_processes_are_replaced_and_ctrl_c_ends_the_run(daemons: Daemons) -> None:
+    run = start(daemons)
+    address = is_up(daemons, run)
+    for role in ("actor", "evaluator", "gateway", "trainer", "actors"):
+        kill_child(run, role)
+        flows(address, 50)
+    wait_for(lambda: {r for r in ROLES if daemons.alive(r)} == ROLES, "whole family")
+    opt_steps = status(address)["opt_steps"]
+    wait_for(lambda: status(address).get("opt_steps", 0) > opt_steps, "optimization step")
+    run.send_group(signal.SIGINT)
+    assert run.wait(30.0) == 0
+    assert_all_are_gone(daemons)
+    summary = read_summary(daemons.place / "run")
+    assert summary["exit_reason"] == "interrupted"
+    assert summary["epoch"] == 2  # the trainer was started twice
+    assert any((daemons.place / "run" / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("victim", ["run", "learner"])
+def test_a_killed_run_or_learner_takes_all_with_it(daemons: Daemons, victim: str) -> None:
+    run = start(daemons)
+    is_up(daemons, run)
+    os.kill(run.pid if victim == "run" else run.child("learner"), signal.SIGKILL)
+    assert run.wait(20.0) == (-signal.SIGKILL if victim == "run" else 1)
+    assert_all_are_gone(daemons)
+    if victim == "learner":
+        assert "the learner ended with signal 9" in run.log.splitlines()[-1]
+
+
+def test_a_second_signal_leaves_at_once(daemons: Daemons) -> None:
+    run = start(daemons)
+    is_up(daemons, run)
+    os.kill(run.child("trainer"), signal.SIGSTOP)  # it will not write its last checkpoint
+    run.send(signal.SIGTERM)
+    time.sleep(1.0)
+    assert run.running
+    run.send(signal.SIGTERM)
+    assert run.wait(2.0) == 1
+    assert_all_are_gone(daemons)
+    said = "cut short by a second signal, before the last checkpoint: there is no checkpoint"
+    assert said in run.log.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_run_that_goes_on_when_started_again(daemons: Daemons) -> None:
+    run = start(daemons)
+    is_up(daemons, run)
+    run.send(signal.SIGTERM)
+    assert run.wait(30.0) == 0
+    assert_all_are_gone(daemons)
+    again = start(daemons)
+    assert status(is_up(daemons, again))["epoch"] == 2
+    again.send(signal.SIGTERM)
+    assert again.wait(30.0) == 0
+    assert_all_are_gone(daemons)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_while_it_starts_leaves_nobody(
+    daemons: Daemons, number: signal.Signals
+) -> None:
+    run = start(daemons)
+    taken = 1 << (number - 1)
+    wait_for(lambda: run.running and caught(run.pid) & taken, "word that it takes signals")
+    for _ in range(4):  # at some moment of its start, not always the same
+        if daemons.alive("learner"):
+            break
+        time.sleep(0.1)
+    run.send_group(number)
+    assert run.wait(30.0) == 0
+    assert_all_are_gone(daemons)
+    assert "Traceback" not in run.log
+    assert "writes a checkpoint" not in run.log
+
+
+def caught(pid: int) -> int:
+    """The signals that a process has handlers for, as a bit map, but for Python's own SIGINT."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = int(status.partition("SigCgt:\t")[2].split()[0], 16)
+    return found if found & 1 << (signal.SIGTERM - 1) else 0
+
+
+def test_daemons_by_hand_obey_ctrl_c_and_a_second_one_at_once(daemons: Daemons) -> None:
+    address = free_address()
+    learner = daemons.start(
+        *("learner", "learner", "--env", "counting_env:Count-v0", "--agent", "dqn"),
+        *("--bind", address, "--out", daemons.place / "run", *QUICK),
+    )
+    actors = [
+        daemons.start(
+            *(f"actors{i}", "actors", "--learner", address, "--count", 1),
+            *("--allow-import", "counting_env"),
+        )
+        for i in range(2)
+    ]
+    flows(address, 50)
+    actors[0].send_group(signal.SIGINT)
+    assert actors[0].wait(15.0) == 0
+    before = inserted(address)
+    learner.send_group(signal.SIGINT)
+    assert learner.wait(30.0) == 0
+    assert actors[1].running  # it waits for the learner to come back
+    assert read_summary(daemons.place / "run")["samples"]["inserted"] >= before
+    actors[1].send_group(signal.SIGINT)
+    time.sleep(0.5)
+    actors[1].send_group(signal.SIGINT)
+    assert actors[1].wait(5.0) in (0, 1)
+    assert_all_are_gone(daemons)

@@ -1,0 +1,120 @@
+"""When a manager makes its sockets anew, and what it asks for again."""
+
+from __future__ import annotations
+
+import numpy as np
+from manager_rig import Rig, a_model, of, said, sent
+
+from vedette_services.actors.connection import ANNOUNCE_WAIT_S, STUCK_S
+from vedette_services.actors.instructions import (
+    RemakeModels,
+    RemakeSockets,
+    SendReport,
+    StoreModel,
+)
+
+# Silence
+
+
+def test_silence_remakes_the_sockets_again_and_again() -> None:
+    rig = Rig().joined()
+    remade = of(RemakeSockets, rig.tick(20.0))
+    assert len(remade) == 5
+    assert remade[0].delay_s == 0.25
+
+
+def test_acks_keep_the_sockets() -> None:
+    rig = Rig().joined()
+    for second in range(1, 30):
+        assert of(RemakeSockets, rig.tick(float(second))) == []
+        rig.ack()
+
+
+def test_a_learner_that_never_announces_its_run_is_asked_anew() -> None:
+    rig = Rig()
+    remade: list[RemakeSockets] = []
+    for second in range(1, int(ANNOUNCE_WAIT_S) + 5):
+        remade += of(RemakeSockets, rig.tick(float(second)))
+        rig.ack(run_id="")
+    assert len(remade) == 1
+
+
+def test_a_report_goes_up_twice_a_second_while_connected() -> None:
+    rig = Rig().joined()
+    reports = 0
+    for second in range(1, 11):
+        reports += len(of(SendReport, rig.tick(float(second), every=0.1)))
+        rig.ack()
+    assert 15 <= reports <= 22
+    rig.state.on_disconnected()
+    assert of(SendReport, rig.tick(12.0)) == []
+
+
+def test_new_sockets_carry_samples_though_nobody_saw_their_connection_being_made() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    assert of(RemakeSockets, rig.tick(4.0))
+    assert sent([*rig.ack(), *rig.tick(4.5)]) == []  # none is open
+    rig.state.on_opened()
+    assert sent(rig.ack()) == [0]
+    assert of(SendReport, rig.tick(5.5))
+
+
+def test_sockets_that_carry_acks_but_no_samples_are_made_anew() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    remade: list[RemakeSockets] = []
+    for second in range(1, int(STUCK_S) + 5):
+        remade += of(RemakeSockets, rig.tick(float(second)))
+        rig.ack()
+    assert len(remade) == 1
+
+
+def test_without_credit_nothing_is_stuck() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    for second in range(1, 2 * int(STUCK_S)):
+        assert of(RemakeSockets, rig.tick(float(second))) == []
+        rig.ack(credit=0)
+
+
+# Models
+
+
+def test_newer_models_are_stored_and_older_ones_are_not() -> None:
+    rig = Rig().joined()
+    assert of(StoreModel, rig.state.on_model(a_model(5), 0.0))
+    assert rig.state.on_model(a_model(5), 0.0) == []
+    assert rig.state.on_model(a_model(4), 0.0) == []
+    (stored,) = of(StoreModel, rig.state.on_model(a_model(2, epoch=2), 0.0))
+    assert (stored.epoch, stored.version) == (2, 2)
+
+
+def test_a_model_that_comes_before_its_run_waits_for_it() -> None:
+    rig = Rig()
+    assert rig.state.on_model(a_model(3), 0.0) == []
+    assert of(StoreModel, rig.state.on_control(rig.run, 0.0))[0].version == 3
+
+
+def test_a_model_of_another_run_or_spec_is_never_stored() -> None:
+    rig = Rig().joined()
+    assert of(StoreModel, rig.state.on_model(a_model(9, run_id="r2"), 0.0)) == []
+    refused = rig.state.on_model(a_model(9, spec="0" * 16), 0.0)
+    assert of(StoreModel, refused) == []
+    assert "not acted on" in said(refused)
+
+
+def test_a_model_with_a_value_that_is_not_finite_is_never_stored() -> None:
+    rig = Rig().joined()
+    model = a_model(9)
+    model.body[8:12] = np.float32(np.nan).tobytes()
+    assert of(StoreModel, rig.state.on_model(model, 0.0)) == []
+
+
+def test_a_model_that_does_not_come_is_asked_for_again() -> None:
+    rig = Rig().joined()
+    asked: list[RemakeModels] = []
+    for second in range(1, 25):
+        asked += of(RemakeModels, rig.tick(float(second)))
+        rig.ack()
+    assert len(asked) == 2

@@ -1,0 +1,96 @@
+"""Models leave the trainer on a thread of their own: the newest wins, and the last is written."""
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vedette_protocol.errors import ModelError
+from vedette_protocol.schema import Schema
+from vedette_rl.core import ModelInfo
+from vedette_services.learner.background import BackgroundPublisher
+from vedette_services.run.model_map import ModelMapReader, ModelMapWriter
+
+SCHEMA = Schema.from_arrays({"w": np.zeros(3, np.float32)})
+
+
+def model(version: int) -> ModelInfo:
+    return ModelInfo(version, {"w": np.full(3, version, np.float32)})
+
+
+class HeldWriter(ModelMapWriter):
+    """Writes when it is let, and remembers which versions."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, SCHEMA)
+        self.begun, self.let = threading.Event(), threading.Event()
+        self.written: list[int] = []
+
+    def write(self, epoch: int, info: ModelInfo) -> None:
+        self.begun.set()
+        assert self.let.wait(10)
+        super().write(epoch, info)
+        self.written.append(info.version)
+
+
+def look_for(seconds: float, outlet: BackgroundPublisher) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        outlet.raise_failure()
+        time.sleep(0.001)
+
+
+def test_the_last_model_is_in_the_map_after_the_close(tmp_path: Path) -> None:
+    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=2)
+    for version in range(100):
+        outlet.publish(model(version))
+    outlet.close(10)
+    found = ModelMapReader(tmp_path / "map").read()
+    assert found is not None
+    assert (found.epoch, found.version) == (2, 99)
+    assert found.info().arrays["w"].tolist() == [99, 99, 99]
+
+
+def test_a_newer_model_takes_the_place_of_one_that_waits(tmp_path: Path) -> None:
+    writer = HeldWriter(tmp_path / "map")
+    outlet = BackgroundPublisher(writer, epoch=1)
+    outlet.publish(model(0))
+    assert writer.begun.wait(10)
+    for version in (1, 2, 3):
+        outlet.publish(model(version))
+    writer.let.set()
+    outlet.close(10)
+    assert writer.written == [0, 3]
+
+
+def test_a_model_is_told_of_once_it_is_in_the_map(tmp_path: Path) -> None:
+    reader, told = ModelMapReader(tmp_path / "map"), list[int]()
+
+    def tell() -> None:
+        found = reader.read()
+        assert found is not None
+        told.append(found.version)
+
+    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), 1, tell)
+    outlet.publish(model(4))
+    outlet.close(10)
+    assert told == [4]
+
+
+def test_a_model_of_another_shape_is_told_to_the_training(tmp_path: Path) -> None:
+    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
+    outlet.publish(ModelInfo(0, {"other": np.zeros(3, np.float32)}))
+    with pytest.raises(ModelError, match="other"):
+        outlet.close(10)
+    with pytest.raises(ModelError):
+        outlet.publish(model(1))
+
+
+def test_a_model_that_cannot_be_written_is_told_before_the_next_one(tmp_path: Path) -> None:
+    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
+    outlet.raise_failure()
+    outlet.publish(ModelInfo(0, {"other": np.zeros(3, np.float32)}))
+    with pytest.raises(ModelError, match="other"):
+        look_for(10, outlet)

@@ -1,0 +1,118 @@
+"""Checkpoints beside the training, on a disk that fails for a while."""
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.core import State
+from vedette_rl.errors import CheckpointError
+from vedette_rl.state_file import Throttle, no_throttle, read_state
+from vedette_services.learner.background import SHARE, CheckpointWriter
+
+
+class FailingDisk(Checkpoints):
+    """Full for the first `failures` writes."""
+
+    def __init__(self, root: Path, failures: int) -> None:
+        super().__init__(root, keep=2)
+        self.failures, self.tries = failures, 0
+        self.wrote = threading.Event()
+
+    def save(
+        self,
+        opt_steps: int,
+        state: State,
+        meta: Mapping[str, Any],
+        throttle: Throttle = no_throttle,
+    ) -> Path:
+        self.tries += 1
+        if self.tries <= self.failures:
+            raise CheckpointError(self.root, "write", "No space left on device")
+        path = super().save(opt_steps, state, meta, throttle)
+        self.wrote.set()
+        return path
+
+
+def test_a_checkpoint_that_failed_is_written_when_there_is_room_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FailingDisk(tmp_path, failures=3)
+    saver = CheckpointWriter(disk, retry_s=0.01)
+    saver.save(7, {"x": np.arange(3)}, {"sampled": 5})
+    assert disk.wrote.wait(10)
+    assert saver.close(10) == ""
+    state, meta = read_state(tmp_path / "7")
+    assert (state["x"].tolist(), meta) == ([0, 1, 2], {"sampled": 5})
+    said = [record.message for record in caplog.records]
+    assert sum("No space left" in line for line in said) == 1
+    assert said[-1] == "checkpoint 7 is written now"
+
+
+def test_a_newer_state_takes_the_place_of_one_that_failed(tmp_path: Path) -> None:
+    disk = FailingDisk(tmp_path, failures=1)
+    saver = CheckpointWriter(disk, retry_s=60)
+    saver.save(1, {}, {})
+    saver.save(2, {}, {})
+    assert saver.close(10) == ""
+    assert (tmp_path / "2").is_dir()
+
+
+def test_closing_tries_once_more_and_says_when_the_last_state_is_lost(tmp_path: Path) -> None:
+    disk = FailingDisk(tmp_path, failures=100)
+    saver = CheckpointWriter(disk, retry_s=60)
+    saver.save(1, {}, {})
+    assert saver.close(10) == "No space left on device"
+    assert 1 <= disk.tries <= 2
+
+
+def test_closing_without_work_is_at_once_and_well(tmp_path: Path) -> None:
+    assert CheckpointWriter(Checkpoints(tmp_path, keep=1)).close(10) == ""
+
+
+class BusyDisk(Checkpoints):
+    """A write that works for `work_s`, gives way once and is done."""
+
+    def __init__(self, root: Path, work_s: float) -> None:
+        super().__init__(root, keep=1)
+        self.work_s, self.rested_s = work_s, 0.0
+        self.worked, self.wrote = threading.Event(), threading.Event()
+
+    def save(
+        self,
+        opt_steps: int,
+        state: State,
+        meta: Mapping[str, Any],
+        throttle: Throttle = no_throttle,
+    ) -> Path:
+        until = time.thread_time() + self.work_s
+        while time.thread_time() < until:
+            pass
+        self.worked.set()
+        began = time.monotonic()
+        throttle()
+        self.rested_s = time.monotonic() - began
+        self.wrote.set()
+        return self.root
+
+
+def test_a_write_rests_until_its_work_was_a_small_share_of_the_time(tmp_path: Path) -> None:
+    disk = BusyDisk(tmp_path, work_s=0.01)
+    saver = CheckpointWriter(disk)
+    saver.save(1, {}, {})
+    assert disk.wrote.wait(10)
+    assert disk.rested_s >= 0.01 * (1 / SHARE - 1)
+    assert saver.close(10) == ""
+
+
+def test_a_close_ends_the_rest_of_a_write(tmp_path: Path) -> None:
+    disk = BusyDisk(tmp_path, work_s=2.0)  # would rest for most of a minute
+    saver = CheckpointWriter(disk)
+    saver.save(1, {}, {})
+    assert disk.worked.wait(30)
+    assert saver.close(10) == ""

@@ -1,0 +1,50 @@
+"""What the recorder sees of the fleet, also where a run goes on."""
+
+import pytest
+
+from vedette_rl.core import Record
+from vedette_rl.recording.null import NullRecorder
+from vedette_services.learner.run_recorder import CurveRecorder, is_against_opt_steps
+from vedette_services.run.status_records import EvaluatorStatus, GatewayStatus, TrainerStatus
+
+
+class Steps(NullRecorder):
+    """Remembers at which steps something was written."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def write(self, record: Record, step: int) -> None:
+        self.steps.append(step)
+
+
+def ingest(produced: int) -> GatewayStatus:
+    names = ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight")
+    return GatewayStatus(
+        samples={**dict.fromkeys(names, 0), "produced": produced, "inserted": produced}
+    )
+
+
+def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:
+    recorder = Steps()
+    curves = CurveRecorder(recorder, env_steps=1000)
+    for now, produced in enumerate((0, 900, 980, 1020)):
+        curves.record(now * 2.0, TrainerStatus(), ingest(produced), EvaluatorStatus())
+    assert recorder.steps == [1000, 1000, 1020]
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("train/loss", True),
+        ("average_opt_time", True),
+        ("priority/beta", True),
+        ("rollout/ep_rew_mean", False),
+        ("opt_steps_per_sec", False),
+        ("eval/mean_reward", False),
+    ],
+)
+def test_losses_are_against_optimization_steps_and_returns_against_env_steps(
+    name: str, answer: bool
+) -> None:
+    assert is_against_opt_steps(name) is answer

@@ -1,0 +1,94 @@
+"""What is told of a fleet, from one look at the board to the next."""
+
+from pathlib import Path
+from typing import Any
+
+from vedette_services.run.events import FleetChanges, RunEventLog, read_events
+from vedette_services.run.status_records import GatewayStatus, TrainerStatus
+
+
+def manager(
+    name: str = "alpha",
+    state: str = "running",
+    *,
+    incarnation: int = 1,
+    restarts: int = 0,
+    error: str = "",
+    seen_s: float = 0.1,
+) -> dict[str, Any]:
+    actor = {"id": 0, "restarts": restarts, "error": error}
+    return {
+        "id": name,
+        "incarnation": incarnation,
+        "host": "gpu-1",
+        "state": state,
+        "actors": [actor, {**actor, "id": 1, "restarts": 0}],
+        "actors_hidden": 0,
+        "last_seen_s": seen_s,
+    }
+
+
+def told(*looks: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    watch = FleetChanges()
+    return [(kind, f"{who} {text}") for look in looks for kind, who, text in watch.compare(look)]
+
+
+def test_a_manager_comes_and_leaves() -> None:
+    assert told([manager()], [manager()], [manager(state="draining")], [manager(state="gone")]) == [
+        ("joined", "alpha on gpu-1, 2 actors"),
+        ("left", "alpha in good order"),
+    ]
+
+
+def test_a_manager_that_falls_silent_may_come_back() -> None:
+    silent = manager(state="gone", seen_s=10.3)
+    assert told([manager()], [silent], [silent], [manager()]) == [
+        ("joined", "alpha on gpu-1, 2 actors"),
+        ("silent", "alpha for 10 s: it counts as gone"),
+        ("returned", "alpha after a silence"),
+    ]
+
+
+def test_a_manager_that_was_killed_and_started_again_joins_again() -> None:
+    assert [kind for kind, _ in told([manager()], [manager(incarnation=2)])] == ["joined", "joined"]
+
+
+def test_a_restart_of_an_actor_is_told_with_its_error() -> None:
+    died = manager(restarts=2, error="ValueError: no")
+    assert told([manager(restarts=1)], [died], [died])[1:] == [
+        ("actor", "alpha/0 restart 2: ValueError: no")
+    ]
+
+
+def test_a_gateway_that_was_restarted_has_not_heard_of_anybody_yet() -> None:
+    assert [kind for kind, _ in told([manager()], [], [manager()])] == ["joined"]
+
+
+def test_what_happens_is_kept_over_starts(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    for epoch in (1, 2):
+        event_log = RunEventLog(path, clock=lambda: 5.0)
+        event_log.log_start("on gpu-1")
+        event_log.log_epoch(epoch, 40)
+        event_log.log_changes(
+            TrainerStatus(opt_steps=50), GatewayStatus({"produced": 7}, [manager()])
+        )
+        event_log.log_death("evaluator", "signal 9")
+        event_log.log_end("interrupted")
+    events, _ = read_events(path)
+    kinds = ["started", "epoch", "joined", "died", "ended"]
+    assert [event.kind for event in events] == kinds * 2
+    assert (events[1].opt_steps, events[2].opt_steps, events[2].env_steps) == (40, 50, 7)
+    assert [event.epoch for event in events[4:7]] == [1, 0, 2]
+    assert events[3].text == "signal 9; it is started again"
+
+
+def test_a_crowd_is_counted_and_not_listed(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    event_log = RunEventLog(path)
+    crowd = GatewayStatus({}, [manager(f"m-{number}") for number in range(100)])
+    event_log.log_changes(TrainerStatus(), crowd)
+    event_log.log_changes(TrainerStatus(), crowd)
+    events, _ = read_events(path)
+    assert len(events) == 21
+    assert (events[-1].kind, events[-1].who) == ("forgotten", "80")
