@@ -177,7 +177,7 @@ def report(*runs: Place, out: Place | None = None) -> Path:
     Raises:
         NotARunError: one of them holds no run.
     """
-    from vedette.report import write_report
+    from vedette.reports import write_report
 
     return write_report(runs, out)
 

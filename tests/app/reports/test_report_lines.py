@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from vedette.report.chart import step_axis, value_axis
-from vedette.report.lines import (
+from vedette.reports.chart import step_axis, value_axis
+from vedette.reports.lines import (
     ChartLine,
     curve_line,
     evaluation_line,

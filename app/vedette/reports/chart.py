@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vedette.report.lines import ChartLine, Floats
-from vedette.report.markup import Markup, element, join_markup
-from vedette.report.number_format import format_short
+from vedette.reports.lines import ChartLine, Floats
+from vedette.reports.markup import Markup, element, join_markup
+from vedette.reports.number_format import format_short
 
 WIDTH, HEIGHT = 400.0, 216.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 8.0, 8.0, 34.0

@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from vedette.report.comparison import comparison_page
-from vedette.report.one_run import run_page
-from vedette.report.record import RunRecord, read_record, runs_below
+from vedette.reports.comparison import comparison_page
+from vedette.reports.one_run import run_page
+from vedette.reports.record import RunRecord, read_record, runs_below
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import REPORT_FILE
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from run_folders import make_run
 
-from vedette.report import write_report
-from vedette.report.comparison import group_runs
-from vedette.report.record import read_record
+from vedette.reports import write_report
+from vedette.reports.comparison import group_runs
+from vedette.reports.record import read_record
 
 
 @pytest.fixture

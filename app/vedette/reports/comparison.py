@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from vedette.report.chart import Chart
-from vedette.report.lines import ChartLine, mean_line
-from vedette.report.markup import Markup, element
-from vedette.report.number_format import format_count, format_decimal, format_duration
-from vedette.report.one_run import seconds_of
-from vedette.report.page import chart_groups, html_notes, html_page, html_section
-from vedette.report.record import RunRecord
-from vedette.report.selection import ChartSpec, levels_of, main_line, specs_for, x_ends, x_label
-from vedette.report.tables import (
+from vedette.reports.chart import Chart
+from vedette.reports.lines import ChartLine, mean_line
+from vedette.reports.markup import Markup, element
+from vedette.reports.number_format import format_count, format_decimal, format_duration
+from vedette.reports.one_run import seconds_of
+from vedette.reports.page import chart_groups, html_notes, html_page, html_section
+from vedette.reports.record import RunRecord
+from vedette.reports.selection import ChartSpec, levels_of, main_line, specs_for, x_ends, x_label
+from vedette.reports.tables import (
     configuration_tables,
     flatten_keys,
     format_setting,

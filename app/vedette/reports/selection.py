@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vedette.report.chart import Chart
-from vedette.report.lines import (
+from vedette.reports.chart import Chart
+from vedette.reports.lines import (
     POINTS,
     ChartLine,
     curve_line,
@@ -14,7 +14,7 @@ from vedette.report.lines import (
     spread_line,
     step_at,
 )
-from vedette.report.record import RunRecord
+from vedette.reports.record import RunRecord
 from vedette_rl.recording.reading import Curve
 from vedette_services.learner.run_recorder import is_against_opt_steps
 

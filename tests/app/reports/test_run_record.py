@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from run_folders import make_run, write_summary
 
-from vedette.report.record import read_record, runs_below
+from vedette.reports.record import read_record, runs_below
 from vedette_services.errors import NotARunError
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from vedette.report.markup import Markup, element, to_markup
-from vedette.report.number_format import format_duration, format_short, format_size, format_time
+from vedette.reports.markup import Markup, element, to_markup
+from vedette.reports.number_format import format_duration, format_short, format_size, format_time
 
 
 def test_every_text_is_escaped_in_elements_and_in_attributes() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vedette.report.markup import Markup, element
-from vedette.report.number_format import format_count, format_decimal, format_duration
-from vedette.report.record import RunRecord
+from vedette.reports.markup import Markup, element
+from vedette.reports.number_format import format_count, format_decimal, format_duration
+from vedette.reports.record import RunRecord
 
 MANAGERS_MAX = 200
 _ACCOUNTING_ROWS = (

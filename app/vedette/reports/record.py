@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from vedette.report.number_format import format_time
+from vedette.reports.number_format import format_time
 from vedette_rl.recording.reading import Curve, read_curves
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, SettingError

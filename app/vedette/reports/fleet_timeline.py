@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from vedette.report.markup import Markup, element
-from vedette.report.number_format import format_count, format_duration, format_time
-from vedette.report.record import RunRecord
+from vedette.reports.markup import Markup, element
+from vedette.reports.number_format import format_count, format_duration, format_time
+from vedette.reports.record import RunRecord
 from vedette_rl.recording.reading import Curve
 from vedette_services.run.events import RunEvent
 

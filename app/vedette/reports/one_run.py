@@ -6,13 +6,13 @@ import base64
 from collections.abc import Iterator
 from pathlib import Path
 
-from vedette.report.fleet_timeline import EVENTS_MAX, draw_timeline, event_rows, fleet_lanes
-from vedette.report.markup import Markup, element
-from vedette.report.number_format import format_count, format_decimal, format_duration, format_size
-from vedette.report.page import chart_groups, figure_cards, html_notes, html_page, html_section
-from vedette.report.record import RunRecord
-from vedette.report.selection import charts_of
-from vedette.report.tables import (
+from vedette.reports.fleet_timeline import EVENTS_MAX, draw_timeline, event_rows, fleet_lanes
+from vedette.reports.markup import Markup, element
+from vedette.reports.number_format import format_count, format_decimal, format_duration, format_size
+from vedette.reports.page import chart_groups, figure_cards, html_notes, html_page, html_section
+from vedette.reports.record import RunRecord
+from vedette.reports.selection import charts_of
+from vedette.reports.tables import (
     accounting_table,
     configuration_tables,
     html_table,

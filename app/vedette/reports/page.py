@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from vedette.report.chart import Chart, draw_chart
-from vedette.report.markup import Markup, element, join_markup
-from vedette.report.number_format import format_time
+from vedette.reports.chart import Chart, draw_chart
+from vedette.reports.markup import Markup, element, join_markup
+from vedette.reports.number_format import format_time
 from vedette_services.host.versions import vedette_version
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"

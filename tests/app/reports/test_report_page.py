@@ -10,9 +10,9 @@ import pytest
 from run_folders import BEGAN_S, make_run, write_summary
 
 from vedette.cli.app import main
-from vedette.report import write_report
-from vedette.report.fleet_timeline import fleet_lanes
-from vedette.report.record import read_record
+from vedette.reports import write_report
+from vedette.reports.fleet_timeline import fleet_lanes
+from vedette.reports.record import read_record
 from vedette_services.run.events import EventFile, RunEvent
 
 HOSTILE = '</td></svg><script>alert(1)</script><img src="http://evil/x" onerror=alert(1)>\u202e'
