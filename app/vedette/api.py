@@ -168,7 +168,7 @@ def report(*runs: Place, out: Place | None = None) -> Path:
 
     Args:
         runs: run directories, or folders of them, finished or not.
-        out: the file. None: ``report.html`` in the directory if there is one, else in the current one.
+        out: the file. None: ``report.html`` in the one directory given, else in the current one.
 
     Returns:
         The file.
@@ -211,7 +211,8 @@ class SweepResult:
     """The results of several training runs.
 
     Args:
-        results: the result of each run by its name: ``seed-0``, ``agent.learning_rate=0.001/seed-0``.
+        results: the result of each run by its name, such as ``seed-0`` or
+            ``agent.learning_rate=0.001/seed-0``.
         failed: the errors of the runs that failed, by name; they have no result.
         report: the HTML report on all of them; None if none has started.
     """
