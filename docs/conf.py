@@ -33,7 +33,7 @@ def write_commands() -> None:
     command = typer.main.get_command(app)
     context = typer.Context(command, info_name="vedette")
     text = get_docs_for_click(obj=command, ctx=context, name="vedette")
-    text = text.partition("\n")[2]  # the page has a title of its own
+    text = f"#{text}"  # the page has a title of its own
     text = re.sub(r"\x08\n((?:.+\n)+)", r"```\n\1```\n", text)  # examples in a docstring
     (HERE / "reference" / "_commands.md").write_text(text, "utf-8")
 
