@@ -20,7 +20,6 @@ highlight_language = "none"
 default_role = "code"  # docstrings write `name` for code
 
 myst_heading_anchors = 4
-myst_enable_extensions = ["colon_fence"]
 
 autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"
