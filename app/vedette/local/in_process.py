@@ -25,21 +25,21 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import ActorReport, Report
 from vedette_protocol.model import check_model
 from vedette_protocol.schema import Schema
-from vedette_rl.acting_loop import RolloutLoop
-from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.agents.exploration import exploration_ranks
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, Columns, ModelInfo, ReplayBuffer, empty_columns
+from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.make import probe_environment
-from vedette_rl.envs.row import make_vector_environment
-from vedette_rl.exploration import exploration_ranks
-from vedette_rl.loading import make_loader
+from vedette_rl.envs.vector_env import make_vector_environment
 from vedette_rl.networks.seeding import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
-from vedette_rl.replay.frames_ring import MemoryFrameRing
+from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
 from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.rollout import RolloutLoop
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.actors.actor_spec import actor_seeds
 from vedette_services.actors.batching import TransitionBatcher, make_transition_pipeline
 from vedette_services.actors.stats import RecentEpisodes
@@ -94,7 +94,7 @@ class InProcessRun:
         torch.set_num_threads(config.learner.torch_threads)
         seed_process(config.seed, self._epoch)
         device, spaces = resolve_device(config.learner.device), probe_environment(config.env)
-        self.agent: Agent = agent_type(config.agent.name).build_agent(
+        self.agent: Agent = agent_kind(config.agent.name).build_agent(
             config.agent, spaces, device=str(device), seed=config.seed
         )
         layout = replay_layout(config, spaces)
@@ -204,7 +204,7 @@ class InProcessRun:
         """Whether nobody waits for evaluations any more."""
         return bool(self._stop) or now >= self._play_until
 
-    # Surroundings
+    # The training loop's callbacks
 
     def publish(self, agent: Agent) -> None:
         model = agent.model_info()
@@ -214,11 +214,11 @@ class InProcessRun:
             self._evaluate(model)
 
     def save(self, agent: Agent, learning: TrainerStatus) -> None:
-        if learning.phase == "done":  # the last books have what actors had begun
+        if learning.phase == "done":  # the last accounting has what actors had begun
             for actor in self._actors:
                 actor.finish()
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
-        books = self._account.accounting()
+        accounting = self._account.accounting()
         meta = {
             "run_id": self.run_id,
             "epoch": self._epoch,
@@ -226,9 +226,9 @@ class InProcessRun:
             "sampled": 0,
             "inserted": 0,
             "books": {
-                "produced": books.produced,
-                "inserted": books.inserted,
-                "rejected": books.rejected,
+                "produced": accounting.produced,
+                "inserted": accounting.inserted,
+                "rejected": accounting.rejected,
                 "sampled": self._account.earlier.sampled + learning.sampled,
             },
         }
@@ -502,7 +502,7 @@ def build_actor(
     agent, envs = config.agent, config.actors.envs_per_actor
     env_seed, exploration_seed = actor_seeds(config.seed, number, epoch)
     row = make_vector_environment(config.env, envs, env_seed)
-    policy = agent_type(agent.name).build_policy(
+    policy = agent_kind(agent.name).build_policy(
         agent,
         row.spaces,
         ranks=exploration_ranks(number * envs, envs),

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vedette_rl.named import IMPORT_NAME
+from vedette_rl.import_by_name import IMPORT_NAME
 from vedette_services.config.presets import describe_preset, preset_names
 from vedette_services.config.schema import Schema, config_schema
 

@@ -14,19 +14,19 @@ import torch
 from numpy.typing import NDArray
 
 from vedette_protocol.schema import Schema
-from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ReplayBuffer
+from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import ReplayTornError
-from vedette_rl.loading import make_loader
 from vedette_rl.networks.seeding import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
-from vedette_rl.replay.frames_ring import open_reader
+from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import StopSignals, WakeupEvent, die_with_parent
@@ -62,7 +62,7 @@ class Trainer:
         torch.set_num_threads(config.learner.torch_threads)
         seed_process(config.seed, epoch)
         device = resolve_device(config.learner.device)
-        self.agent: Agent = agent_type(config.agent.name).build_agent(
+        self.agent: Agent = agent_kind(config.agent.name).build_agent(
             config.agent, probe_environment(config.env), device=str(device), seed=config.seed
         )
         self._checkpoints = Checkpoints(spec.run.checkpoints, keep=config.learner.keep_checkpoints)
@@ -126,7 +126,7 @@ class Trainer:
         self._recorder.close()
         self._tell(last)
 
-    # Surroundings
+    # The training loop's callbacks
 
     def publish(self, agent: Agent) -> None:
         self._models.publish(agent.model_info())
@@ -181,7 +181,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def main() -> None:
-    """`python -m vedette_services.learner.trainer RUN EPOCH BELL`"""
+    """`python -m vedette_services.learner.trainer RUN EPOCH WAKEUP`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     sys.setswitchinterval(SWITCH_S)
