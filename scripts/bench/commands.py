@@ -1,4 +1,4 @@
-"""Benchmarks of our own design decisions: ``scripts/bench/run frames|costs|models|managers``.
+"""Benchmarks of our own design decisions, as commands of ``scripts/bench/run``.
 
 They are not part of the wheel; ``vedette bench`` has what users measure.
 """
@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from checkpoints import CheckpointBench
 from frames import FramesBench
 from managers import ManagersBench
 from models import ModelsBench
+from publishing import PublishingBench
 from wire_costs import WireCosts
 
 from vedette.bench.wire import ATARI, SMALL
@@ -19,15 +21,18 @@ from vedette.cli.bench import AsJson, Rounds, Seconds, show_figures, spread_text
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
+BatchSize = Annotated[int, typer.Option(min=1, help="Samples of an optimization step.")]
+Directory = Annotated[
+    Path | None,
+    typer.Option("--dir", metavar="DIR", file_okay=False, exists=True, show_default=False),
+]
+
 
 @app.command()
 def frames(
     rounds: Rounds = 31,
     capacity: Annotated[int, typer.Option(min=1000, help="Rows.")] = 100_000,
-    directory: Annotated[
-        Path | None,
-        typer.Option("--dir", metavar="DIR", file_okay=False, exists=True, show_default=False),
-    ] = None,
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Stacks of Atari's frames, each frame stored once, beside whole stacks.
@@ -97,6 +102,43 @@ def managers(
     show_figures(found, as_json=as_json, lines=manager_lines)
 
 
+@app.command()
+def checkpoints(
+    batch_size: BatchSize = 256,
+    hidden: Annotated[int, typer.Option(min=1, help="Units of two hidden layers.")] = 256,
+    rounds: Rounds = 25,
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a checkpoint costs the training loop while it is written.
+
+    \b
+    scripts/bench/run checkpoints
+    scripts/bench/run checkpoints --batch-size 64 --hidden 128
+    """
+    found = CheckpointBench(batch_size, hidden, rounds=rounds, directory=directory).run()
+    show_figures(found, as_json=as_json, lines=checkpoint_lines)
+
+
+@app.command()
+def publishing(
+    batch_size: BatchSize = 256,
+    hidden: Annotated[
+        int, typer.Option(min=1, help="Units of two hidden layers; 500 make a model of 1 MB.")
+    ] = 500,
+    rounds: Rounds = 7,
+    as_json: AsJson = False,
+) -> None:
+    """What a model published after every optimization step costs the training loop.
+
+    \b
+    scripts/bench/run publishing
+    scripts/bench/run publishing --batch-size 64
+    """
+    found = PublishingBench(batch_size, hidden, rounds=rounds).run()
+    show_figures(found, as_json=as_json, lines=publishing_lines)
+
+
 def frames_lines(found: dict[str, Any]) -> list[str]:
     """The figures of `frames` for people."""
     said = [
@@ -161,6 +203,33 @@ def manager_lines(found: dict[str, Any]) -> list[str]:
         ]
     said.append(f"growth of the cost        {spread_text(found['growth'], '{:>9.2f}')}")
     return said
+
+
+def checkpoint_lines(found: dict[str, Any]) -> list[str]:
+    """Format the figures of `checkpoints` for people."""
+    return [
+        f"the loop alone, while a checkpoint of {found['checkpoint_bytes']:,} bytes is written and "
+        "between two of them; optimization steps/s",
+        f"writing           {spread_text(found['opt_steps_per_s_while_writing'], '{:>12,.0f}')}",
+        f"between           {spread_text(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {spread_text(found['ratio'], '{:>12.2f}')}",
+        f"a write lasts, ms {spread_text(found['checkpoint_ms'], '{:>12.1f}')}",
+        f"and costs, ms     {spread_text(found['cost_ms'], '{:>12.2f}')}",
+        f"which is steps    {spread_text(found['cost_opt_steps'], '{:>12.2f}')}",
+    ]
+
+
+def publishing_lines(found: dict[str, Any]) -> list[str]:
+    """Format the figures of `publishing` for people."""
+    return [
+        f"the loop alone, publishing a model of {found['model_bytes']:,} bytes after every step "
+        "and not; optimization steps/s",
+        f"publishing        {spread_text(found['opt_steps_per_s_publishing'], '{:>12,.0f}')}",
+        f"not               {spread_text(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {spread_text(found['ratio'], '{:>12.3f}')}",
+        f"a call takes, ms  {spread_text(found['call_ms'], '{:>12.2f}')}",
+        f"a model costs, ms {spread_text(found['cost_ms'], '{:>12.2f}')}",
+    ]
 
 
 if __name__ == "__main__":

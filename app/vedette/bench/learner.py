@@ -1,5 +1,4 @@
-"""Optimization steps a second while actors push, beside a hand-written loop, in turn; and how
-much a checkpoint that is being written, and models on their way out, slow them."""
+"""Optimization steps a second while actors push, beside a hand-written loop, in turn."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from vedette.bench.checkpoints import CheckpointBench
 from vedette.bench.daemons import QUIET, TRAINER, ask, learner_of
 from vedette.bench.measuring import (
     ReservedCore,
@@ -18,7 +16,6 @@ from vedette.bench.measuring import (
     summarize_rounds,
     usable_cores,
 )
-from vedette.bench.publishing import PublishingBench
 from vedette.local.daemons import daemon_command
 from vedette_services.config.loading import load_config
 from vedette_services.host.processes import end_children, python_module, spawn
@@ -72,8 +69,6 @@ class LearnerBench:
             "processor_ms_per_opt": summarize_rounds(cost),
             "handwritten_processor_ms_per_opt": summarize_rounds(bound_cost),
             "processor_ratio": ratio_of_rounds(cost, bound_cost),
-            "checkpoint": CheckpointBench(self.batch_size, self.hidden).run(),
-            "publishing": PublishingBench(self.batch_size).run(),
         }
 
     def _handwritten(self) -> tuple[float, float]:

@@ -84,8 +84,7 @@ def learner(
     double: Annotated[bool, typer.Option("--double/--single", help="Double DQN or plain.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Optimization steps a second while actors push, beside a hand-written torch loop; and what a
-    checkpoint costs them while it is written, and a model of 1 MB published after every one.
+    """Optimization steps a second while actors push, beside a hand-written torch loop.
 
     \b
     vedette bench learner
@@ -185,33 +184,6 @@ def learner_lines(found: dict[str, Any]) -> list[str]:
         f"vedette           {spread_text(found['processor_ms_per_opt'], '{:>12.2f}')}",
         f"written by hand   {spread_text(found['handwritten_processor_ms_per_opt'], '{:>12.2f}')}",
         f"ratio             {spread_text(found['processor_ratio'], '{:>12.2f}')}",
-        *_checkpoint_lines(found["checkpoint"]),
-        *_publishing_lines(found["publishing"]),
-    ]
-
-
-def _checkpoint_lines(found: dict[str, Any]) -> list[str]:
-    return [
-        f"the loop alone, while a checkpoint of {found['checkpoint_bytes']:,} bytes is written and "
-        "between two of them; optimization steps/s",
-        f"writing           {spread_text(found['opt_steps_per_s_while_writing'], '{:>12,.0f}')}",
-        f"between           {spread_text(found['opt_steps_per_s'], '{:>12,.0f}')}",
-        f"ratio             {spread_text(found['ratio'], '{:>12.2f}')}",
-        f"a write lasts, ms {spread_text(found['checkpoint_ms'], '{:>12.1f}')}",
-        f"and costs, ms     {spread_text(found['cost_ms'], '{:>12.2f}')}",
-        f"which is steps    {spread_text(found['cost_opt_steps'], '{:>12.2f}')}",
-    ]
-
-
-def _publishing_lines(found: dict[str, Any]) -> list[str]:
-    return [
-        f"the loop alone, publishing a model of {found['model_bytes']:,} bytes after every step "
-        "and not; optimization steps/s",
-        f"publishing        {spread_text(found['opt_steps_per_s_publishing'], '{:>12,.0f}')}",
-        f"not               {spread_text(found['opt_steps_per_s'], '{:>12,.0f}')}",
-        f"ratio             {spread_text(found['ratio'], '{:>12.3f}')}",
-        f"a call takes, ms  {spread_text(found['call_ms'], '{:>12.2f}')}",
-        f"a model costs, ms {spread_text(found['cost_ms'], '{:>12.2f}')}",
     ]
 
 
