@@ -12,8 +12,7 @@ from typing import Any
 
 from vedette.live import View
 from vedette.local.daemons import run_locally
-from vedette.sweep.runner import Sweep, jobs_within, report_on
-from vedette.sweep.trials import plan_trials
+from vedette.sweep import Sweep, jobs_within, plan_trials, report_on
 from vedette_rl.core import Evaluation
 from vedette_rl.exported import load_policy as load_policy
 from vedette_rl.recording.reading import Curve, read_curves
