@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from vedette_rl.core import Record
-from vedette_rl.recording.means import Means
+from vedette_rl.recording.file_recorder import Means
 from vedette_services.errors import SettingError
 
 log = logging.getLogger("vedette.mlflow")

@@ -28,7 +28,7 @@ from vedette_protocol.model import check_model, pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo, ReplayBuffer
 from vedette_rl.envs.make import probe_environment
-from vedette_rl.replay.frames_ring import MemoryFrameRing
+from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
-from vedette_rl.named import choice_or_import
+from vedette_rl.import_by_name import choice_or_import
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -52,21 +52,22 @@ class AgentConfig(BaseModel):
 
 
 class NetworkConfig(AgentConfig):
-    """The network that stands between an observation and an agent's head.
+    """The network between an observation and an agent's outputs.
 
     Args:
         network: ``cnn`` takes one uint8 image through the convolutions of Mnih et al. 2015, or a
             stack of images, whose frames and colours become its channels, ``mlp`` takes every part
             of the observation flattened, ``auto`` is ``cnn`` for an image that is large enough for
             it and ``mlp`` for everything else. ``module:Name`` is an `nn.Module` of your own: for
-            DQN the whole Q-network (`vedette_rl.agents.dqn.own_network`), for IQN and SAC the
-            encoder in front of the agent's own layers (`vedette_rl.networks.own_module`).
+            DQN the whole Q-network, for IQN and SAC the encoder in front of the agent's own layers
+            (`vedette_rl.networks.encoder`).
         hidden_sizes: fully connected ReLU layers behind a flattened observation.
         cnn_hidden_sizes: fully connected ReLU layers behind the convolutions (512: Mnih et al.
             2015, methods).
     """
 
     shaping: ClassVar[tuple[str, ...]] = ("network", "hidden_sizes", "cnn_hidden_sizes")
+    custom_network_is_whole: ClassVar[bool] = False
 
     network: Annotated[str, choice_or_import("auto", "mlp", "cnn")] = "auto"
     hidden_sizes: HiddenSizes = (256, 256)

@@ -6,7 +6,7 @@
     DIR/000-obs.bin ...     a column each: a page that says whose it is, then the rows
     DIR/004-frames.bin      what rows share, if they do, likewise
     DIR/cursor.bin          rows inserted, for readers
-    DIR/commits             rows inserted and the stamp, as one value (`vedette_rl.newest`)
+    DIR/commits             rows inserted and the stamp, as one latest value
     DIR/priorities.bin      the trainer's, where replay is prioritized
     DIR/lock                held by the writer
 """
@@ -62,7 +62,7 @@ def check_directory(directory: Path) -> None:
     """Refuse a directory that holds something else than a replay, or a part of one.
 
     Raises:
-        ReplayFormatError: naming what was found and the mend.
+        ReplayFormatError: naming what was found and the fix.
     """
     if (directory / MANIFEST).exists():
         return

@@ -17,17 +17,17 @@ from pathlib import Path
 import gymnasium as gym
 
 from vedette_protocol.schema import Schema, spec_difference
-from vedette_rl.acting_loop import ModelSource, RolloutLoop
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.exploration import exploration_ranks
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.row import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, column_bounds
+from vedette_rl.envs.vector_env import make_vector_environment
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.exploration import exploration_ranks
-from vedette_rl.newest import LatestValueWriter
-from vedette_rl.replay.frames import STACKS, FrameStack
+from vedette_rl.replay.frame_stacks import STACKS, FrameStack
 from vedette_rl.replay.prioritized import TD_ERROR
+from vedette_rl.rollout import ModelSource, RolloutLoop
+from vedette_rl.storage.latest_value import LatestValueWriter
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.batching import TransitionPipeline, make_transition_pipeline
 from vedette_services.actors.errors import SpecMismatchError
@@ -185,7 +185,7 @@ def build_actor(
     envs = actors.envs_per_actor
     row = make_vector_environment(EnvConfig.model_validate(spec.env), envs, env_seed)
     check_schema(row.spaces, schema)
-    kind = agent_type(spec.agent["name"])
+    kind = agent_kind(spec.agent["name"])
     agent = kind.config.model_validate(spec.agent)
     policy = kind.build_policy(
         agent,

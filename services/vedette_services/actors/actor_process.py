@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from vedette_rl.newest import LatestValueReader
+from vedette_rl.storage.latest_value import LatestValueReader
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.handover import FinishedBatch, HandoverReader, slot_layout
 from vedette_services.actors.instructions import StartActor

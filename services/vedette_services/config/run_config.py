@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
 from vedette_rl.agents.config import AgentConfig
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.replay.config import ReplayConfig
 from vedette_services.config.parts import (
@@ -51,5 +51,5 @@ class RunConfig(BaseModel):
     @classmethod
     def _class_by_name(cls, given: Any) -> Any:  # what it is, is what is found out here
         if isinstance(given, Mapping) and isinstance(given.get("name"), str):
-            return agent_type(given["name"]).config.model_validate(dict(given))
+            return agent_kind(given["name"]).config.model_validate(dict(given))
         return given

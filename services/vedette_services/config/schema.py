@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.envs.config import WrapperConfig
-from vedette_rl.named import IMPORT_NAME
+from vedette_rl.import_by_name import IMPORT_NAME
 from vedette_services.config.run_config import RunConfig
 
 Schema = dict[str, Any]

@@ -20,7 +20,7 @@ import zmq
 from vedette_protocol.messages import Run
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import OneWriterError
-from vedette_rl.replay.frames_ring import open_writer
+from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -52,7 +52,7 @@ from vedette_services.run.status_records import (
 log = logging.getLogger("vedette.gateway")
 
 _POLL_MS = 10  # from one look at who is due an ack to the next when no message comes
-_IDLE_POLL_MS = 20  # and one without; a newer model rings
+_IDLE_POLL_MS = 20  # and one without; a newer model wakes it
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
 _DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
@@ -67,7 +67,7 @@ class Gateway:
     """Sockets, ring and clock around a `GatewayState`.
 
     Args:
-        bell: rings when there is a newer model.
+        wakeup: set when there is a newer model.
     """
 
     def __init__(self, spec: LearnerSpec, wakeup: WakeupEvent) -> None:
@@ -234,7 +234,7 @@ class Gateway:
     # The end
 
     def _end(self, reason: str) -> None:
-        """Tell everybody, take what still comes for a bounded time, leave the books in order."""
+        """Tell everybody, take what still comes for a bounded time, commit the accounting."""
         final = reason != "interrupted"
         began = time.monotonic()
         wait_s = _END_WAIT_S if final else _LAST_REPORTS_S
@@ -282,7 +282,7 @@ def _received(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """`python -m vedette_services.learner.gateway RUN BELL`"""
+    """`python -m vedette_services.learner.gateway RUN WAKEUP`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     set_up_logging()

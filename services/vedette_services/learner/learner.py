@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
+from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.loading import make_loader
 from vedette_rl.networks.seeding import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.limiter import Limiter
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.background import CheckpointWriter
 from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, truncate_curves
@@ -121,7 +121,7 @@ class Learner:
         torch.set_num_threads(config.learner.torch_threads)
         seed_process(config.seed, epoch)
         device = resolve_device(config.learner.device)
-        self.agent: Agent = agent_type(config.agent.name).build_agent(
+        self.agent: Agent = agent_kind(config.agent.name).build_agent(
             config.agent, spaces, device=str(device), seed=config.seed
         )
         self.replay = open_replay()
@@ -205,7 +205,7 @@ class Learner:
         self._peers.publish_status(last)
         return last
 
-    # Surroundings
+    # The training loop's callbacks
 
     def publish(self, agent: Agent) -> None:
         self._peers.publish_model(agent.model_info())

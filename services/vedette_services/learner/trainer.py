@@ -15,7 +15,7 @@ from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo, ReplayBuffer
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import ReplayTornError
-from vedette_rl.replay.frames_ring import open_reader
+from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader
@@ -90,7 +90,7 @@ class Trainer:
 
 
 def main() -> None:
-    """`python -m vedette_services.learner.trainer RUN EPOCH BELL`"""
+    """`python -m vedette_services.learner.trainer RUN EPOCH WAKEUP`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     sys.setswitchinterval(SWITCH_S)

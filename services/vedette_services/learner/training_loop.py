@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
+from vedette_rl.device_loader import DeviceBatch, DeviceLoader
 from vedette_rl.errors import NoTdErrorsError
-from vedette_rl.loading import DeviceBatch, DeviceLoader
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig, StopConfig
@@ -66,7 +66,7 @@ class _Times:
 
 
 class TrainingLoop:
-    """Optimizes until its surroundings say stop."""
+    """Optimizes until its callbacks say stop."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class TrainingLoop:
         self._record: dict[str, float] = dict(learning.record)
 
     def run(self) -> TrainerStatus:
-        """Train until the end; returns the last word, with its `exit_reason`."""
+        """Train until the end; returns the last status, with its `exit_reason`."""
         self._callbacks.publish(self._agent)
         reason = "max_opts" if self._is_last() else self._tick("starting", "")
         while not reason:

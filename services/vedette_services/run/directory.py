@@ -112,7 +112,9 @@ class RunDirectory:
 
     def newest_checkpoint(self) -> int | None:
         """Optimization steps of the newest checkpoint; None where there is none."""
-        from vedette_rl.checkpoint import Checkpoints  # brings numpy: not all who come here need it
+        from vedette_rl.storage.checkpoints import (
+            Checkpoints,  # brings numpy: not all who come here need it
+        )
 
         latest = Checkpoints(self.checkpoints, keep=1).latest()
         return int(latest.name) if latest else None

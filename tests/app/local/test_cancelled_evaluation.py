@@ -13,8 +13,8 @@ from small_runs import config_of, trained  # beside this file
 
 from vedette.live import QuietView
 from vedette.local import in_process as run
-from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import ModelInfo
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config import RunConfig
 from vedette_services.host.processes import StopSignals
 

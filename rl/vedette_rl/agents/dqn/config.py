@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import PositiveFloat, PositiveInt
 
 from vedette_rl.agents.config import NetworkConfig, NonNegativeFloat, PositiveFraction
-from vedette_rl.exploration import ExplorationConfig
+from vedette_rl.agents.exploration import ExplorationConfig
 
 
 class DqnConfig(NetworkConfig):
@@ -31,6 +31,7 @@ class DqnConfig(NetworkConfig):
     """
 
     shaping: ClassVar[tuple[str, ...]] = (*NetworkConfig.shaping, "dueling")
+    custom_network_is_whole: ClassVar[bool] = True
 
     name: Literal["dqn"] = "dqn"
     learning_rate: PositiveFloat = 2.5e-4

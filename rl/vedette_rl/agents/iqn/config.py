@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vedette_rl.agents.config import HiddenSizes, NetworkConfig, NonNegativeFloat, PositiveFraction
-from vedette_rl.exploration import ExplorationConfig
+from vedette_rl.agents.exploration import ExplorationConfig
 
 
 class IqnConfig(NetworkConfig):
