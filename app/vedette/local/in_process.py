@@ -33,6 +33,7 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
 from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.storage.atomic_files import write_json
 from vedette_services.actors.actor import Actor, build_actor
 from vedette_services.actors.actor_process import SLOTS
 from vedette_services.actors.actor_spec import ActorSpec
@@ -41,7 +42,6 @@ from vedette_services.actors.instructions import StartActor, StoreModel
 from vedette_services.config import publish_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ServicesError, UnsavedEndError
-from vedette_services.host.files import write_json
 from vedette_services.host.processes import StopSignals
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.flow_control import FlightLimits

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from vedette_protocol.messages import ActorReport, Report
-from vedette_services.host.files import write_json
+from vedette_rl.storage.atomic_files import write_json
+from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.learner.lag import RateMeter
 from vedette_services.run.status_records import GONE_AFTER_S
 
@@ -162,7 +163,8 @@ class ManagerIds:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._owner: dict[str, str] = {}  # by id, the one heard of last at the end
-        self._changed = self._failing = False
+        self._changed = False
+        self._failures = RateLimitedLog()
         self._again_at = 0.0
         if path.exists():
             found = json.loads(path.read_text())
@@ -193,11 +195,11 @@ class ManagerIds:
             write_json(self._path, self._owner)
         except OSError as error:  # a full disk, no descriptors left: who is served stays served
             self._again_at = time.monotonic() + _AGAIN_S
-            if not self._failing:
+            if self._failures.first("owners"):
                 log.warning("whose key each id belongs to is not written: %s", error)
-            self._failing = True
         else:
-            self._changed = self._failing = False
+            self._changed = False
+            self._failures.reset("owners")
 
     def ids_of(self, key: str) -> list[str]:
         """The ids of a key."""
