@@ -304,6 +304,7 @@ class InProcessRun:
             return self._gave_up
 
         self._evaluation.evaluate(self._epoch, model, is_cancelled=is_cancelled)
+        self._next_show = 0.0  # what it found is shown at once
 
     def _is_over(self, now: float) -> bool:
         """True once nobody waits for evaluations any more."""
