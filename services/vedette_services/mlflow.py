@@ -351,7 +351,7 @@ def _refusal(path: str, error: urllib.error.HTTPError) -> MlflowError:
     with error:
         text = error.read(_ANSWER_MAX_BYTES)
     try:
-        said = json.loads(text)
-        return MlflowError(path, str(said["message"]), str(said["error_code"]))
+        answer = json.loads(text)
+        return MlflowError(path, str(answer["message"]), str(answer["error_code"]))
     except (ValueError, KeyError, TypeError):
         return MlflowError(path, f"status {error.code}")
