@@ -1,9 +1,8 @@
-"""When silence is too long, and how often a thing is said."""
+"""When silence is too long."""
 
 from __future__ import annotations
 
 from vedette_services.actors.connection import Heartbeat
-from vedette_services.actors.manager_log import RepeatFilter
 
 
 def test_three_seconds_of_silence_are_too_long_and_again_three_seconds_later() -> None:
@@ -23,15 +22,3 @@ def test_a_learner_that_was_never_heard_is_called_again_too() -> None:
     heartbeat = Heartbeat(lambda: 0.0, now=0.0)
     assert heartbeat.poll_silence(3.0) == 0.0
     assert not heartbeat.ever_received
-
-
-def test_what_is_new_is_said_and_what_repeats_is_said_rarely() -> None:
-    repeats = RepeatFilter(every_s=30)
-    assert repeats.should_log("credit", "paused", 0.0)
-    assert not repeats.should_log("credit", "paused", 29.0)
-    assert repeats.should_log("silence", "no word", 29.0)
-    assert repeats.should_log("credit", "paused", 30.0)
-    assert not repeats.should_log("credit", "other", 31.0)
-    assert repeats.should_log("credit", "other", 33.0)
-    repeats.reset("credit")
-    assert repeats.should_log("credit", "paused", 33.1)
