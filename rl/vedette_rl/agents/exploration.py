@@ -29,13 +29,13 @@ class ExplorationConfig(BaseModel):
 
     kind: Annotated[str, choice_or_import("ladder", "linear", "constant", "softmax")] = "ladder"
     """``ladder``: each environment keeps an epsilon of its own between ``epsilon_base`` and
-    ``epsilon_base ** (1 + epsilon_alpha)`` (Ape-X, Horgan et al. 2018, section 4). Places stay even
-    however many join, and nobody stands at an end: 8 environments have 0.27 to 0.0015, one alone
-    has 0.016. ``linear``: one epsilon for all, which falls from ``epsilon_start`` to
-    ``epsilon_final`` over the first ``epsilon_steps`` versions of the model, so that all actors
-    share one clock. ``constant``: ``epsilon_final`` always. ``softmax``: actions drawn with
-    probability proportional to exp(q / ``temperature``). ``module:Name``: a class of your own, made
-    and called as `Exploration` is."""
+    ``epsilon_base ** (1 + epsilon_alpha)`` (Ape-X, Horgan et al. 2018, section 4). Epsilons stay
+    evenly spaced as environments join, and none has exactly the least or the greatest: 8
+    environments have 0.27 to 0.0015, one alone has 0.016. ``linear``: one epsilon for all, which
+    falls from ``epsilon_start`` to ``epsilon_final`` over the first ``epsilon_steps`` versions of
+    the model, so that all actors share one clock. ``constant``: ``epsilon_final`` always.
+    ``softmax``: actions drawn with probability proportional to exp(q / ``temperature``).
+    ``module:Name``: a class of your own, made and called as `Exploration` is."""
     epsilon_base: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
     """the ladder's first rung (0.4: Ape-X)."""
     epsilon_alpha: Annotated[float, Field(ge=0.0)] = 7.0
