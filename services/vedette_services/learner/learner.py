@@ -205,7 +205,7 @@ class Learner:
         self._peers.publish_status(last)
         return last
 
-    # Surroundings
+    # The training loop's callbacks
 
     def publish(self, agent: Agent) -> None:
         self._peers.publish_model(agent.model_info())
