@@ -149,16 +149,16 @@ class Examination:
             trips.append(trip)
             offsets.append(float(status.get("time_s", sent + trip / 2)) - (sent + trip / 2))
         offset, trip = statistics.median(offsets), statistics.median(trips)
-        said = f"{offset:+.3f} s between the learner's clock and this one"
+        message = f"{offset:+.3f} s between the learner's clock and this one"
         if abs(offset) > _CLOCK_OFF_S:
-            yield warn("clock", said, "let NTP set both, else logs do not match")
+            yield warn("clock", message, "let NTP set both, else logs do not match")
         else:
-            yield ok("clock", said)
-        said = f"{1000 * trip:.1f} ms (median of {_ASKS} asks for the status)"
+            yield ok("clock", message)
+        message = f"{1000 * trip:.1f} ms (median of {_ASKS} asks for the status)"
         if trip > _SLOW_ROUND_TRIP_S:
-            yield warn("round trip", said, "models will be late: expect more lag")
+            yield warn("round trip", message, "models will be late: expect more lag")
         else:
-            yield ok("round trip", said)
+            yield ok("round trip", message)
 
     # The run
 
@@ -212,23 +212,23 @@ class Examination:
 
 
 def _received(version: int, received: int, took_s: float) -> Finding:
-    said = f"version {version}, {received:,} bytes in {1000 * took_s:.0f} ms with the connecting"
+    message = f"version {version}, {received:,} bytes in {1000 * took_s:.0f} ms with the connecting"
     if received < _WORTH_A_RATE:
-        return ok("model", f"{said} (too small to tell the link's rate)")
+        return ok("model", f"{message} (too small to tell the link's rate)")
     rate = received / took_s / 1e6
     if rate < 1.0:
-        return warn("model", f"{said}, {rate:.2f} MB/s", "the link is slow: sync less often")
-    return ok("model", f"{said}, {rate:.1f} MB/s")
+        return warn("model", f"{message}, {rate:.2f} MB/s", "the link is slow: sync less often")
+    return ok("model", f"{message}, {rate:.1f} MB/s")
 
 
 def _versions(status: dict[str, Any]) -> Iterator[Finding]:
     """What the other side runs; a status that came at all speaks our protocol."""
     theirs, ours = status.get("vedette", "?"), vedette_version()
-    said = f"protocol {status.get('protocol', PROTOCOL_VERSION)}, vedette {theirs or '?'} there"
+    message = f"protocol {status.get('protocol', PROTOCOL_VERSION)}, vedette {theirs or '?'} there"
     if theirs == ours:
-        yield ok("version", f"{said} and here")
+        yield ok("version", f"{message} and here")
     else:
-        yield warn("version", f"{said}, {ours or '?'} here", "install the same on both sides")
+        yield warn("version", f"{message}, {ours or '?'} here", "install the same on both sides")
 
 
 def examine_environment(
@@ -278,7 +278,7 @@ class Finding:
     Args:
         check: what was looked at, in a word or two.
         state: "warn" where a run works all the same.
-        said: what was found.
+        message: what was found.
         fix: what to do about it.
         status: the exit status that this finding asks for.
     """
@@ -294,19 +294,19 @@ class Finding:
         return f"{self.state:<4}  {self.check:<12} {self.message}{fix}"
 
 
-def ok(check: str, said: str) -> Finding:
-    return Finding(check, "ok", said)
+def ok(check: str, message: str) -> Finding:
+    return Finding(check, "ok", message)
 
 
-def warn(check: str, said: str, fix: str = "") -> Finding:
-    return Finding(check, "warn", said, fix)
+def warn(check: str, message: str, fix: str = "") -> Finding:
+    return Finding(check, "warn", message, fix)
 
 
-def fail(check: str, said: str, fix: str = "") -> Finding:
+def fail(check: str, message: str, fix: str = "") -> Finding:
     """Something that keeps this host from taking part."""
-    return Finding(check, "fail", said, fix, FAILED)
+    return Finding(check, "fail", message, fix, FAILED)
 
 
-def refused(check: str, said: str, fix: str = "") -> Finding:
+def refused(check: str, message: str, fix: str = "") -> Finding:
     """The other side says no, and trying again will not help."""
-    return Finding(check, "fail", said, fix, REFUSED)
+    return Finding(check, "fail", message, fix, REFUSED)

@@ -138,8 +138,8 @@ def _assess(manager: Status, alive: int, restarts: int, share: float | None) -> 
     starting = sum(map(_starts, own))
     down = len(own) - alive - starting
     if down or error:
-        told = [f"{down} down" if down else "", error]
-        return Health.TROUBLE, ": ".join(filter(None, told))
+        parts = [f"{down} down" if down else "", error]
+        return Health.TROUBLE, ": ".join(filter(None, parts))
     if starting:
         return Health.RESTARTED, f"{starting} starting"
     if manager.get("state") == "draining":

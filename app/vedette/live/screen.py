@@ -96,12 +96,12 @@ class Screen:
         table.add_row(Text("learner"), self._time())
         if waits := status_text.wait_reason(status):
             table.add_row(Text("waits"), Text(waits, style="yellow"))
-        told, fits = status_text.actor_errors(status), self.height is not None
-        for message in told[:_ERRORS]:
+        errors, fits = status_text.actor_errors(status), self.height is not None
+        for message in errors[:_ERRORS]:
             cut = Text(message, style="red", no_wrap=fits, overflow="ellipsis")
             table.add_row(Text("error"), cut)
-        if len(told) > _ERRORS:
-            table.add_row(Text(""), Text(f"and {len(told) - _ERRORS} other errors", style="red"))
+        if len(errors) > _ERRORS:
+            table.add_row(Text(""), Text(f"and {len(errors) - _ERRORS} other errors", style="red"))
         table.add_row(Text("fleet"), Text(fleet_summary(status)))
         yield table
 
@@ -245,12 +245,12 @@ def _table(lines: Sequence[FleetRow], *, wide: bool) -> Table:
 
 def _rest(lines: Sequence[FleetRow]) -> str:
     counts = Counter(line.health for line in lines)
-    told = [
+    parts = [
         f"{format_number(counts[health])} {words}"
         for health, words in _WORDS.items()
         if counts[health]
     ]
-    return f"and {format_number(len(lines))} more managers: {', '.join(told) or 'all well'}"
+    return f"and {format_number(len(lines))} more managers: {', '.join(parts) or 'all well'}"
 
 
 WINDOW_S = 10.0

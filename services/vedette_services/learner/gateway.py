@@ -238,10 +238,10 @@ class Gateway:
         final = reason != "interrupted"
         began = time.monotonic()
         wait_s = _END_WAIT_S if final else _LAST_REPORTS_S
-        told = 0.0
+        announced_at = 0.0
         while (now := time.monotonic()) < began + wait_s and self._state.fleet.present:
-            if now >= told + 0.5:  # a stop message is repeated: a joiner may have missed it
-                told = now
+            if now >= announced_at + 0.5:  # a stop message is repeated: a joiner may have missed it
+                announced_at = now
                 for frames in self._state.announce_stop(reason, final=final):
                     send_now(self._sockets.control, frames)
             self._run_once()

@@ -227,8 +227,8 @@ class Learner:
         }
         if not self._lasting:
             counts = {name: gateway.samples[name] for name in ("produced", "inserted", "rejected")}
-            books = {**counts, "sampled": self.earlier.sampled + learning.sampled}
-            meta |= {"sampled": 0, "inserted": 0, "books": books}
+            accounting = {**counts, "sampled": self.earlier.sampled + learning.sampled}
+            meta |= {"sampled": 0, "inserted": 0, "books": accounting}
         self._checkpoint_writer.save(agent.opt_steps, state, meta)
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:

@@ -37,33 +37,35 @@ def read_summary(out: Path) -> dict[str, Any]:
 
 
 def last_status(
-    out: Path, heard: Mapping[str, Any] | None, *, since: float, stopped: bool
+    out: Path, received: Mapping[str, Any] | None, *, since: float, stopped: bool
 ) -> dict[str, Any]:
     """The last status of a start whose learner has just ended; empty where it had not begun.
 
     The directory may hold the figures of another start: an older one where the disk was full, a
-    newer one where that followed at once. Then what was heard last has to do.
+    newer one where that followed at once. Then what was received last has to do.
 
     Args:
         out: the run's directory.
-        heard: what the learner answered last; None where it never has.
+        received: what the learner answered last; None where it never has.
         since: when it was started, in seconds since 1970.
         stopped: it was asked to.
     """
-    if heard is None and stopped:
+    if received is None and stopped:
         return {}
     for left in (read_summary(out), _read_status_records(out)):
-        if left.get("exit_reason") and _is_same_start(left, heard, since):
+        if left.get("exit_reason") and _is_same_start(left, received, since):
             return left
-    last = dict(heard or {})
+    last = dict(received or {})
     return {**last, "exit_reason": "interrupted"} if stopped else last
 
 
-def _is_same_start(left: Mapping[str, Any], heard: Mapping[str, Any] | None, since: float) -> bool:
-    """Whether a status that was found is of the start that was heard."""
-    if heard is None:
+def _is_same_start(
+    left: Mapping[str, Any], received: Mapping[str, Any] | None, since: float
+) -> bool:
+    """Whether a status that was found is of the start that `received` is of."""
+    if received is None:
         return (status_text.read_number(left, "time_s") or 0.0) >= since
-    return all(left.get(name) == heard.get(name) for name in ("run_id", "epoch"))
+    return all(left.get(name) == received.get(name) for name in ("run_id", "epoch"))
 
 
 def _read_status_records(out: Path) -> dict[str, Any]:

@@ -151,9 +151,9 @@ def status_line(status: Status, stop: Mapping[str, Any]) -> str:
         f"lag {format_number(read_number(status, 'lag', 'mean'))}",
         f"managers {len(present_managers(status))}",
     ]
-    waits, told = wait_reason(status), actor_errors(status, left=False)
+    waits, errors = wait_reason(status), actor_errors(status, left=False)
     parts += [f"waits: {waits}"] if waits else []
-    parts += [f"error: {told[0]}"] if told else []
+    parts += [f"error: {errors[0]}"] if errors else []
     return " | ".join(parts)
 
 
