@@ -9,7 +9,7 @@ The gateway calls it in this order::
     if ledger.record_batch(batch, now) == "new":
         ring.append(columns, batch.rows)      # or, where it is invalid, ledger.reject_batch(batch)
     ring.commit(ledger.to_bytes())            # rows and ledger become visible together ...
-    send(encode(ledger.make_ack(...)))             # ... and only then are acknowledged
+    send(encode(ledger.make_ack(...)))        # ... and only then are acknowledged
 
 A batch is settled as soon as it is recorded, because a second copy of it may be next. An invalid
 batch is rejected before the commit.
@@ -82,10 +82,10 @@ class Ledger:
         """Record a batch as inserted if it is new, else count it as a duplicate.
 
         A gateway may validate many batches at once, after it has recorded them and before it
-        commits. It must `refuse` the invalid ones.
+        commits. It must reject the invalid ones (`reject_batch`).
 
         Raises:
-            KeyError: the incarnation has no account: call `hear`, which may close another account.
+            KeyError: the incarnation has no account. `mark_alive` opens one, and may close another.
         """
         entry = self._entries[batch.manager]
         account = entry.accounts[batch.incarnation]
@@ -137,7 +137,7 @@ class Ledger:
         """Settle an invalid batch, so that it is not sent again. Return False if it is not new.
 
         Raises:
-            RetiredError, LedgerFullError: as `hear`.
+            RetiredError, LedgerFullError: as `mark_alive`.
         """
         entry, account = self._mark_alive(manager, incarnation, now)
         if not account.settle(seq):
@@ -151,7 +151,7 @@ class Ledger:
         """Copy a manager's counts. Those of another run only show that it is alive.
 
         Raises:
-            RetiredError, LedgerFullError: as `hear`.
+            RetiredError, LedgerFullError: as `mark_alive`.
         """
         entry, account = self._mark_alive(report.manager, report.incarnation, now)
         if report.run_id == self.run_id:
