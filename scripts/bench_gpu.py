@@ -44,10 +44,10 @@ try:
 
     from vedette.bench.bare_loop import imitate_trainer
     from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
-    from vedette_rl.agents.registry import agent_type
+    from vedette_rl.agents.registry import agent_kind
     from vedette_rl.core import Agent
-    from vedette_rl.loading import make_loader
-    from vedette_rl.replay.frames_ring import open_reader
+    from vedette_rl.device_loader import make_loader
+    from vedette_rl.replay.frame_ring import open_reader
     from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
     from vedette_rl.replay.uniform import UniformReplay
     from vedette_services.learner.training_loop import TrainingLoop
@@ -109,7 +109,7 @@ class Measurement:
         config = self.config = case.config(quick=quick)
         self._ingest, self._device = ingest, device
         self._seconds = QUICK_SECONDS if quick else SECONDS
-        self.agent: Agent = agent_type(case.agent).build_agent(
+        self.agent: Agent = agent_kind(case.agent).build_agent(
             config.agent, case.spaces, device=str(device), seed=0
         )
         ring, rng = open_reader(directory), np.random.default_rng(0)

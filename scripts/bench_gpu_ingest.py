@@ -19,8 +19,8 @@ import numpy as np
 
 from vedette_rl.core import Columns, empty_columns
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.replay.frames import FRAME_SPANS, FRAMES, STACKS
-from vedette_rl.replay.frames_ring import open_writer
+from vedette_rl.replay.frame_ring import open_writer
+from vedette_rl.replay.frame_stacks import FRAME_SPANS, FRAMES, STACKS
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.config import RunConfig, load_config
 from vedette_services.run.replay_layout import ReplayLayout, replay_layout

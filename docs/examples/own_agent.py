@@ -1,10 +1,11 @@
-"""An agent of your own: the half that learns, the half that acts, and the type that builds both."""
+"""An agent of your own: the half that learns, the half that acts, and the kind that builds both."""
 
 import numpy as np
 import torch
 
 from vedette.api import train_async
 from vedette_rl.agents.config import AgentConfig
+from vedette_rl.agents.kind import AgentKind
 from vedette_rl.core import ModelInfo, OptResult
 
 
@@ -57,19 +58,16 @@ class LinearPolicy:
         return np.where(random, self.rng.integers(self.actions, size=len(action)), action)
 
 
-class Linear:
-    """What `agent.name` names."""
+def build_agent(config, spaces, *, device, seed):
+    return LinearAgent(config, spaces.observation.shape[0], int(spaces.action.n), seed)
 
-    name, config = "own_agent:Linear", AgentConfig
 
-    def check(self, config, spaces):
-        """Raise UnsupportedSpaceError for what it cannot take."""
+def build_policy(config, spaces, *, ranks, seed):
+    return LinearPolicy(int(spaces.action.n), seed)
 
-    def build_agent(self, config, spaces, *, device, seed):
-        return LinearAgent(config, spaces.observation.shape[0], int(spaces.action.n), seed)
 
-    def build_policy(self, config, spaces, *, ranks, seed):
-        return LinearPolicy(int(spaces.action.n), seed)
+# what `agent.name` names; check=... is a function that refuses spaces it cannot take
+Linear = AgentKind("own_agent:Linear", AgentConfig, build_agent, build_policy)
 
 
 if __name__ == "__main__":

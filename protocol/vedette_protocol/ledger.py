@@ -35,14 +35,17 @@ class Ledger:
 
     It is bounded: of each manager it keeps the newest incarnation and a few that were replaced.
     Of the others it keeps the sums.
+
+    Args:
+        closed: sums of the managers that are not kept any more.
     """
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, closed: SampleAccounting | None = None) -> None:
         self.run_id = run_id
         self._entries: dict[str, ManagerEntry] = {}
         self._accounts = 0
         self._next_number = 0
-        self._closed = SampleAccounting()  # sums of managers that are not kept any more
+        self._closed = closed or SampleAccounting()
         self._retired: dict[int, None] = {}  # closed incarnations, oldest first
 
     @classmethod

@@ -185,7 +185,7 @@ class ReplayDiffersError(ReplayFormatError):
 
     Args:
         what: ``run``, ``capacity``, ``guard``, ``storage`` (of what rows share) or ``columns``.
-        said: all of it, with the mend.
+        message: all of it, with the fix.
     """
 
     def __init__(self, what: str, message: str) -> None:

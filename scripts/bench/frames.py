@@ -20,8 +20,8 @@ from vedette.bench.replay import calls_per_s
 from vedette_rl.core import Columns
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.replay.budget import replay_space
-from vedette_rl.replay.frames import FRAMES
-from vedette_rl.replay.frames_ring import open_reader, open_writer, whole_stacks
+from vedette_rl.replay.frame_ring import open_reader, open_writer, whole_stacks
+from vedette_rl.replay.frame_stacks import FRAMES
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.config.loading import load_config

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import zmq
-from stamped import StampedAgent, StampedConfig, StampedType
+from stamped import STAMPED, StampedAgent, StampedConfig
 
 from vedette.bench.daemons import QUIET, ask, check_actors, learner_of
 from vedette.bench.measuring import summarize_rounds
@@ -80,7 +80,7 @@ class ModelsBench:
     def _play(self, notes: Path) -> int:
         config = load_config(
             env="vedette.bench.synthetic:Synthetic-v0",
-            agent=StampedType.name,
+            agent=STAMPED.name,
             settings=[
                 f"agent.model_bytes={self.model_bytes}",
                 f"agent.opt_s={self.interval_s}",
@@ -134,22 +134,22 @@ class ModelsBench:
 
     def _publishing_s(self) -> tuple[list[float], list[float]]:
         """Seconds that a training loop waits for a sync, and for a bare copy of its weights."""
-        agent = StampedAgent(StampedConfig(name=StampedType.name, model_bytes=self.model_bytes))
+        agent = StampedAgent(StampedConfig(name=STAMPED.name, model_bytes=self.model_bytes))
         schema = Schema.from_arrays(agent.model_info().arrays)
         with tempfile.TemporaryDirectory(prefix="vedette-bench-") as place:
-            outlet = BackgroundPublisher(ModelMapWriter(Path(place) / "models", schema), epoch=1)
+            publisher = BackgroundPublisher(ModelMapWriter(Path(place) / "models", schema), epoch=1)
             other = np.ones(self.model_bytes, np.uint8)
             waits, copies = [], []
             for _ in range(_FIRST_MODELS + _TIMES):
                 weights = agent.train(self.interval_s / 2)
                 began = time.perf_counter()
-                outlet.publish(agent.model_info())
+                publisher.publish(agent.model_info())
                 waits.append(time.perf_counter() - began)
                 agent.train(self.interval_s / 2)  # it is written meanwhile
                 began = time.perf_counter()
                 other[: weights.nbytes] = weights.view(np.uint8)
                 copies.append(time.perf_counter() - began)
-            outlet.close(60.0)
+            publisher.close(60.0)
         return waits[_FIRST_MODELS:], copies[_FIRST_MODELS:]
 
     def _bare_s(self) -> float:

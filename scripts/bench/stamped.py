@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.config import AgentConfig
+from vedette_rl.agents.kind import AgentKind
 from vedette_rl.core import Columns, ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.recycler import BufferPool
+from vedette_rl.storage.buffer_pool import BufferPool
 
 if TYPE_CHECKING:  # actors load no torch
     import torch
@@ -98,26 +99,15 @@ class StampedPolicy:
         return np.zeros(len(obs["obs"]), np.int64)
 
 
-class StampedType:
-    """How both are built: `stamped:StampedType`."""
+def _build_agent(config: StampedConfig, spaces: Spaces, *, device: str, seed: int) -> StampedAgent:
+    return StampedAgent(config)
 
-    name = "stamped:StampedType"
-    config = StampedConfig
 
-    def check(self, config: StampedConfig, spaces: Spaces) -> None:
-        """Any discrete actions will do."""
+def _build_policy(
+    config: StampedConfig, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
+) -> StampedPolicy:
+    return StampedPolicy(Path(config.notes))
 
-    def build_agent(
-        self, config: StampedConfig, spaces: Spaces, *, device: str, seed: int
-    ) -> StampedAgent:
-        return StampedAgent(config)
 
-    def build_policy(
-        self,
-        config: StampedConfig,
-        spaces: Spaces,
-        *,
-        ranks: NDArray[np.floating[Any]],
-        seed: int,
-    ) -> StampedPolicy:
-        return StampedPolicy(Path(config.notes))
+STAMPED = AgentKind("stamped:STAMPED", StampedConfig, _build_agent, _build_policy)
+"""Takes any discrete actions."""

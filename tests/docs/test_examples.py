@@ -52,7 +52,7 @@ class TestTheExampleAgent(AgentContract):
     def make_agent(self, seed: int) -> Agent:
         sys.path.insert(0, str(EXAMPLES))
         try:
-            kind = importlib.import_module("own_agent").Linear()
+            kind = importlib.import_module("own_agent").Linear
         finally:
             sys.path.remove(str(EXAMPLES))
         agent = kind.build_agent(

@@ -42,7 +42,7 @@ def contract_of(source: str) -> AgentContract:
             return Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2))
 
         def make_agent(self, seed: int) -> Agent:
-            kind = module.Linear()
+            kind = module.Linear
             agent = kind.build_agent(
                 kind.config(name=kind.name), self.make_spaces(), device="cpu", seed=seed
             )

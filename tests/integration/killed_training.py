@@ -26,7 +26,7 @@ from daemons import Daemons, free_address, wait_for
 from numpy.typing import NDArray
 from trial import Trial, parser_of
 
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.run.evaluate import evaluate_run
 from vedette_services.run.status_records import StatusRecordReader, TrainerStatus
 
@@ -121,7 +121,7 @@ class Training:
         return self._board().opt_steps
 
     def _board(self) -> TrainerStatus:
-        """The trainer's last word; the file is another one after each start."""
+        """The trainer's last status; the file is another one after each start."""
         return StatusRecordReader(self._run / "live" / "learning.map", TrainerStatus).read()
 
 

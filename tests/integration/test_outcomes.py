@@ -22,7 +22,7 @@ from daemons import (
     wait_for,
 )
 
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.net.addresses import Address
 from vedette_services.run.outcome import read_summary
 

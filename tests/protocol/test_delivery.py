@@ -278,7 +278,7 @@ class Delivery(RuleBasedStateMachine):
             assert window.produced == sum(manager.held.values())
 
     @invariant()
-    def sample_accounting_balances(self) -> None:
+    def the_accounting_balances(self) -> None:
         ledger = self.learner.ledger
         for manager in (None, *ledger.manager_ids()):
             b = ledger.accounting(manager)
@@ -297,7 +297,7 @@ class Delivery(RuleBasedStateMachine):
                 self.run_without_faults()
             for manager in self.managers.values():
                 self.nothing_is_missing(manager)
-            self.sample_accounting_balances()
+            self.the_accounting_balances()
             self.nothing_is_inserted_twice()
         finally:
             for patch in self.patches:

@@ -30,7 +30,7 @@ IMPORTS_BY_NAME = {
     # environments: guarded by `allow_import`, and before it by `actors/imports.py`
     "vedette_rl/envs/registry.py": 2,
     # agents, networks, explorations, step processors, recorders: guarded by `actors/imports.py`
-    "vedette_rl/named.py": 1,
+    "vedette_rl/import_by_name.py": 1,
 }
 """Where modules are imported by a name that is data, and how often."""
 

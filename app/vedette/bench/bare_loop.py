@@ -11,10 +11,10 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, empty_columns
+from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.loading import make_loader
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.learner.background import SWITCH_S
@@ -45,7 +45,7 @@ class BareLoop:
 
     def __init__(self, batch_size: int, hidden: int) -> None:
         spaces = Spaces(gym.spaces.Box(-1.0, 1.0, (4,), np.float32), gym.spaces.Discrete(2))
-        kind = agent_type("dqn")
+        kind = agent_kind("dqn")
         config = kind.config(name="dqn", batch_size=batch_size, hidden_sizes=(hidden, hidden))
         self.agent: Agent = kind.build_agent(config, spaces, device="cpu", seed=0)
         self.replay = _filled(spaces)

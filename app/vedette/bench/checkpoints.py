@@ -10,7 +10,7 @@ from typing import Any
 
 from vedette.bench.bare_loop import BareLoop, imitate_trainer
 from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.learner.background import CheckpointWriter
 
 

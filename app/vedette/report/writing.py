@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 from vedette.report.comparison import comparison_page
 from vedette.report.one_run import run_page
 from vedette.report.record import RunRecord, read_record, runs_below
+from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import REPORT_FILE
 
@@ -36,17 +35,12 @@ def write_report(runs: Iterable[str | Path], out: str | Path | None = None) -> P
     path = Path(out) if out is not None else default_file(given)
     command = shlex.join(["vedette", "report", *map(str, given)])
     page = report_html(read_records(given), command)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.write_text(page, "utf-8")
-        aside.replace(path)
+        replace_file(path, page)
     except OSError as error:
         raise SettingError(
             f"--out {path}", error.strerror or str(error), "name a file in a folder to write to"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):  # on a disk that cannot be written, nothing is to go
-            aside.unlink(missing_ok=True)
     return path
 
 

@@ -1,4 +1,4 @@
-"""Acting on the values of finitely many actions, and the TD errors that actors tell. No torch.
+"""Acting on the values of finitely many actions, and the TD errors that actors report. No torch.
 
 Shapes: E environments, B transitions, A actions.
 """
@@ -6,18 +6,17 @@ Shapes: E environments, B transitions, A actions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.exploration import ExplorationConfig, make_exploration
+from vedette_rl.agents.network_agent import ActingNetwork, NetworkPolicy
 from vedette_rl.core.columns import Columns, select_part
-from vedette_rl.exploration import ExplorationConfig, make_exploration
-
-Values = Callable[[Columns], NDArray[np.float32]]
-"""Action values ``(B, A)`` of columns ``obs...``."""
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.layers import Array
 
 
 class ActionValueConfig(Protocol):
@@ -33,65 +32,68 @@ class ActionValueConfig(Protocol):
     def exploration(self) -> ExplorationConfig: ...
 
 
-class ActionChooser:
-    """What every policy on action values has: how it explores, and what an action is called.
+class ValuePolicy(NetworkPolicy):
+    """A policy on action values, which explores as its configuration says. See `NetworkPolicy`.
 
     Args:
+        network: gives the values.
         config: the agent's.
-        actions: the environment's.
-        positions: of the environments on the exploration's ladder, ``(E,)`` in [0, 1].
+        spaces: the environment's.
+        ranks: exploration ranks of the environments ``(E,)`` in [0, 1].
         seed: of the exploration.
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.
     """
 
+    outputs: ClassVar[tuple[str, ...]] = ("action", "q")
+
     def __init__(
         self,
+        network: ActingNetwork,
         config: ActionValueConfig,
-        actions: gym.Space[Any],
+        spaces: Spaces,
+        *,
         ranks: NDArray[np.floating[Any]],
         seed: int,
     ) -> None:
-        self.actions = DiscreteActions.from_space(config.name, actions)
+        super().__init__(network)
+        self._start = DiscreteActions.from_space(config.name, spaces.action).start
         self._exploration = make_exploration(config.exploration, ranks, seed)
         self._discount = config.discount
 
-    def choose(
-        self, q_EA: NDArray[np.float32], version: int, *, explore: bool
-    ) -> NDArray[np.int64]:
-        """Actions ``(E,)`` as the environment calls them, on the values of a model's version."""
-        chosen: NDArray[np.int64] = (
-            self._exploration.choose(q_EA, version) if explore else q_EA.argmax(1)
-        )
-        return chosen + self.actions.start if self.actions.start else chosen
+    def values(self, network: Callable[..., Array], obs: Any, *constants: Array) -> Array:
+        """Action values ``(B, A)`` by a network of numpy or torch."""
+        raise NotImplementedError
 
-    def td_errors(self, q: Values, transitions: Columns) -> NDArray[np.float32]:
-        """|TD errors| ``(B,)`` of transitions, by these values."""
-        return greedy_td_errors(
-            q, transitions, discount=self._discount, first_action=self.actions.start
-        )
+    def greedy(
+        self, xp: Any, network: Callable[..., Array], obs: Any, *constants: Array
+    ) -> tuple[Array, ...]:
+        """The best actions ``(B,)``, and the values of all."""
+        q_BA = self.values(network, obs, *constants)
+        action_B = q_BA.argmax(1)
+        return action_B + self._start if self._start else action_B, q_BA
 
+    def explore(self, obs: Columns) -> NDArray[np.int64]:
+        """Exploring actions ``(E,)``."""
+        return self.choose(self.values(self.network, obs, *self.constants))
 
-def greedy_td_errors(
-    q: Values,
-    transitions: Columns,
-    *,
-    discount: float,
-    first_action: int,
-) -> NDArray[np.float32]:
-    """``|r + discount**n max_a Q(s', a) - Q(s, a)|``: ``(B,)``.
+    def choose(self, q_EA: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Exploring actions ``(E,)`` as the environment calls them, on these values."""
+        chosen = self._exploration.choose(q_EA, self.version)
+        return chosen + self._start if self._start else chosen
 
-    Args:
-        q: of the network that acts: it bootstraps itself.
-        transitions: whole ones.
-        discount: gamma, of a step.
-        first_action: what the first action is called.
-    """
-    a_tm1 = transitions["action"] - first_action
-    q_tm1 = np.take_along_axis(q(select_part(transitions, "obs")), a_tm1[:, np.newaxis], 1)[:, 0]
-    q_t = q(select_part(transitions, "next_obs")).max(axis=1)
-    discount_t = discount ** transitions["n_steps"].astype(np.float32)
-    discount_t[transitions["terminated"]] = 0.0
-    errors: NDArray[np.float32] = np.abs(transitions["reward"] + discount_t * q_t - q_tm1)
-    return errors.astype(np.float32, copy=False)
+    def td_errors(self, transitions: Columns) -> NDArray[np.float32]:
+        """``|r + discount**n max_a Q(s', a) - Q(s, a)|``: ``(B,)``.
+
+        The network that acts bootstraps itself.
+        """
+        a_tm1 = transitions["action"] - self._start
+        q_tm1_BA = self.values(self.network, select_part(transitions, "obs"), *self.constants)
+        q_tm1 = np.take_along_axis(q_tm1_BA, a_tm1[:, np.newaxis], 1)[:, 0]
+        q_t_BA = self.values(self.network, select_part(transitions, "next_obs"), *self.constants)
+        discount_t = self._discount ** transitions["n_steps"].astype(np.float32)
+        discount_t[transitions["terminated"]] = 0.0
+        target = transitions["reward"] + discount_t * q_t_BA.max(axis=1)
+        errors: NDArray[np.float32] = np.abs(target - q_tm1)
+        return errors.astype(np.float32, copy=False)

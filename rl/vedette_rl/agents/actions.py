@@ -11,15 +11,16 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vedette_rl.errors import UnsupportedSpaceError
+from vedette_rl.networks.layers import Array
 
 _INFINITY = np.float32(np.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class DiscreteActions:
-    """Finitely many actions: `n` of them, of which the environment calls the first `start`."""
+    """Finitely many actions: `size` of them, of which the environment calls the first `start`."""
 
-    n: int
+    size: int
     start: int
 
     @classmethod
@@ -69,7 +70,7 @@ class BoxActions:
         return cls(low, high, space.shape)
 
     @property
-    def dimensions(self) -> int:
+    def size(self) -> int:
         """D: numbers an action has."""
         return len(self.low)
 
@@ -85,7 +86,14 @@ class BoxActions:
         half: NDArray[np.float32] = (self.high - self.low) * np.float32(0.5)
         return np.where(half > 0, half, np.float32(1))
 
-    def from_unit(self, unit_ED: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Actions ``(E, *shape)`` in the environment's bounds from ``(E, D)`` in [-1, 1]."""
-        action = np.clip(self.center + self.half_width * unit_ED, self.low, self.high)
-        return action.reshape(len(unit_ED), *self.shape)
+    @property
+    def scaling(self) -> tuple[NDArray[np.float32], ...]:
+        """The arguments of `to_bounds` after the actions."""
+        return self.center, self.half_width, self.low, self.high
+
+
+def to_bounds(
+    unit_ED: Array, center_D: Array, half_width_D: Array, low_D: Array, high_D: Array
+) -> Array:
+    """Actions ``(E, D)`` within the environment's bounds from those in [-1, 1]."""
+    return (center_D + half_width_D * unit_ED).clip(low_D, high_D)

@@ -2,7 +2,7 @@
 
 The trainer's loop, in the order of its calls::
 
-    agent = agent_type.build_agent(config, spaces, device=device, seed=seed)
+    agent = agent_kind.build_agent(config, spaces, device=device, seed=seed)
     agent.set_state(checkpoint)                       # only when a run resumes
     publish(agent.model_info())
     while not stopped:

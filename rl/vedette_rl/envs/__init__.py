@@ -2,8 +2,8 @@
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.make import make_env, probe_environment
-from vedette_rl.envs.row import VectorEnvironment, make_vector_environment
 from vedette_rl.envs.spaces import Spaces, action_bounds, column_bounds, transition_dtype
+from vedette_rl.envs.vector_env import VectorEnvironment, make_vector_environment
 
 __all__ = [
     "EnvConfig",

@@ -12,10 +12,9 @@ from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.native_vector_env import SingleOfVector, make_vector
 from vedette_rl.envs.registry import AllowImport, find_spec, import_environment_module, install_hint
 from vedette_rl.envs.spaces import Spaces, agent_spaces
-from vedette_rl.envs.stacking import count_stacked_frames
-from vedette_rl.envs.vector_form import SingleOfVector, make_vector
 from vedette_rl.errors import CannotRenderError, EnvironmentFaultError, UnknownEnvironmentError
 
 Env = gym.Env[Any, Any]
@@ -132,7 +131,7 @@ def _check_finite(config: EnvConfig, came_from: str, columns: Mapping[str, Any])
             raise EnvironmentFaultError(
                 config.id,
                 f"{came_from} gave {name!r} with a value that is not finite as {column.dtype}: "
-                "no learner takes that; mend it, or wrap it by env.wrappers",
+                "no learner takes that; fix it, or wrap it by env.wrappers",
             )
 
 
@@ -151,3 +150,25 @@ def _wrap(
         raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     except TypeError as e:
         raise UnknownEnvironmentError(config.id, f"wrapper {wrapper.name!r}: {e}") from e
+
+
+def count_stacked_frames(env: gym.Env[Any, Any], config: EnvConfig) -> int:
+    """How many frames an observation of `env` is a stack of; 0: it is none that we know of.
+
+    Gymnasium's `FrameStackObservation` is found wherever it is, and ALE's vector form stacks, too.
+    """
+    space = env.observation_space
+    if not isinstance(space, gym.spaces.Box) or len(space.shape) < 2:
+        return 0
+    frames = space.shape[0]
+    if frames > 1 and frames in (_wrapped_stack(env), config.stack):
+        return frames
+    return 0
+
+
+def _wrapped_stack(env: gym.Env[Any, Any]) -> int:
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, FrameStackObservation):
+            return env.stack_size
+        env = env.env
+    return 0

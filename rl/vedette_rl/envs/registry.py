@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
-from vedette_rl.named import describe_import_failure
+from vedette_rl.import_by_name import describe_import_failure
 
 AllowImport = Callable[[str], bool]
 """Whether a module of this dotted name may be imported for the one who wrote the configuration."""

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from vedette_rl.agents.registry import BuildsGreedy, agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.errors import ExportError
 from vedette_rl.exported.policy_file import PolicyFile
-from vedette_rl.networks.greedy import GreedyNetwork
+from vedette_rl.networks.torch_network import PolicyGraph
 
-PACKAGES = ("onnx", "onnxscript")  # torch's exporter imports them; hosts of actors do without
+PACKAGES = ("onnx", "onnxscript")  # torch's exporter imports them
 _EXAMPLE_ROWS = 2  # one row would be taken for a fixed batch of one
 
 
@@ -32,11 +32,13 @@ def write_onnx(path: Path, found: PolicyFile) -> None:
         ExportError: a package is missing, or the agent has no such form.
     """
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise ExportError(f"{missing[0]} is not installed here: pip install {' '.join(missing)}")
-    kind = agent_type(found.config.name)
-    if not isinstance(kind, BuildsGreedy):
-        raise ExportError(f"agent {found.config.name!r} has no build_greedy, which onnx needs")
-    network = kind.build_greedy(found.config, found.agent_spaces, found.model).eval()
+        raise ExportError(
+            f"the onnx extra is needed ({missing[0]} is not installed): pip install 'vedette[onnx]'"
+        )
+    kind = agent_kind(found.config.name)
+    if kind.build_graph is None:
+        raise ExportError(f"agent {found.config.name!r} has no build_graph, which onnx needs")
+    network = kind.build_graph(found.config, found.agent_spaces, found.model).eval()
     program = _traced(network, getattr(found.spaces.action, "start", 0))
     program.model.metadata_props["vedette"] = found.header()
     program.save(str(path))
@@ -47,20 +49,19 @@ class _ActionOffsetNetwork(torch.nn.Module):
 
     start: torch.Tensor
 
-    def __init__(self, network: GreedyNetwork, start: Any) -> None:  # a number, or an array
+    def __init__(self, network: PolicyGraph, start: Any) -> None:  # a number, or an array
         super().__init__()
         self.network, self._place = network, network.outputs.index("action")
         self.register_buffer("start", torch.as_tensor(np.asarray(start, np.int64)))
 
     def forward(self, *columns: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """What the network says, its action moved."""
-        message = self.network(*columns)
-        outputs = list(message) if isinstance(message, tuple) else [message]
+        """The network's outputs, the action moved."""
+        outputs = list(self.network(*columns))
         outputs[self._place] = outputs[self._place] + self.start
         return tuple(outputs)
 
 
-def _traced(network: GreedyNetwork, start: Any) -> Any:  # ONNXProgram, private in torch's stubs
+def _traced(network: PolicyGraph, start: Any) -> Any:  # ONNXProgram, private in torch's stubs
     batch = torch.export.Dim("batch")
     examples = tuple(
         torch.from_numpy(np.zeros((_EXAMPLE_ROWS, *leaf.shape), leaf.dtype))

@@ -17,16 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.config import AgentConfig
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core.acting import Policy
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.actions import ActionConverter
 from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.errors import PolicyFileError
-from vedette_rl.exported.image_policy import image_policy
 from vedette_rl.exported.space_text import space_from_json, space_to_json
-from vedette_rl.named import find_import_names
+from vedette_rl.import_by_name import find_import_names
 
 FORMAT = "vedette policy"
 FORMAT_VERSION = 1
@@ -74,13 +73,11 @@ class PolicyFile:
     def make_policy(self, *, seed: int = 0) -> Policy:
         """The policy, on its model, as actors and evaluators play it: discrete actions count from
         0. Built-in agents act in numpy, on images too."""
-        found = image_policy(self.config, self.agent_spaces, seed)
-        if found is None:
-            found = agent_type(self.config.name).build_policy(
-                self.config, self.agent_spaces, ranks=np.zeros(1), seed=seed
-            )
-        found.sync_model(self.model)
-        return found
+        kind = agent_kind(self.config.name)
+        build = kind.build_numpy_policy or kind.build_policy
+        policy = build(self.config, self.agent_spaces, ranks=np.zeros(1), seed=seed)
+        policy.sync_model(self.model)
+        return policy
 
     def make_environment_policy(self, *, seed: int = 0) -> Policy:
         """The policy, on its model, giving the environment's own actions."""
@@ -178,6 +175,6 @@ def _policy_file(
     if imported and not allow_import:
         why = f"it imports {imported!r}: give allow_import=True if you trust it"
         raise PolicyFileError(path, why)
-    config = agent_type(name).config.model_validate(text["agent"])
+    config = agent_kind(name).config.model_validate(text["agent"])
     spaces = Spaces(space_from_json(text["observation"]), space_from_json(text["action"]))
     return PolicyFile(config, spaces, ModelInfo(int(text["version"]), arrays), text["meta"])

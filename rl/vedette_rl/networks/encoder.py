@@ -6,19 +6,25 @@ Shapes: B rows, C channels, H height, W width, F features.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
+from vedette_rl.envs.spaces import observation_columns
+from vedette_rl.errors import CustomNetworkError
+from vedette_rl.import_by_name import import_by_name
 from vedette_rl.networks.observation import (
+    CONVOLUTIONS,
     CustomInput,
     FlatPart,
     Image,
     NetworkInput,
     count_features,
 )
-from vedette_rl.networks.own_module import CustomEncoder
 
 Obs = Mapping[str, torch.Tensor]
 
@@ -57,10 +63,12 @@ class NatureEncoder(nn.Module):
     def __init__(self, image: Image) -> None:
         super().__init__()
         self._image = image
-        self.conv1 = nn.Conv2d(image.channels, 32, kernel_size=8, stride=4)
-        self.conv2 = nn.Conv2d(32, 64, kernel_size=4, stride=2)
-        self.conv3 = nn.Conv2d(64, 64, kernel_size=3, stride=1)
-        self.features = 64 * _side_out(image.height) * _side_out(image.width)
+        channels = (image.channels, *(out for out, _, _ in CONVOLUTIONS))
+        self.conv1, self.conv2, self.conv3 = (
+            nn.Conv2d(before, out, kernel, stride)
+            for before, (out, kernel, stride) in zip(channels, CONVOLUTIONS, strict=False)
+        )
+        self.features = count_features(image)
 
     def forward(self, obs: Obs) -> torch.Tensor:
         """``(B, F)`` float32 of a uint8 image, which is scaled to [0, 1] here, on the device."""
@@ -76,12 +84,6 @@ class NatureEncoder(nn.Module):
         return x.flatten(1)
 
 
-def _side_out(pixels: int) -> int:
-    for kernel, stride in ((8, 4), (4, 2), (3, 1)):
-        pixels = (pixels - kernel) // stride + 1
-    return pixels
-
-
 def build_encoder(seen: NetworkInput) -> FlatEncoder | NatureEncoder | CustomEncoder:
     """The encoder of what a network sees (`vedette_rl.networks.observation.choose_input`)."""
     match seen:
@@ -91,3 +93,106 @@ def build_encoder(seen: NetworkInput) -> FlatEncoder | NatureEncoder | CustomEnc
             return CustomEncoder(name, observation)
         case _:
             return FlatEncoder(seen)
+
+
+def make_custom_module(name: str, *args: object) -> nn.Module:
+    """The network of this name, made with these arguments.
+
+    Raises:
+        UnknownNameError: nothing of its name can be imported.
+        CustomNetworkError: it is none, or one that cannot travel.
+    """
+    network = import_by_name("agent.network", name)(*args)
+    if not isinstance(network, nn.Module):
+        raise CustomNetworkError(name, f"it made a {type(network).__name__}, not an nn.Module")
+    # weights of two names (tied layers) are one parameter, which travels by its first
+    parameters = dict(network.named_parameters(remove_duplicate=False))
+    for key, tensor in network.state_dict().items():
+        if key not in parameters:
+            raise CustomNetworkError(
+                name,
+                f"its buffer {key!r} would not reach the actors; normalise by LayerNorm, not "
+                "BatchNorm, or register the buffer with persistent=False",
+            )
+        if tensor.dtype != torch.float32:
+            raise CustomNetworkError(name, f"its {key!r} is {tensor.dtype}, not float32")
+    if not parameters:
+        raise CustomNetworkError(name, "it has no parameters to learn")
+    return network
+
+
+@torch.no_grad()
+def probe_output_shape(network: nn.Module, observation: gym.Space[Any]) -> tuple[int, ...]:
+    """The shape of what a network gives for two observations of zeros; () for what is no tensor."""
+    obs = {
+        leaf.name: torch.zeros(2, *leaf.shape, dtype=_torch_dtype(leaf.dtype))
+        for leaf in observation_columns(observation)
+    }
+    return tuple(getattr(network(obs), "shape", ()))
+
+
+class CustomEncoder(nn.Module):
+    """An encoder of the user's own: from an observation to features, in front of an agent's layers.
+
+    ::
+
+        class MyEncoder(nn.Module):
+            def __init__(self, observation: gym.Space) -> None: ...
+            def forward(self, obs: torch.Tensor) -> torch.Tensor: ...     # (B, *shape) -> (B, F)
+
+    `obs` comes as the environment gives it (float32 for float64, uint8 images unscaled); of a
+    dictionary or tuple observation it is a mapping from ``obs/KEY`` to tensors.
+
+    Raises:
+        UnknownNameError: nothing of its name can be imported.
+        CustomNetworkError: it gives no features, or cannot travel.
+    """
+
+    def __init__(self, name: str, observation: gym.Space[Any]) -> None:
+        super().__init__()
+        self.net = make_custom_module(name, observation)
+        shape = probe_output_shape(self, observation)
+        if len(shape) != 2 or shape[0] != 2:
+            raise CustomNetworkError(
+                name, f"it gave {shape} for 2 observations, not (2, features): flatten it"
+            )
+        self.features = shape[1]
+
+    def forward(self, obs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """``(B, F)``."""
+        x_BF: torch.Tensor = self.net(obs.get("obs", obs))
+        return x_BF
+
+
+def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype
+
+
+class CustomQNetwork(nn.Module):
+    """Hands columns to a network that knows none.
+
+    Raises:
+        UnknownNameError: nothing of its name can be imported.
+        CustomNetworkError: it is no Q-network for these spaces, or one that cannot travel.
+    """
+
+    def __init__(self, name: str, observation: gym.Space[Any], actions: int) -> None:
+        super().__init__()
+        self.net = make_custom_module(name, observation, actions)
+        if not any(parameter.requires_grad for parameter in self.net.parameters()):
+            raise CustomNetworkError(
+                name,
+                "all its parameters are frozen (requires_grad=False), so nothing would learn; "
+                "leave one layer at least to learn",
+            )
+        shape = probe_output_shape(self, observation)
+        if shape != (2, actions):
+            raise CustomNetworkError(
+                name,
+                f"it gave {shape} for 2 observations and {actions} actions, not (2, {actions})",
+            )
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """``(B, A)``."""
+        q_BA: torch.Tensor = self.net(obs.get("obs", obs))
+        return q_BA

@@ -17,8 +17,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vedette_rl.errors import NoImageError, UnsupportedSpaceError
-from vedette_rl.named import import_by_name, is_import_name
-from vedette_rl.networks.threads import load_torch_single_threaded
+from vedette_rl.import_by_name import is_import_name
+
+CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Of Mnih et al. 2015 (methods): channels out, side of the kernel, stride."""
 
 SMALLEST_IMAGE = 36
 """Pixels: the shortest side that the three Nature convolutions leave anything of."""
@@ -65,7 +67,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class CustomInput:
-    """Whatever an encoder of the user's own sees in it (`vedette_rl.networks.own_module`)."""
+    """Whatever an encoder of the user's own sees in it (`vedette_rl.networks.encoder`)."""
 
     name: str
     observation: gym.Space[Any]
@@ -157,28 +159,14 @@ def choose_input(agent: str, network: str, space: gym.Space[Any]) -> NetworkInpu
     return image or flat_parts(agent, space)
 
 
-def check_network(agent: str, network: str, space: gym.Space[Any]) -> None:
-    """Refuse a network that cannot take the observation, or one of the user's that is not there.
-
-    Raises:
-        NoImageError, UnsupportedSpaceError: it cannot take it.
-        UnknownNameError: nothing of its name can be imported.
-    """
-    if is_import_name(network):
-        load_torch_single_threaded()  # the user's module imports torch
-        import_by_name("agent.network", network)
-    else:
-        choose_input(agent, network, space)
-
-
-def needs_torch_to_act(agent: str, network: str, space: gym.Space[Any]) -> bool:
-    """Whether acting needs torch: on images, and with networks of the user's own."""
-    return not isinstance(choose_input(agent, network, space), tuple)
-
-
-def count_features(parts: tuple[FlatPart, ...]) -> int:
-    """F: the width of the flat vector."""
-    return sum(part.width for part in parts)
+def count_features(seen: Image | tuple[FlatPart, ...]) -> int:
+    """F: the width of the flat vector, or of what the convolutions make of an image."""
+    if not isinstance(seen, Image):
+        return sum(part.width for part in seen)
+    height, width, channels = seen.height, seen.width, seen.channels
+    for channels, kernel, stride in CONVOLUTIONS:  # noqa: B007 - the last one's channels count
+        height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+    return channels * height * width
 
 
 def flatten_observation(

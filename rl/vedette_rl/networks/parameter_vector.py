@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.recycler import BufferPool
+from vedette_rl.storage.buffer_pool import BufferPool
 
 _ALIGNMENT = 16
 """Floats: every parameter begins on a cache line, as if it had been allocated by itself."""

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from vedette_rl.core import Recorder
 from vedette_rl.errors import UnknownNameError
-from vedette_rl.named import import_by_name, is_import_name
-from vedette_rl.recording.csv import CsvRecorder
-from vedette_rl.recording.jsonl import JsonlRecorder
+from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.recording.tensorboard import TensorboardRecorder
+from vedette_rl.recording.text_files import CsvRecorder, JsonlRecorder
 
 BUILT_IN: dict[str, Callable[[Path], Recorder]] = {
     "tensorboard": lambda run: TensorboardRecorder(run / "tensorboard"),

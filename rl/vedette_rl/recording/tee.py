@@ -8,9 +8,9 @@ from vedette_rl.core import Record, Recorder
 
 
 class TeeRecorder:
-    """Gives everything to each of several recorders, which it closes."""
+    """Gives everything to each of several recorders, which it closes; without one, drops it."""
 
-    def __init__(self, recorders: Sequence[Recorder]) -> None:
+    def __init__(self, recorders: Sequence[Recorder] = ()) -> None:
         self._recorders = tuple(recorders)
 
     def write(self, record: Record, step: int) -> None:

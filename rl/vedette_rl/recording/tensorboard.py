@@ -11,13 +11,15 @@ import itertools
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tensorboard.compat.proto.event_pb2 as events  # type: ignore[import-untyped]  # ships no types
 import tensorboard.compat.proto.summary_pb2 as summaries  # type: ignore[import-untyped]  # likewise
 import tensorboard.compat.proto.tensor_pb2 as tensors  # type: ignore[import-untyped]  # likewise
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # ships no types
 from tensorboard.compat.proto.types_pb2 import DT_STRING  # type: ignore[import-untyped]  # likewise
 from tensorboard.plugins.text.metadata import (  # type: ignore[import-untyped]  # likewise
     create_summary_metadata,
@@ -27,13 +29,13 @@ from tensorboard.summary.writer.record_writer import (  # type: ignore[import-un
 )
 
 from vedette_rl.core import Record
-from vedette_rl.errors import RecordingError
-from vedette_rl.recording.means import Means
+from vedette_rl.recording.file_recorder import FileRecorder
+from vedette_rl.storage.atomic_files import replacing
 
 _files = itertools.count()
 
 
-class TensorboardRecorder:
+class TensorboardRecorder(FileRecorder):
     """Writes scalars, texts and hyperparameters into a new event file of a directory.
 
     Steps are int64. Curves of one directory may count different things (env steps, optimization
@@ -48,14 +50,9 @@ class TensorboardRecorder:
     """
 
     def __init__(self, directory: str | Path, *, clock: Callable[[], float] = time.time) -> None:
-        self._clock, self._means = clock, Means()
         place = f"{socket.gethostname()}.{os.getpid()}.{next(_files)}"
-        self.path = Path(directory) / f"events.out.tfevents.{int(clock()):010d}.{place}"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("xb")
-        except OSError as e:
-            raise RecordingError(self.path, e) from e
+        name = f"events.out.tfevents.{int(clock()):010d}.{place}"
+        super().__init__(Path(directory) / name, "xb", clock)
         self._records = RecordWriter(self._file)
         self._append(file_version="brain.Event:2")
         self._push()
@@ -67,15 +64,6 @@ class TensorboardRecorder:
             for name, value in record.items():
                 summary.value.add(tag=name, simple_value=float(value))
             self._append(summary=summary, step=step)
-
-    def store(self, record: Record) -> None:
-        """Keep scalars until the next flush, which writes the mean of each name."""
-        self._means.store(record)
-
-    def flush(self, step: int) -> None:
-        """Write what was stored, and push everything written so far out to the disk."""
-        self.write(self._means.pop_means(), step)
-        self._push()
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text as a block: TensorBoard reads it as Markdown and would join its lines."""
@@ -99,22 +87,83 @@ class TensorboardRecorder:
         self._append(summary=summary, step=0)
         self._push()
 
-    def close(self) -> None:
-        """Flush and let go; what was stored and not flushed is left out, for want of a step."""
-        try:
-            self._file.close()
-        except OSError as e:
-            raise RecordingError(self.path, e) from e
-
     def _append(self, **fields: Any) -> None:
         event = events.Event(wall_time=self._clock(), **fields)
-        try:
+        with self._recording():
             self._records.write(event.SerializeToString())
-        except OSError as e:
-            raise RecordingError(self.path, e) from e
 
-    def _push(self) -> None:
-        try:
-            self._file.flush()
-        except OSError as e:
-            raise RecordingError(self.path, e) from e
+
+# A run that was killed goes on from its last checkpoint, before the last steps it has recorded.
+# Their curves would run twice over the same steps. TensorBoard's own way out (a session that
+# begins again at a step) drops every curve from that step on, also those that count something
+# else.
+
+_LENGTH_BYTES = 12  # u64, and a checksum of it
+_CHECKSUM_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeResult:
+    """What a purge found.
+
+    Args:
+        removed: events.
+        last_other_step: the highest step of the curves that it does not concern; 0 for none.
+    """
+
+    removed: int
+    last_other_step: int
+
+
+def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bool]) -> PurgeResult:
+    """Remove events whose step is higher than `after` and whose names are all of concern.
+
+    A file that is changed is replaced at once by what stays of it; others are left alone.
+
+    Args:
+        directory: with event files, or not there at all.
+        after: the last step that stays.
+        concerns: whether a curve of this name counts those steps.
+
+    Raises:
+        OSError: a file cannot be read or replaced.
+    """
+    removed, last_other_step = 0, 0
+    for path in sorted(Path(directory).glob("events.out.tfevents.*")):
+        data = path.read_bytes()
+        kept, dropped = [], 0
+        for record in iterate_records(data):
+            event = parse_event(record)
+            names = [] if event is None else [value.tag for value in event.summary.value]
+            if not names or not all(concerns(name) for name in names):
+                last_other_step = max(last_other_step, event.step if names else 0)
+            elif event.step > after:
+                dropped += 1
+                continue
+            kept.append(record)
+        if dropped:
+            with replacing(path) as aside:
+                aside.write_bytes(b"".join(kept))
+                os.utime(aside, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+        removed += dropped
+    return PurgeResult(removed, last_other_step)
+
+
+def iterate_records(data: bytes) -> Iterator[bytes]:
+    """Whole records, checksums and all; what a killed writer left half written is passed by."""
+    begin = 0
+    while begin + _LENGTH_BYTES <= len(data):
+        length = int.from_bytes(data[begin : begin + 8], "little")
+        end = begin + _LENGTH_BYTES + length + _CHECKSUM_BYTES
+        if end > len(data):
+            return
+        yield data[begin:end]
+        begin = end
+
+
+def parse_event(record: bytes) -> Any:  # an untyped Event
+    """What a record holds; None where that is no event: not ours to judge."""
+    try:
+        return events.Event.FromString(record[_LENGTH_BYTES:-_CHECKSUM_BYTES])
+    except DecodeError:
+        return None

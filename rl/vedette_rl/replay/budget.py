@@ -12,12 +12,12 @@ import numpy as np
 
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.errors import ReplayBudgetError
-from vedette_rl.newest import latest_value_file_bytes
 from vedette_rl.replay.commits import COMMIT_MAX_BYTES, COMMIT_SLOTS
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.ring_files import PAGE_BYTES
 from vedette_rl.replay.rows import default_guard
 from vedette_rl.replay.sum_tree import tree_bytes
+from vedette_rl.storage.latest_value import latest_value_file_bytes
 
 ROOT = Path("/")
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
@@ -96,14 +96,14 @@ def check_budget(
         directory: where its files will lie, or lie already: what they take is not asked again.
         must_fit_memory: False where the operator chose a disk for its size: drawing then reads
             the disk.
-        beside: what else must have room, if on the same disk.
+        other_space: what else must have room, if on the same disk.
         root: where ``/proc`` and ``/sys`` are.
 
     Returns:
         one line for the log: the need and what is free.
 
     Raises:
-        ReplayBudgetError: there is too little of one; it names the need, what is free and the mend.
+        ReplayBudgetError: there is too little of one; it names the need, what is free and the fix.
     """
     taken = used_disk_bytes(directory.glob("*"))
     free_disk = free_disk_bytes(directory)

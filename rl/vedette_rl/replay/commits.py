@@ -1,7 +1,8 @@
 """The last commit of a ring on disk: how many rows stand, and the stamp that goes with them.
 
-It is one value of `vedette_rl.newest`, so that rows and stamp are there both or neither. A replay
-whose ``commits`` is gone or damaged cannot be told from an older state of itself: it is refused.
+It is one value of `vedette_rl.storage.latest_value`, so that rows and stamp are there both or
+neither. A replay whose ``commits`` is gone or damaged cannot be told from an older state of itself:
+it is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from vedette_rl.errors import LatestValueFormatError, ReplayFormatError, ReplayTornError
-from vedette_rl.newest import LatestValueWriter, read_latest_value
+from vedette_rl.storage.latest_value import LatestValueWriter, read_latest_value
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -15,7 +15,7 @@ from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.commits import last_commit
-from vedette_rl.replay.frames_ring import FrameRows
+from vedette_rl.replay.frame_ring import FrameRows
 from vedette_rl.replay.manifest import Manifest, read_manifest
 from vedette_rl.replay.rows import PlainRows
 

@@ -12,10 +12,11 @@
     ring = RingReader(directory)                    # in another process
     ring.columns["reward"][places]                  # live rows: see `vedette_rl.replay.rows`
 
-Data is written first, then the commit (a value of `vedette_rl.newest`, which is there whole or not
-at all), then the cursor that readers look at. So ``kill -9`` at any instruction leaves the rows and
-the stamp of the last commit. A power cut is another matter: pages reach the disk in any order, so a
-replay that was not closed and is found by a machine that has started since is refused.
+Data is written first, then the commit (a value of `vedette_rl.storage.latest_value`, which is there
+whole or not at all), then the cursor that readers look at. So ``kill -9`` at any instruction leaves
+the rows and the stamp of the last commit. A power cut is another matter: pages reach the disk in
+any order, so a replay that was not closed and is found by a machine that has started since is
+refused.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ import numpy as np
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayDiffersError, ReplayFormatError, ReplayTornError
-from vedette_rl.newest import MemoryFence
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.commits import (
     COMMITS,
@@ -48,6 +48,8 @@ from vedette_rl.replay.manifest import (
     write_manifest,
 )
 from vedette_rl.replay.rows import PlainRows, RowAppender, default_guard
+from vedette_rl.storage.atomic_files import remove_unfinished
+from vedette_rl.storage.latest_value import MemoryFence
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -88,7 +90,7 @@ class RingWriter(RowAppender):
             guard: rows that may be appended before a commit; None: the replay's own, or
                 `default_guard` for a new one.
             accept_unsynced: take a replay that a power cut may have torn.
-            shared: what its rows share (`vedette_rl.replay.frames_ring`). A replay keeps as many
+            shared: what its rows share (`vedette_rl.replay.frame_ring`). A replay keeps as many
                 entries as it was made with.
 
         Raises:
@@ -185,7 +187,7 @@ def check_ring(
         the stamp of the last commit; empty where there is none, or no replay yet.
 
     Raises:
-        ReplayFormatError: torn, foreign, or of another run, capacity or columns; names the mend.
+        ReplayFormatError: torn, foreign, or of another run, capacity or columns; names the fix.
     """
     if not check_replay_directory(directory):
         return b""
@@ -242,6 +244,7 @@ def _check_unmade(directory: Path) -> None:
 def _make(directory: Path, manifest: Manifest) -> None:
     """Make the files. A kill in between leaves no ``ring.json``: the next writer starts over."""
     _check_unmade(directory)
+    remove_unfinished(directory)
     made: list[Path] = []
     try:
         for _, path, dtype, shape in ring_files.array_files(directory, manifest):

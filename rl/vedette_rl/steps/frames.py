@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step, StepProcessor
-from vedette_rl.replay.frames import STACKS, FrameStack
+from vedette_rl.replay.frame_stacks import STACKS, FrameStack
 
 
 class FramePool:
@@ -70,7 +70,7 @@ class FrameSteps:
     """A `StepProcessor` whose transitions hold places in `pool` for stacks.
 
     Args:
-        inner: made for rows of places (`vedette_rl.replay.frames.row_with_places`).
+        inner: made for rows of places (`vedette_rl.replay.frame_stacks.row_with_places`).
         frames: how observations are made of frames.
         envs: E.
         n_step: steps that a transition of `inner` spans at most.

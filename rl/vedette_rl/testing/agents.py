@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from vedette_rl.core import Agent
-from vedette_rl.state_file import read_state, write_state
-from vedette_rl.testing.agent_states import same_arrays, same_model
-from vedette_rl.testing.loss_contract import LossContract
+from vedette_rl.storage.state_file import read_state, write_state
+from vedette_rl.testing.loss_contract import LossContract, same_arrays, same_model
 
 
 class AgentContract(LossContract):

@@ -22,11 +22,10 @@ from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ObservationLayout, row_of_batch
 from vedette_rl.envs.make import make_env
+from vedette_rl.envs.native_vector_env import autoreset_mode, final_observations, make_vector
 from vedette_rl.envs.registry import AllowImport, find_spec
 from vedette_rl.envs.spaces import agent_spaces
-from vedette_rl.envs.vector_form import autoreset_mode, final_observations, make_vector
 from vedette_rl.errors import EnvironmentFaultError
-from vedette_rl.testing.episode_ends import EpisodeEnds
 
 _VECTOR_COUNT = 4
 _REHEARSED_RESETS = 100
@@ -298,3 +297,45 @@ def _check_rows(config: EnvConfig, envs: Any, batch: Any) -> None:
 
 def _vector_fault(config: EnvConfig, fault: str) -> None:
     raise EnvironmentFaultError(config.id, f"its vector form: {fault}")
+
+
+_BY_CHANCE = 0.01
+"""So likely or less by chance, and it is none."""
+
+
+class EpisodeEnds:
+    """What observations began episodes, ended them, and came between.
+
+    Many an honest episode ends where one begins: a bandit's, one of few states. So it is asked how
+    likely it would be of all of them, if ends were like what comes between.
+    """
+
+    def __init__(self) -> None:
+        self._first: set[int] = set()
+        self._between: list[int] = []
+        self._last: dict[str, list[int]] = {"terminated": [], "truncated": []}
+
+    def add_start(self, obs: Columns) -> None:
+        """A reset gave this observation, of one row."""
+        self._first.add(_digest(obs))
+
+    def add_middle(self, obs: Columns) -> None:
+        """A step within an episode gave it."""
+        self._between.append(_digest(obs))
+
+    def add_end(self, obs: Columns, *, terminated: bool) -> None:
+        """It is told as the last one of an episode."""
+        self._last["terminated" if terminated else "truncated"].append(_digest(obs))
+
+    def describe_ends_seen_as_starts(self) -> Iterator[tuple[int, str]]:
+        """How many episodes ended in which way, where each of them ended on an observation that
+        begins an episode, and hardly by chance. A time limit's wrapper ends its own way."""
+        alike = sum(digest in self._first for digest in self._between)
+        chance = (alike + 1) / (len(self._between) + 1)
+        for way, last in self._last.items():
+            if last and self._first.issuperset(last) and chance ** len(last) <= _BY_CHANCE:
+                yield len(last), way
+
+
+def _digest(obs: Columns) -> int:
+    return hash(tuple(column.tobytes() for column in obs.values()))

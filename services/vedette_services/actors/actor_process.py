@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
-from vedette_rl.newest import LatestValueReader
+from vedette_rl.storage.latest_value import LatestValueReader
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.handover import FinishedBatch, HandoverReader, slot_layout
 from vedette_services.actors.instructions import StartActor
@@ -42,18 +43,9 @@ class ActorProcess:
         self.handover.close_child_ends()
 
     def _spec(self, order: StartActor, model_map: Path) -> ActorSpec:
-        run = order.run
         memory_fd, socket_fd = self.handover.pass_fds
-        return ActorSpec(
-            index=order.index,
-            number=order.number,
-            restarts=order.restarts,
-            seed=run.seed,
-            epoch=run.epoch,
-            env=dict(run.env),
-            agent=dict(run.agent),
-            actors=dict(run.actors),
-            schema=run.schema.to_wire(),
+        return replace(
+            ActorSpec.of(order),
             slots=SLOTS,
             memory_fd=memory_fd,
             socket_fd=socket_fd,

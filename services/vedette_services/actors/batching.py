@@ -14,7 +14,7 @@ from vedette_rl.agents.config import AgentConfig
 from vedette_rl.core import Columns, Policy, StepProcessor
 from vedette_rl.core.acting import TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.replay.frames import FRAMES, STACKS, row_with_places
+from vedette_rl.replay.frame_stacks import FRAMES, STACKS, row_with_places
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.steps.frames import FramePool, FrameSteps
 from vedette_rl.steps.registry import make_step_processor

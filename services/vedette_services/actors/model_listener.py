@@ -15,7 +15,7 @@ import zmq
 from vedette_protocol.codec import decode_model
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.model import CompleteModel, ModelAssembler
-from vedette_rl.recycler import BufferPool
+from vedette_rl.storage.buffer_pool import BufferPool
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys

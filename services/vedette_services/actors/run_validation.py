@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Run
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.named import find_import_names
+from vedette_rl.import_by_name import find_import_names
 from vedette_services.actors.errors import RunImportRefusedError, RunNotUnderstoodError
 from vedette_services.config.parts import ActorsConfig
 
@@ -74,7 +74,7 @@ def check_imports(
         allow_import: top packages.
 
     Raises:
-        RunImportRefusedError: names the package and the mend.
+        RunImportRefusedError: names the package and the fix.
     """
     for name in imported_names(env, agent, actors or {}):
         module = name.partition(":")[0]

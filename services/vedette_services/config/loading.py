@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from vedette_rl.agents.config import AgentConfig
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_services.config.explain import explain_errors, keys_of, unknown_key
@@ -190,7 +190,7 @@ def _agent_class(given: Table, wrong: list[SettingError]) -> type[AgentConfig]:
         wrong.append(SettingError("agent.name", "must be a text", "name an agent, such as dqn"))
     else:
         try:
-            found: type[AgentConfig] = agent_type(name).config
+            found: type[AgentConfig] = agent_kind(name).config
             return found
         except UnknownAgentError as e:
             wrong.append(SettingError("agent.name", str(e)))
@@ -245,7 +245,7 @@ def _orphaned_wrapper_settings(
 
 def _with_long_batches(config: RunConfig) -> RunConfig:
     """`actors.n_buffer` where nobody named one and stacks travel frame by frame: the frames at a
-    batch's edges are in two batches, and a long batch has few of them for its rows."""
+    batch's extra frames are in two batches, and a long batch has few of them for its rows."""
     actors, stack = config.actors, config.env.stack
     if "n_buffer" in actors.model_fields_set or stack < 2:
         return config

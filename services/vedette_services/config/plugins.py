@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
-from vedette_rl.named import is_import_name
+from vedette_rl.import_by_name import is_import_name
 from vedette_services.config.settings import Table
 
 GROUPS: Mapping[str, tuple[str, ...]] = {

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation, ModelInfo
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import CheckpointError, EnvironmentFaultError, EvaluationCancelledError
-from vedette_rl.evaluation.greedy import GreedyEvaluator
-from vedette_rl.state_file import read_state, write_state
+from vedette_rl.evaluation.evaluator import GreedyEvaluator
+from vedette_rl.storage.state_file import read_state, write_state
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -104,7 +104,7 @@ class ModelEvaluation:
         self._evaluator = GreedyEvaluator(
             config.env, config.evaluation.episodes, config.evaluation.seed
         )
-        self._policy = agent_type(config.agent.name).build_policy(
+        self._policy = agent_kind(config.agent.name).build_policy(
             config.agent, probe_environment(config.env), ranks=np.zeros(1), seed=config.seed
         )
         self._best, self._best_version = self._read_best()
@@ -142,7 +142,7 @@ class ModelEvaluation:
         Args:
             epoch: the learner's start that made it.
             model: what is played.
-            given_up: asked before every step: whether nobody waits for it any more.
+            is_cancelled: asked before every step: whether nobody waits for it any more.
         """
         self._next = (model.version // self._interval + 1) * self._interval
         if model.version in (0, self.board.version):

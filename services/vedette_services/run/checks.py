@@ -11,7 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.exploration import exploration_ranks
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces
@@ -22,8 +23,7 @@ from vedette_rl.errors import (
     RlError,
     UnknownNameError,
 )
-from vedette_rl.exploration import exploration_ranks
-from vedette_rl.named import import_by_name, is_import_name
+from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.replay.budget import (
     OtherSpace,
     check_budget,
@@ -83,7 +83,7 @@ def check_config(
         What had to be found out.
 
     Raises:
-        UsageError: one line that names the key and the mend.
+        UsageError: one line that names the key and the fix.
     """
     check_settings(config)
     check_out(out)
@@ -95,7 +95,7 @@ def check_config(
         raise SettingError("learner.device", why, "set learner.device=auto")
     spaces = probe_spaces(config.env)
     try:
-        agent_type(config.agent.name).check(config.agent, spaces)
+        agent_kind(config.agent.name).check(config.agent, spaces)
     except (CustomNetworkError, UnknownNameError) as e:
         raise ConfigError(str(e)) from e
     except NoImageError as e:
@@ -115,7 +115,7 @@ def check_settings(config: RunConfig) -> None:
     """Refuse settings that contradict one another.
 
     Raises:
-        ConfigError: names both and the mend.
+        ConfigError: names both and the fix.
     """
     raise_errors(list(_contradictions(config)))
     try:
@@ -212,7 +212,7 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
 def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
     ranks, agent = exploration_ranks(0, 1), config.agent
     try:
-        return agent_type(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
+        return agent_kind(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
     except RlError as e:
         raise ConfigError(str(e)) from e
     except Exception as e:
@@ -222,7 +222,7 @@ def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
             "agent.network",
             f"{network} fails when it is made and shown two observations: "
             f"{foreign_error_message(e)}",
-            "mend the network; VEDETTE_TRACEBACK=1 shows where",
+            "fix the network; VEDETTE_TRACEBACK=1 shows where",
         ) from e
 
 

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vedette_rl.storage.atomic_files import write_json
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
-from vedette_services.host.files import write_json
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.run_config import RunConfig
@@ -112,7 +112,9 @@ class RunDirectory:
 
     def newest_checkpoint(self) -> int | None:
         """Optimization steps of the newest checkpoint; None where there is none."""
-        from vedette_rl.checkpoint import Checkpoints  # brings numpy: not all who come here need it
+        from vedette_rl.storage.checkpoints import (
+            Checkpoints,  # brings numpy: not all who come here need it
+        )
 
         latest = Checkpoints(self.checkpoints, keep=1).latest()
         return int(latest.name) if latest else None

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation, ModelInfo, Policy
 from vedette_rl.envs.make import probe_environment
-from vedette_rl.evaluation.film import EpisodeVideo, check_video_path, write_video
-from vedette_rl.evaluation.greedy import GreedyEvaluator
+from vedette_rl.evaluation.evaluator import GreedyEvaluator
+from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
 from vedette_services.config import RunConfig
 from vedette_services.run.finished import FinishedRun
 
@@ -51,7 +51,7 @@ def evaluate_run(
 
 def load_acting_policy(config: RunConfig, model: ModelInfo) -> Policy:
     """The run's policy, acting on a model."""
-    policy = agent_type(config.agent.name).build_policy(
+    policy = agent_kind(config.agent.name).build_policy(
         config.agent, probe_environment(config.env), ranks=np.zeros(1), seed=config.seed
     )
     policy.sync_model(model)

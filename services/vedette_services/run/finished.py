@@ -63,10 +63,10 @@ class FinishedRun:
         return self._load_best() if checkpoint is None else self._load_checkpoint(checkpoint)
 
     def _load_checkpoint(self, which: str) -> SavedModel:
-        from vedette_rl.agents.registry import agent_type
-        from vedette_rl.checkpoint import Checkpoints
+        from vedette_rl.agents.registry import agent_kind
         from vedette_rl.envs.make import probe_environment
-        from vedette_rl.state_file import read_state
+        from vedette_rl.storage.checkpoints import Checkpoints
+        from vedette_rl.storage.state_file import read_state
 
         found = Checkpoints(self.directory / "checkpoints", keep=1).list()
         wanted = [path for path in found if which in ("latest", path.name)]
@@ -74,7 +74,7 @@ class FinishedRun:
             have = ", ".join(path.name for path in found) or "none"
             raise NotInRunError(self.directory, f"checkpoint {which} (it has {have})")
         state, meta = read_state(wanted[-1])
-        agent = agent_type(self.config.agent.name).build_agent(
+        agent = agent_kind(self.config.agent.name).build_agent(
             self.config.agent,
             probe_environment(self.config.env),
             device="cpu",
@@ -86,7 +86,7 @@ class FinishedRun:
         return SavedModel(model, known | {"version": model.version})
 
     def _load_best(self) -> SavedModel:
-        from vedette_rl.state_file import read_state
+        from vedette_rl.storage.state_file import read_state
 
         place = self.directory / "best"
         if not place.is_dir():

@@ -15,7 +15,7 @@ from vedette_protocol.messages import Buffer
 from vedette_protocol.model import body_bytes, digest_of, pack_model_parts, unpack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
-from vedette_rl.newest import LatestValueReader, LatestValueWriter, read_latest_value
+from vedette_rl.storage.latest_value import LatestValueReader, LatestValueWriter, read_latest_value
 
 _HEADER = struct.Struct("<QI8s")  # epoch, bytes of the schema that follows, the body's digest
 _NO_DIGEST = b"\xff" * 8  # no digest is that: a CRC-32 has four bytes of zeros

@@ -17,8 +17,8 @@ from vedette_protocol.schema import Column, Schema
 from vedette_rl.core import row_dtype
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import FrameStorageError
-from vedette_rl.named import is_import_name
-from vedette_rl.replay.frames import (
+from vedette_rl.import_by_name import is_import_name
+from vedette_rl.replay.frame_stacks import (
     FRAMES,
     STACKS,
     FrameStack,

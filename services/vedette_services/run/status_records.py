@@ -1,7 +1,7 @@
 """What the learner's processes tell each other: one small board each, written by one, read by all.
 
-A board is a frozen dataclass in a memory map of `vedette_rl.newest`: the newest value wins, nobody
-waits for anybody, and a process that restarts rereads it.
+A board is a frozen dataclass in a memory map of `vedette_rl.storage.latest_value`: the newest value
+wins, nobody waits for anybody, and a process that restarts rereads it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from vedette_rl.newest import SLOTS, LatestValueReader, LatestValueWriter, latest_value_file_bytes
+from vedette_rl.storage.latest_value import (
+    SLOTS,
+    LatestValueReader,
+    LatestValueWriter,
+    latest_value_file_bytes,
+)
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 
@@ -59,7 +64,7 @@ class TrainerStatus:
 
 @dataclass(frozen=True, slots=True)
 class GatewayStatus:
-    """What the gateway tells: the books, the fleet and the limiter's word (about 5 times a second).
+    """What the gateway tells: accounting, fleet and limiter (about 5 times a second).
 
     Args:
         samples: produced, inserted, duplicates, rejected, dropped, lost, in_flight: in transitions.
@@ -69,7 +74,7 @@ class GatewayStatus:
         lag: mean, p95, max (versions) and seconds_mean of what was last inserted.
         garbage: messages refused whose sender is unknown.
         refused: keys that were not let in, ids claimed by a key that they do not belong to, and
-            handshakes that did not succeed, or not yet: of strangers, scanners, idle connections.
+            handshakes that did not succeed, or not yet: of scanners, idle connections.
         ended: the gateway has told everybody that the run is over and has drained.
         rejecting: why the last batch was rejected; "" where one has been inserted since.
     """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vedette.local.in_process import InProcessRun
-from vedette_rl.replay.frames_ring import MemoryFrameRing
+from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_services.config import RunConfig, load_config
 from vedette_services.run.directory import RunDirectory
 

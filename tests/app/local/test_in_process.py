@@ -16,11 +16,11 @@ from vedette.cli.app import main
 from vedette.local import in_process as run
 from vedette.local.in_process import lock_step, run_in_process
 from vedette_protocol.errors import ModelError
-from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import probe_environment
-from vedette_rl.state_file import read_state
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_file import read_state
 from vedette_services.config import load_config, read_config
 from vedette_services.config.saving import config_table
 from vedette_services.errors import UnsavedEndError
@@ -63,7 +63,7 @@ def test_an_evaluation_that_is_not_finite_is_not_the_best(
 ) -> None:
     config = config_of(env={"wrappers": [{"name": f"{__name__}:BadWhenGreedy"}]})
     evaluation = ModelEvaluation(config, "run", tmp_path / "best")
-    policy = agent_type("dqn").build_agent(
+    policy = agent_kind("dqn").build_agent(
         config.agent, probe_environment(config.env), device="cpu", seed=0
     )
     arrays = policy.model_info().arrays
@@ -233,7 +233,7 @@ def test_unsound_samples_are_rejected_and_said(
         _, summary = trained(config, tmp_path)
     assert summary["samples"]["inserted"] == 0
     assert summary["samples"]["rejected"] == summary["samples"]["produced"] >= 100
-    assert "rejected a batch of actor 0" in caplog.text
+    assert "of in-process: column 'reward' has" in caplog.text
 
 
 def test_the_command_line_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

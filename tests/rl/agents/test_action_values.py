@@ -8,10 +8,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
-from vedette_rl.agents.action_values import greedy_td_errors
-from vedette_rl.agents.registry import agent_type
-from vedette_rl.core import TdErrorPolicy
+from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.agents.dqn.policy import DqnPolicy
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import Columns, ModelInfo, TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.testing.transitions import sampled_transitions
@@ -32,12 +34,18 @@ def test_the_errors_are_those_of_the_bellman_equation() -> None:
         "truncated": np.array([False, False, True]),
         "n_steps": np.array([1, 1, 3], np.uint8),
     }
-    errors = greedy_td_errors(
-        lambda obs: np.array([table[value] for value in obs["obs"]], np.float32),
-        transitions,
-        discount=0.5,
-        first_action=7,
-    )
+
+    class Table:
+        def sync_model(self, model: ModelInfo) -> None:
+            raise NotImplementedError
+
+        def __call__(self, obs: Columns, *inputs: NDArray[Any]) -> NDArray[np.float32]:
+            return np.array([table[value] for value in obs["obs"]], np.float32)
+
+    spaces = Spaces(VECTOR, gym.spaces.Discrete(2, start=7))
+    config = DqnConfig(discount=0.5)
+    policy = DqnPolicy(Table(), config, spaces, ranks=np.zeros(1), seed=0)
+    errors = policy.td_errors(transitions)
     assert errors.dtype == np.float32
     # 1 + 0.5 * 5 - 1; it ended: 1 - 2; truncated, so it goes on: -2 + 0.125 * 2 - 3
     np.testing.assert_allclose(errors, [2.5, 1.0, 4.75])
@@ -48,7 +56,7 @@ def test_the_errors_are_those_of_the_bellman_equation() -> None:
 def test_policies_of_action_values_tell_errors_by_their_model(
     name: str, observation: gym.Space[Any]
 ) -> None:
-    kind, spaces = agent_type(name), Spaces(observation, ACTIONS)
+    kind, spaces = agent_kind(name), Spaces(observation, ACTIONS)
     sizes = {"hidden_sizes": (8, 8), "cnn_hidden_sizes": (8,) if name == "dqn" else (8, 8)}
     config = kind.config(**sizes, discount=0.5)
     policy = kind.build_policy(config, spaces, ranks=np.zeros(1), seed=0)
@@ -71,7 +79,7 @@ def test_policies_of_action_values_tell_errors_by_their_model(
 
 
 def test_a_policy_of_actions_alone_tells_none() -> None:
-    kind = agent_type("sac")
+    kind = agent_kind("sac")
     spaces = Spaces(VECTOR, gym.spaces.Box(-1, 1, (2,), np.float32))
     policy = kind.build_policy(kind.config(), spaces, ranks=np.zeros(1), seed=0)
     assert not isinstance(policy, TdErrorPolicy)

@@ -8,7 +8,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.iqn.policy import IqnPolicy
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.testing import AgentContract, PolicyContract, sampled_obs
@@ -34,13 +35,13 @@ class Pair(AgentContract, PolicyContract):
         return Spaces(self.observation, self.action)
 
     def make_agent(self, seed: int) -> Agent:
-        kind = agent_type(self.agent)
+        kind = agent_kind(self.agent)
         return kind.build_agent(
             kind.config(**self.options), self.make_spaces(), device="cpu", seed=seed
         )
 
     def make_policy(self, envs: int, seed: int) -> Policy:
-        kind = agent_type(self.agent)
+        kind = agent_kind(self.agent)
         return kind.build_policy(
             kind.config(**self.options),
             self.make_spaces(),
@@ -99,7 +100,7 @@ class TestSacOnImages(Pair):
 @pytest.mark.parametrize("agent", ["dqn", "iqn", "sac"])
 def test_no_default_makes_an_agent_that_cannot_learn(agent: str) -> None:
     """border's learning rate and batch size default to 0 and 1, its critics to one."""
-    config = agent_type(agent).config()
+    config = agent_kind(agent).config()
     assert config.learning_rate >= 1e-5
     assert config.batch_size >= 32
     assert getattr(config, "n_critics", 2) == 2
@@ -109,7 +110,7 @@ def test_no_default_makes_an_agent_that_cannot_learn(agent: str) -> None:
 def test_a_greedy_policy_takes_no_random_action(agent: str) -> None:
     """border's evaluations take one in a hundred."""
     spaces = Spaces(VECTOR, gym.spaces.Discrete(2))
-    kind = agent_type(agent)
+    kind = agent_kind(agent)
     config = kind.config(exploration={"kind": "constant", "epsilon_final": 1.0})
     model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
     policy = kind.build_policy(config, spaces, ranks=np.zeros(1), seed=0)
@@ -125,7 +126,7 @@ def test_a_policy_explores_less_as_its_model_grows_newer(
     agent: str, observation: gym.Space[Any]
 ) -> None:
     spaces, rows = Spaces(observation, gym.spaces.Discrete(2)), 1000
-    kind = agent_type(agent)
+    kind = agent_kind(agent)
     linear = {"kind": "linear", "epsilon_final": 0.0, "epsilon_steps": 100}
     config = kind.config(**Pair.options, exploration=linear)
     model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
@@ -144,7 +145,7 @@ def test_exploring_iqn_draws_its_quantile_fractions_anew_at_every_step(
     observation: gym.Space[Any],
 ) -> None:
     spaces = Spaces(observation, gym.spaces.Discrete(2))
-    kind = agent_type("iqn")
+    kind = agent_kind("iqn")
     never = {"kind": "constant", "epsilon_final": 0.0}  # random by its fractions alone
     config = kind.config(**Pair.options, exploration=never, n_action_quantiles=1)
     policy = kind.build_policy(config, spaces, ranks=np.zeros(50), seed=0)
@@ -159,12 +160,17 @@ def test_exploring_iqn_draws_its_quantile_fractions_anew_at_every_step(
     assert len(greedy) == 1
 
 
-def test_exploring_quantile_fractions_are_uniform() -> None:
-    from vedette_rl.agents.iqn.config import IqnConfig
-    from vedette_rl.agents.iqn.policy import ActingFractions
+def iqn_policy(fractions: int) -> IqnPolicy:
+    kind, spaces = agent_kind("iqn"), Spaces(VECTOR, gym.spaces.Discrete(2))
+    config = kind.config(n_action_quantiles=fractions)
+    policy = kind.build_policy(config, spaces, ranks=np.zeros(1), seed=0)
+    assert isinstance(policy, IqnPolicy)
+    return policy
 
-    fractions = ActingFractions(IqnConfig(n_action_quantiles=8), seed=0)
-    drawn = np.stack([fractions(explore=True) for _ in range(1000)])
+
+def test_exploring_quantile_fractions_are_uniform() -> None:
+    policy = iqn_policy(8)
+    drawn = np.concatenate([policy.draw_fractions() for _ in range(1000)])
     assert len(np.unique(drawn)) > 7900
     for column in drawn.T:
         np.testing.assert_allclose(np.histogram(column, 4, (0, 1))[0] / 1000, 0.25, atol=0.06)
@@ -172,13 +178,10 @@ def test_exploring_quantile_fractions_are_uniform() -> None:
 
 def test_acting_averages_exactly_the_quantile_fractions_asked_for() -> None:
     """border's 32 constant fractions are 33, 0 and 1 among them."""
-    from vedette_rl.agents.iqn.config import IqnConfig
-    from vedette_rl.agents.iqn.policy import ActingFractions
-
-    fractions = ActingFractions(IqnConfig(n_action_quantiles=32), seed=0)
-    for explore in (False, True):
-        taus = fractions(explore=explore)
-        assert len(taus) == 32
-        assert taus.min() > 0.0 or explore
+    policy = iqn_policy(32)
+    (midpoints,) = policy.constants
+    for taus in (midpoints, policy.draw_fractions()):
+        assert taus.shape == (1, 32)
+        assert taus.min() > 0.0 or taus is not midpoints
         assert taus.max() < 1.0
-    np.testing.assert_allclose(fractions(explore=False), (np.arange(32) + 0.5) / 32, rtol=1e-6)
+    np.testing.assert_allclose(midpoints[0], (np.arange(32) + 0.5) / 32, rtol=1e-6)

@@ -15,11 +15,11 @@ from torch import nn
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.loss import double_q_learning_target, q_learning_target
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.exploration import ExplorationConfig
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.exploration import ExplorationConfig
 
 MakeBatch = Callable[..., dict[str, torch.Tensor]]
 
@@ -156,9 +156,9 @@ def test_finds_the_fixed_point_of_a_chain(options: dict[str, Any]) -> None:
     agent = build(spaces, hidden_sizes=(32, 32), **options)
     for _ in range(1500):
         agent.opt(batch)
-    policy = agent_type("dqn").build_policy(agent._config, spaces, ranks=np.zeros(3), seed=0)
+    policy = agent_kind("dqn").build_policy(agent._config, spaces, ranks=np.zeros(3), seed=0)
     policy.sync_model(agent.model_info())
-    found = policy._q(np.eye(3, dtype=np.float32))  # type: ignore[attr-defined]  # what it believes
+    found = policy.network({"obs": np.eye(3, dtype=np.float32)})  # type: ignore[attr-defined]
     np.testing.assert_allclose(found, q, atol=0.1)
     assert policy.act({"obs": np.eye(3, dtype=np.float32)}, explore=False).tolist() == [1, 1, 1]
 
@@ -271,13 +271,14 @@ def test_only_a_recorded_step_reads_scalars(vector_discrete: Spaces, make_batch:
 @pytest.mark.parametrize("dueling", [False, True])
 def test_the_policy_in_numpy_sees_what_torch_sees(vector_discrete: Spaces, dueling: bool) -> None:
     agent = build(vector_discrete, dueling=dueling)
-    policy = agent_type("dqn").build_policy(
+    policy = agent_kind("dqn").build_policy(
         agent._config, vector_discrete, ranks=np.zeros(5), seed=0
     )
     policy.sync_model(agent.model_info())
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    q = agent._q.online({"obs": torch.from_numpy(obs)}).detach().numpy()
-    np.testing.assert_allclose(policy._q(obs), q, rtol=1e-5, atol=1e-6)  # type: ignore[attr-defined]  # what it believes
+    q = agent.online({"obs": torch.from_numpy(obs)}).detach().numpy()
+    found = policy.network({"obs": obs})  # type: ignore[attr-defined]
+    np.testing.assert_allclose(found, q, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(policy.act({"obs": obs}, explore=False), q.argmax(1))
 
 
@@ -285,7 +286,7 @@ def test_a_dueling_network_adds_to_the_value_the_advantages_less_their_mean(
     vector_discrete: Spaces,
 ) -> None:
     agent = build(vector_discrete, dueling=True)
-    policy = agent_type("dqn").build_policy(
+    policy = agent_kind("dqn").build_policy(
         agent._config, vector_discrete, ranks=np.zeros(5), seed=0
     )
     policy.sync_model(agent.model_info())
@@ -301,9 +302,10 @@ def test_a_dueling_network_adds_to_the_value_the_advantages_less_their_mean(
         value = layer("value.1", np.maximum(layer("value.0", torso), 0))
         advantages = layer("advantage.1", np.maximum(layer("advantage.0", torso), 0))
         expected[row] = value + advantages - sum(advantages) / 3
-    learned = agent._q.online({"obs": torch.from_numpy(obs)}).detach().numpy()
+    learned = agent.online({"obs": torch.from_numpy(obs)}).detach().numpy()
     np.testing.assert_allclose(learned, expected, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(policy._q(obs), expected, rtol=1e-4, atol=1e-6)  # type: ignore[attr-defined]  # what it believes
+    found = policy.network({"obs": obs})  # type: ignore[attr-defined]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(4, 84, 84), (84, 84, 3), (40, 60)])
@@ -314,9 +316,9 @@ def test_images_in_any_layout_are_learned_from_and_acted_on(
     agent = build(spaces, cnn_hidden_sizes=(32,))
     batch = make_batch(spaces, 3)
     agent.opt(batch)
-    policy = agent_type("dqn").build_policy(agent._config, spaces, ranks=np.zeros(3), seed=0)
+    policy = agent_kind("dqn").build_policy(agent._config, spaces, ranks=np.zeros(3), seed=0)
     policy.sync_model(agent.model_info())
-    expected = agent._q.online({"obs": batch["obs"]}).argmax(1)
+    expected = agent.online({"obs": batch["obs"]}).argmax(1)
     assert policy.act({"obs": batch["obs"].numpy()}, explore=False).tolist() == expected.tolist()
 
 
@@ -325,7 +327,7 @@ def test_actions_begin_where_the_space_begins(make_batch: MakeBatch) -> None:
     exploration = ExplorationConfig(kind="constant", epsilon_final=1.0)
     agent = build(spaces, exploration=exploration)
     agent.opt(make_batch(spaces, 8))
-    policy = agent_type("dqn").build_policy(agent._config, spaces, ranks=np.zeros(50), seed=0)
+    policy = agent_kind("dqn").build_policy(agent._config, spaces, ranks=np.zeros(50), seed=0)
     policy.sync_model(agent.model_info())
     obs = {"obs": np.zeros((50, 2), np.float32)}
     assert set(policy.act(obs, explore=True).tolist()) == {5, 6}
@@ -333,7 +335,7 @@ def test_actions_begin_where_the_space_begins(make_batch: MakeBatch) -> None:
 
 
 def test_a_policy_refuses_to_act_before_its_first_model(vector_discrete: Spaces) -> None:
-    policy = agent_type("dqn").build_policy(DqnConfig(), vector_discrete, ranks=np.zeros(1), seed=0)
+    policy = agent_kind("dqn").build_policy(DqnConfig(), vector_discrete, ranks=np.zeros(1), seed=0)
     with pytest.raises(ModelMismatchError, match="got nothing"):
         policy.act({"obs": np.zeros((1, 4), np.float32)}, explore=False)
 
@@ -342,7 +344,7 @@ def test_a_policy_refuses_another_networks_model_and_keeps_its_own(
     vector_discrete: Spaces,
 ) -> None:
     agent = build(vector_discrete)
-    policy = agent_type("dqn").build_policy(
+    policy = agent_kind("dqn").build_policy(
         agent._config, vector_discrete, ranks=np.zeros(1), seed=0
     )
     policy.sync_model(agent.model_info())
@@ -356,7 +358,7 @@ def test_a_policy_refuses_another_networks_model_and_keeps_its_own(
 
 
 def test_the_halves_are_what_the_contracts_say(vector_discrete: Spaces) -> None:
-    kind = agent_type("dqn")
+    kind = agent_kind("dqn")
     assert isinstance(kind.build_agent(DqnConfig(), vector_discrete, device="cpu", seed=0), Agent)
     policy = kind.build_policy(DqnConfig(), vector_discrete, ranks=np.zeros(1), seed=0)
     assert isinstance(policy, Policy)

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
+from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.iqn.agent import IqnAgent
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.loss import quantile_huber_loss
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.exploration import ExplorationConfig
 
 MakeBatch = Callable[..., dict[str, torch.Tensor]]
 
@@ -29,7 +29,7 @@ def build(spaces: Spaces, seed: int = 0, **options: Any) -> IqnAgent:
 
 
 def policy_for(agent: IqnAgent, spaces: Spaces, rows: int) -> Policy:
-    policy = agent_type("iqn").build_policy(agent._config, spaces, ranks=np.zeros(rows), seed=0)
+    policy = agent_kind("iqn").build_policy(agent._config, spaces, ranks=np.zeros(rows), seed=0)
     policy.sync_model(agent.model_info())
     return policy
 
@@ -62,7 +62,7 @@ def test_loss_equals_that_of_the_papers_sums(kappa: float) -> None:
 
 
 def test_the_cosine_embedding_begins_at_zero(vector_discrete: Spaces) -> None:
-    cosines = build(vector_discrete)._z.online.cosines
+    cosines = build(vector_discrete).online.cosines
     np.testing.assert_allclose(cosines.numpy(), math.pi * np.arange(8), rtol=1e-6)
 
 
@@ -80,7 +80,7 @@ def test_the_network_equals_a_plain_formulation(vector_discrete: Spaces) -> None
         phi = relu(w["phi.0.weight"] @ cosine + w["phi.0.bias"])
         hidden = relu(w["f.0.weight"] @ (psi * phi) + w["f.0.bias"])
         expected = w["f.1.weight"] @ hidden + w["f.1.bias"]
-        z = agent._z.online(
+        z = agent.online(
             {"obs": torch.from_numpy(obs[None])}, torch.tensor([[tau]], dtype=torch.float32)
         )
         np.testing.assert_allclose(z[0, 0].detach().numpy(), expected, rtol=1e-4, atol=1e-6)
@@ -100,13 +100,13 @@ def test_targets_equal_those_of_a_plain_formulation(
     found = agent._target_samples(batch)
     by_online, by_target = (
         network({"obs": batch["next_obs"]}, taus_K).mean(1).argmax(1).tolist()
-        for network in (agent._z.online, agent._z.target)
+        for network in (agent.online, agent.target)
     )
     assert by_online != by_target  # so that it matters who chooses
     for b in range(6):
         obs = {"obs": batch["next_obs"][b : b + 1]}
         best = (by_online if double else by_target)[b]
-        z = agent._z.target(obs, taus_M[b : b + 1])[0, :, best]
+        z = agent.target(obs, taus_M[b : b + 1])[0, :, best]
         discount = 0.0 if batch["terminated"][b] else 0.9 ** int(batch["n_steps"][b])
         torch.testing.assert_close(found[b], batch["reward"][b] + discount * z)
 
@@ -214,10 +214,10 @@ def test_learns_the_quantiles_of_a_random_reward() -> None:
     for _ in range(800):
         agent.opt(batch)
     taus = torch.tensor([[0.1, 0.25, 0.75, 0.9]])
-    z = agent._z.online({"obs": torch.ones(1, 1)}, taus)[0, :, 0].detach().numpy()
+    z = agent.online({"obs": torch.ones(1, 1)}, taus)[0, :, 0].detach().numpy()
     np.testing.assert_allclose(z, [-1, -1, 3, 3], atol=0.3)
     grid = (torch.arange(32) + 0.5)[None] / 32
-    assert agent._z.online({"obs": torch.ones(1, 1)}, grid)[0, :, 0].mean().item() == pytest.approx(
+    assert agent.online({"obs": torch.ones(1, 1)}, grid)[0, :, 0].mean().item() == pytest.approx(
         1.0, abs=0.25
     )
 
@@ -247,7 +247,7 @@ def test_finds_the_fixed_point_of_a_chain() -> None:
     for _ in range(1000):
         agent.opt(batch)
     grid = ((torch.arange(32) + 0.5) / 32).expand(3, 32)
-    found = agent._z.online({"obs": eye}, grid).mean(1).detach().numpy()
+    found = agent.online({"obs": eye}, grid).mean(1).detach().numpy()
     np.testing.assert_allclose(found, q, atol=0.3)
     obs = {"obs": np.eye(3, dtype=np.float32)}
     assert policy_for(agent, spaces, 3).act(obs, explore=False).tolist() == [1, 1, 1]
@@ -291,8 +291,8 @@ def test_the_policy_in_numpy_sees_what_torch_sees(vector_discrete: Spaces) -> No
     policy = policy_for(agent, vector_discrete, 5)
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     taus = np.random.default_rng(1).random(7, np.float32)
-    z = agent._z.online({"obs": torch.from_numpy(obs)}, torch.from_numpy(taus).expand(5, 7))
-    found = policy._z(obs, taus)  # type: ignore[attr-defined]  # what it believes
+    z = agent.online({"obs": torch.from_numpy(obs)}, torch.from_numpy(taus).expand(5, 7))
+    found = policy.network({"obs": obs}, taus[np.newaxis])  # type: ignore[attr-defined]
     np.testing.assert_allclose(found, z.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
@@ -301,7 +301,7 @@ def test_acting_is_risk_neutral_and_greedy_acting_deterministic(vector_discrete:
     policy = policy_for(agent, vector_discrete, 20)
     obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     grid = ((torch.arange(32) + 0.5) / 32).expand(20, 32)
-    best = agent._z.online({"obs": torch.from_numpy(obs)}, grid).mean(1).argmax(1)
+    best = agent.online({"obs": torch.from_numpy(obs)}, grid).mean(1).argmax(1)
     for _ in range(3):
         assert policy.act({"obs": obs}, explore=False).tolist() == best.tolist()
 

@@ -12,7 +12,8 @@ import pytest
 from gymnasium import spaces as s
 from pydantic import ValidationError
 
-from vedette_rl.agents.registry import BUILT_IN, AgentType, agent_type
+from vedette_rl.agents.kind import AgentKind
+from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import NoImageError, UnknownAgentError, UnsupportedSpaceError
 
@@ -24,12 +25,12 @@ BOX = s.Box(-1, 1, (2,), np.float32)
 
 def test_every_agent_is_what_the_contract_says() -> None:
     for name, kind in BUILT_IN.items():
-        assert isinstance(kind, AgentType)
+        assert isinstance(kind, AgentKind)
         assert kind.name == name == kind.config().name
 
 
 def test_an_agent_of_ones_own_is_found_by_module_and_name() -> None:
-    assert agent_type("vedette_rl.agents.dqn.agent_type:DqnType").name == "dqn"
+    assert agent_kind("vedette_rl.agents.dqn.policy:KIND") is BUILT_IN["dqn"]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_an_agent_of_ones_own_is_found_by_module_and_name() -> None:
 )
 def test_an_unknown_agent_is_refused_with_those_known(name: str) -> None:
     with pytest.raises(UnknownAgentError, match="known: dqn, iqn, sac"):
-        agent_type(name)
+        agent_kind(name)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_an_unknown_agent_is_refused_with_those_known(name: str) -> None:
 def test_spaces_an_agent_cannot_take_are_refused_in_one_line(
     agent: str, observation: gym.Space[Any], action: gym.Space[Any], said: str
 ) -> None:
-    kind = agent_type(agent)
+    kind = agent_kind(agent)
     with pytest.raises(UnsupportedSpaceError, match=said) as refusal:
         kind.check(kind.config(), Spaces(observation, action))
     assert "\n" not in str(refusal.value)
@@ -78,12 +79,12 @@ def test_spaces_an_agent_cannot_take_are_refused_in_one_line(
 def test_spaces_an_agent_can_take_pass(
     agent: str, observation: gym.Space[Any], action: gym.Space[Any]
 ) -> None:
-    kind = agent_type(agent)
+    kind = agent_kind(agent)
     kind.check(kind.config(), Spaces(observation, action))
 
 
 def test_a_cnn_is_refused_for_what_is_no_image() -> None:
-    kind = agent_type("dqn")
+    kind = agent_kind("dqn")
     with pytest.raises(NoImageError, match="one uint8 image"):
         kind.check(kind.config(network="cnn"), Spaces(VECTOR, s.Discrete(2)))
     kind.check(kind.config(network="mlp"), Spaces(IMAGE, s.Discrete(2)))
@@ -107,7 +108,7 @@ def test_an_impossible_setting_is_refused_by_name(
     agent: str, options: dict[str, Any], key: str
 ) -> None:
     with pytest.raises(ValidationError, match=key):
-        agent_type(agent).config(**options)
+        agent_kind(agent).config(**options)
 
 
 def test_a_configuration_survives_json() -> None:
@@ -131,7 +132,7 @@ for name, kind in BUILT_IN.items():
     box = spaces.Box(-1, 1, (2,), np.float32)
     both = Spaces(observation, box if name == "sac" else spaces.Discrete(2))
     policy = kind.build_policy(kind.config(), both, ranks=np.zeros(2), seed=0)
-    arrays = {name: np.ones(shape, np.float32) for name, shape in policy._shapes.items()}
+    arrays = {name: np.ones(shape, np.float32) for name, shape in policy.network.shapes.items()}
     policy.sync_model(ModelInfo(1, arrays))
     for explore in (True, False):
         assert len(policy.act(obs, explore=explore)) == 2
@@ -148,4 +149,4 @@ def test_policies_on_vectors_act_without_torch() -> None:
 def test_an_agent_knows_how_often_its_paper_draws_a_sample(
     name: str, batch_size: int, usual: float
 ) -> None:
-    assert agent_type(name).config(batch_size=batch_size).usual_samples_per_insert == usual
+    assert agent_kind(name).config(batch_size=batch_size).usual_samples_per_insert == usual

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.agents.sac.agent import SacAgent
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.agents.sac.loss import (
@@ -35,7 +35,7 @@ def build(spaces: Spaces, seed: int = 0, **options: Any) -> SacAgent:
 
 
 def policy_for(agent: SacAgent, spaces: Spaces, seed: int = 0) -> Policy:
-    policy = agent_type("sac").build_policy(agent._config, spaces, ranks=np.zeros(1), seed=seed)
+    policy = agent_kind("sac").build_policy(agent._config, spaces, ranks=np.zeros(1), seed=seed)
     policy.sync_model(agent.model_info())
     return policy
 

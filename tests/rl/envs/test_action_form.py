@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vedette_rl.agents.actions import BoxActions
+from vedette_rl.agents.actions import BoxActions, to_bounds
 from vedette_rl.envs.actions import ActionConverter
 
 TENTH = gym.spaces.Box(-0.1, 0.1, (2,), np.float64)  # float32(0.1) > 0.1
@@ -16,7 +16,7 @@ ONE_SIDE = gym.spaces.Box(np.array([-0.1, -1.0]), np.array([5.0, 0.7]), dtype=np
 @pytest.mark.parametrize("space", [TENTH, POINT, HALF, ONE_SIDE], ids=str)
 def test_what_an_agent_says_at_the_bounds_is_in_the_box(space: gym.spaces.Box) -> None:
     form, actions = ActionConverter(space, 2), BoxActions.from_space("sac", space)
-    said = actions.from_unit(np.array([[1, -1], [-1, 1]], np.float32))
+    said = to_bounds(np.array([[1, -1], [-1, 1]], np.float32), *actions.scaling)
     for action in form.to_environment(form.to_column(said)):
         assert action.dtype == space.dtype
         assert space.contains(action)

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, Policy
 from vedette_rl.envs.spaces import Spaces, observation_columns
 from vedette_rl.exported import PolicyFile
@@ -46,7 +46,7 @@ CASES: dict[str, tuple[dict[str, Any], Spaces]] = {
 def policy_file(case: str) -> PolicyFile:
     """The file of a new agent of this case."""
     given, spaces = CASES[case]
-    kind = agent_type(given["name"])
+    kind = agent_kind(given["name"])
     config = kind.config.model_validate(given)
     agent = kind.build_agent(config, spaces, device="cpu", seed=7)
     return PolicyFile(config, spaces, agent.model_info(), {"env": "Mine-v0", "return_mean": 9.5})
@@ -54,7 +54,7 @@ def policy_file(case: str) -> PolicyFile:
 
 def original(found: PolicyFile) -> Policy:
     """The policy that an evaluator plays."""
-    policy = agent_type(found.config.name).build_policy(
+    policy = agent_kind(found.config.name).build_policy(
         found.config, found.spaces, ranks=np.zeros(1), seed=0
     )
     policy.sync_model(found.model)

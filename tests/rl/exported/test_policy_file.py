@@ -13,7 +13,7 @@ import pytest
 from exported_policies import CASES, IMAGE, PARTS, VECTOR, observations, original, policy_file
 from safetensors.numpy import load_file
 
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs import Spaces
 from vedette_rl.errors import PolicyFileError
@@ -54,7 +54,7 @@ def test_it_acts_as_the_original_on_many_observations(case: str, form: str, tmp_
 def test_it_stays_within_bounds_that_float32_does_not_have(tmp_path: Path) -> None:
     box = gym.spaces.Box(-0.1, 0.1, (2,), np.float64)
     found = policy_file("sac")
-    kind = agent_type("sac")
+    kind = agent_kind("sac")
     agent = kind.build_agent(found.config, Spaces(VECTOR, box), device="cpu", seed=7)
     arrays = {name: array * 50 for name, array in agent.model_info().arrays.items()}
     saturated = PolicyFile(found.config, Spaces(VECTOR, box), ModelInfo(0, arrays))

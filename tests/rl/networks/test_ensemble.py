@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from vedette_rl.networks.ensemble import EnsembleMlp
-from vedette_rl.networks.mlp import Mlp
-from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
-from vedette_rl.networks.threads import load_torch_single_threaded
+from vedette_rl.agents.network_agent import load_torch_single_threaded
+from vedette_rl.networks.mlp import EnsembleMlp, Mlp
+from vedette_rl.networks.numpy_nets import NumpyMlp, mlp_shapes
 
 
 def test_members_equal_networks_of_their_own() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
 from vedette_rl.envs import Spaces
 from vedette_rl.errors import CustomNetworkError
@@ -44,7 +44,7 @@ class Frozen(HalfFrozen):
 
 
 def agent_with(name: str, network: type, **options: Any) -> Agent:
-    kind = agent_type(name)
+    kind = agent_kind(name)
     config = kind.config(network=f"{__name__}:{network.__name__}", **options)
     return kind.build_agent(config, Spaces(VECTOR, ACTIONS[name]), device="cpu", seed=0)
 

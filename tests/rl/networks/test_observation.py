@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces as s
 
 from vedette_rl.networks.encoder import NatureEncoder, build_encoder
-from vedette_rl.networks.numpy_nature import NumpyNatureEncoder
+from vedette_rl.networks.numpy_nets import NumpyNatureEncoder
 from vedette_rl.networks.observation import (
     choose_input,
     count_features,

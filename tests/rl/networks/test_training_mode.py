@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from vedette_rl.agents.registry import BuildsGreedy, agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs import Spaces
 from vedette_rl.networks.seeding import seed_process
 from vedette_rl.testing.transitions import sampled_obs, sampled_transitions
@@ -37,7 +37,7 @@ class Dropped(nn.Module):
 
 
 def parts(name: str, **options: Any) -> tuple[Any, Any, Spaces]:
-    kind = agent_type(name)
+    kind = agent_kind(name)
     config = kind.config(network=f"{__name__}:Dropped", hidden_sizes=(16, 16), **options)
     return kind, config, Spaces(VECTOR, ACTIONS[name])
 
@@ -53,9 +53,8 @@ def test_dropout_is_off_wherever_a_policy_acts(agent: str) -> None:
     for explore in (True, False):
         one, other = (policy.act(obs, explore=explore) for policy in policies)
         np.testing.assert_array_equal(one, other)
-    assert isinstance(kind, BuildsGreedy)
-    found = kind.build_greedy(config, spaces, model)(torch.from_numpy(obs["obs"]))
-    greedy = found[0] if isinstance(found, tuple) else found
+    assert kind.build_graph is not None
+    greedy, *_ = kind.build_graph(config, spaces, model)(torch.from_numpy(obs["obs"]))
     np.testing.assert_allclose(policies[0].act(obs, explore=False), greedy.numpy(), atol=1e-5)
 
 

@@ -9,10 +9,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from vedette_rl.core import Record, Recorder
 from vedette_rl.errors import RecordingError
-from vedette_rl.recording.event_files import purge_events
-from vedette_rl.recording.null import NullRecorder
 from vedette_rl.recording.surviving import SurvivingRecorder
-from vedette_rl.recording.tensorboard import TensorboardRecorder
+from vedette_rl.recording.tee import TeeRecorder
+from vedette_rl.recording.tensorboard import TensorboardRecorder, purge_events
 
 
 class Disk:
@@ -32,8 +31,9 @@ class Disk:
         return RecordingError(Path("x"), OSError(errno.ENOSPC, "No space left on device"))
 
 
-class DiskRecorder(NullRecorder):
+class DiskRecorder(TeeRecorder):
     def __init__(self, disk: Disk) -> None:
+        super().__init__()
         self.disk = disk
 
     def write(self, record: Record, step: int) -> None:

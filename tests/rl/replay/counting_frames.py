@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
-from vedette_rl.replay.frames import FrameStack, make_frame_ring_spec, stored_row
-from vedette_rl.replay.frames_ring import FrameRingWriter
+from vedette_rl.replay.frame_ring import FrameRingWriter
+from vedette_rl.replay.frame_stacks import FrameStack, make_frame_ring_spec, stored_row
 
 STACK = FrameStack(4, np.dtype(np.uint8), (5, 3))
 ROW = np.dtype([("obs", "u1", (4, 5, 3)), ("action", "<i8"), ("next_obs", "u1", (4, 5, 3))])

@@ -35,7 +35,7 @@ def test_what_makes_no_sense_is_refused(settings: dict[str, float], why: str) ->
 
 def test_the_replay_imports_no_torch() -> None:
     code = (
-        "import sys, vedette_rl.newest\n"
+        "import sys, vedette_rl.storage.latest_value\n"
         "from vedette_rl.replay import budget, config, export, limiter\n"
         "from vedette_rl.replay import prioritized, ring, uniform\n"
         "assert 'torch' not in sys.modules and 'gymnasium' not in sys.modules"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, OptResult
 from vedette_rl.envs import Spaces
 from vedette_rl.testing import AgentContract
@@ -59,7 +59,7 @@ def contract(name: str, misreads: Misreads, mistells: Mistells = as_they_are) ->
             return Spaces(OBS, ACTIONS[name])
 
         def make_agent(self, seed: int) -> Any:
-            kind = agent_type(name)
+            kind = agent_kind(name)
             config = kind.config(hidden_sizes=(16, 16))
             agent = kind.build_agent(config, self.make_spaces(), device="cpu", seed=seed)
             return Misreading(agent, misreads, mistells)

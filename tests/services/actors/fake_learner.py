@@ -18,7 +18,7 @@ from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Batch, Message, Report, Run, Stop
 from vedette_protocol.model import pack_model, split_into_chunks
 from vedette_protocol.schema import Columns, Schema
-from vedette_rl.agents.registry import agent_type
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.spaces import Spaces, action_bounds, transition_dtype
 from vedette_services.config.parts import ActorsConfig
@@ -68,7 +68,7 @@ def a_run(
 
 def first_model(agent: dict[str, object], spaces: Spaces) -> Columns:
     """The arrays of an agent that has learnt nothing."""
-    kind = agent_type(str(agent["name"]))
+    kind = agent_kind(str(agent["name"]))
     config = kind.config.model_validate(agent)
     built = kind.build_agent(config, spaces, device="cpu", seed=0)
     return {name: np.asarray(array) for name, array in built.model_info().arrays.items()}

@@ -16,10 +16,10 @@ from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_rl.envs import Spaces, column_bounds, transition_dtype
-from vedette_rl.envs.loop_row import LoopVectorEnv
+from vedette_rl.envs.loop_vector_env import LoopVectorEnv
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.replay.frames import frame_stack, row_with_places
-from vedette_rl.replay.frames_ring import whole_stacks
+from vedette_rl.replay.frame_ring import whole_stacks
+from vedette_rl.replay.frame_stacks import frame_stack, row_with_places
 from vedette_rl.steps import NStep
 from vedette_rl.steps.frames import FrameSteps
 from vedette_services.actors.batching import FrameWriter, TransitionBatcher

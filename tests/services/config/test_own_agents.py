@@ -9,19 +9,19 @@ from vedette_services.config.loading import load_config
 from vedette_services.run.checks import check_config
 
 MODULE = """
+from dataclasses import replace
 from typing import Any
-from vedette_rl.agents.dqn.agent_type import DqnType
 from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.agents.dqn.policy import KIND
 
 class Config(DqnConfig):
     name: str = "own_words:Mine"
     network: Any = None
 
-class Mine(DqnType):
-    name, config = "own_words:Mine", Config
+def check(config, spaces):
+    pass
 
-    def check(self, config, spaces):
-        pass
+Mine = replace(KIND, name="own_words:Mine", config=Config, check=check)
 """
 
 

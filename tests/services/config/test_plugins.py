@@ -14,16 +14,16 @@ from vedette_services.config.saving import config_table
 from vedette_services.errors import SettingError
 
 MODULE = """
-from vedette_rl.agents.dqn.agent_type import DqnType
+from dataclasses import replace
 from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.agents.dqn.policy import KIND
 
 
 class Config(DqnConfig):
     name: str = "plugged_in:Mine"
 
 
-class Mine(DqnType):
-    name, config = "plugged_in:Mine", Config
+Mine = replace(KIND, name="plugged_in:Mine", config=Config)
 """
 ENTRY_POINTS = """
 [vedette.agents]

@@ -3,15 +3,16 @@
 import pytest
 
 from vedette_rl.core import Record
-from vedette_rl.recording.null import NullRecorder
+from vedette_rl.recording.tee import TeeRecorder
 from vedette_services.learner.run_recorder import CurveRecorder, is_against_opt_steps
 from vedette_services.run.status_records import EvaluatorStatus, GatewayStatus, TrainerStatus
 
 
-class Steps(NullRecorder):
+class Steps(TeeRecorder):
     """Remembers at which steps something was written."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.steps: list[int] = []
 
     def write(self, record: Record, step: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vedette_rl.envs.make import probe_environment
-from vedette_rl.replay.frames_ring import open_writer
+from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.config import RunConfig, load_config

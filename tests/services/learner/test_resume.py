@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ReplayBuffer
+from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.loading import make_loader
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.testing.transitions import sampled_transitions
 from vedette_services.config import RunConfig
 from vedette_services.learner.trainer import open_replay
@@ -55,7 +55,7 @@ class Half:
     def __init__(self, root: Path, config: RunConfig) -> None:
         self.root, self.config, self.learning = root, config, TrainerStatus()
         name = config.agent.name
-        self.agent: Agent = agent_type(name).build_agent(
+        self.agent: Agent = agent_kind(name).build_agent(
             config.agent, SPACES[name], device="cpu", seed=3
         )
         address = Address.parse("127.0.0.1:20000")

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, ModelInfo, OptResult, Sample, State
+from vedette_rl.device_loader import CpuLoader
 from vedette_rl.errors import NoTdErrorsError
-from vedette_rl.loading import CpuLoader
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner.training_loop import TrainingLoop
 from vedette_services.run.status_records import TrainerStatus

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from vedette.cli.app import main
-from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.exported import load_policy, onnx_file, read_policy
-from vedette_rl.state_file import write_state
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_file import write_state
 from vedette_rl.testing.scripted import ScriptedEnv
 from vedette_services.config import RunConfig, read_config, write_config
 from vedette_services.run import export as exporting
@@ -30,7 +30,7 @@ def make_run(root: Path, agent: str, env: str = "") -> Policy:
     )
     root.mkdir()
     write_config(config, root / "config.toml")
-    kind, spaces = agent_type(agent), probe_environment(config.env)
+    kind, spaces = agent_kind(agent), probe_environment(config.env)
     built = kind.build_agent(config.agent, spaces, device="cpu", seed=1)
     model = built.model_info()
     write_state(root / "best", {"model": dict(model.arrays)}, {"version": 70, "return_mean": 9.0})
@@ -147,7 +147,7 @@ def test_a_checkpoint_is_exported_where_it_is_asked_for(
     make_run(tmp_path / "run", "dqn")
     (tmp_path / "run" / "best").rename(tmp_path / "elsewhere")
     config = read_config(tmp_path / "run" / "config.toml")
-    agent = agent_type("dqn").build_agent(
+    agent = agent_kind("dqn").build_agent(
         config.agent, probe_environment(config.env), device="cpu", seed=5
     )
     saved = Checkpoints(tmp_path / "run" / "checkpoints", keep=1)
@@ -178,7 +178,7 @@ def test_a_format_whose_package_is_not_installed_says_what_to_install(
     make_run(tmp_path / "run", "dqn")
     status, said = exported(capsys, tmp_path / "run", "--format", "onnx", "--out", tmp_path / "x")
     assert status == 2
-    assert "--format onnx: onnx_that_is_not_here is not installed here: pip install onnx_" in said
+    assert "onnx_that_is_not_here is not installed): pip install 'vedette[onnx]'" in said
     assert not (tmp_path / "x").exists()
 
 

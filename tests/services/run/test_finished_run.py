@@ -8,11 +8,11 @@ import pytest
 from PIL import Image
 
 from vedette.cli.app import main
-from vedette_rl.agents.registry import agent_type
-from vedette_rl.checkpoint import Checkpoints
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.replay.ring import RingWriter
-from vedette_rl.state_file import write_state
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_file import write_state
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import NotInRunError
 from vedette_services.run.finished import FinishedRun
@@ -26,7 +26,7 @@ CONFIG = RunConfig.model_validate(
 def run(tmp_path: Path) -> Path:
     """A run's directory with the best model that its evaluator would have written."""
     write_config(CONFIG, tmp_path / "config.toml")
-    agent = agent_type("dqn").build_agent(
+    agent = agent_kind("dqn").build_agent(
         CONFIG.agent, probe_environment(CONFIG.env), device="cpu", seed=1
     )
     arrays = dict(agent.model_info().arrays)
@@ -58,12 +58,12 @@ def test_eval_prints_the_contracts_fields_and_the_same_twice(
     assert json_of(["eval", str(run), "--episodes", "3", "--json"], capsys) == first
 
 
-def test_eval_plays_a_checkpoint_and_films_it(
+def test_eval_plays_a_checkpoint_and_records_it(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    agent = agent_type("dqn").build_agent(
+    agent = agent_kind("dqn").build_agent(
         CONFIG.agent, probe_environment(CONFIG.env), device="cpu", seed=2
     )
     checkpoints = Checkpoints(run / "checkpoints", 3)

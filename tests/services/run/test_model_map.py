@@ -9,7 +9,7 @@ from vedette_protocol.errors import ModelError
 from vedette_protocol.model import digest_of, pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
-from vedette_rl.newest import HEADER_BYTES, LatestValueWriter
+from vedette_rl.storage.latest_value import HEADER_BYTES, LatestValueWriter
 from vedette_services.run.model_map import ModelMapReader, ModelMapWriter, holds_model
 
 ARRAYS = {

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.loss import quantile_huber_loss
-from vedette_rl.agents.iqn.network import QuantileNetwork
-from vedette_rl.agents.temporal_difference import Discounts
+from vedette_rl.agents.iqn.network import QuantileLayers
+from vedette_rl.agents.value_agent import ValueAgent
 from vedette_rl.core.columns import select_part
-from vedette_rl.core.learning import ModelInfo, OptResult, State
+from vedette_rl.core.learning import OptResult, State
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.observation import choose_input
-from vedette_rl.networks.online_target import OnlineTarget
+from vedette_rl.networks.torch_network import build_network
 
 
-class IqnAgent:
+class IqnAgent(ValueAgent):
     """An `Agent`: one optimization step descends equation 3 on one batch.
 
     Shapes: B samples, N, M (the paper's N') and K quantile fractions, A actions.
@@ -27,19 +27,12 @@ class IqnAgent:
     def __init__(self, config: IqnConfig, spaces: Spaces, *, device: str, seed: int) -> None:
         self._config = config
         self._actions = DiscreteActions.from_space(config.name, spaces.action)
-        seen = choose_input(config.name, config.network, spaces.observation)
 
-        def build() -> QuantileNetwork:
-            return QuantileNetwork(config, seen, self._actions.n)
+        def build() -> nn.Module:
+            return build_network(config, spaces.observation, QuantileLayers, self._actions.size)
 
-        self._z = OnlineTarget(build, config, device=device, seed=seed)
-        self._discounts = Discounts(config.discount, device)
+        super().__init__(config, build, device=device, seed=seed)
         self._taus = torch.Generator(device).manual_seed(seed)
-
-    @property
-    def opt_steps(self) -> int:
-        """Optimization steps done, over all epochs of the run."""
-        return self._z.opt_steps
 
     def opt(
         self,
@@ -54,25 +47,14 @@ class IqnAgent:
         """
         target_BM = self._target_samples(batch)
         taus_BN = self._draw_taus(batch["reward"], self._config.n_quantiles)
-        z_tm1_BNA = self._z.online(select_part(batch, "obs"), taus_BN)
+        z_tm1_BNA = self.online(select_part(batch, "obs"), taus_BN)
         a_tm1 = batch["action"] - self._actions.start
         z_tm1_BN = _of_action(z_tm1_BNA, a_tm1)
         loss_B = quantile_huber_loss(z_tm1_BN, taus_BN, target_BM, self._config.kappa)
         loss = (loss_B if weights is None else weights * loss_B).mean()
-        self._z.descend(loss)
+        self.descend(loss)
         td_errors = (target_BM.mean(dim=1) - z_tm1_BN.detach().mean(dim=1)).abs_()
-        if not record:
-            return OptResult(td_errors)
-        return OptResult(
-            td_errors,
-            {
-                "loss": loss.item(),
-                "q_mean": z_tm1_BN.mean().item(),
-                "target_mean": target_BM.mean().item(),
-                "td_error_mean": td_errors.mean().item(),
-                "grad_norm": self._z.grad_norm(),
-            },
-        )
+        return self.result(td_errors, loss, z_tm1_BN, target_BM, record=record)
 
     @torch.no_grad()
     def _target_samples(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -82,34 +64,26 @@ class IqnAgent:
         taus_BK = self._draw_taus(r_t, self._config.n_action_quantiles)
         taus_BM = self._draw_taus(r_t, self._config.n_target_quantiles)
         if self._config.double:
-            q_t_BA = self._z.online(next_obs, taus_BK).mean(dim=1)
-            z_t_BMA = self._z.target(next_obs, taus_BM)
+            q_t_BA = self.online(next_obs, taus_BK).mean(dim=1)
+            z_t_BMA = self.target(next_obs, taus_BM)
         else:
-            z_t = self._z.target(next_obs, torch.cat([taus_BK, taus_BM], dim=1))
+            z_t = self.target(next_obs, torch.cat([taus_BK, taus_BM], dim=1))
             q_t_BA = z_t[:, : self._config.n_action_quantiles].mean(dim=1)
             z_t_BMA = z_t[:, self._config.n_action_quantiles :]
         z_t_BM = _of_action(z_t_BMA, q_t_BA.argmax(dim=1))
-        discount_t = self._discounts(batch["n_steps"], batch["terminated"])
+        discount_t = self.discounts(batch["n_steps"], batch["terminated"])
         return torch.addcmul(r_t.unsqueeze(1), discount_t.unsqueeze(1), z_t_BM)
 
     def _draw_taus(self, like_B: torch.Tensor, count: int) -> torch.Tensor:
         return torch.rand((len(like_B), count), generator=self._taus, device=like_B.device)
 
-    def model_info(self) -> ModelInfo:
-        """The quantile network: all that acting needs."""
-        return self._z.model_info()
-
     def get_state(self) -> State:
         """All that resume needs."""
-        return {**self._z.get_state(), "taus": self._taus.get_state()}
+        return {**super().get_state(), "taus": self._taus.get_state()}
 
     def set_state(self, state: State) -> None:
-        """Continue from `state`.
-
-        Raises:
-            ModelMismatchError: it is the state of another network.
-        """
-        self._z.set_state(state)
+        """Continue from `state`; see `ValueAgent.set_state`."""
+        super().set_state(state)
         self._taus.set_state(state["taus"])
 
 

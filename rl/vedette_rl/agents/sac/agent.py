@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import nn
 
 from vedette_rl.agents.actions import BoxActions
 from vedette_rl.agents.sac.config import SacConfig
@@ -14,7 +15,7 @@ from vedette_rl.agents.sac.loss import (
     squashed_sample,
     temperature_loss,
 )
-from vedette_rl.agents.sac.network import Critics, PolicyNetwork, Temperature
+from vedette_rl.agents.sac.network import GaussianLayers
 from vedette_rl.agents.temporal_difference import Discounts, td_loss
 from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
@@ -24,6 +25,19 @@ from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.seeding import build_seeded
+from vedette_rl.networks.torch_network import Critics, build_network
+
+
+class Temperature(nn.Module):
+    """alpha, which weighs entropy against return."""
+
+    def __init__(self, initial_alpha: float) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.tensor(initial_alpha).log())
+
+    def forward(self) -> torch.Tensor:
+        """alpha, without a gradient: neither the critics nor the policy tune it."""
+        return self.log_alpha.detach().exp()
 
 
 class SacAgent:
@@ -33,19 +47,22 @@ class SacAgent:
         self._config = config
         actions = BoxActions.from_space(config.name, spaces.action)
         seen = choose_input(config.name, config.network, spaces.observation)
-        size = actions.dimensions
+        size = actions.size
         self._center = torch.from_numpy(actions.center).to(device)
         self._half_width = torch.from_numpy(actions.half_width).to(device)
         self._target_entropy = (
             -float(size) if config.target_entropy == "auto" else config.target_entropy
         )
 
-        def build_critics() -> Critics:
-            return Critics(config, seen, size)
+        def build_policy() -> nn.Module:
+            return build_network(config, spaces.observation, GaussianLayers, size)
 
-        self._pi = build_seeded(lambda: PolicyNetwork(config, seen, size), seed, device)
+        def build_critics() -> Critics:
+            return Critics(config, seen, size, config.n_critics)
+
+        self._pi = build_seeded(build_policy, seed, device)
         self._q = build_seeded(build_critics, seed + 1, device)
-        # without the noise of an own encoder's dropout, as `OnlineTarget` has it
+        # without the noise of a custom encoder's dropout, as `ValueAgent` has it
         self._q_target = build_seeded(build_critics, seed + 1, device).eval()
         tuned = config.alpha == "auto"
         alpha = config.initial_alpha if config.alpha == "auto" else config.alpha

@@ -1,0 +1,95 @@
+"""A kind of agent: its name, its configuration, and the functions that build its halves. No torch.
+
+::
+
+    kind = agent_kind("dqn")
+    config = kind.config(learning_rate=1e-3)
+    kind.check(config, spaces)
+    agent = kind.build_agent(config, spaces, device="cpu", seed=0)             # the learner
+    policy = kind.build_policy(config, spaces, ranks=np.array([0.5]), seed=1)  # an actor
+    policy.sync_model(agent.model_info())
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.agents.config import AgentConfig
+from vedette_rl.core.acting import Policy
+from vedette_rl.core.learning import Agent, ModelInfo
+from vedette_rl.envs.spaces import Spaces
+
+if TYPE_CHECKING:  # it imports torch
+    from vedette_rl.networks.torch_network import PolicyGraph
+
+C = TypeVar("C", bound=AgentConfig)
+C_in = TypeVar("C_in", bound=AgentConfig, contravariant=True)
+
+
+class BuildAgent(Protocol[C_in]):
+    """Builds the half that learns, on a torch device."""
+
+    def __call__(self, config: C_in, spaces: Spaces, *, device: str, seed: int) -> Agent: ...
+
+
+class BuildPolicy(Protocol[C_in]):
+    """Builds the half that acts, for a vector of E environments.
+
+    Args:
+        config, spaces: as the agent's.
+        ranks: ``(E,)`` in [0, 1], each environment's exploration rank among all that explore
+            (`vedette_rl.agents.exploration.exploration_ranks`).
+        seed: of the exploration; each actor's own.
+    """
+
+    def __call__(
+        self, config: C_in, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
+    ) -> Policy: ...
+
+
+class BuildGraph(Protocol[C_in]):
+    """Builds the greedy policy on a model as one torch module, which exporters trace."""
+
+    def __call__(self, config: C_in, spaces: Spaces, model: ModelInfo) -> PolicyGraph: ...
+
+
+class Check(Protocol[C_in]):
+    """Refuses spaces that the agent cannot take, without building anything.
+
+    Raises:
+        UnsupportedSpaceError, NoImageError: names the space and what the agent takes.
+    """
+
+    def __call__(self, config: C_in, spaces: Spaces) -> None: ...
+
+
+def _accept(config: AgentConfig, spaces: Spaces) -> None:
+    """Accepts all spaces."""
+
+
+@dataclass(frozen=True)
+class AgentKind(Generic[C]):
+    """One kind of agent, as the registry and ``agent.name`` name it.
+
+    Args:
+        name: the name in configurations.
+        config: the class of its configuration.
+        build_agent: see `BuildAgent`.
+        build_policy: see `BuildPolicy`.
+        check: see `Check`; accepts all spaces by default.
+        build_numpy_policy: as `build_policy`, and in numpy on images too, where an actor would use
+            torch; None where there is no such form.
+        build_graph: see `BuildGraph`; None where the policy cannot be exported as a graph.
+    """
+
+    name: str
+    config: type[C]
+    build_agent: BuildAgent[C]
+    build_policy: BuildPolicy[C]
+    check: Check[C] = _accept
+    build_numpy_policy: BuildPolicy[C] | None = None
+    build_graph: BuildGraph[C] | None = None

@@ -1,0 +1,207 @@
+"""What agents that act by a network share: how their halves are built, and how they act. No torch.
+
+One description of the forward pass (`vedette_rl.networks.layers.Layers`) and one policy class serve
+acting in numpy (flat observations), acting in torch (images and custom networks) and the exported
+graph.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.agents.actions import BoxActions, DiscreteActions
+from vedette_rl.agents.config import NetworkConfig
+from vedette_rl.agents.kind import AgentKind, BuildAgent
+from vedette_rl.core.columns import Columns
+from vedette_rl.core.learning import ModelInfo
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.import_by_name import import_by_name, is_import_name
+from vedette_rl.networks.layers import Array, LayersFactory
+from vedette_rl.networks.numpy_nets import NumpyNetwork
+from vedette_rl.networks.observation import CustomInput, choose_input
+
+if TYPE_CHECKING:  # it imports torch
+    from vedette_rl.networks.torch_network import PolicyGraph
+
+C = TypeVar("C", bound=NetworkConfig)
+
+
+class ActingNetwork(Protocol):
+    """A network that only acts, on the arrays of the last model it was given."""
+
+    def sync_model(self, model: ModelInfo) -> None:
+        """Use these weights.
+
+        Raises:
+            ModelMismatchError: they are those of another network; the old ones stay.
+        """
+        ...
+
+    def __call__(self, obs: Columns, *inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """The output for columns ``obs...`` and further inputs of the network.
+
+        Raises:
+            ModelMismatchError: it has no model yet.
+        """
+        ...
+
+
+class NetworkPolicy:
+    """A `Policy` on a network; subclasses choose actions from the network's output.
+
+    Args:
+        network: in numpy or in torch.
+
+    Attributes:
+        outputs: names of what `greedy` returns; ``action`` is the first.
+        constants: arrays that `greedy` takes; an exported graph contains them.
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ("action",)
+    constants: tuple[NDArray[Any], ...] = ()
+
+    def __init__(self, network: ActingNetwork) -> None:
+        self.network = network
+        self.version = 0
+
+    def sync_model(self, model: ModelInfo) -> None:
+        """Act on this model from now on.
+
+        Raises:
+            ModelMismatchError: it is the model of another network; the old one stays.
+        """
+        self.network.sync_model(model)
+        self.version = model.version
+
+    def act(self, obs: Columns, *, explore: bool) -> NDArray[Any]:
+        """Actions ``(E, *shape)``."""
+        if explore:
+            return self.explore(obs)
+        action: NDArray[Any] = self.greedy(np, self.network, obs, *self.constants)[0]
+        return action
+
+    def explore(self, obs: Columns) -> NDArray[Any]:
+        """Exploring actions ``(E, *shape)``."""
+        raise NotImplementedError
+
+    def greedy(
+        self, xp: Any, network: Callable[..., Array], obs: Any, *constants: Array
+    ) -> tuple[Array, ...]:
+        """The outputs of greedy acting, with numpy or torch as `xp`."""
+        raise NotImplementedError
+
+
+class NetworkPolicyClass(Protocol):
+    """Makes a `NetworkPolicy` for a vector of environments; see `AgentKind.build_policy`."""
+
+    def __call__(
+        self,
+        network: ActingNetwork,
+        config: Any,  # of the agent's own class
+        spaces: Spaces,
+        *,
+        ranks: NDArray[np.floating[Any]],
+        seed: int,
+    ) -> NetworkPolicy: ...
+
+
+def network_agent(
+    config: type[C],
+    build_agent: BuildAgent[C],
+    policy: NetworkPolicyClass,
+    layers: LayersFactory,
+    actions: type[DiscreteActions | BoxActions],
+) -> AgentKind[C]:
+    """An agent that acts by a network.
+
+    Args:
+        config: the class of its configuration.
+        build_agent: builds the half that learns; it imports torch when it is called.
+        policy: acts by the network's output.
+        layers: describes the network that acts.
+        actions: the actions that it takes.
+    """
+
+    def check(config: C, spaces: Spaces) -> None:
+        actions.from_space(config.name, spaces.action)
+        if is_import_name(config.network):
+            load_torch_single_threaded()  # the user's module imports torch
+            import_by_name("agent.network", config.network)
+        else:
+            choose_input(config.name, config.network, spaces.observation)
+
+    def build_checked_agent(config: C, spaces: Spaces, *, device: str, seed: int) -> Any:
+        check(config, spaces)
+        return build_agent(config, spaces, device=device, seed=seed)
+
+    def build_policy(
+        config: C,
+        spaces: Spaces,
+        *,
+        ranks: NDArray[np.floating[Any]],
+        seed: int,
+        images_in_numpy: bool = False,
+    ) -> NetworkPolicy:
+        check(config, spaces)
+        size = actions.from_space(config.name, spaces.action).size
+        network = acting_network(config, spaces.observation, layers, size, images_in_numpy)
+        return policy(network, config, spaces, ranks=ranks, seed=seed)
+
+    def build_graph(config: C, spaces: Spaces, model: ModelInfo) -> PolicyGraph:
+        from vedette_rl.networks.torch_network import (
+            PolicyGraph,
+            TorchActingNetwork,
+            build_network,
+        )
+
+        size = actions.from_space(config.name, spaces.action).size
+        network = build_network(config, spaces.observation, layers, size)
+        acting = policy(TorchActingNetwork(network), config, spaces, ranks=np.zeros(1), seed=0)
+        acting.sync_model(model)
+        return PolicyGraph(acting, network, spaces.observation)
+
+    return AgentKind(
+        config.model_fields["name"].default,
+        config,
+        build_checked_agent,
+        build_policy,
+        check,
+        partial(build_policy, images_in_numpy=True),
+        build_graph,
+    )
+
+
+def acting_network(
+    config: NetworkConfig,
+    observation: gym.Space[Any],
+    layers: LayersFactory,
+    size: int,
+    images_in_numpy: bool,
+) -> ActingNetwork:
+    """The network that acts: in torch on images and for custom networks, else in numpy."""
+    seen = choose_input(config.name, config.network, observation)
+    if isinstance(seen, tuple) or (images_in_numpy and not isinstance(seen, CustomInput)):
+        return NumpyNetwork(config, seen, layers, size)
+    load_torch_single_threaded()
+    from vedette_rl.networks.torch_network import TorchActingNetwork, build_network
+
+    return TorchActingNetwork(build_network(config, observation, layers, size))
+
+
+def load_torch_single_threaded() -> None:
+    """Load torch with one thread, in a process that has not loaded it yet.
+
+    Many actors share a machine: two threads each on busy cores act ten times slower than one. A
+    process that already uses torch (a learner that also acts) keeps the threads it chose.
+    """
+    if "torch" not in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)

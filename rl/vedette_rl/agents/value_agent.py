@@ -1,0 +1,138 @@
+"""The part that agents on action values share: a network that learns, and a target network.
+
+Shapes: B samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from vedette_rl.agents.temporal_difference import Discounts
+from vedette_rl.core.learning import ModelInfo, OptResult, State
+from vedette_rl.networks.adam import VectorAdam
+from vedette_rl.networks.parameter_vector import ParameterVector
+from vedette_rl.networks.seeding import build_seeded
+
+
+class OptimizerConfig(Protocol):
+    """The keys of an agent's configuration that this part reads."""
+
+    @property
+    def discount(self) -> float: ...
+
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def adam_eps(self) -> float: ...
+
+    @property
+    def max_grad_norm(self) -> float: ...
+
+    @property
+    def target_update_interval(self) -> int: ...
+
+    @property
+    def tau(self) -> float: ...
+
+
+class ValueAgent:
+    """An `Agent` without `opt`: two networks, equal at first; `online` descends, `target` follows.
+
+    `online` is in the mode that it was built in, which is for training; `target` is in evaluation
+    mode: a target is a value, and the maximum over values with dropout's noise is too high.
+
+    ::
+
+        class MyAgent(ValueAgent):
+            def opt(self, batch, weights=None, *, record=False):
+                loss = ...      # of self.online(obs), and of self.target(next_obs) without gradient
+                self.descend(loss)
+
+    Args:
+        config: step size, clipping, and the interval at which the target follows.
+        build: makes such a network.
+        device: torch's name of the device that both are on.
+        seed: of the weights.
+
+    Attributes:
+        discounts: discount_t of a batch's transitions.
+        opt_steps: optimization steps done, over all epochs of the run.
+    """
+
+    def __init__(
+        self, config: OptimizerConfig, build: Callable[[], nn.Module], *, device: str, seed: int
+    ) -> None:
+        self.online = build_seeded(build, seed, device)
+        self.target = build_seeded(build, seed, device).eval()
+        self.discounts = Discounts(config.discount, device)
+        self.opt_steps = 0
+        self._interval, self._tau = config.target_update_interval, config.tau
+        self._online = ParameterVector(self.online, learns=True)
+        self._target = ParameterVector(self.target, learns=False)
+        self._adam = VectorAdam(
+            self._online,
+            learning_rate=config.learning_rate,
+            eps=config.adam_eps,
+            max_grad_norm=config.max_grad_norm,
+        )
+
+    def descend(self, loss: torch.Tensor) -> None:
+        """One step of Adam down this loss; at its interval the target follows."""
+        self._adam.zero_grad()
+        torch.autograd.backward(loss)
+        self._adam.step()
+        self.opt_steps += 1
+        if self.opt_steps % self._interval == 0:
+            self._target.follow(self._online, self._tau)
+
+    def result(
+        self,
+        td_errors: torch.Tensor,
+        loss: torch.Tensor,
+        prediction: torch.Tensor,
+        target: torch.Tensor,
+        *,
+        record: bool,
+    ) -> OptResult:
+        """The result of an optimization step, with scalars if they are to be recorded."""
+        if not record:
+            return OptResult(td_errors)
+        return OptResult(
+            td_errors,
+            {
+                "loss": loss.item(),
+                "q_mean": prediction.mean().item(),
+                "target_mean": target.mean().item(),
+                "td_error_mean": td_errors.mean().item(),
+                "grad_norm": self._adam.grad_norm(),
+            },
+        )
+
+    def model_info(self) -> ModelInfo:
+        """A copy of the online network: all that acting needs."""
+        return ModelInfo(self.opt_steps, self._online.arrays())
+
+    def get_state(self) -> State:
+        """All that resume needs: both networks, Adam's moments and the counter. Copies."""
+        return {
+            "opt_steps": self.opt_steps,
+            "online": self._online.get(self._online.data),
+            "target": self._target.get(self._target.data),
+            "adam": self._adam.get_state(),
+        }
+
+    def set_state(self, state: State) -> None:
+        """Continue from `state`.
+
+        Raises:
+            ModelMismatchError: it is the state of another network.
+        """
+        self._online.set(self._online.data, state["online"])
+        self._target.set(self._target.data, state["target"])
+        self._adam.set_state(state["adam"])
+        self.opt_steps = state["opt_steps"]

@@ -1,0 +1,287 @@
+"""A row of environments that Gymnasium steps as one: its three autoreset modes made one step.
+
+================  ==========================================  ==============================
+mode              after an episode's last step                the row that is no transition
+================  ==========================================  ==============================
+``NEXT_STEP``     the next step resets, its action ignored    that next step
+``SAME_STEP``     the observation is the new episode's;       none
+                  the last one is ``infos["final_obs"]``
+``DISABLED``      nothing: who steps resets, by a mask        none
+================  ==========================================  ==============================
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from vedette_rl.core import Columns, Step
+from vedette_rl.envs.actions import ActionConverter
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.episodes import EpisodeReturns, RewardTransform
+from vedette_rl.envs.layout import ObservationLayout, row_of_batch
+from vedette_rl.envs.registry import AllowImport, find_spec
+from vedette_rl.envs.spaces import agent_spaces
+from vedette_rl.errors import RlError, UnknownEnvironmentError
+
+
+class NativeVectorEnv:
+    """`VectorEnvironment` over a `gymnasium.vector.VectorEnv`.
+
+    Args:
+        envs: closed with the row.
+        seed: of the whole row.
+        rewards: what rewards become in transitions.
+
+    Raises:
+        UnknownEnvironmentError: it does not say its autoreset mode, so nobody can tell which of
+            its rows are transitions.
+    """
+
+    def __init__(self, envs: VectorEnv, *, seed: int, rewards: RewardTransform | None = None):
+        self.spaces = agent_spaces(envs.single_observation_space, envs.single_action_space)
+        self._envs = envs
+        self._mode = autoreset_mode(envs)
+        self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
+        self._layout = ObservationLayout(envs.single_observation_space)
+        self._actions = ActionConverter(envs.single_action_space, envs.num_envs)
+        self._rewards = rewards or RewardTransform()
+        self._tally = EpisodeReturns(envs.num_envs)
+        self._buffers = [self._layout.empty(envs.num_envs) for _ in range(3)]
+        self._current = -1
+        self._resetting = np.zeros(envs.num_envs, np.bool_)
+        self._reward = np.zeros(envs.num_envs, np.float32)
+
+    def __len__(self) -> int:
+        return self._envs.num_envs
+
+    def reset(self) -> Columns:
+        """Begin new episodes everywhere; the first call seeds, later ones go on from there."""
+        obs, _ = self._envs.reset(seed=self._seed)
+        self._seed = None
+        self._current = 0
+        self._resetting = np.zeros(len(self), np.bool_)
+        self._layout.write_all(self._buffers[0], obs)
+        self._tally.reset()
+        return self._buffers[0]
+
+    def step(self, action: NDArray[Any]) -> Step:
+        """Step every environment. A row that only reset is not `valid`."""
+        if self._current < 0:
+            raise RuntimeError("the row was not reset before its first step")
+        action = self._actions.to_column(action)
+        batch, reward, terminated, truncated, infos = self._envs.step(
+            self._actions.to_environment(action)
+        )
+        valid = ~self._resetting
+        terminated, truncated = terminated & valid, truncated & valid
+        done = terminated | truncated
+        self._rewards.write(reward, self._reward)
+        self._tally.add(reward, valid)
+        if done.any():
+            self._tally.end(done)
+        seen, following = self._current, (self._current + 1) % 3
+        self._current = self._successors(following, batch, done, infos)
+        return Step(
+            obs=self._buffers[seen],
+            action=action,
+            reward=self._reward,
+            next_obs=self._buffers[following],
+            terminated=terminated,
+            truncated=truncated,
+            init_obs=self._buffers[self._current],
+            valid=valid,
+        )
+
+    def _successors(
+        self, following: int, batch: Any, done: NDArray[Any], infos: dict[str, Any]
+    ) -> int:
+        """Write the successors into buffer `following`; say which buffer to act on next."""
+        beginning = (following + 1) % 3
+        next_obs, init_obs = self._buffers[following], self._buffers[beginning]
+        self._layout.write_all(next_obs, batch)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._resetting = done
+            return following
+        if not done.any():
+            return following
+        if self._mode is AutoresetMode.DISABLED:
+            batch, _ = self._envs.reset(options={"reset_mask": done.copy()})
+        self._layout.write_all(init_obs, batch)
+        for name, column in init_obs.items():
+            column[~done] = next_obs[name][~done]
+        if self._mode is AutoresetMode.SAME_STEP:
+            self._write_final(next_obs, done, infos)
+        return beginning
+
+    def _write_final(self, next_obs: Columns, done: NDArray[Any], infos: dict[str, Any]) -> None:
+        final = final_observations(self._envs, infos)
+        for i in np.flatnonzero(done):
+            self._layout.write(next_obs, int(i), row_of_batch(final, int(i)))
+
+    def pop_finished_episodes(self) -> list[tuple[float, int]]:
+        """(return, length) of the episodes that ended since the last call."""
+        return self._tally.pop_finished()
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+
+
+# It may play faster, and it may show something else: Atari's is already preprocessed and
+# stacked.
+
+Env = gym.Env[Any, Any]
+VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+_CLIPPING = "reward_clipping"
+"""ALE's word for it, on where nobody says: returns would be of clipped rewards."""
+
+
+def make_vector(
+    config: EnvConfig,
+    count: int,
+    allow_import: AllowImport | None = None,
+    *,
+    render_mode: str | None = None,
+) -> VectorEnv:
+    """`count` environments as the vector environment that their authors wrote.
+
+    Raises:
+        UnknownEnvironmentError: there is none, or it cannot be made as configured.
+        ImportRefusedError: `allow_import` said no.
+    """
+    if config.wrappers or config.frame_stack:
+        raise UnknownEnvironmentError(
+            config.id,
+            "its vector form takes no env.wrappers or env.frame_stack; "
+            "set env.vectorization to 'loop'",
+        )
+    spec = copy.copy(find_spec(config, allow_import))
+    if spec.vector_entry_point is None:
+        raise UnknownEnvironmentError(
+            config.id, "it has no vector form; set env.vectorization to 'loop'"
+        )
+    if config.max_episode_steps is not None:
+        spec.max_episode_steps = config.max_episode_steps
+    kwargs: dict[str, Any] = dict(config.kwargs)
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+    try:
+        if _CLIPPING not in {**spec.kwargs, **kwargs} and _takes(spec, _CLIPPING):
+            kwargs[_CLIPPING] = False
+        return gym.make_vec(spec, count, vectorization_mode="vector_entry_point", **kwargs)
+    except (gym.error.Error, ImportError, TypeError) as e:
+        text = " ".join(str(e).split())
+        raise UnknownEnvironmentError(config.id, f"its vector form cannot be made: {text}") from e
+
+
+def _takes(spec: gym.envs.registration.EnvSpec, argument: str) -> bool:
+    """Whether the vector form's constructor names this argument."""
+    entry: Any = spec.vector_entry_point  # a name, or what it names
+    creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    try:
+        return argument in inspect.signature(creator).parameters
+    except ValueError:  # one that has no signature
+        return False
+
+
+def make_native_vector(
+    env: Env, config: EnvConfig, count: int, allow_import: AllowImport | None
+) -> VectorEnv | None:
+    """The vector form of `env`; None where it has none, or one of other spaces."""
+    spec = find_spec(config, allow_import)
+    if (
+        spec.vector_entry_point is None
+        or spec.additional_wrappers
+        or config.wrappers
+        or config.frame_stack
+    ):
+        return None
+    try:
+        vector = make_vector(config, count, allow_import)
+    except RlError:
+        return None
+    same = (
+        vector.single_observation_space == env.observation_space
+        and vector.single_action_space == env.action_space
+        and "autoreset_mode" in (vector.metadata or {})
+    )
+    if not same:
+        vector.close()
+        return None
+    return vector
+
+
+def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
+    """How `envs` goes on after an episode.
+
+    Raises:
+        UnknownEnvironmentError: it does not say, so nobody can tell which of its rows are
+            transitions.
+    """
+    mode = (envs.metadata or {}).get("autoreset_mode")
+    try:
+        return AutoresetMode(mode)
+    except ValueError as e:
+        raise UnknownEnvironmentError(
+            name_of(envs),
+            f"its vector form says autoreset mode {mode!r}; set env.vectorization to 'loop'",
+        ) from e
+
+
+def final_observations(envs: VectorEnv, infos: dict[str, Any]) -> Any:
+    """The last observations of episodes that ended in a step that also reset.
+
+    Raises:
+        UnknownEnvironmentError: they are not given, so what came after the last action is lost.
+    """
+    final = infos.get("final_obs", infos.get("final_observation"))  # the second until 1.0
+    if final is None:
+        raise UnknownEnvironmentError(
+            name_of(envs), "it resets in the same step and does not give `final_obs`"
+        )
+    return final
+
+
+def name_of(envs: VectorEnv) -> str:
+    """What to call `envs` in a sentence."""
+    return envs.spec.id if envs.spec is not None else type(envs).__name__
+
+
+class SingleOfVector(gym.Env[Any, Any]):
+    """A vector environment of one as a plain environment: evaluations play what actors play."""
+
+    def __init__(self, envs: VectorEnv) -> None:
+        self._envs, self._mode = envs, autoreset_mode(envs)
+        self.observation_space = envs.single_observation_space
+        self.action_space = envs.single_action_space
+        self.metadata = dict(envs.metadata)
+        self.render_mode = envs.render_mode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        batch, infos = self._envs.reset(seed=seed, options=options)
+        return row_of_batch(batch, 0), infos
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        actions = np.asarray([action], dtype=self._envs.single_action_space.dtype)
+        batch, rewards, terminated, truncated, infos = self._envs.step(actions)
+        over = bool(terminated[0]), bool(truncated[0])
+        if self._mode is AutoresetMode.SAME_STEP and any(over):
+            batch = final_observations(self._envs, infos)
+        return row_of_batch(batch, 0), float(rewards[0]), *over, infos
+
+    def render(self) -> Any:  # gymnasium's word for it
+        frames = self._envs.render()
+        return frames[0] if frames is not None else None
+
+    def close(self) -> None:
+        self._envs.close()

@@ -1,0 +1,142 @@
+"""An episode as a film: what the environment shows while a policy plays greedily."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.core import Policy
+from vedette_rl.envs.actions import ActionConverter
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.make import Env, make_env
+from vedette_rl.envs.registry import install_hint
+from vedette_rl.errors import CannotRenderError, VideoError
+
+Frame = NDArray[np.uint8]
+
+FRAMES_MAX = 3600
+FPS = 30
+"""Where the environment does not say."""
+
+
+class EpisodeVideo:
+    """The episode of one seed, the same that an evaluation with this seed begins with.
+
+    Args:
+        config: which environment; it must be able to render.
+        seed: of the episode.
+
+    Raises:
+        CannotRenderError: it shows no pictures.
+        UnknownEnvironmentError: it cannot be made here.
+    """
+
+    def __init__(self, config: EnvConfig, seed: int) -> None:
+        for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+            os.environ.setdefault(driver, "dummy")  # pygame would look for a screen, and complain
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Gymnasium's of render modes: ours is an error
+            self._env: Env = make_env(config.for_evaluation(), render_mode="rgb_array")
+        self._id, self._seed = config.id, seed
+        self.fps = int(self._env.metadata.get("render_fps") or FPS)
+
+    def frames(self, policy: Policy, *, most: int = FRAMES_MAX) -> Iterator[Frame]:
+        """The pictures ``(height, width, 3)``, from the first to the episode's end or `most`."""
+        env = self._env
+        layout = ObservationLayout(env.observation_space)
+        form, columns = ActionConverter(env.action_space, 1), layout.empty(1)
+        obs, _ = env.reset(seed=self._seed)
+        over = False
+        for shown in range(most):
+            yield self._picture()
+            if over or shown == most - 1:
+                return
+            layout.write(columns, 0, obs)
+            action = form.to_environment(form.to_column(policy.act(columns, explore=False)))[0]
+            obs, _, terminated, truncated, _ = env.step(action)
+            over = bool(terminated or truncated)
+
+    def _picture(self) -> Frame:
+        try:
+            picture: Any = self._env.render()  # as the environment likes
+        except gym.error.DependencyNotInstalled as error:
+            raise VideoError(f"environment {self._id!r}: {install_hint(error)}") from error
+        except NotImplementedError as error:  # gymnasium.Env's own
+            raise CannotRenderError(self._id, "it has no render()") from error
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+            raise CannotRenderError(self._id, "its render() gave no picture")
+        return picture.astype(np.uint8, copy=False)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+def check_video_path(path: Path) -> None:
+    """See that a film of this name can be written here.
+
+    Raises:
+        VideoError: says what to install or how to name it.
+    """
+    if path.suffix not in (".gif", ".mp4"):
+        raise VideoError(f"{path}: a video is named .gif or .mp4")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise VideoError(f"{path}: name a file in a folder that exists")
+    needed = ("PIL",) if path.suffix == ".gif" else ("imageio", "imageio_ffmpeg")
+    missing = [module for module in needed if importlib.util.find_spec(module) is None]
+    if missing:
+        other = ", or name it .gif" if path.suffix == ".mp4" else ""
+        raise VideoError(
+            f"{path}: {missing[0]} is not installed: pip install 'vedette[video]'{other}"
+        )
+
+
+def write_video(path: Path, frames: Iterator[Frame], fps: int) -> int:
+    """Write a film by the name's ending; how many pictures it has.
+
+    Raises:
+        VideoError: as `check_video_path`, or the disk refuses.
+    """
+    check_video_path(path)
+    try:
+        write = _write_gif if path.suffix == ".gif" else _write_mp4
+        return write(path, frames, fps)
+    except OSError as error:
+        raise VideoError(f"{path}: {error.strerror or error}") from error
+
+
+def _write_gif(path: Path, frames: Iterator[Frame], fps: int) -> int:
+    from PIL import Image
+
+    # GIF counts hundredths of a second, and viewers slow down what is shown for less than two.
+    every = max(1, round(fps / 50))
+    pictures: Sequence[Image.Image] = [
+        Image.fromarray(frame).quantize(64)
+        for number, frame in enumerate(frames)
+        if number % every == 0
+    ]
+    duration_ms = max(20, round(100 * every / fps) * 10)
+    first, rest = pictures[0], pictures[1:]
+    first.save(path, save_all=True, append_images=rest, duration=duration_ms, loop=0)
+    return len(pictures)
+
+
+def _write_mp4(path: Path, frames: Iterator[Frame], fps: int) -> int:
+    import imageio.v2 as imageio  # type: ignore[import-not-found, unused-ignore]  # an option
+
+    count = 0
+    opened: Any = imageio.get_writer(path, fps=fps, macro_block_size=2)  # its types lack methods
+    with opened as writer:
+        for frame in frames:
+            writer.append_data(frame)
+            count += 1
+    return count

@@ -1,0 +1,202 @@
+"""Networks in numpy, which act without torch.
+
+On one vector of environments a forward pass costs some ten microseconds, and the process neither
+loads torch (half a second, 200 MB) nor competes for its threads. Convolutions are slower than
+torch's, and fast enough to play.
+
+Shapes: B rows, C channels, H height, W width, K a kernel's side, O channels out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from vedette_rl.core.learning import ModelInfo
+from vedette_rl.errors import ModelMismatchError
+from vedette_rl.networks.layers import LayersFactory, layer_sizes
+from vedette_rl.networks.observation import (
+    CONVOLUTIONS,
+    FlatPart,
+    Image,
+    count_features,
+    flatten_observation,
+)
+
+if TYPE_CHECKING:  # agents import networks
+    from vedette_rl.agents.config import NetworkConfig
+
+Shapes = dict[str, tuple[int, ...]]
+"""Names and shapes of a model's arrays, all float32."""
+
+
+class NumpyNetwork:
+    """A network in numpy that only acts, on the arrays of the last model it was given.
+
+    Args:
+        config: its layers' sizes.
+        seen: the part of the observation that it takes, flat or an image.
+        layers: describes the layers.
+        size: of an action.
+
+    Attributes:
+        shapes: of the model's arrays.
+    """
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        seen: Image | tuple[FlatPart, ...],
+        layers: LayersFactory,
+        size: int,
+    ) -> None:
+        self._seen = seen
+        self._layers = layers(config, layer_sizes(config, seen, count_features(seen)), size)
+        self.shapes: Shapes = nature_shapes(seen) if isinstance(seen, Image) else {}
+        for name, mlp in self._layers.mlps.items():
+            self.shapes |= mlp_shapes(name, mlp.sizes)
+        self._encode: Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]] | None = None
+        constants = self._layers.constants(np).items()
+        self._net = SimpleNamespace(**{k: v.astype(np.float32) for k, v in constants})
+
+    def sync_model(self, model: ModelInfo) -> None:
+        """Use these weights; see `vedette_rl.agents.network_agent.ActingNetwork`."""
+        check_arrays(self.shapes, model.arrays)
+        for name, mlp in self._layers.mlps.items():
+            setattr(self._net, name, NumpyMlp(model.arrays, name, relu_last=mlp.relu_last))
+        seen = self._seen
+        if isinstance(seen, Image):
+            self._encode = NumpyNatureEncoder(seen, model.arrays)
+        else:
+            self._encode = lambda obs: flatten_observation(seen, obs)
+
+    def __call__(
+        self, obs: Mapping[str, NDArray[Any]], *inputs: NDArray[Any]
+    ) -> NDArray[np.float32]:
+        """The output for columns ``obs...``."""
+        if self._encode is None:
+            check_arrays(self.shapes, {})  # raises: it has no model to act on
+            raise AssertionError("a network has arrays")
+        output: NDArray[np.float32] = self._layers.forward(
+            np, self._net, self._encode(obs), *inputs
+        )
+        return output
+
+
+class NumpyMlp:
+    """The layers under `name` in a model's arrays; of weights it keeps copies, of biases views.
+
+    Args:
+        arrays: of a model that was checked.
+        name: the perceptron's.
+        relu_last: the last layer's output goes through a ReLU too.
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, NDArray[Any]], name: str, *, relu_last: bool = False
+    ) -> None:
+        self._layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
+        while (weight := arrays.get(f"{name}.{len(self._layers)}.weight")) is not None:
+            bias = arrays[f"{name}.{len(self._layers)}.bias"]
+            # Laid out as they are multiplied: many rows are acted on between two models.
+            self._layers.append((np.ascontiguousarray(weight.T), bias))
+        self._relu_layers = len(self._layers) - (not relu_last)
+
+    def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The last layer's output ``(..., size)``."""
+        if x.ndim > 2:  # products of two matrices are the fast ones
+            return self(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], -1)
+        for k, (weight, bias) in enumerate(self._layers):
+            x = x.dot(weight)
+            x += bias
+            if k < self._relu_layers:
+                np.maximum(x, 0.0, out=x)
+        return x
+
+
+class NumpyNatureEncoder:
+    """The convolutions of Mnih et al. 2015, with the weights ``encoder.conv1...`` of a model.
+
+    Args:
+        image: the layout of the column.
+        arrays: of a model that was checked.
+    """
+
+    def __init__(self, image: Image, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._image = image
+        self._layers = [
+            (arrays[f"encoder.conv{k}.weight"], arrays[f"encoder.conv{k}.bias"]) for k in (1, 2, 3)
+        ]
+
+    def __call__(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """``(B, count_features)`` of a uint8 image."""
+        image = self._image
+        x = obs[image.column]
+        if image.layout == "channels_last":
+            x = np.moveaxis(x, -1, -3)
+        x = x.reshape(len(x), image.channels, image.height, image.width)
+        x_BCHW = x.astype(np.float32) * np.float32(1 / 255)
+        for (weight, bias), (_, _, stride) in zip(self._layers, CONVOLUTIONS, strict=True):
+            x_BCHW = _convolve(x_BCHW, weight, bias, stride)
+        return x_BCHW.reshape(len(x_BCHW), -1)
+
+
+def _convolve(
+    x_BCHW: NDArray[np.float32],
+    weight_OCKK: NDArray[np.float32],
+    bias_O: NDArray[np.float32],
+    stride: int,
+) -> NDArray[np.float32]:
+    """A convolution and its ReLU, as one product of matrices."""
+    out, _, kernel, _ = weight_OCKK.shape
+    windows = sliding_window_view(x_BCHW, (kernel, kernel), axis=(2, 3))[:, :, ::stride, ::stride]
+    rows, _, height, width = windows.shape[:4]
+    patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(rows * height * width, -1)
+    y = patches @ weight_OCKK.reshape(out, -1).T
+    y += bias_O
+    np.maximum(y, 0.0, out=y)
+    return np.ascontiguousarray(y.reshape(rows, height, width, out).transpose(0, 3, 1, 2))
+
+
+def mlp_shapes(name: str, sizes: Sequence[int]) -> Shapes:
+    """The arrays of a perceptron of these sizes under this name: torch's names, torch's shapes."""
+    shapes: Shapes = {}
+    for k, (before, after) in enumerate(pairwise(sizes)):
+        shapes[f"{name}.{k}.weight"] = (after, before)
+        shapes[f"{name}.{k}.bias"] = (after,)
+    return shapes
+
+
+def nature_shapes(image: Image) -> Shapes:
+    """The arrays of the convolutions."""
+    shapes: Shapes = {}
+    channels = image.channels
+    for k, (out, kernel, _) in enumerate(CONVOLUTIONS, start=1):
+        shapes[f"encoder.conv{k}.weight"] = (out, channels, kernel, kernel)
+        shapes[f"encoder.conv{k}.bias"] = (out,)
+        channels = out
+    return shapes
+
+
+def check_arrays(expected: Mapping[str, tuple[int, ...]], got: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse arrays that are not exactly those expected.
+
+    Raises:
+        ModelMismatchError: names the first array that is missing, unknown or of another shape.
+    """
+    for name, shape in expected.items():
+        wanted = f"float32 {shape}"
+        if name not in got:
+            raise ModelMismatchError(name, wanted, "nothing")
+        array = got[name]
+        if array.shape != shape or array.dtype != np.float32:
+            raise ModelMismatchError(name, wanted, f"{array.dtype} {array.shape}")
+    for name in got:
+        if name not in expected:
+            raise ModelMismatchError(name, "nothing", "an array")

@@ -1,0 +1,250 @@
+"""Rings of rows whose stacks are places in a ring of frames (`vedette_rl.replay.frame_stacks`).
+
+::
+
+    ring = FrameRingWriter.open(directory, stored_row(row, stack), capacity, run_id=run_id,
+                                shared=make_frame_ring_spec(...))
+    ring.append({"obs": places, "next_obs": places, "frames": frames, ...}, rows)
+    ring.commit(stamp)                               # rows, frames and stamp, all or none
+
+Frames are numbered from the beginning of the run, as rows are; each row keeps the span of its
+batch's frames. So the last committed row says how many frames there are, and no other record of it
+is needed; and a row is live as long as its span begins within the frames that are kept.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.core.columns import Columns
+from vedette_rl.errors import ReplayFormatError
+from vedette_rl.replay.frame_stacks import FRAME_SPANS, FRAMES, STACKS
+from vedette_rl.replay.manifest import Manifest, SharedSpec
+from vedette_rl.replay.ring import RingReader, RingWriter
+from vedette_rl.replay.rows import MemoryRing, PlainRows, RowAppender
+
+
+class FrameRows(PlainRows):
+    """The reading half: `Rows` that give whole stacks.
+
+    Attributes:
+        frames: ``(frames_capacity + guard, *frame)``: frame ``i`` at ``i % len(frames)``.
+        frames_capacity: frames that are kept.
+    """
+
+    frames: NDArray[Any]
+    frames_capacity: int
+
+    @property
+    def drawn_dtype(self) -> np.dtype[Any]:
+        """A row as it is drawn: stacks whole."""
+        frame = self.frames.shape[1:]
+        return np.dtype(
+            [
+                (name, self.frames.dtype, (column.shape[1], *frame))
+                if name in STACKS
+                else (name, column.dtype, column.shape[1:])
+                for name, column in self.columns.items()
+                if name != FRAME_SPANS
+            ]
+        )
+
+    def live(self) -> tuple[int, int]:
+        """The rows that may be drawn: [oldest, inserted). Fewer than the capacity where their
+        batches had more frames than are kept for them."""
+        oldest, inserted = super().live()
+        if not inserted:
+            return oldest, inserted
+        spans = self.columns[FRAME_SPANS]
+        rows = len(spans)
+        first_kept = int(spans[(inserted - 1) % rows, 1]) - self.frames_capacity
+        if first_kept > spans[oldest % rows, 0]:
+            numbers = range(oldest, inserted)
+            oldest += bisect.bisect_left(numbers, first_kept, key=lambda i: spans[i % rows, 0])
+        return oldest, inserted
+
+    def gather(self, places: NDArray[np.int64], out: Columns) -> None:
+        """Copy the rows at `places` into `out`, every column that is in `out`."""
+        for name, to in out.items():
+            found = self.columns[name]
+            if name in STACKS:
+                found = self.frames
+                # clip: as in `vedette_rl.replay.rows.gather`, and a row that is being overwritten
+                # may say anything until it is drawn again
+                found.take(self.columns[name].take(places, 0, mode="clip"), 0, to, "clip")
+            else:
+                found.take(places, 0, to, "clip")
+
+
+class FrameAppender(FrameRows, RowAppender):
+    """The writing half: batches that bring their frames."""
+
+    frames_inserted: int
+    _frames_appended: int
+    _frames_guard: int
+
+    def _use(self, frames: NDArray[Any], shared: SharedSpec) -> None:
+        """Begin behind the last committed row's frames."""
+        self.frames, self.frames_capacity = frames, shared.capacity
+        self._frames_guard = shared.guard
+        last = self.columns[FRAME_SPANS][(self.inserted - 1) % self._physical_rows, 1]
+        self.frames_inserted = self._frames_appended = int(last) if self.inserted else 0
+
+    @property
+    def room(self) -> int:
+        """Rows that may still be appended before a commit, if each brings as many frames as it has
+        places."""
+        places: int = sum(self.columns[name].shape[1] for name in STACKS)
+        return min(super().room, self._frames_room // places)
+
+    @property
+    def _frames_room(self) -> int:
+        return self._frames_guard - (self._frames_appended - self.frames_inserted)
+
+    def append(self, columns: Mapping[str, Any], rows: int) -> None:
+        """Write rows, and the frames that they share, behind those appended before.
+
+        Args:
+            columns: as `RowAppender.append` takes them, `STACKS` with places in the column
+                `FRAMES`, which has as many entries as it likes.
+            rows: how many.
+
+        Raises:
+            ValueError: more rows or frames than there is room for, places beyond the frames, or
+                columns of other names, dtypes or shapes; then none is appended.
+        """
+        columns = dict(columns)
+        frames = columns.pop(FRAMES)
+        self._check(frames, columns)
+        begin, end = self._frames_appended, self._frames_appended + len(frames)
+        for name in STACKS:
+            columns[name] = self._stored_places(columns[name], begin)
+        columns[FRAME_SPANS] = np.broadcast_to(np.array([begin, end], np.int64), (rows, 2))
+        at = begin % len(self.frames)
+        before_wrap = min(len(frames), len(self.frames) - at)
+        self.frames[at : at + before_wrap] = frames[:before_wrap]
+        self.frames[: len(frames) - before_wrap] = frames[before_wrap:]
+        super().append(columns, rows)
+        self._frames_appended = end
+
+    def _check(self, frames: NDArray[Any], columns: Mapping[str, Any]) -> None:
+        if len(frames) > self._frames_room:
+            raise ValueError(
+                f"{len(frames)} frames are appended where {self._frames_room} fit before a commit"
+            )
+        if frames.dtype != self.frames.dtype or frames.shape[1:] != self.frames.shape[1:]:
+            raise ValueError(
+                f"frames are {frames.dtype} {frames.shape[1:]}, not {self.frames.dtype} "
+                f"{self.frames.shape[1:]}"
+            )
+        for name in STACKS:
+            places = columns[name]
+            if places.size and not 0 <= int(places.min()) <= int(places.max()) < len(frames):
+                raise ValueError(f"column {name!r} has places beyond its {len(frames)} frames")
+
+    def _stored_places(self, places: NDArray[Any], begin: int) -> NDArray[np.int32]:
+        """Where the frames of a batch will lie."""
+        stored = places.astype(np.int64)
+        stored += begin
+        stored %= len(self.frames)
+        return stored.astype(np.int32)
+
+    def _committed(self) -> None:
+        super()._committed()
+        self.frames_inserted = self._frames_appended
+
+
+class FrameRingWriter(FrameAppender, RingWriter):
+    """The writing end on disk. Made by `open`, with `shared`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # those of `RingWriter`, from `open`
+        super().__init__(*args, **kwargs)
+        self._use(*_shared(self.shared, self.manifest))
+
+
+class FrameRingReader(FrameRows, RingReader):
+    """The reading end on disk.
+
+    Raises:
+        ReplayFormatError: there is no replay, a torn one, or one without frames.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # those of `RingReader`
+        super().__init__(*args, **kwargs)
+        self.frames, shared = _shared(self.shared, self.manifest)
+        self.frames_capacity = shared.capacity
+
+
+class MemoryFrameRing(FrameAppender, MemoryRing):
+    """The ring on one process's own memory: its writing and its reading end in one.
+
+    Args:
+        row_dtype: of a row as it lies (`vedette_rl.replay.frame_stacks.stored_row`).
+        capacity: rows that can be drawn.
+        shared: the frames.
+        guard: rows that may be appended before a commit.
+    """
+
+    def __init__(
+        self,
+        row_dtype: np.dtype[Any],
+        capacity: int,
+        shared: SharedSpec,
+        *,
+        guard: int | None = None,
+    ) -> None:
+        super().__init__(row_dtype, capacity, guard=guard)
+        frames = np.empty(shared.all_entries, shared.dtype)
+        frames.fill(0)  # as the columns: the pages are taken now
+        self._use(frames, shared)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all columns, and of the frames."""
+        return super().total_bytes + self.frames.nbytes
+
+
+def open_writer(
+    directory: str | os.PathLike[str],
+    row_dtype: np.dtype[Any],
+    capacity: int,
+    *,
+    run_id: str,
+    guard: int | None = None,
+    shared: SharedSpec | None = None,
+) -> RingWriter:
+    """The writing end of a replay, with or without frames: see `RingWriter.open`."""
+    kind = RingWriter if shared is None else FrameRingWriter
+    return kind.open(directory, row_dtype, capacity, run_id=run_id, guard=guard, shared=shared)
+
+
+def open_reader(directory: str | os.PathLike[str]) -> RingReader:
+    """The reading end of a replay, whichever way it stores observations.
+
+    Raises:
+        ReplayFormatError: there is no replay, or a torn one.
+    """
+    reader = RingReader(directory)
+    return reader if reader.manifest.shared is None else FrameRingReader(directory)
+
+
+def whole_stacks(batch: Mapping[str, Any]) -> Columns:
+    """A batch that brings its frames, with whole stacks: what a plain ring would be given."""
+    frames = batch[FRAMES]
+    return {
+        name: frames[column] if name in STACKS else column
+        for name, column in batch.items()
+        if name != FRAMES
+    }
+
+
+def _shared(frames: NDArray[Any] | None, manifest: Manifest) -> tuple[NDArray[Any], SharedSpec]:
+    if frames is None or manifest.shared is None or manifest.shared.name != FRAMES:
+        raise ReplayFormatError("the replay stores observations whole, and no frames")
+    return frames, manifest.shared

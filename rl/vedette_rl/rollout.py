@@ -1,0 +1,128 @@
+"""The inner loop of everything that collects: newest model, act, step, process.
+
+An actor process and the in-process mode both turn it; what becomes of the transitions is theirs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+import numpy as np
+
+from vedette_rl.core import Columns, ModelInfo, Policy, StepProcessor
+from vedette_rl.envs.vector_env import VectorEnvironment
+
+
+class ReceivedModel(Protocol):
+    """A model that has come, not yet unpacked."""
+
+    @property
+    def epoch(self) -> int:
+        """The learner's start that made it."""
+        ...
+
+    def info(self) -> ModelInfo:
+        """What a policy syncs to."""
+        ...
+
+
+class ModelSource(Protocol):
+    """Where models come from: the newest wins, and looking is cheap."""
+
+    @property
+    def has_new(self) -> bool:
+        """Whether there is a model that `read` has not returned yet."""
+        ...
+
+    def read(self) -> ReceivedModel | None:
+        """The newest model; None before the first."""
+        ...
+
+
+class RolloutLoop:
+    """Plays a row of environments on the newest model.
+
+    ::
+
+        loop = RolloutLoop(row, policy, processor, models, n_step)
+        while not loop.sync(): ...               # until there is a model to act on
+        loop.begin()
+        while not stopped:
+            push(loop.step(), loop.made_by)      # 0 or more transitions
+        push(loop.flush(), loop.made_by)
+
+    Args:
+        row: the environments.
+        policy: acts; it needs no model before the first `sync`.
+        processor: makes transitions of steps.
+        models: where models come from.
+        n_step: steps that a transition spans at most.
+    """
+
+    def __init__(
+        self,
+        row: VectorEnvironment,
+        policy: Policy,
+        processor: StepProcessor,
+        models: ModelSource,
+        n_step: int,
+    ) -> None:
+        self._row, self._policy, self._processor = row, policy, processor
+        self._models = models
+        self.env_steps = 0
+        """Steps played, over all environments of the row."""
+        self.acting_on = (0, -1)
+        """(epoch, version) of the model that it acts on; version -1 before the first."""
+        # An n-step transition began n - 1 steps ago, perhaps on an older model.
+        self._acted_on: deque[tuple[int, int]] = deque(maxlen=n_step)
+        self._obs: Columns = {}
+
+    @property
+    def made_by(self) -> tuple[int, int]:
+        """(epoch, version) of the oldest model behind the transitions that came last."""
+        return min(self._acted_on, default=self.acting_on)
+
+    def sync(self) -> bool:
+        """Act on the newest model from now on; whether there was a new one.
+
+        Raises:
+            ModelMismatchError: it is the model of another network.
+        """
+        if not self._models.has_new or (model := self._models.read()) is None:
+            return False
+        info = model.info()
+        self._policy.sync_model(info)
+        self.acting_on = model.epoch, info.version
+        return True
+
+    def begin(self) -> None:
+        """Begin new episodes everywhere."""
+        self._obs = self._row.reset()
+
+    def step(self) -> Columns:
+        """Step every environment once; the transitions that this completes, the caller's own.
+
+        Raises:
+            ModelMismatchError: as `sync`.
+        """
+        self.sync()
+        action = self._policy.act(self._obs, explore=True)
+        step = self._row.step(action)
+        self.env_steps += int(np.count_nonzero(step.valid))
+        self._acted_on.append(self.acting_on)
+        transitions = self._processor.process(step)
+        self._obs = step.init_obs
+        return transitions
+
+    def flush(self) -> Columns:
+        """What is unfinished, as transitions of fewer steps."""
+        return self._processor.flush()
+
+    def pop_finished_episodes(self) -> list[tuple[float, int]]:
+        """(return, length) of the episodes that ended since the last call."""
+        return self._row.pop_finished_episodes()
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._row.close()

@@ -1,0 +1,132 @@
+"""The checkpoints of a run: a directory each, the newest few.
+
+::
+
+    checkpoints = Checkpoints(run / "checkpoints", keep=3)
+    loaded = checkpoints.load_latest()               # None where a run begins
+    ...
+    checkpoints.save(agent.opt_steps, {"agent": agent.get_state()}, {"run_id": run_id})
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vedette_rl.core import State
+from vedette_rl.errors import CheckpointError
+from vedette_rl.storage.atomic_files import remove_unfinished
+from vedette_rl.storage.state_file import (
+    STATE_FILE,
+    Throttle,
+    check_state,
+    no_throttle,
+    read_state,
+    write_state,
+)
+
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedCheckpoint:
+    """A checkpoint that was read.
+
+    Args:
+        path: its directory.
+        state: as it was given to `Checkpoints.save`.
+        meta: likewise.
+        skipped: what was said of newer ones that could not be read; worth a warning each.
+    """
+
+    path: Path
+    state: State
+    meta: dict[str, Any]
+    skipped: tuple[str, ...]
+
+
+class Checkpoints:
+    """The checkpoints of a run: ``root/<opt_steps>/``, the newest `keep` of them.
+
+    Args:
+        root: made when the first is saved.
+        keep: how many stay, at least 1.
+    """
+
+    def __init__(self, root: str | Path, keep: int) -> None:
+        if keep < 1:
+            raise ValueError(f"at least one checkpoint is kept, not {keep}")
+        self.root, self.keep = Path(root), keep
+
+    def save(
+        self,
+        opt_steps: int,
+        state: State,
+        meta: Mapping[str, Any],
+        throttle: Throttle = no_throttle,
+    ) -> Path:
+        """Write a checkpoint, then remove the oldest beyond `keep`; its directory.
+
+        Raises:
+            CheckpointError: it could not be written; the earlier ones are as they were, and the
+                caller may go on and try again later.
+        """
+        directory = self.root / str(opt_steps)
+        write_state(directory, state, meta, throttle)
+        remove_unfinished(self.root)
+        for old in self.list()[: -self.keep]:
+            shutil.rmtree(old, ignore_errors=True)  # tried again at the next save
+        return directory
+
+    def list(self) -> list[Path]:
+        """The directories of whole checkpoints, oldest first."""
+        if not self.root.is_dir():
+            return []
+        found = [path for path in self.root.iterdir() if path.name.isdecimal()]
+        whole = [path for path in found if (path / STATE_FILE).is_file()]
+        return sorted(whole, key=lambda path: int(path.name))
+
+    def latest(self) -> Path | None:
+        """The directory of the newest; None where there is none."""
+        found = self.list()
+        return found[-1] if found else None
+
+    def load_latest(self) -> LoadedCheckpoint | None:
+        """The newest that can be read; None where there is none at all.
+
+        Raises:
+            CheckpointError: there are some and none can be read.
+        """
+        found = self._newest_readable(read_state)
+        if found is None:
+            return None
+        path, (state, meta), skipped = found
+        return LoadedCheckpoint(path, state, meta, skipped)
+
+    def newest_readable(self) -> Path | None:
+        """The directory of what `load_latest` will load; None where there is none at all.
+
+        Raises:
+            CheckpointError: as `load_latest`.
+        """
+        found = self._newest_readable(check_state)
+        return found[0] if found else None
+
+    def _newest_readable(
+        self, read: Callable[[Path], Read]
+    ) -> tuple[Path, Read, tuple[str, ...]] | None:
+        """Its directory, what `read` made of it, and what was said of newer ones."""
+        failed: tuple[CheckpointError, ...] = ()
+        for path in reversed(self.list()):
+            try:
+                return path, read(path), tuple(map(str, failed))
+            except CheckpointError as e:
+                failed += (e,)
+        if failed:
+            newest = failed[0]
+            why = f"{newest.why}; no other can be read: put a whole one back, or begin anew"
+            raise CheckpointError(newest.path, "read", why)
+        return None

@@ -1,0 +1,219 @@
+"""States on disk: whole or not at all, what was written or refused, and never unpickled.
+
+A state is a dict of dicts. Its tensors and arrays go into ``state.safetensors`` under their paths
+(``optimizer/state/0/exp_avg``); all the rest of it is JSON in that file's metadata, so that one
+rename makes the whole of it visible. ``meta.json`` beside it is a copy for people to read.
+
+::
+
+    write_state(run / "best", {"model": arrays}, {"version": 70})
+    state, meta = read_state(run / "best")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from vedette_rl.core import State
+from vedette_rl.errors import CheckpointError
+from vedette_rl.storage.atomic_files import remove_unfinished, replacing
+from vedette_rl.storage.state_tree import Leaves, StateTypeError, join_state, split_state
+
+STATE_FILE = "state.safetensors"
+META_FILE = "meta.json"
+FORMAT = "2"
+_PARTS_MAX = 1024  # of one gathered write: Linux's IOV_MAX
+
+Parts = list[memoryview]
+"""A file's bytes, piece after piece."""
+
+Throttle = Callable[[], None]
+"""Called between two pieces of a write, to let what runs beside it have the processor."""
+
+
+def no_throttle() -> None:
+    """Gives way to nobody."""
+
+
+def write_state(
+    directory: str | Path, state: State, meta: Mapping[str, Any], throttle: Throttle = no_throttle
+) -> None:
+    """Make `directory` hold `state`, at once: whoever looks sees it whole, or what was there
+    before. It is on the disk when this returns.
+
+    Args:
+        directory: made if it is not there; one that is there keeps its other files.
+        state: leaves are tensors, arrays, numbers, strings, booleans or None.
+        meta: what is worth knowing of it, of JSON's types.
+        throttle: see `Throttle`.
+
+    Raises:
+        CheckpointError: the disk is full, the directory read-only, or a leaf is of another type.
+            What was there before is still there.
+    """
+    directory = Path(directory)
+    try:
+        files = _files(state, meta)
+    except (StateTypeError, TypeError, ValueError) as e:
+        raise CheckpointError(directory, "write", str(e)) from e
+    throttle()
+    try:
+        if directory.is_dir():
+            _write_into(directory, files, throttle)
+        else:
+            _write_new(directory, files, throttle)
+    except OSError as e:
+        raise CheckpointError(directory, "write", e.strerror or str(e)) from e
+
+
+def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
+    """The state and meta that stand in `directory`. Tensors are on the CPU.
+
+    Raises:
+        CheckpointError: there is none, or it is torn or foreign.
+    """
+    path = Path(directory) / STATE_FILE
+    with _raise_as_unreadable(path):
+        metadata = _whole_metadata(path)
+        tree, meta = json.loads(metadata["state"]), json.loads(metadata["meta"])
+        state = join_state(tree, lambda framework: safe_open(path, framework=framework))
+    if not isinstance(state, dict) or not isinstance(meta, dict):
+        raise CheckpointError(path, "read", "it is torn or foreign (no state in it)")
+    return state, meta
+
+
+def check_state(directory: str | Path) -> None:
+    """See that the state in `directory` is what was written, without making its tensors.
+
+    Raises:
+        CheckpointError: as `read_state`.
+    """
+    path = Path(directory) / STATE_FILE
+    with _raise_as_unreadable(path):
+        _whole_metadata(path)
+
+
+@contextlib.contextmanager
+def _raise_as_unreadable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise CheckpointError(path, "read", e.strerror or str(e)) from e
+    except (SafetensorError, ValueError, KeyError, TypeError) as e:
+        raise CheckpointError(path, "read", f"it is torn or foreign ({e})") from e
+
+
+def _whole_metadata(path: Path) -> dict[str, str]:
+    """What stands beside the data in the file's header; the bytes are what was written."""
+    with safe_open(path, framework="numpy") as file:
+        metadata: dict[str, str] = file.metadata() or {}
+    if metadata.get("format") != FORMAT:
+        raise CheckpointError(path, "read", f"its format is {metadata.get('format')!r}")
+    if metadata["crc32"] != _digest_of_file(path, metadata):
+        raise CheckpointError(path, "read", "it is damaged: its bytes are not what was written")
+    return metadata
+
+
+def _write_new(directory: Path, files: dict[str, Parts], throttle: Throttle) -> None:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(directory) as aside:
+        aside.mkdir()
+        for name, parts in files.items():
+            _write_file(aside / name, parts)
+            throttle()
+        _sync_directory(aside)
+    _sync_directory(directory.parent)
+    throttle()
+
+
+def _write_into(directory: Path, files: dict[str, Parts], throttle: Throttle) -> None:
+    remove_unfinished(directory)
+    for name, parts in files.items():
+        with replacing(directory / name) as aside:
+            _write_file(aside, parts)
+        throttle()
+    _sync_directory(directory)
+
+
+def _files(state: State, meta: Mapping[str, Any]) -> dict[str, Parts]:
+    """What stands in a checkpoint, by file; the state first."""
+    tree, leaves = split_state(state)
+    pairs = [f"{json.dumps(str(key))}: {json.dumps(value)}" for key, value in meta.items()]
+    metadata = {"format": FORMAT, "state": json.dumps(tree), "meta": "{" + ", ".join(pairs) + "}"}
+    metadata["crc32"] = _digest(metadata, [leaf.data.data for leaf in leaves.values()])
+    readable = "{\n  " + ",\n  ".join(pairs) + "\n}\n"
+    return {STATE_FILE: _safetensors(leaves, metadata), META_FILE: [memoryview(readable.encode())]}
+
+
+def _safetensors(leaves: Leaves, metadata: dict[str, str]) -> Parts:
+    """The format of github.com/huggingface/safetensors: u64 length of the header, the header in
+    JSON, the data. Written here because the library would copy all data once more, and tells of a
+    full disk in words of its own."""
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, leaf in leaves.items():
+        begin, end = end, end + leaf.data.nbytes
+        offsets = [begin, end]
+        header[name] = {"dtype": leaf.dtype, "shape": leaf.shape, "data_offsets": offsets}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    head = len(text).to_bytes(8, "little") + text
+    return [memoryview(head), *(leaf.data.data for leaf in leaves.values())]
+
+
+def _digest(metadata: Mapping[str, str], parts: Parts) -> str:
+    """Of all that a reader takes for numbers, where a flipped bit makes another number."""
+    found = zlib.crc32((metadata["state"] + metadata["meta"]).encode())
+    for part in parts:
+        found = zlib.crc32(part, found)
+    return f"{found:08x}"
+
+
+def _digest_of_file(path: Path, metadata: Mapping[str, str]) -> str:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        data = memoryview(whole)[8 + int.from_bytes(whole[:8], "little") :]
+        try:
+            return _digest(metadata, [data])
+        finally:
+            data.release()  # or the map cannot be closed
+
+
+def _write_file(path: Path, parts: Parts) -> None:
+    """All of it is on the disk when this returns.
+
+    A training loop beside it waits whenever this thread has the interpreter, so the whole file is
+    one call of the system and no Python between its tensors.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        while parts:
+            parts = _remaining_parts(parts, os.writev(descriptor, parts[:_PARTS_MAX]))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remaining_parts(parts: Parts, written: int) -> Parts:
+    """What is left of `parts` beyond the first `written` bytes."""
+    for place, part in enumerate(parts):
+        if written < part.nbytes:
+            return [part[written:], *parts[place + 1 :]]
+        written -= part.nbytes
+    return []
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,116 @@
+"""Checkpoints: the newest few, whole or not at all."""
+
+import json
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vedette_rl.errors import CheckpointError
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_file import STATE_FILE, read_state
+
+
+def test_the_newest_few_are_kept(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
+    assert checkpoints.latest() is None
+    assert checkpoints.load_latest() is None
+    for opt_steps in (5, 100, 20, 1000):
+        assert checkpoints.save(opt_steps, {"n": opt_steps}, {}).name == str(opt_steps)
+    assert [path.name for path in checkpoints.list()] == ["100", "1000"]
+    loaded = checkpoints.load_latest()
+    assert loaded is not None
+    assert (loaded.path.name, loaded.state, loaded.skipped) == ("1000", {"n": 1000}, ())
+
+
+def test_a_checkpoint_of_the_same_step_replaces_the_first(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    checkpoints.save(5, {"n": 1}, {"try": 1})
+    checkpoints.save(5, {"n": 2}, {"try": 2})
+    assert read_state(tmp_path / "5") == ({"n": 2}, {"try": 2})
+    assert json.loads((tmp_path / "5" / "meta.json").read_text()) == {"try": 2}
+
+
+def test_a_torn_checkpoint_is_passed_over_and_told_of(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for opt_steps in (1, 2, 3):
+        checkpoints.save(opt_steps, {"x": np.arange(100.0)}, {})
+    file = tmp_path / "3" / STATE_FILE
+    os.truncate(file, file.stat().st_size - 50)
+    (tmp_path / "2" / STATE_FILE).write_bytes(b"\x80\x04not a state at all")
+    loaded = checkpoints.load_latest()
+    assert loaded is not None
+    assert loaded.path.name == "1"
+    assert len(loaded.skipped) == 2
+    assert all("torn or foreign" in told for told in loaded.skipped)
+    (tmp_path / "1" / STATE_FILE).write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"checkpoint .*/3/.*torn.*no other can be read"):
+        checkpoints.load_latest()
+
+
+def test_what_a_killed_writer_left_is_no_checkpoint_and_is_cleared(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    (tmp_path / ".writing-7-99").mkdir()
+    (tmp_path / ".writing-7-99" / STATE_FILE).write_bytes(b"half")
+    (tmp_path / "8").mkdir()
+    assert checkpoints.latest() is None
+    checkpoints.save(9, {"n": 9}, {})
+    assert {path.name for path in tmp_path.iterdir()} == {"8", "9"}
+    (tmp_path / "9" / ".state.safetensors.99.new").write_bytes(b"half")
+    (tmp_path / ".7.99.new").mkdir()
+    checkpoints.save(9, {"n": 9}, {})
+    assert {path.name for path in (tmp_path / "9").iterdir()} == {STATE_FILE, "meta.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"8", "9"}
+
+
+def test_what_a_killed_writer_of_our_own_number_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    aside = tmp_path / f".7.{os.getpid()}.new"
+    aside.mkdir()
+    (aside / STATE_FILE).write_bytes(b"half")
+    Checkpoints(tmp_path, keep=3).save(7, {"n": 7}, {})
+    assert {path.name for path in tmp_path.iterdir()} == {"7"}
+    assert read_state(tmp_path / "7")[0] == {"n": 7}
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_write_that_fails_leaves_what_was_there_and_says_so_in_one_line(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(5, {"x": np.zeros(10)}, {"n": 1})
+    for opt_steps in (5, 6):
+        with files_up_to(20_000), pytest.raises(CheckpointError, match="File too large") as caught:
+            checkpoints.save(opt_steps, {"x": np.zeros(10_000)}, {})
+        assert "\n" not in str(caught.value)
+    assert {path.name for path in tmp_path.iterdir()} == {"5"}
+    assert {path.name for path in (tmp_path / "5").iterdir()} == {STATE_FILE, "meta.json"}
+    assert read_state(tmp_path / "5")[1] == {"n": 1}
+
+
+def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"cannot write checkpoint .*(Not a dir|File exists)"):
+        Checkpoints(tmp_path / "file" / "inside", keep=1).save(1, {}, {})
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes into read-only directories")
+def test_a_read_only_directory_is_said_in_one_line(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(CheckpointError, match="Permission denied"):
+        Checkpoints(tmp_path, keep=1).save(1, {}, {})
+
+
+def test_keeping_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        Checkpoints(tmp_path, keep=0)
