@@ -60,7 +60,6 @@ class ValueAgent:
         seed: of the weights.
 
     Attributes:
-        discounts: discount_t of a batch's transitions.
         opt_steps: optimization steps done, over all epochs of the run.
     """
 
@@ -69,7 +68,7 @@ class ValueAgent:
     ) -> None:
         self.online = build_seeded(build, seed, device)
         self.target = build_seeded(build, seed, device).eval()
-        self.discounts = Discounts(config.discount, device)
+        self._discounts = Discounts(config.discount, device)
         self.opt_steps = 0
         self._interval, self._tau = config.target_update_interval, config.tau
         self._online = ParameterVector(self.online, learns=True)
