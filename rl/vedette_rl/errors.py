@@ -1,4 +1,4 @@
-"""What can go wrong in what learns. Each error writes its own sentence."""
+"""The errors of this package. Each error composes its own message."""
 
 from pathlib import Path
 

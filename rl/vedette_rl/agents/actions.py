@@ -1,4 +1,4 @@
-"""What an agent knows of an action space. No torch."""
+"""Action spaces as agents use them. No torch."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class BoxActions:
 
     @property
     def center(self) -> NDArray[np.float32]:
-        """What 0 is scaled to ``(D,)``."""
+        """The center ``(D,)`` of the bounds, which 0 is scaled to."""
         center: NDArray[np.float32] = (self.high + self.low) * np.float32(0.5)
         return center
 

@@ -1,6 +1,6 @@
-"""How actors that choose among finitely many actions explore. No torch.
+"""Exploration of actors that choose among finitely many actions. No torch.
 
-Shapes: E environments of a row, A actions.
+Shapes: E environments, A actions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class ExplorationConfig(BaseModel):
-    """How much actors explore. Evaluation never does.
+    """The exploration of actors. Evaluation never explores.
 
     Args:
         kind: ``ladder``: each environment keeps an epsilon of its own between ``epsilon_base`` and
@@ -52,10 +52,11 @@ class ExplorationConfig(BaseModel):
 
 
 def exploration_rank(index: int) -> float:
-    """Where the environment of this number (from 0, over all actors) stands on the ladder.
+    """The exploration rank in (0, 1) of the environment of this number (from 0, over all actors).
 
-    A van der Corput sequence: 1/2, 1/4, 3/4, 1/8, ... However many have joined, they cover (0, 1)
-    evenly, nobody moves when another comes or goes, and one alone stands in the middle.
+    A van der Corput sequence: 1/2, 1/4, 3/4, 1/8, ... However many environments have joined, their
+    ranks cover (0, 1) evenly, no rank changes when another joins or leaves, and one alone is in the
+    middle.
     """
     number, position, digit = index + 1, 0.0, 0.5
     while number:
@@ -72,7 +73,7 @@ def exploration_ranks(first: int, count: int) -> NDArray[np.float64]:
 
 @runtime_checkable
 class ExplorationStrategy(Protocol):
-    """What chooses actions while an actor collects."""
+    """Chooses actions while an actor collects."""
 
     def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
         """Actions ``(E,)`` in [0, A) from action values of a model of this version."""

@@ -1,4 +1,4 @@
-"""What agents that act by a network share: how their halves are built, and how they act. No torch.
+"""The part that agents share which act by a network: building their halves, and acting. No torch.
 
 One description of the forward pass (`vedette_rl.networks.layers.Layers`) and one policy class serve
 acting in numpy (flat observations), acting in torch (images and custom networks) and the exported

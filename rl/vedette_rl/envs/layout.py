@@ -1,4 +1,4 @@
-"""Observations to columns: where each array of an observation is written."""
+"""Conversion of observations to columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row of environments that Gymnasium steps as one: its three autoreset modes made one step.
+"""A vector of environments that Gymnasium steps as one, in any of its three autoreset modes.
 
 ================  ==========================================  ==============================
 mode              after an episode's last step                the row that is no transition
@@ -102,7 +102,7 @@ class NativeVectorEnv:
     def _successors(
         self, following: int, batch: Any, done: NDArray[Any], infos: dict[str, Any]
     ) -> int:
-        """Write the successors into buffer `following`; say which buffer to act on next."""
+        """Write the successors into buffer `following`; return the buffer to act on next."""
         beginning = (following + 1) % 3
         next_obs, init_obs = self._buffers[following], self._buffers[beginning]
         self._layout.write_all(next_obs, batch)
@@ -182,7 +182,7 @@ def make_vector(
 
 
 def _takes(spec: gym.envs.registration.EnvSpec, argument: str) -> bool:
-    """Whether the vector form's constructor names this argument."""
+    """True if the vector form's constructor has this argument."""
     entry: Any = spec.vector_entry_point  # a name, or what it names
     creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
     try:
@@ -219,7 +219,7 @@ def make_native_vector(
 
 
 def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
-    """How `envs` goes on after an episode.
+    """The autoreset mode of `envs`.
 
     Raises:
         UnknownEnvironmentError: it does not say, so nobody can tell which of its rows are
@@ -250,12 +250,12 @@ def final_observations(envs: VectorEnv, infos: dict[str, Any]) -> Any:
 
 
 def name_of(envs: VectorEnv) -> str:
-    """What to call `envs` in a sentence."""
+    """The name of `envs` for messages."""
     return envs.spec.id if envs.spec is not None else type(envs).__name__
 
 
 class SingleOfVector(gym.Env[Any, Any]):
-    """A vector environment of one as a plain environment: evaluations play what actors play."""
+    """A vector environment of one as a plain environment, so that evaluations play as actors do."""
 
     def __init__(self, envs: VectorEnv) -> None:
         self._envs, self._mode = envs, autoreset_mode(envs)

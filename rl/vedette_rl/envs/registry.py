@@ -1,4 +1,4 @@
-"""What is registered under a name, after the imports that the name asks for."""
+"""Gymnasium's registry: the specification behind a name, after the imports that it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
 from vedette_rl.import_by_name import describe_import_failure
 
 AllowImport = Callable[[str], bool]
-"""Whether a module of this dotted name may be imported for the one who wrote the configuration."""
+"""Decides if a module of this dotted name may be imported for the author of a configuration."""
 
 _REGISTERED_BY = {"ALE": "ale_py"}
 _OUR_EXTRAS = {
@@ -32,7 +32,7 @@ _OUR_EXTRAS = {
 
 
 def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> EnvSpec:
-    """What is registered under a configuration's name, after the imports it asks for.
+    """The specification behind a configuration's name, after the imports that it needs.
 
     Raises:
         UnknownEnvironmentError: nothing is.
@@ -87,7 +87,7 @@ def install_hint(error: Exception) -> str:
 
 
 def _nearest(name: str) -> str:
-    """What can be had under names like this one, whatever its version and namespace."""
+    """A hint with the nearest registered names, whatever their version and namespace."""
     known = set(gym.registry)
     for namespace in _REGISTERED_BY:
         with contextlib.suppress(ImportError):

@@ -119,7 +119,7 @@ class _EpisodeTable:
         return self._begun - len(self)
 
     def obs(self) -> Columns:
-        """What the next actions are chosen on, a row a place."""
+        """The observations that the next actions are chosen on, a row for each episode."""
         return {name: column[: len(self)] for name, column in self._obs.items()}
 
     def play(self, action: Any) -> None:  # the environment's own

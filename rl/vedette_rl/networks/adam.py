@@ -48,7 +48,7 @@ class VectorAdam:
         self._exp_avg_sq = torch.zeros_like(vector.data)
 
     def zero_grad(self) -> None:
-        """Forget the gradient, before a backward pass adds to it."""
+        """Zero the gradient, before a backward pass adds to it."""
         self._vector.grad.zero_()
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""What a replay is asked to be."""
+"""The configuration of the replay."""
 
 from typing import Literal, Self
 

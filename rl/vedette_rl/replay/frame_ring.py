@@ -149,7 +149,7 @@ class FrameAppender(FrameRows, RowAppender):
                 raise ValueError(f"column {name!r} has places beyond its {len(frames)} frames")
 
     def _stored_places(self, places: NDArray[Any], begin: int) -> NDArray[np.int32]:
-        """Where the frames of a batch will lie."""
+        """Slots in the ring for the frames of a batch."""
         stored = places.astype(np.int64)
         stored += begin
         stored %= len(self.frames)

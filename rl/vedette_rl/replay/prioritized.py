@@ -168,11 +168,11 @@ class PrioritizedReplay:
         return inserted
 
     def stats(self) -> dict[str, float]:
-        """What the schedule and the priorities are now."""
+        """The current beta and the largest priority."""
         return {"beta": self.beta, "max_priority": float(self._head[_MAX_PRIORITY])}
 
     def get_state(self) -> State:
-        """What draws, and the schedule; the priorities are in their own file."""
+        """The generator and the schedule; the priorities are in their own file."""
         return {
             "rng": self._rng.bit_generator.state,
             "draws": self._draws,

@@ -201,7 +201,7 @@ def check_ring(
 
 
 def check_replay_directory(directory: Path) -> bool:
-    """Whether a replay lies in a directory; one can be made there where not.
+    """True if a directory holds a replay; if not, one can be made there.
 
     Raises:
         ReplayFormatError: something else lies there, or a replay without its ``ring.json``.

@@ -48,12 +48,12 @@ _OURS = re.compile(r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|lock|
 
 
 def column_path(directory: Path, index: int, name: str) -> Path:
-    """Where a column lies. Names of columns come from environments: only their letters are used."""
+    """The path of a column. Its name comes from an environment: only its letters are used."""
     return directory / f"{index:03d}-{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:40]}.bin"
 
 
 def shared_path(directory: Path, manifest: Manifest) -> Path:
-    """Where lies what the rows share."""
+    """The path of the entries that rows share."""
     assert manifest.shared is not None
     return column_path(directory, len(manifest.columns), manifest.shared.name)
 

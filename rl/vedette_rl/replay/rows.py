@@ -1,4 +1,4 @@
-"""Rows in a ring of columns: where they lie, and how they are written.
+"""Rows in a ring of columns: their slots, and how they are written.
 
 Rows are numbered from the beginning of the run. Row ``i`` lies at place ``i % physical_rows``, and
 ``physical_rows = capacity + guard``. The live rows, those that may be drawn, are the last
@@ -26,7 +26,7 @@ _ARRAY = np.ndarray
 
 
 class Rows(Protocol):
-    """What is drawn from: the columns as they lie, and how far they are filled."""
+    """The rows that are drawn from: the columns as stored, and the number inserted."""
 
     @property
     def columns(self) -> Columns:
@@ -285,7 +285,7 @@ class MemoryRing(RowAppender):
 
 
 def live_places(inserted: int, capacity: int, physical_rows: int) -> list[slice]:
-    """Where the live rows lie, oldest first: one piece, or two where they wrap around."""
+    """The slots of the live rows, oldest first: one slice, or two where they wrap around."""
     oldest = (inserted - min(inserted, capacity)) % physical_rows
     newest = oldest + min(inserted, capacity)
     if newest <= physical_rows:

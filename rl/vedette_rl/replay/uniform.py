@@ -67,7 +67,7 @@ class UniformReplay:
         """Nothing: every row is as likely as any other."""
 
     def get_state(self) -> State:
-        """What draws; the rows are the ring's own."""
+        """The generator; the rows are the ring's own."""
         return {"rng": self._rng.bit_generator.state}
 
     def set_state(self, state: State) -> None:
@@ -88,7 +88,7 @@ def draw(rng: np.random.Generator, oldest: int, inserted: int, count: int) -> ND
 
 
 class SampleBuffers:
-    """Where samples are copied to: made once for a batch size."""
+    """Buffers that samples are copied to, made once for a batch size."""
 
     def __init__(self, rows: Rows, names: Iterable[str] | None = None) -> None:
         self._rows = rows
@@ -155,7 +155,7 @@ def redraw_stale(
 
 
 def _overwritten(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which of `numbers` may have been overwritten by now."""
+    """Indices of those of `numbers` that may have been overwritten by now."""
     oldest, _ = rows.live()
     if int(numbers.min(initial=oldest)) >= oldest:
         return np.empty(0, np.int64)

@@ -110,7 +110,7 @@ class FrameSteps:
         )
 
     def flush(self) -> Columns:
-        """What is still unfinished, as transitions of fewer steps."""
+        """Return unfinished transitions, of fewer steps."""
         return self._inner.flush()
 
     def with_whole_stacks(self, transitions: Columns) -> Columns:
@@ -125,8 +125,8 @@ class FrameSteps:
 
 
 def is_shifted(obs: NDArray[Any], next_obs: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which stacks ``(E, S, *frame)`` have a successor that begins with all but their oldest frame:
-    ``(E,)``, to the last bit."""
+    """True ``(E,)`` for stacks ``(E, S, *frame)`` whose successor begins with all but their oldest
+    frame, to the last bit."""
     envs, stack = obs.shape[:2]
     before = np.ascontiguousarray(obs).reshape(envs, -1).view(np.uint8)
     after = np.ascontiguousarray(next_obs).reshape(envs, -1).view(np.uint8)

@@ -31,7 +31,7 @@ class StepsWithTdErrors:
         return self._told(self._inner.process(step))
 
     def flush(self) -> Columns:
-        """What is still unfinished, as transitions of fewer steps."""
+        """Return unfinished transitions, of fewer steps."""
         return self._told(self._inner.flush())
 
     def _told(self, transitions: Columns) -> Columns:

@@ -1,4 +1,4 @@
-"""A file that two processes map: one writes values, others read the newest, nobody waits.
+"""Latest-value map: a file that one process writes values to and others read the newest from.
 
 ::
 
@@ -72,7 +72,7 @@ class MemoryFence:
 
 
 class _Slots:
-    """The file's places: a header, then slots of a head (number, length, checksum) and data."""
+    """The file's layout: a header, then slots of a head (number, length, checksum) and data."""
 
     def __init__(self, file: int, path: Path, *, writable: bool) -> None:
         size = os.fstat(file).st_size
@@ -98,7 +98,7 @@ class _Slots:
         self._step: int = (size - HEADER_BYTES) // slots
 
     def word(self, seq: int) -> int:
-        """Where the head of `seq`'s slot begins, in words: number, length, checksum."""
+        """The offset of the head of `seq`'s slot, in words: number, length, checksum."""
         return (HEADER_BYTES + (seq % self.slots) * self._step) // 8
 
     def value(self, seq: int) -> bytes | None:
@@ -139,7 +139,7 @@ class _Slots:
         return newest
 
     def _is_whole(self, seq: int) -> bool:
-        """As far as can be told: a value without a checksum is not copied to learn no more."""
+        """True if the slot is whole; of a value without a checksum only its head is checked."""
         if self.summed:
             return self.array(seq) is not None
         at = self.word(seq)
@@ -250,7 +250,7 @@ class LatestValueWriter:
         self._slots.map.flush()
 
     def close(self) -> None:
-        """Let go; what was written stays."""
+        """Close the file; what was written stays."""
         self._slots.close()
         os.close(self._file)
 
@@ -298,7 +298,7 @@ class LatestValueReader:
         return None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._slots is not None:
             self._slots.close()
             self._slots = None

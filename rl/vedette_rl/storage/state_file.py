@@ -1,4 +1,4 @@
-"""States on disk: whole or not at all, what was written or refused, and never unpickled.
+"""States on disk: written atomically, verified when read, and never unpickled.
 
 A state is a dict of dicts. Its tensors and arrays go into ``state.safetensors`` under their paths
 (``optimizer/state/0/exp_avg``); all the rest of it is JSON in that file's metadata, so that one
@@ -42,7 +42,7 @@ Throttle = Callable[[], None]
 
 
 def no_throttle() -> None:
-    """Gives way to nobody."""
+    """Does not wait."""
 
 
 def write_state(
@@ -93,7 +93,7 @@ def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
 
 
 def check_state(directory: str | Path) -> None:
-    """See that the state in `directory` is what was written, without making its tensors.
+    """Verify that the state in `directory` is what was written, without making its tensors.
 
     Raises:
         CheckpointError: as `read_state`.
@@ -114,7 +114,7 @@ def _raise_as_unreadable(path: Path) -> Iterator[None]:
 
 
 def _whole_metadata(path: Path) -> dict[str, str]:
-    """What stands beside the data in the file's header; the bytes are what was written."""
+    """The metadata of a file's header, after the checksum of all bytes was verified."""
     with safe_open(path, framework="numpy") as file:
         metadata: dict[str, str] = file.metadata() or {}
     if metadata.get("format") != FORMAT:
@@ -158,7 +158,7 @@ def _write_into(directory: Path, files: dict[str, Parts], throttle: Throttle) ->
 
 
 def _files(state: State, meta: Mapping[str, Any]) -> dict[str, Parts]:
-    """What stands in a checkpoint, by file; the state first."""
+    """The contents of a checkpoint by file; the state first."""
     tree, leaves = split_state(state)
     pairs = [f"{json.dumps(str(key))}: {json.dumps(value)}" for key, value in meta.items()]
     metadata = {"format": FORMAT, "state": json.dumps(tree), "meta": "{" + ", ".join(pairs) + "}"}
@@ -216,7 +216,7 @@ def _write_file(path: Path, parts: Parts) -> None:
 
 
 def _remaining_parts(parts: Parts, written: int) -> Parts:
-    """What is left of `parts` beyond the first `written` bytes."""
+    """The rest of `parts` beyond the first `written` bytes."""
     for place, part in enumerate(parts):
         if written < part.nbytes:
             return [part[written:], *parts[place + 1 :]]

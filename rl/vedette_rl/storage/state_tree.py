@@ -65,7 +65,7 @@ def split_state(state: Any) -> tuple[Any, Leaves]:  # whatever an agent keeps
 
 
 def join_state(tree: Any, open_tensors: OpenTensors) -> Any:
-    """What `split_state` took apart. torch is imported only where a tensor was saved."""
+    """The state that `split_state` took apart. torch is imported only if a tensor was saved."""
     frameworks: dict[str, Any] = {}
 
     def tensor(framework: str, name: str) -> Any:

@@ -1,5 +1,4 @@
-"""What every agent keeps to: how it is counted, sent and saved. What it learns from a batch is in
-`loss_contract`."""
+"""The contract of agents: counting, model infos and saved states. Losses are in `loss_contract`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every agent's loss keeps to: importance weights, and what comes after a transition.
+"""The contract of agents' losses: importance weights, and bootstrapping.
 
 Each test takes agents of one state and one seed, so random ones draw the same numbers, through an
 optimization step on batches or weights that must, or must not, make a difference.
@@ -199,7 +199,7 @@ class LossContract:
         ), "n_steps makes no difference: is it discount instead of discount**n_steps?"
 
     def test_every_further_step_discounts_alike(self) -> None:
-        """What comes after counts discount**n: its parts of TD errors are a geometric series."""
+        """The next value counts discount**n: its parts of TD errors are a geometric series."""
         if not (self.bootstraps and self.takes_n_steps and self.plain_td_errors):
             return
         after = self._what_comes_after(1, 3, 5)
@@ -345,26 +345,26 @@ class LossContract:
         other_weights: torch.Tensor,
         seed: int = 0,
     ) -> float:
-        """How far two steps from the same state lead apart."""
+        """The distance between the results of two steps from the same state."""
         one = state_numbers(self._after(batch, weights, seed))
         other = state_numbers(self._after(other_batch, other_weights, seed))
         return float(np.linalg.norm(one - other))
 
 
 def same_arrays(one: object, other: object) -> bool:
-    """Whether two models' arrays are the same."""
+    """True if two models' arrays are the same."""
     assert isinstance(one, dict)
     assert isinstance(other, dict)
     return all(np.array_equal(array, other[name]) for name, array in one.items())
 
 
 def same_model(one: Agent, other: Agent) -> bool:
-    """Whether actors would get the same."""
+    """True if actors would get the same model."""
     return same_arrays(dict(one.model_info().arrays), dict(other.model_info().arrays))
 
 
 def same_state(one: Agent, other: Agent) -> bool:
-    """Whether both would go on the same way."""
+    """True if both have the same state."""
     return _flat(one.get_state()) == _flat(other.get_state())
 
 

@@ -1,4 +1,4 @@
-"""What every replay buffer keeps to."""
+"""The contract of replay buffers."""
 
 from __future__ import annotations
 
