@@ -145,11 +145,11 @@ class ExportError(RlError):
 
 
 class NoTdErrorsError(RlError):
-    """An agent tells no TD errors where the replay draws by them."""
+    """An agent returns no TD errors where the replay draws by them."""
 
     def __init__(self) -> None:
         super().__init__(
-            "replay.prioritized: the agent tells no TD errors to draw by: return them in its "
+            "replay.prioritized: the agent returns no TD errors to draw by: return them in its "
             "OptResult or set replay.prioritized=false"
         )
 
@@ -185,7 +185,7 @@ class ReplayDiffersError(ReplayFormatError):
 
     Args:
         what: ``run``, ``capacity``, ``guard``, ``storage`` (of what rows share) or ``columns``.
-        said: all of it, with the mend.
+        said: the whole message, with the fix.
     """
 
     def __init__(self, what: str, message: str) -> None:

@@ -31,7 +31,7 @@ from vedette_rl.core import Agent, Columns, ModelInfo, ReplayBuffer, empty_colum
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.vector_env import make_vector_environment
-from vedette_rl.networks.seeding import seed_process
+from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter

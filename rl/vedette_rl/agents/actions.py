@@ -61,7 +61,7 @@ class BoxActions:
         with np.errstate(over="ignore"):
             low = space.low.astype(np.float32).ravel()
             high = space.high.astype(np.float32).ravel()
-            width = high - low  # of a Box that says the largest float for "no bound", inf
+            width = high - low  # inf, of a Box with the largest float as "no bound"
         if not np.isfinite(width).all():
             takes = "bounded Box (gymnasium.wrappers.TransformAction gives one bounds)"
             raise UnsupportedSpaceError(agent, "action", space, takes)

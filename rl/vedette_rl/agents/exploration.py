@@ -97,7 +97,7 @@ def make_exploration(
 
 
 class _CheckedExploration:
-    """A user's own exploration, whose actions are looked at before an environment gets them."""
+    """A user's own exploration, whose actions are checked before an environment gets them."""
 
     def __init__(self, own: ExplorationStrategy, name: str) -> None:
         self._own, self._name = own, name

@@ -14,8 +14,7 @@ from torch import nn
 from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.networks.adam import VectorAdam
-from vedette_rl.networks.parameter_vector import ParameterVector
-from vedette_rl.networks.seeding import build_seeded
+from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
 
 
 class OptimizerConfig(Protocol):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the contracts are read by processes that never load torch
     import torch
 
 State = dict[str, Any]
-"""A saved state, as a dict of dicts: leaves are tensors, arrays, numbers, strings, bools or None."""
+"""A state to save, a dict of dicts: leaves are tensors, arrays, numbers, strings, bools or None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def make_env(
     Raises:
         UnknownEnvironmentError: nothing of that name can be made here, with the nearest names or
             what to install.
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
         CannotRenderError: it can be made, but not with a `render_mode`.
     """
     if config.vectorization == "vector_entry_point":  # it may show other observations
@@ -86,9 +86,9 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
 
     Raises:
         UnknownEnvironmentError: it cannot be made here.
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
         SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
-            another shape than its space says.
+            another shape than its space.
         EnvironmentFaultError: an observation or the reward is not finite: no learner would take it.
     """
     env = make_env(config, allow_import=allow_import, check=True)
@@ -116,7 +116,7 @@ def environment_action_space(
 
     Raises:
         UnknownEnvironmentError: it cannot be made here.
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
     """
     env = make_env(config, allow_import=allow_import)
     try:
@@ -131,7 +131,7 @@ def _check_finite(config: EnvConfig, came_from: str, columns: Mapping[str, Any])
             raise EnvironmentFaultError(
                 config.id,
                 f"{came_from} gave {name!r} with a value that is not finite as {column.dtype}: "
-                "no learner takes that; mend it, or wrap it by env.wrappers",
+                "no learner takes that; fix it, or wrap it by env.wrappers",
             )
 
 

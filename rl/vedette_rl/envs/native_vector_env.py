@@ -40,8 +40,8 @@ class NativeVectorEnv:
         rewards: what rewards become in transitions.
 
     Raises:
-        UnknownEnvironmentError: it does not say its autoreset mode, so nobody can tell which of
-            its rows are transitions.
+        UnknownEnvironmentError: it declares no autoreset mode, so it is unknown which of its rows
+            are transitions.
     """
 
     def __init__(self, envs: VectorEnv, *, seed: int, rewards: RewardTransform | None = None):
@@ -140,7 +140,7 @@ class NativeVectorEnv:
 Env = gym.Env[Any, Any]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 _CLIPPING = "reward_clipping"
-"""ALE's word for it, on where nobody says: returns would be of clipped rewards."""
+"""ALE's argument, on by default: returns would be of clipped rewards."""
 
 
 def make_vector(
@@ -154,7 +154,7 @@ def make_vector(
 
     Raises:
         UnknownEnvironmentError: there is none, or it cannot be made as configured.
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
     """
     if config.wrappers or config.frame_stack:
         raise UnknownEnvironmentError(
@@ -222,7 +222,7 @@ def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
     """The autoreset mode of `envs`.
 
     Raises:
-        UnknownEnvironmentError: it does not say, so nobody can tell which of its rows are
+        UnknownEnvironmentError: it declares none, so it is unknown which of its rows are
             transitions.
     """
     mode = (envs.metadata or {}).get("autoreset_mode")

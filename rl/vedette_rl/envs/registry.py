@@ -36,7 +36,7 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
 
     Raises:
         UnknownEnvironmentError: nothing is.
-        ImportNotAllowedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
     """
     if config.module is not None:
         import_environment_module(config.module, config, allow_import)
@@ -66,7 +66,7 @@ def import_environment_module(
     """Import a module that a configuration names.
 
     Raises:
-        ImportNotAllowedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
         UnknownEnvironmentError: it is not here, or needs what is not.
     """
     if allow_import is not None and not allow_import(module):
@@ -78,7 +78,7 @@ def import_environment_module(
 
 
 def install_hint(error: Exception) -> str:
-    """One line that says what an import error misses: our extra where one brings it."""
+    """One line with the package that an import error misses, and our extra that has it."""
     text = " ".join(str(error).split())
     for word, extra in _OUR_EXTRAS.items():
         if word in text:
@@ -92,7 +92,7 @@ def _nearest(name: str) -> str:
     for namespace in _REGISTERED_BY:
         with contextlib.suppress(ImportError):
             _register(namespace)
-            # What it registers besides, under bare names, is not looked for.
+            # Other environments that it registers, under bare names, are ignored.
             known |= {env_id for env_id in gym.registry if env_id.startswith(f"{namespace}/")}
     by_bare: dict[str, list[str]] = {}
     for env_id in sorted(known, key=_plain_and_new_first):

@@ -73,7 +73,7 @@ def make_vector_environment(
 
     Raises:
         UnknownEnvironmentError: they cannot be made here.
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
         SpaceLayoutError: transitions of their spaces have no columns.
     """
     if count < 1:

@@ -1,7 +1,7 @@
 """TensorBoard's event files, written without torch or TensorFlow.
 
 A file is a sequence of records ``length u64, masked crc32c of it, event, masked crc32c of it``.
-Writing is synchronous and buffered: TensorBoard's own writer hands events to a thread and tells of
+Writing is synchronous and buffered: TensorBoard's own writer hands events to a thread and reports
 a full disk at some later call.
 """
 

@@ -103,7 +103,7 @@ def check_budget(
         one line for the log: the need and what is free.
 
     Raises:
-        ReplayBudgetError: there is too little of one; it names the need, what is free and the mend.
+        ReplayBudgetError: there is too little of one; it names the need, what is free and the fix.
     """
     taken = used_disk_bytes(directory.glob("*"))
     free_disk = free_disk_bytes(directory)
@@ -176,7 +176,7 @@ def _machine_memory(root: Path) -> int:
         name, _, value = line.partition(":")
         if name == "MemAvailable":
             return int(value.split()[0]) * 1024
-    return 1 << 62  # a system that does not say
+    return 1 << 62  # a system that gives no number
 
 
 def _cgroup_memory(root: Path) -> list[int]:
@@ -191,7 +191,7 @@ def _cgroup_memory(root: Path) -> list[int]:
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
         else:
             continue
-        # A container often sees its own group as the root, whatever the path says.
+        # A container often sees its own group as the root, whatever the path is.
         group = base / path.lstrip("/")
         while True:
             free = _group_memory(group, *names)

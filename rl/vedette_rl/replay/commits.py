@@ -1,8 +1,8 @@
 """The last commit of a ring on disk: the number of rows, and the stamp that belongs to them.
 
 It is one value of `vedette_rl.storage.latest_value`, so that rows and stamp are there both or
-neither. A replay whose ``commits`` is gone or damaged cannot be told from an older state of itself:
-it is refused.
+neither. A replay whose ``commits`` is gone or damaged cannot be distinguished from an older
+state of itself: it is refused.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CommitWriter:
 
     def __init__(self, directory: Path) -> None:
         path = directory / COMMITS
-        if not path.exists():  # a new one would say that nothing was ever inserted
+        if not path.exists():  # a new one would mean that nothing was ever inserted
             raise ReplayTornError(path, _MISSING)
         try:
             self._map = LatestValueWriter(path, COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True)

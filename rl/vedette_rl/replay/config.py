@@ -11,13 +11,13 @@ class ReplayConfig(BaseModel):
     Args:
         capacity: rows that can be drawn; the oldest make room for the newest.
         directory: where the columns lie; None: ``replay/`` in the run's directory. A tmpfs is
-            quick and forgets at a reboot, a disk is large.
+            quick and is lost at a reboot, a disk is large.
         prioritized: draw by |TD error| (Schaul et al. 2016, proportional) instead of uniformly.
         alpha: how much the priority counts: 0 is uniform (their 0.6, proportional variant).
         beta_0: exponent of the importance weights at the start (their 0.4).
         beta_final: the same from `beta_steps` on (their 1.0).
         beta_steps: samples drawn, as batches, over which beta rises linearly.
-        priority_epsilon: added to |TD error|, so that no row is forgotten.
+        priority_epsilon: added to |TD error|, so that every row can be drawn.
         initial_priorities: what a row that was never drawn counts as: ``max``, the largest priority
             so far (Schaul et al. 2016); ``actor``, the |TD error| that the actor's network gives it
             (Ape-X, Horgan et al. 2018, section 3).

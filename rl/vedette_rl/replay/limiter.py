@@ -104,7 +104,7 @@ def make_limiter(
 
     Args:
         config: the replay's.
-        usual: samples drawn for each inserted where the configuration says nothing.
+        usual: samples drawn for each inserted where the configuration has no number.
         min_size: the warm-up, in samples.
         batch_size: samples drawn at once.
         insert_rows: samples inserted at once (``n_buffer``).

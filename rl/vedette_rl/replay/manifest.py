@@ -128,7 +128,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
             json.dump(content, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-    except OSError as e:  # a full disk does not say which file it was
+    except OSError as e:  # the error of a full disk does not name the file
         raise OSError(e.errno, e.strerror, str(aside)) from e
     aside.rename(directory / MANIFEST)
 

@@ -13,7 +13,7 @@
     ring.columns["reward"][places]                  # live rows: see `vedette_rl.replay.rows`
 
 Data is written first, then the commit (a value of `vedette_rl.storage.latest_value`, which is there
-whole or not at all), then the cursor that readers look at. So ``kill -9`` at any instruction leaves
+whole or not at all), then the cursor that readers poll. So ``kill -9`` at any instruction leaves
 the rows and the stamp of the last commit. A power cut is another matter: pages reach the disk in
 any order, so a replay that was not closed and is found by a machine that has started since is
 refused.
@@ -123,7 +123,7 @@ class RingWriter(RowAppender):
         self._commit(stamp, synced=False)
 
     def close(self) -> None:
-        """Wait until the disk has what was committed, and let go. What is pending is forgotten."""
+        """Wait until the disk has what was committed, and close. Pending rows are dropped."""
         self._pending = 0
         self._mapped.flush()
         self._commit(self.stamp, synced=True)
@@ -175,9 +175,9 @@ def check_ring(
     guard: int | None = None,
     shared: SharedSpec | None = None,
 ) -> bytes:
-    """See that `RingWriter.open` would take what lies in a directory, and change nothing.
+    """Check that `RingWriter.open` would take the replay in a directory, and change nothing.
 
-    It looks at what the files say of themselves, and reads no rows: as quick for any size.
+    It checks the heads of the files and reads no rows: as quick for any size.
 
     Args:
         directory, row_dtype, capacity, run_id, guard, shared: as `RingWriter.open` takes them.
@@ -186,7 +186,7 @@ def check_ring(
         the stamp of the last commit; empty where there is none, or no replay yet.
 
     Raises:
-        ReplayFormatError: torn, foreign, or of another run, capacity or columns; names the mend.
+        ReplayFormatError: torn, foreign, or of another run, capacity or columns; names the fix.
     """
     if not check_replay_directory(directory):
         return b""

@@ -1,9 +1,9 @@
-"""The files of a replay on disk: their names, what is in them, and how they are told apart.
+"""The files of a replay on disk: names, contents and checks.
 
 ::
 
     DIR/ring.json           what the rows are; written last, so that it is there or nothing is
-    DIR/000-obs.bin ...     a column each: a page that says whose it is, then the rows
+    DIR/000-obs.bin ...     a column each: a page of identity, then the rows
     DIR/004-frames.bin      what rows share, if they do, likewise
     DIR/cursor.bin          rows inserted, for readers
     DIR/commits             rows inserted and the stamp, as one latest value
@@ -62,7 +62,7 @@ def check_directory(directory: Path) -> None:
     """Refuse a directory that holds something else than a replay, or a part of one.
 
     Raises:
-        ReplayFormatError: naming what was found and the mend.
+        ReplayFormatError: names what was found and the fix.
     """
     if (directory / MANIFEST).exists():
         return

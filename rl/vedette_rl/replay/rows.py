@@ -3,7 +3,7 @@
 Rows are numbered from the beginning of the run. Row ``i`` lies at place ``i % physical_rows``, and
 ``physical_rows = capacity + guard``. The live rows, those that may be drawn, are the last
 `capacity` of the rows inserted. At most `guard` rows are appended between two commits, so they
-overwrite none that is live. A reader that looks at `inserted` again after it has copied rows knows
+overwrite none that is live. A reader that reads `inserted` again after it has copied rows knows
 which of them the writer may have begun to overwrite: those that are no longer live.
 """
 
@@ -91,7 +91,7 @@ class PlainRows:
 
 
 def default_guard(capacity: int, row_bytes: int) -> int:
-    """Rows of guard where nobody says: an eighth of the capacity, between bounds."""
+    """Rows of guard by default: an eighth of the capacity, between bounds."""
     return max(GUARD_ROWS_MIN, min(GUARD_ROWS_MAX, capacity // 8, GUARD_BYTES // max(1, row_bytes)))
 
 

@@ -18,12 +18,12 @@ REDRAWS_MAX = 64
 REDRAWS_UNIFORM = 4
 
 
-class UniformReplay:
-    """Draws rows with replacement, while a writer goes on inserting.
+class DrawnRows:
+    """Rows that are drawn from, and the buffers for samples: the base of both replays.
 
     Args:
         rows: a `RingReader`, or a `MemoryRing`.
-        rng: what draws.
+        rng: draws.
         names: the columns that samples have; None: all.
     """
 
@@ -42,12 +42,16 @@ class UniformReplay:
         """Rows inserted since the run began, overwritten ones too."""
         return self.rows.inserted
 
+
+class UniformReplay(DrawnRows):
+    """Draws rows with replacement, while a writer goes on inserting."""
+
     def sample(self, batch_size: int, out: Columns | None = None) -> Sample:
         """Draw `batch_size` rows with replacement.
 
         Args:
             batch_size: how many.
-            out: where to: columns ``(batch_size, *shape)`` of the caller's (pinned memory, say).
+            out: columns ``(batch_size, *shape)`` of the caller's, for example in pinned memory.
                 None: the buffer's own, overwritten by the next call.
 
         Raises:

@@ -43,5 +43,5 @@ class BufferPool:
     def _reuse_earlier(self) -> memoryview | None:
         try:
             return self._free.popleft()
-        except IndexError:  # asked for, not looked for: several threads may read
+        except IndexError:  # not tested before: several threads may read
             return None

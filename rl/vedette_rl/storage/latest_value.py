@@ -14,8 +14,9 @@ marked empty, filled, checksummed, numbered, and only then does the header point
 killed at any instruction leaves the last whole value, and a reader has the time of ``slots - 1``
 further writes to copy one out before it must try again.
 
-A checksum tells what a power cut tears. Values that are large, and need not outlive one, can do
-without: a kill leaves them whole, too, and a reader sees by the number whether it was overtaken.
+A checksum detects a value that a power cut has torn. Values that are large, and need not outlive a
+power cut, can do without: a kill leaves them whole too, and a reader sees by the number if it was
+overtaken.
 """
 
 from __future__ import annotations

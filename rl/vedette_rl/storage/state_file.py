@@ -48,8 +48,9 @@ def no_throttle() -> None:
 def write_state(
     directory: str | Path, state: State, meta: Mapping[str, Any], throttle: Throttle = no_throttle
 ) -> None:
-    """Make `directory` hold `state`, at once: whoever looks sees it whole, or what was there
-    before. It is on the disk when this returns.
+    """Write `state` into `directory` atomically: a reader sees it whole, or what was there before.
+
+    It is on the disk when this returns.
 
     Args:
         directory: made if it is not there; one that is there keeps its other files.
@@ -169,8 +170,8 @@ def _files(state: State, meta: Mapping[str, Any]) -> dict[str, Parts]:
 
 def _safetensors(leaves: Leaves, metadata: dict[str, str]) -> Parts:
     """The format of github.com/huggingface/safetensors: u64 length of the header, the header in
-    JSON, the data. Written here because the library would copy all data once more, and tells of a
-    full disk in words of its own."""
+    JSON, the data. Written here because the library would copy all data once more, and reports a
+    full disk in its own words."""
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, leaf in leaves.items():

@@ -324,7 +324,7 @@ class EpisodeEnds:
         self._between.append(_digest(obs))
 
     def add_end(self, obs: Columns, *, terminated: bool) -> None:
-        """It is told as the last one of an episode."""
+        """Add the last observation of an episode."""
         self._last["terminated" if terminated else "truncated"].append(_digest(obs))
 
     def describe_ends_seen_as_starts(self) -> Iterator[tuple[int, str]]:

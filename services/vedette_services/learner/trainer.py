@@ -19,7 +19,7 @@ from vedette_rl.core import Agent, ReplayBuffer
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import ReplayTornError
-from vedette_rl.networks.seeding import seed_process
+from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST

@@ -43,7 +43,7 @@ class IqnAgent(ValueAgent):
     ) -> OptResult:
         """One optimization step. See `vedette_rl.core.learning.Agent.opt`.
 
-        The TD error it tells of a sample is that of the distributions' means.
+        The TD error of a sample is that of the distributions' means.
         """
         target_BM = self._target_samples(batch)
         taus_BN = self._draw_taus(batch["reward"], self._config.n_quantiles)
