@@ -125,7 +125,7 @@ class CannotRenderError(VideoError):
 
 
 class CheckpointError(RlError):
-    """A state cannot be written, or what stands there cannot be read."""
+    """A state cannot be written or read."""
 
     def __init__(self, path: Path, what: str, why: str) -> None:
         super().__init__(f"cannot {what} checkpoint {path}: {why}")

@@ -26,7 +26,7 @@ class ExplorationConfig(BaseModel):
     Args:
         kind: ``ladder``: each environment keeps an epsilon of its own between ``epsilon_base`` and
             ``epsilon_base ** (1 + epsilon_alpha)`` (Ape-X, Horgan et al. 2018, section 4). Places
-            stay even however many join, and nobody stands at an end: 8 environments have 0.27 to
+            stay even however many join, and no rank is at an end: 8 environments have 0.27 to
             0.0015, one alone has 0.016. ``linear``: one epsilon for all, which falls from
             ``epsilon_start`` to ``epsilon_final`` over the first ``epsilon_steps`` versions of the
             model, so that all actors share one clock. ``constant``: ``epsilon_final`` always.
@@ -121,11 +121,11 @@ class _CheckedExploration:
 
 
 class Exploration:
-    """Chooses actions for a row of environments from their action values.
+    """Chooses actions for a vector of environments from their action values.
 
     Args:
         config: how much to explore.
-        ranks: ``(E,)`` in [0, 1], where each environment stands on the ladder.
+        ranks: ``(E,)`` in [0, 1], the exploration ranks of the environments.
         seed: of the random numbers.
     """
 
@@ -174,7 +174,7 @@ class Exploration:
 
 
 class _RandomDraws:
-    """Random numbers for a row of environments, drawn for many steps at once.
+    """Random numbers for a vector of environments, drawn for many steps at once.
 
     Drawing a few costs as much as drawing a thousand.
     """

@@ -153,7 +153,7 @@ def _wrap(
 
 
 def count_stacked_frames(env: gym.Env[Any, Any], config: EnvConfig) -> int:
-    """How many frames an observation of `env` is a stack of; 0: it is none that we know of.
+    """The number of frames that an observation of `env` is a stack of; 0: of none, or unknown.
 
     Gymnasium's `FrameStackObservation` is found wherever it is, and ALE's vector form stacks, too.
     """

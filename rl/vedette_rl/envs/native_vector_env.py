@@ -36,7 +36,7 @@ class NativeVectorEnv:
 
     Args:
         envs: closed with the row.
-        seed: of the whole row.
+        seed: of the whole vector.
         rewards: what rewards become in transitions.
 
     Raises:

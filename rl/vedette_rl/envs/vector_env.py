@@ -68,7 +68,7 @@ def make_vector_environment(
     Args:
         config: which ones.
         count: E.
-        seed: of the whole row; another actor's row takes another.
+        seed: of the whole vector; another actor's vector takes another.
         allow_import: see `make_env`.
 
     Raises:

@@ -22,7 +22,7 @@ class ReplayConfig(BaseModel):
             so far (Schaul et al. 2016); ``actor``, the |TD error| that the actor's network gives it
             (Ape-X, Horgan et al. 2018, section 3).
         frame_storage: ``auto`` stores each frame of stacked uint8 images once and gives whole
-            stacks to whoever draws; ``once`` does so for any stack, and refuses other observations;
+            stacks in samples; ``once`` does so for any stack, and refuses other observations;
             ``plain`` stores every observation whole.
         samples_per_insert: samples drawn for each sample inserted; None: as the agent's paper has
             it (`AgentConfig.usual_samples_per_insert`); 0 switches the limiter off.

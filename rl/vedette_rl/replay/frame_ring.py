@@ -1,4 +1,6 @@
-"""Rings of rows whose stacks are places in a ring of frames (`vedette_rl.replay.frame_stacks`).
+"""Frame deduplication in the replay: rings of rows whose stacks are places in a ring of frames.
+
+`vedette_rl.replay.frame_stacks` explains the words.
 
 ::
 

@@ -54,7 +54,7 @@ _STORED_PLACES = np.dtype("<i4")
 
 @dataclass(frozen=True, slots=True)
 class FrameStack:
-    """How observations are made of frames.
+    """The form of observations that are stacks of frames.
 
     Args:
         stack: S, frames of an observation.
@@ -78,7 +78,7 @@ class FrameStack:
 
 
 def frame_stack(config: ReplayConfig, spaces: Spaces) -> FrameStack | None:
-    """How a replay stores observations frame by frame; None: it stores them whole.
+    """The stacks that a replay stores frame by frame; None: it stores observations whole.
 
     Raises:
         FrameStorageError: it is to store frames once, and there are none.

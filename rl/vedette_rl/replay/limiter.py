@@ -24,7 +24,7 @@ class Limiter:
     """Decides which side must wait. It keeps no count of its own.
 
     Args:
-        samples_per_insert: samples drawn for each sample inserted; 0: nobody waits, but for
+        samples_per_insert: samples drawn for each sample inserted; 0: no side waits, but for
             `min_size`.
         min_size: samples inserted before the first may be drawn (the warm-up).
         error_buffer: half the band, in samples drawn.

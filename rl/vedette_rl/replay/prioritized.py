@@ -115,7 +115,7 @@ class PrioritizedReplay(DrawnRows):
         return Sample(columns, numbers, weights)
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
-        """Tell the |TD errors| ``(B,)`` of rows drawn before; overwritten ones are passed by.
+        """Set the |TD errors| ``(B,)`` of rows drawn before; overwritten ones are skipped.
 
         Raises:
             ValueError: an error is not finite: one would spoil every later draw.

@@ -6,7 +6,7 @@
     ledger = Ledger.from_bytes(ring.stamp)          # what was committed last, with its rows
     while batches:
         if ring.room < rows: ring.commit(ledger.to_bytes())
-        ring.append(columns, rows)                  # beyond the cursor: nobody sees it
+        ring.append(columns, rows)                  # beyond the cursor: not visible yet
     ring.commit(ledger.to_bytes())                  # rows and stamp, both or neither
 
     ring = RingReader(directory)                    # in another process

@@ -226,7 +226,7 @@ def lock_directory(directory: Path, *, shared: bool) -> int:
     """Take the directory's lock; closing the descriptor returned lets it go.
 
     Raises:
-        OneWriterError: somebody else has it.
+        OneWriterError: another process has it.
     """
     # A reader may be of a directory that it cannot write.
     flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT

@@ -281,7 +281,7 @@ class MemoryRing(RowAppender):
         self._committed()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
 
 def live_places(inserted: int, capacity: int, physical_rows: int) -> list[slice]:

@@ -1,10 +1,10 @@
-"""Step processors over stacks of frames, without copying the stacks.
+"""Frame deduplication in an actor: step processors over stacks of frames, without copies of stacks.
 
-What an actor's environments show is kept in a pool, a frame at a time, and the step processor is
-given *places* in the pool instead of stacks: arrays of S numbers instead of S images. A frame is
-known again because a successor is its predecessor moved by one, which is compared byte for byte;
-where it is not so (an episode began), the stack is stored anew. So what comes out is exact for any
-environment, and small for those that stack.
+The observations of an actor's environments are kept in a pool, a frame at a time, and the step
+processor is given *places* in the pool instead of stacks: arrays of S numbers instead of S images.
+A frame is recognized because a successor is its predecessor moved by one, which is compared byte
+for byte; where it is not so (an episode began), the stack is stored anew. So the transitions are
+exact for any environment, and small for those that stack.
 
 Letters: E environments, S frames of a stack.
 """
@@ -22,7 +22,7 @@ from vedette_rl.replay.frame_stacks import STACKS, FrameStack
 
 
 class FramePool:
-    """The frames that E environments showed last, each a part of its own to be reused in turn.
+    """The last frames of E environments, a ring of slots for each environment.
 
     Args:
         frames: how observations are made of them.
@@ -31,7 +31,7 @@ class FramePool:
 
     Attributes:
         frames: ``(E * depth, *frame)``.
-        numbers: ``(E * depth,)``: which frame lies at a place; each has a number of its own.
+        numbers: ``(E * depth,)``: the number of the frame at each place; no two are the same.
     """
 
     def __init__(self, frames: FrameStack, envs: int, n_step: int) -> None:

@@ -12,11 +12,11 @@ LARGE_BYTES = 32 << 20
 """At this size glibc's malloc gives memory back to the system as soon as it is free."""
 
 _KEPT = 2
-"""The newest value's memory, and that of the one before while somebody changes over."""
+"""The newest value's memory, and that of the one before while a reader changes over."""
 
 
 class BufferPool:
-    """Gives arrays of bytes, large ones in the memory of earlier ones that nobody holds any more.
+    """Gives arrays of bytes, large ones in the memory of earlier ones that are free again.
 
     A view of an array, or a `memoryview` of one, holds it.
 

@@ -162,7 +162,7 @@ class LatestValueWriter:
         durable: the file must outlive a power cut; making it then waits for the disk, which may
             take seconds where others write much.
         summed: values have a checksum, where this makes the file; without, a power cut may leave a
-            torn value that nobody notices.
+            torn value undetected.
 
     Raises:
         LatestValueFormatError: the file is something else, or made for smaller values.
@@ -317,7 +317,7 @@ class LatestValueReader:
 
 
 def read_latest_value(path: str | os.PathLike[str]) -> tuple[int, bytes] | None:
-    """The newest whole value of a file that nobody writes, and its number; None: nothing yet.
+    """The newest whole value of a file without a writer, and its number; None: nothing yet.
 
     Raises:
         LatestValueFormatError: the file is something else, or its newest value is torn.

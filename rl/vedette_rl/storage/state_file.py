@@ -78,7 +78,7 @@ def write_state(
 
 
 def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
-    """The state and meta that stand in `directory`. Tensors are on the CPU.
+    """The state and meta in `directory`. Tensors are on the CPU.
 
     Raises:
         CheckpointError: there is none, or it is torn or foreign.

@@ -1,6 +1,6 @@
 """A state taken apart into tensors by path and a tree of JSON, and put together again.
 
-In the tree, an object with one key that begins with ``$`` stands for what JSON has not:
+In the tree, an object with one key that begins with ``$`` represents a value that JSON has not:
 ``{"$tensor": path}``, ``{"$array": path}``, ``{"$tuple": [...]}``, ``{"$float": "nan"}`` and
 ``{"$dict": [[key, value], ...]}`` for keys that are no plain strings.
 """

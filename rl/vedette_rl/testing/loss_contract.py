@@ -243,7 +243,7 @@ class LossContract:
         return batch
 
     def _elsewhere(self, seed: int) -> dict[str, torch.Tensor]:
-        """The same batch as goes on, which came to other observations."""
+        """The batch of `_going_on` with other next observations."""
         other = self.make_batch(seed + 1)
         after = {name: column for name, column in other.items() if name.startswith("next_")}
         return {**self._going_on(seed), **after}
