@@ -1,4 +1,4 @@
-"""What the smoke scripts share: waiting with a bound, and books that must balance at every look."""
+"""What the smoke scripts share: bounded waits, and accounting that must balance at every look."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def fail(error: Exception) -> int:
 
 def balanced(status: Status) -> Status:
     """The same status, if every sample produced is somewhere."""
-    books = status["samples"]
+    accounting = status["samples"]
     names = ("inserted", "dropped", "rejected", "in_flight", "lost")
-    if books["produced"] != sum(books[name] for name in names):
-        raise SmokeError(f"the books do not balance: {books}")
+    if accounting["produced"] != sum(accounting[name] for name in names):
+        raise SmokeError(f"the sample accounting does not balance: {accounting}")
     return status
 
 
@@ -43,7 +43,7 @@ def wait(
     wait_s: float = 240.0,
     look_every_s: float = 1.0,
 ) -> Status:
-    """Ask until the status meets a condition; its books must balance every time.
+    """Ask until the status meets a condition; its accounting must balance every time.
 
     Raises:
         SmokeError: it did not within `wait_s`.

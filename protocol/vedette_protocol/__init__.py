@@ -1,1 +1,1 @@
-"""What travels between actor managers and the learner: messages, frames, promises; no socket."""
+"""The wire between actor managers and the learner: messages, frames, delivery; no socket."""

@@ -1,4 +1,4 @@
-"""The learner's account of one incarnation: an exact set of numbers, and counts of rows."""
+"""Sample accounting: the ledger's record of each incarnation, and the sums over them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from vedette_protocol.messages import Report
 
 @dataclass(frozen=True, slots=True)
 class SampleAccounting:
-    """Where the rows went. ``produced == inserted + rejected + dropped + in_flight + lost``.
+    """Counts of rows: ``produced == inserted + rejected + dropped + in_flight + lost``.
 
     Args:
-        produced: what the manager said, or what is known to exist, whichever is more.
-        inserted: are in the replay, or were.
-        duplicates: arrived once more and were thrown away; no part of the balance.
-        rejected: were refused.
-        dropped: were given up by the manager, unsent.
-        in_flight: a living manager holds them, or they are on their way.
-        lost: nobody holds them any more: their manager is gone, the run was over before they came,
-            or the learner was restored from an older state and had acknowledged them before.
+        produced: reported by the manager, and at least the rows that are counted below.
+        inserted: put into the replay; some may have been overwritten since.
+        duplicates: received again and discarded; not part of the sum.
+        rejected: refused because they were invalid.
+        dropped: discarded by the manager before it sent them.
+        in_flight: held by a living manager, or on their way.
+        lost: held by nobody. Their manager is gone, the run ended before they arrived, or they
+            were acknowledged by a learner that was then restored from an older state.
     """
 
     produced: int = 0
@@ -37,7 +37,7 @@ class SampleAccounting:
         )
 
     def counts(self) -> tuple[int, ...]:
-        """The counts in the order of the fields."""
+        """Return the counts in the order of the fields."""
         return (
             *(self.produced, self.inserted, self.duplicates, self.rejected),
             *(self.dropped, self.in_flight, self.lost),
@@ -46,14 +46,14 @@ class SampleAccounting:
 
 @dataclass(slots=True)
 class IncarnationAccount:
-    """One incarnation of a manager, as the learner knows it.
+    """The ledger's record of one incarnation of a manager: an exact set of numbers, and counts.
 
     Args:
-        contiguous: every sequence number below is settled.
-        extras: bit map of those settled beyond: bit ``i`` for ``contiguous + i``; bit 0 is 0.
-        produced, dropped, window_rows, sequenced, base: as last reported.
-        gone: it will not be heard again, as far as is known.
-        last_seen: when it was last heard; not kept over a restart.
+        contiguous: every sequence number below it is settled.
+        extras: bit map of the settled numbers above: bit ``i`` for ``contiguous + i``; bit 0 is 0.
+        produced, dropped, window_rows, sequenced, base: from the last report.
+        gone: no more messages are expected from it.
+        last_seen: time of its last message; not kept over a restart.
     """
 
     incarnation: int
@@ -72,16 +72,16 @@ class IncarnationAccount:
     last_seen: float = field(default=0.0, compare=False)
 
     def is_settled(self, seq: int) -> bool:
-        """Whether batch `seq` was inserted or rejected."""
+        """Return True if batch `seq` was inserted or rejected."""
         offset = seq - self.contiguous
         return offset < 0 or bool(self.extras >> offset & 1)
 
     def is_beyond(self, seq: int) -> bool:
-        """Whether batch `seq` is further ahead than the exact set reaches."""
+        """Return True if batch `seq` is too far ahead for the exact set."""
         return seq - self.contiguous >= EXTRAS_MAX
 
     def settle(self, seq: int) -> bool:
-        """Enter batch `seq`; False if it was settled before, or is beyond."""
+        """Mark batch `seq` as settled. Return False if it was before, or is too far ahead."""
         offset = seq - self.contiguous
         if offset == 0:
             self.contiguous += 1
@@ -94,15 +94,15 @@ class IncarnationAccount:
         self.extras |= 1 << offset
         return True
 
-    def catch_up(self, base: int) -> None:
-        """Everything below `base` was acknowledged by an earlier state of the ledger."""
+    def advance_to(self, base: int) -> None:
+        """Mark all below `base` as settled: an earlier state of the ledger acknowledged them."""
         if base > self.contiguous:
             self.extras >>= base - self.contiguous
             self.contiguous = base
             self._advance_contiguous()
 
     def on_report(self, report: Report) -> None:
-        """Take a report's counts, unless a later one came first."""
+        """Copy the counts of a report, unless it is older than the last one."""
         if report.produced < self.produced or report.dropped < self.dropped:
             return
         if report.base < self.base or report.sequenced < self.sequenced:
@@ -111,15 +111,15 @@ class IncarnationAccount:
         self.produced, self.dropped = report.produced, report.dropped
         self.window_rows = report.window_rows
         self.sequenced, self.base = report.sequenced, report.base
-        self.catch_up(report.base)
+        self.advance_to(report.base)
 
     def accounting(self) -> SampleAccounting:
-        """Where this incarnation's rows went."""
+        """Return the sample accounting of this incarnation."""
         accounted = self.inserted + self.rejected + self.dropped
         produced = max(self.produced, accounted)
         missing = produced - accounted
-        # What a living manager says it holds can still come; the rest was settled in a forgotten
-        # state and cannot
+        # Rows in a living manager's window may still arrive. The others were settled in a state
+        # of the ledger that is gone.
         in_flight = 0 if self.gone else min(missing, self.window_rows)
         return SampleAccounting(
             produced,
@@ -139,13 +139,13 @@ class IncarnationAccount:
 
 @dataclass(slots=True)
 class ManagerEntry:
-    """All of one manager id.
+    """The ledger's record of one manager id.
 
     Args:
         number: the small integer that stands for the id in the replay's `manager` column.
-        accounts: by incarnation, in the order in which they were first heard.
-        closed: what the accounts held that are not kept any more.
-        packed: the entry as bytes while nothing changes; None when something has.
+        accounts: by incarnation, in the order of their first messages.
+        closed: sums of the accounts that are not kept any more.
+        packed: the entry as bytes; None after a change.
     """
 
     id: str
@@ -155,5 +155,5 @@ class ManagerEntry:
     packed: bytes | None = field(default=None, compare=False)
 
     def accounting(self) -> SampleAccounting:
-        """Where this manager's rows went, over all incarnations."""
+        """Return the sample accounting of this manager, over all its incarnations."""
         return sum((account.accounting() for account in self.accounts.values()), self.closed)

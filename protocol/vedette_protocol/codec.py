@@ -7,145 +7,159 @@ socket puts the topic in front and takes it off.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any, Final
 
-from vedette_protocol.batch_frames import decode_batch, encode_batch
-from vedette_protocol.control_frames import (
-    decode_ack,
-    decode_refusal,
-    decode_stop,
-    encode_ack,
-    encode_refusal,
-    encode_stop,
-)
+from vedette_protocol.batch_frames import SEQ, HeaderLayout, encode_batch, layout_of
 from vedette_protocol.errors import MalformedError, ProtocolError, Sender, VersionError
-from vedette_protocol.fields import Fields
 from vedette_protocol.limits import (
     COUNT_MAX,
+    HEADER_MAX_BYTES,
+    PAYLOAD_MAX_BYTES,
     PROTOCOL_VERSION,
     ROWS_MAX,
-    STATUS_MAX_BYTES,
     U64_MAX,
 )
 from vedette_protocol.messages import (
-    Ack,
     Batch,
     Buffer,
     ControlMessage,
     Message,
     ModelChunk,
-    Refusal,
-    Report,
-    Run,
-    Status,
-    Stop,
     UpMessage,
 )
-from vedette_protocol.model_frames import decode_chunk, encode_chunk
-from vedette_protocol.packing import check_frame_size, pack_header, unpack_header
-from vedette_protocol.report_frames import decode_report, encode_report
-from vedette_protocol.run_frames import decode_run, encode_run
+from vedette_protocol.packing import unpack_header
 from vedette_protocol.topics import is_id
+from vedette_protocol.wire import CODECS, Channel, codec_of
+
+_SENDERS_MAX: Final = 4096
+_tuple: Final = tuple.__new__
 
 
 def encode(message: Message) -> list[Buffer]:
-    """The frames of a message. Texts longer than 200 characters are cut.
+    """Encode a message in frames. Texts longer than 200 characters are cut.
 
     Raises:
         MalformedError: it would be larger than the other side accepts.
     """
-    match message:
-        case Batch():
-            return encode_batch(message)
-        case Ack():
-            return encode_ack(message)
-        case Report():
-            return encode_report(message)
-        case Run():
-            return encode_run(message)
-        case ModelChunk():
-            return encode_chunk(message)
-        case Stop():
-            return encode_stop(message)
-        case Refusal():
-            return encode_refusal(message)
-        case Status():
-            return [
-                pack_header("status", {}),
-                check_frame_size(message.json, STATUS_MAX_BYTES, "status"),
-            ]
-        case _:
-            assert_never(message)
+    return (
+        encode_batch(message) if type(message) is Batch else CODECS[type(message)].encode(message)
+    )
 
 
 def decode_up(frames: Sequence[Buffer]) -> UpMessage:
-    """The message that a manager pushed. A batch's payload is the frame itself, not a copy.
+    """Decode a message from a manager. A batch's payload is the frame itself, not a copy.
 
     Raises:
-        ProtocolError: it is none. Its `sender` is set where the header told it.
+        ProtocolError: it is none. Its `sender` is set where the header names one.
     """
-    header = unpack_header(_first(frames))
+    header = _header_of(frames)
     try:
-        kind = _kind(header)
-        if len(frames) != 2:
-            raise MalformedError(f"{len(frames)} frames, expected 2")
-        if kind == "batch":
-            return decode_batch(header, frames[1])
-        if kind == "report":
-            return decode_report(Fields(header, "the header"), frames[1])
-        raise MalformedError(f"no message of kind {kind!r} goes to the learner")
+        message: UpMessage = _decode(header, frames, "samples")
     except ProtocolError as error:
         error.sender = _sender(header)
         rows = header.get("rows")
         error.rows = rows if type(rows) is int and 1 <= rows <= ROWS_MAX else 0
         raise
+    return message
 
 
 def decode_control(frames: Sequence[Buffer]) -> ControlMessage:
-    """The message that the learner published on the control channel, without its topic.
+    """Decode a message that the learner published on the control channel, without its topic.
 
     Raises:
         ProtocolError: it is none.
     """
-    header = unpack_header(_first(frames))
-    kind = _kind(header)
-    fields = Fields(header, "the header")
-    match kind, len(frames):
-        case "ack", 1:
-            return decode_ack(fields)
-        case "run", 2:
-            return decode_run(fields, frames[1])
-        case "stop", 1:
-            return decode_stop(fields)
-        case "refusal", 1:
-            return decode_refusal(fields)
-        case "status", 2:
-            fields.end_header()
-            return Status(bytes(check_frame_size(frames[1], STATUS_MAX_BYTES, "status")))
-        case _:
-            raise MalformedError(f"kind {kind!r} in {len(frames)} frames is no control message")
+    message: ControlMessage = _decode(_header_of(frames), frames, "control")
+    return message
 
 
 def decode_model(frames: Sequence[Buffer]) -> ModelChunk:
-    """The chunk that the learner published on the model channel, without its topic.
+    """Decode a chunk that the learner published on the model channel, without its topic.
 
     Raises:
         ProtocolError: it is none.
     """
-    header = unpack_header(_first(frames))
-    kind = _kind(header)
-    if kind != "model" or len(frames) != 2:
-        raise MalformedError(f"kind {kind!r} in {len(frames)} frames is no model chunk")
-    return decode_chunk(Fields(header, "the header"), frames[1])
+    message: ModelChunk = _decode(_header_of(frames), frames, "models")
+    return message
 
 
-def _first(frames: Sequence[Buffer]) -> Buffer:
+class BatchReader:
+    """Decodes messages from managers like `decode_up`, thousands of batches a second.
+
+    The headers of one sender differ from one another in five numbers. The first is decoded key by
+    key; in one that has the same bytes except for these numbers, only their ranges are checked.
+    Anything else is decoded key by key again, so both accept the same frames. One reader serves all
+    managers.
+    """
+
+    def __init__(self) -> None:
+        self._layouts: dict[bytes, HeaderLayout] = {}
+
+    def read(self, frames: Sequence[Buffer]) -> UpMessage:
+        """Decode a message from a manager.
+
+        Raises:
+            ProtocolError: as `decode_up`.
+        """
+        header = frames[0] if len(frames) == 2 else None
+        if type(header) is not bytes or len(header) > HEADER_MAX_BYTES:
+            return decode_up(frames)
+        payload = frames[1]
+        beginning = header[: header.find(SEQ)]  # it tells senders apart
+        layout = self._layouts.get(beginning)
+        if layout is not None and len(header) == layout.struct.size:
+            struct, fixed, limits, run_id, manager, incarnation, schema, rows = layout
+            found = struct.unpack(header)
+            _, seq, _, base, _, actor, _, epoch, _, version, _ = found
+            seq_max, base_max, actor_max, epoch_max, version_max = limits
+            if (
+                found[::2] == fixed
+                and base <= seq <= seq_max
+                and base <= base_max
+                and actor <= actor_max
+                and epoch <= epoch_max
+                and version <= version_max
+                and 0 < len(payload) <= PAYLOAD_MAX_BYTES
+            ):
+                # Twice as fast as calling `Batch`, which does the same.
+                return _tuple(
+                    Batch,
+                    (
+                        run_id,
+                        manager,
+                        incarnation,
+                        seq,
+                        actor,
+                        epoch,
+                        version,
+                        schema,
+                        rows,
+                        payload,
+                        base,
+                    ),
+                )
+        message = decode_up(frames)
+        if type(message) is Batch:
+            self._remember(beginning, header, message)
+        return message
+
+    def _remember(self, beginning: bytes, header: bytes, batch: Batch) -> None:
+        """Keep the layout of a header that was accepted, if its keys are in our order."""
+        layout = layout_of(batch, header)
+        if layout is None:
+            return
+        if len(self._layouts) >= _SENDERS_MAX:
+            self._layouts.clear()  # costs time only: each sender's next header is decoded in full
+        self._layouts[beginning] = layout
+
+
+def _header_of(frames: Sequence[Buffer]) -> dict[str, Any]:  # Any: a peer's values
     if not frames:
         raise MalformedError("no frames")
-    return frames[0]
+    return unpack_header(frames[0])
 
 
-def _kind(header: Mapping[str, Any]) -> str:
+def _decode(header: dict[str, Any], frames: Sequence[Buffer], channel: Channel) -> Any:
     version = header.get("v")
     if type(version) is not int:
         raise MalformedError("the header has no protocol version")
@@ -154,7 +168,7 @@ def _kind(header: Mapping[str, Any]) -> str:
     kind = header.get("k")
     if type(kind) is not str or len(kind) > 16:
         raise MalformedError("the header has no kind")
-    return kind
+    return codec_of(kind, channel).decode(header, frames)
 
 
 def _sender(header: Mapping[str, Any]) -> Sender | None:

@@ -1,4 +1,4 @@
-"""Credit: how much each manager may have sent and not yet settled."""
+"""Credit: the limit of batches and bytes that each manager may have sent and not yet settled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Credit(NamedTuple):
-    """What one manager may have outstanding, and why it may not if that is nothing."""
+    """The most that one manager may have outstanding, and the reason if that is nothing."""
 
     batches: int
     bytes: int
@@ -17,16 +17,16 @@ class Credit(NamedTuple):
 def share_credit(
     budget_batches: int, budget_bytes: int, managers: Iterable[str], paused: str = ""
 ) -> dict[str, Credit]:
-    """Split what the learner can hold into equal parts, one for each manager.
+    """Split the learner's budget into equal parts, one for each manager.
 
-    Everybody gets at least one batch and one byte, so that everybody makes progress: with more
-    managers than `budget_batches`, or batches larger than a part, the budget is exceeded by at
-    most one batch a manager.
+    Each manager gets at least one batch and one byte, so that it makes progress. With more managers
+    than `budget_batches`, or batches larger than a part, the budget is exceeded by at most one
+    batch per manager.
 
     Args:
-        budget_batches, budget_bytes: what all may have outstanding together, at least 1 each.
-        managers: the ids of those that live.
-        paused: why nobody may send now; "" when they may.
+        budget_batches, budget_bytes: the most that all may have outstanding together; at least 1.
+        managers: ids of the managers that are alive.
+        paused: the reason why nobody may send now; "" when they may.
     """
     if budget_batches < 1 or budget_bytes < 1:
         raise ValueError(f"a budget of {budget_batches} batches, {budget_bytes} bytes stops all")

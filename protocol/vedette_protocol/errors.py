@@ -1,26 +1,26 @@
-"""What can go wrong on the wire.
+"""Errors of the wire.
 
 ::
 
-    ProtocolError             a peer's bytes or claims are not the protocol
-    ├── MalformedError        frames that are no valid message
+    ProtocolError             a peer's bytes or claims violate the protocol
+    ├── MalformedError        frames that are not a valid message
     ├── VersionError          a message of another protocol version
-    ├── SchemaError           a schema, a payload or a value that does not fit
-    ├── ModelError            a model that is torn, or of another spec than was agreed
-    ├── AckError              an acknowledgement of what was never sent
-    ├── LedgerFullError       more managers than the ledger keeps
-    ├── RetiredError          an incarnation that the ledger closed long ago
-    └── StampError            bytes that are no ledger
-    WindowFullError           a batch was offered where there is no room: ours to avoid
+    ├── SchemaError           an invalid schema, or a payload or value that does not fit its schema
+    ├── ModelError            a damaged model, or a model of another spec than agreed
+    ├── AckError              an ack of batches that were never sent
+    ├── LedgerFullError       more managers at once than the ledger keeps
+    ├── RetiredError          a message of an incarnation that the ledger has closed
+    └── StampError            bytes that are not a ledger
+    WindowFullError           a batch was added to a full window: an error of the caller
 """
 
 from typing import NamedTuple
 
 
 class Sender(NamedTuple):
-    """Who sent a message that could not be accepted, as far as it could be read.
+    """The sender of a refused message.
 
-    `seq` is None where the message has none (a report) or it is not legible.
+    `seq` is None where the message has none (a report) or an invalid one.
     """
 
     manager: str
@@ -29,11 +29,11 @@ class Sender(NamedTuple):
 
 
 class ProtocolError(Exception):
-    """A peer's bytes or claims are not the protocol.
+    """A peer's bytes or claims violate the protocol.
 
-    `sender` is known where the identity was legible. With a `seq` the batch can be acknowledged
-    as rejected, so that its sender does not send it for ever; `rows` is what it said it held,
-    0 where that was not legible.
+    `sender` is set where the header has a valid identity. With a `seq` the batch can be settled as
+    rejected, so that its sender does not repeat it for ever. `rows` is the batch's own claim, 0
+    where it is invalid.
     """
 
     def __init__(self, why: str, *, sender: Sender | None = None, rows: int = 0) -> None:
@@ -43,7 +43,7 @@ class ProtocolError(Exception):
 
 
 class MalformedError(ProtocolError):
-    """Frames that are no valid message."""
+    """Frames that are not a valid message."""
 
 
 class VersionError(ProtocolError):
@@ -57,19 +57,19 @@ class VersionError(ProtocolError):
 
 
 class SchemaError(ProtocolError):
-    """A schema, a payload or a value that does not fit."""
+    """An invalid schema, or a payload or value that does not fit its schema."""
 
 
 class ModelError(ProtocolError):
-    """A model that is torn, or of another spec than was agreed."""
+    """A damaged model, or a model of another spec than agreed."""
 
 
 class AckError(ProtocolError):
-    """An acknowledgement of what was never sent: nothing was freed for it."""
+    """An ack of batches that were never sent. The window ignores it."""
 
     def __init__(self, acked: int, sent: int) -> None:
         super().__init__(
-            f"the learner acknowledges sequence numbers below {acked}, only those below {sent} "
+            f"the learner acknowledges sequence numbers below {acked}, but only those below {sent} "
             "were ever sent"
         )
         self.acked, self.sent = acked, sent
@@ -80,14 +80,14 @@ class LedgerFullError(ProtocolError):
 
     def __init__(self, manager: str, incarnation: int, limit: int) -> None:
         super().__init__(
-            f"no place in the ledger for manager {manager!r}: {limit} incarnations are alive",
+            f"the ledger is full: no room for manager {manager!r}, {limit} incarnations are alive",
             sender=Sender(manager, incarnation, None),
         )
         self.manager, self.limit = manager, limit
 
 
 class RetiredError(ProtocolError):
-    """An incarnation that the ledger closed long ago: its exact set is not kept any more."""
+    """A message of an incarnation that the ledger has closed: its exact set is not kept."""
 
     def __init__(self, manager: str, incarnation: int) -> None:
         super().__init__(
@@ -99,14 +99,14 @@ class RetiredError(ProtocolError):
 
 
 class StampError(ProtocolError):
-    """Bytes that are no ledger."""
+    """Bytes that are not a ledger."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the ledger's stamp cannot be read: {why}")
+        super().__init__(f"the ledger cannot be read: {why}")
 
 
 class WindowFullError(Exception):
-    """A batch was offered where there is no room. Ask `has_room` first, and wait for an ack."""
+    """A batch was added to a full window. Call `has_room` first, and wait for an ack."""
 
     def __init__(self, payload_bytes: int, held_bytes: int, max_bytes: int) -> None:
         super().__init__(

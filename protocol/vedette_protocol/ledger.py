@@ -1,18 +1,18 @@
-"""The receiver's ledger: exactly what was settled, of every incarnation of every manager.
+"""The ledger: the learner's exact record of settled batches, per manager incarnation.
 
-The gateway's loop, in the order of its calls::
+The gateway calls it in this order::
 
     ledger = Ledger.from_bytes(stamp, now) if stamp else Ledger(run_id)
     batch = decode_up(frames)
     if not ledger.has_account(batch.manager, batch.incarnation):
         ledger.mark_alive(batch.manager, batch.incarnation, now)
     if ledger.record_batch(batch, now) == "new":
-        ring.append(columns, batch.rows)  # or, where they are invalid, ledger.reject_batch(batch)
+        ring.append(columns, batch.rows)      # or, where it is invalid, ledger.reject_batch(batch)
     ring.commit(ledger.to_bytes())            # rows and ledger become visible together ...
     send(encode(ledger.make_ack(...)))             # ... and only then are acknowledged
 
-A batch is settled once it is taken: a second copy of it may be next. What is unsound is refused
-before the commit.
+A batch is settled as soon as it is recorded, because a second copy of it may be next. An invalid
+batch is rejected before the commit.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from vedette_protocol.messages import Ack, Batch, Report
 from vedette_protocol.stamp import pack_ledger, unpack_ledger
 
 Verdict: TypeAlias = Literal["new", "duplicate", "beyond"]
-"""What to do with a batch: take it; throw it away; throw it away, and it will be sent again."""
+"""Insert the batch; discard it; or discard it and expect it again, because it is too far ahead."""
 
 
 class Ledger:
-    """What was settled on one run.
+    """Exact record of the batches of one run that were inserted or rejected.
 
-    It is bounded: of each manager it keeps the newest incarnation and a few that were replaced,
-    of the others only the sums.
+    It is bounded: of each manager it keeps the newest incarnation and a few that were replaced.
+    Of the others it keeps the sums.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -42,15 +42,15 @@ class Ledger:
         self._entries: dict[str, ManagerEntry] = {}
         self._accounts = 0
         self._next_number = 0
-        self._closed = SampleAccounting()  # of managers of which nothing else is kept
-        self._retired: dict[int, None] = {}  # incarnations that were closed, oldest first
+        self._closed = SampleAccounting()  # sums of managers that are not kept any more
+        self._retired: dict[int, None] = {}  # closed incarnations, oldest first
 
     @classmethod
     def from_bytes(cls, stamp: bytes | bytearray | memoryview, now: float) -> Ledger:
-        """The ledger that these bytes were made of. Whoever lived then was seen just now.
+        """Restore a ledger. Every manager in it counts as seen at `now`.
 
         Raises:
-            StampError: they are none.
+            StampError: the bytes are not a ledger.
         """
         state = unpack_ledger(stamp)
         ledger = cls(state.run_id)
@@ -65,27 +65,27 @@ class Ledger:
         return ledger
 
     def to_bytes(self) -> bytes:
-        """All of it, for the ring's stamp: at most `STAMP_MAX_BYTES`."""
+        """Pack the ledger for the replay's commit record, in at most `STAMP_MAX_BYTES`."""
         entries = self._entries.values()
         return pack_ledger(self.run_id, self._next_number, self._closed, self._retired, entries)
 
     def mark_alive(self, manager: str, incarnation: int, now: float) -> None:
-        """This incarnation lives: it has an account from now on.
+        """Mark an incarnation as alive, and open its account if it has none.
 
         Raises:
-            RetiredError: it was closed; its manager must begin anew.
-            LedgerFullError: there is no place for another manager.
+            RetiredError: its account was closed; its manager must start again.
+            LedgerFullError: there is no room for another manager.
         """
         self._mark_alive(manager, incarnation, now)
 
     def record_batch(self, batch: Batch, now: float) -> Verdict:
-        """Enter a batch as inserted, if it is new; what to do with it. Duplicates are counted.
+        """Record a batch as inserted if it is new, else count it as a duplicate.
 
-        A gateway may look into many batches at once, after it has taken them and before it commits:
-        those that it finds unsound it has to `refuse`.
+        A gateway may validate many batches at once, after it has recorded them and before it
+        commits. It must `refuse` the invalid ones.
 
         Raises:
-            KeyError: it has no account yet: `hear` it. That may close another's account.
+            KeyError: the incarnation has no account: call `hear`, which may close another account.
         """
         entry = self._entries[batch.manager]
         account = entry.accounts[batch.incarnation]
@@ -93,7 +93,7 @@ class Ledger:
         account.gone = False
         entry.packed = None
         if batch.base > account.contiguous:
-            account.catch_up(batch.base)
+            account.advance_to(batch.base)
         if account.settle(batch.seq):
             account.inserted += batch.rows
             return "new"
@@ -103,10 +103,10 @@ class Ledger:
         return "duplicate"
 
     def reject_batch(self, batch: Batch) -> None:
-        """A batch that was taken is unsound: it stays settled, and counts as rejected.
+        """Count a recorded batch as rejected instead of inserted. It stays settled.
 
         Raises:
-            KeyError: its incarnation is not known, or was closed since.
+            KeyError: its incarnation has no account.
         """
         entry = self._entries[batch.manager]
         account = entry.accounts[batch.incarnation]
@@ -116,25 +116,25 @@ class Ledger:
         entry.packed = None
 
     def is_new(self, manager: str, incarnation: int, seq: int) -> bool:
-        """Whether this batch would be taken. Changes nothing."""
+        """Return True if this batch would be recorded as new. Changes nothing."""
         account = self._find_account(manager, incarnation)
         if account is None:
             return incarnation not in self._retired
         return not account.is_settled(seq) and not account.is_beyond(seq)
 
     def has_settled(self, manager: str, incarnation: int, seq: int) -> bool:
-        """Whether this batch is settled already: all it needs is an ack."""
+        """Return True if this batch is settled, so that it only needs an ack."""
         account = self._find_account(manager, incarnation)
         return account is not None and account.is_settled(seq)
 
     def has_account(self, manager: str, incarnation: int) -> bool:
-        """Whether an account of this incarnation is kept."""
+        """Return True if this incarnation has an account."""
         return self._find_account(manager, incarnation) is not None
 
     def settle_rejected(
         self, manager: str, incarnation: int, seq: int, rows: int, now: float
     ) -> bool:
-        """Enter a batch that was refused, so that it does not come again. False if it was not new.
+        """Settle an invalid batch, so that it is not sent again. Return False if it is not new.
 
         Raises:
             RetiredError, LedgerFullError: as `hear`.
@@ -148,7 +148,7 @@ class Ledger:
         return True
 
     def on_report(self, report: Report, now: float) -> None:
-        """Take a manager's counts; those for another run only show that it lives.
+        """Copy a manager's counts. Those of another run only show that it is alive.
 
         Raises:
             RetiredError, LedgerFullError: as `hear`.
@@ -159,7 +159,7 @@ class Ledger:
             entry.packed = None
 
     def mark_gone(self, manager: str) -> None:
-        """Nothing more will come of this manager, unless it is heard again."""
+        """Mark a manager as gone, until its next message."""
         entry = self._entries.get(manager)
         if entry is None:
             return
@@ -178,7 +178,7 @@ class Ledger:
         version: int,
         first_actor: int,
     ) -> Ack:
-        """The ack for an incarnation. Only after what it says has been committed."""
+        """Make the ack for an incarnation. Call it after the commit of what the ack says."""
         account = self._find_account(manager, incarnation) or IncarnationAccount(incarnation)
         return Ack(
             run_id=self.run_id,
@@ -198,11 +198,11 @@ class Ledger:
         )
 
     def manager_ids(self) -> list[str]:
-        """The ids of which accounts are kept, in the order of their numbers."""
+        """Return the ids of all managers with an account, in the order of their numbers."""
         return list(self._entries)
 
     def alive_incarnations(self) -> list[tuple[str, int]]:
-        """(manager, incarnation) of all that are not gone: to whom acks go."""
+        """Return (manager, incarnation) of all that are not gone: they get acks."""
         return [
             (entry.id, account.incarnation)
             for entry in self._entries.values()
@@ -211,26 +211,26 @@ class Ledger:
         ]
 
     def manager_number(self, manager: str) -> int:
-        """The small integer that stands for this id in the replay: the same for the whole run.
+        """Return the integer that stands for this manager in the replay during the whole run.
 
         Raises:
-            KeyError: it was never heard.
+            KeyError: this manager has no account.
         """
         return self._entries[manager].number
 
     def last_seen(self, manager: str) -> float:
-        """When it was last heard; at the restart, if not since.
+        """Return the time of a manager's last message, or of the restart if there was none since.
 
         Raises:
-            KeyError: it was never heard.
+            KeyError: this manager has no account.
         """
         return max(account.last_seen for account in self._entries[manager].accounts.values())
 
     def accounting(self, manager: str | None = None) -> SampleAccounting:
-        """Where the rows of a manager went, or of all together.
+        """Return the sample accounting of a manager, or of all together.
 
         Raises:
-            KeyError: this manager was never heard.
+            KeyError: this manager has no account.
         """
         if manager is not None:
             return self._entries[manager].accounting()
@@ -264,7 +264,7 @@ class Ledger:
         if entry is None:
             entry = self._entries[manager] = ManagerEntry(manager, self._next_number)
             self._next_number += 1
-        for older in entry.accounts.values():  # a newer incarnation: the process behind them ended
+        for older in entry.accounts.values():  # their process has ended
             older.gone = True
         if len(entry.accounts) > OLD_ACCOUNTS_MAX:
             self._close_account(entry, min(entry.accounts.values(), key=lambda a: a.last_seen))
@@ -274,7 +274,7 @@ class Ledger:
         return entry, account
 
     def _evict_account(self, manager: str, incarnation: int) -> None:
-        """Close the account that has been silent longest among those that are gone."""
+        """Close the account that is gone and has been silent for the longest time."""
         gone = [
             (account.last_seen, entry.number, entry, account)
             for entry in self._entries.values()
@@ -290,7 +290,7 @@ class Ledger:
             del self._entries[entry.id]
 
     def _close_account(self, entry: ManagerEntry, account: IncarnationAccount) -> None:
-        """Keep only the sums of an account, and that it is closed."""
+        """Drop an account. Its sums are kept, and that it is closed."""
         account.gone = True
         entry.closed += account.accounting()
         del entry.accounts[account.incarnation]

@@ -1,17 +1,17 @@
-"""The finite limits of the wire. A decoder checks them before it builds or allocates anything."""
+"""The limits of the wire. A decoder checks them before it allocates anything."""
 
 from typing import Final
 
 PROTOCOL_VERSION: Final = 1
 
 HEADER_MAX_BYTES: Final = 4096
-"""A header frame. Parsing a larger one would let a peer spend our time with a few bytes of his."""
+"""Size of a header frame. Parsing takes time, so a peer must not choose it freely."""
 PAYLOAD_MAX_BYTES: Final = 64 << 20
-"""A batch's payload frame."""
+"""Size of a batch's payload frame."""
 CHUNK_MAX_BYTES: Final = 1 << 20
-"""A model chunk's payload frame: a larger one delays what is queued behind it."""
+"""Size of a model chunk's payload frame. A larger one would delay the messages behind it."""
 CHUNK_MIN_BYTES: Final = 64 << 10
-"""A model has at most one chunk for each of these, so that its bookkeeping stays small."""
+"""A model has at most one chunk per this many bytes, which bounds the number of chunks."""
 RUN_MAX_BYTES: Final = 1 << 20
 REPORT_MAX_BYTES: Final = 1 << 20
 STATUS_MAX_BYTES: Final = 16 << 20
@@ -20,13 +20,13 @@ MODEL_MAX_BYTES: Final = 4 << 30
 U64_MAX: Final = (1 << 64) - 1
 """Incarnations and learners: 64 random bits."""
 COUNT_MAX: Final = 1 << 62
-"""Sequence numbers, versions and every count: far from where signed 64-bit columns overflow."""
+"""Sequence numbers, versions and counts: far below the overflow of signed 64-bit columns."""
 EPOCH_MAX: Final = (1 << 31) - 1
 ACTOR_MAX: Final = (1 << 31) - 1
 ROWS_MAX: Final = 1 << 20
 """Rows of one batch."""
 EXTRAS_MAX: Final = 1024
-"""How far beyond `contiguous` the ledger keeps its exact set. A sender goes no further."""
+"""Range above `contiguous` in which the ledger keeps its exact set. Senders stay inside it."""
 ACTORS_MAX: Final = 1024
 """Actors in one manager's report."""
 
@@ -39,13 +39,13 @@ NAME_MAX_CHARS: Final = 128
 COLUMNS_MAX: Final = 4096
 DIMS_MAX: Final = 8
 DEPTH_MAX: Final = 16
-"""How deep the run message's settings may nest."""
+"""Nesting of the run message's settings."""
 
 ACCOUNTS_MAX: Final = 1024
-"""Incarnations that the ledger keeps exactly."""
+"""Incarnations of which the ledger keeps the exact set."""
 OLD_ACCOUNTS_MAX: Final = 4
-"""Replaced incarnations of one manager that the ledger keeps exactly."""
+"""Replaced incarnations of one manager of which the ledger keeps the exact set."""
 RETIRED_MAX: Final = 1024
-"""Incarnations of which the ledger still knows that it has closed them."""
+"""Closed incarnations that the ledger remembers."""
 STAMP_MAX_BYTES: Final = 512 << 10
-"""The largest ledger."""
+"""Size of a ledger in bytes."""

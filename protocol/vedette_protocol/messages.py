@@ -1,212 +1,296 @@
-"""Everything that travels: a closed union of frozen messages.
+"""The messages: a closed union of frozen classes, each declared once with its types and ranges.
 
-Up (PUSH to PULL) go `Batch` and `Report`. Down the control channel (XPUB to SUB) come `Run`,
-`Ack`, `Stop`, `Refusal` and `Status`; down the model channel comes `ModelChunk`.
+Managers send `Batch` and `Report` (PUSH to PULL). The learner publishes `Run`, `Ack`, `Stop`,
+`Refusal` and `Status` on the control channel and `ModelChunk` on the model channel (XPUB to SUB).
 
-Rows are transitions, or whatever the schema says a row is. Counts named `produced`, `inserted`,
-`dropped` and `rejected` count rows; sequence numbers, `contiguous` and `extras` count batches.
+Another message is another class here and in the union of its channel at the end of this file, and
+a case in the `match` that handles it.
+
+Rows are transitions, or whatever the schema says a row is. `produced`, `inserted`, `dropped` and
+`rejected` count rows; sequence numbers, `contiguous` and `extras` count batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
+from vedette_protocol.errors import MalformedError, SchemaError
+from vedette_protocol.limits import (
+    ACTOR_MAX,
+    ACTORS_MAX,
+    CHUNK_MAX_BYTES,
+    CHUNK_MIN_BYTES,
+    COUNT_MAX,
+    EXTRAS_MAX,
+    MODEL_MAX_BYTES,
+    PAYLOAD_MAX_BYTES,
+    REPORT_MAX_BYTES,
+    ROWS_MAX,
+    RUN_MAX_BYTES,
+    STATUS_MAX_BYTES,
+)
+from vedette_protocol.packing import Buffer as Buffer
 from vedette_protocol.schema import Schema
+from vedette_protocol.wire import (
+    U64,
+    Count,
+    Epoch,
+    Hash,
+    Id,
+    Mean,
+    OptionalId,
+    RawPayload,
+    Text,
+    WireType,
+    binary,
+    bit_map,
+    integer,
+    list_of,
+    message,
+)
+from vedette_protocol.wire import Settings as Settings
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
-"""A frame's bytes. Never written after they were handed over."""
-
-Settings: TypeAlias = Mapping[str, Any]
-"""JSON-able settings: maps with string keys, lists, strings, numbers, booleans, None."""
-
-ManagerState: TypeAlias = Literal["running", "draining", "gone"]
+ReportedState: TypeAlias = Literal["running", "draining", "gone"]
 RefusalCode: TypeAlias = Literal["version", "spec", "key", "id"]
 
+ActorIndex: TypeAlias = Annotated[int, integer(0, ACTOR_MAX)]
+WireSchema: TypeAlias = Annotated[
+    Schema, WireType(lambda _: True, "a schema", Schema.to_wire, Schema.from_wire)
+]
 
+
+@message(
+    "batch",
+    "samples",
+    header="run_id manager incarnation seq base actor epoch version schema rows",
+)
 class Batch(NamedTuple):  # made four times as fast as a frozen dataclass, thousands a second
     """Rows of one actor, in columns.
 
     Args:
-        run_id: the run they were produced for.
+        run_id: the run of these rows.
         manager: the sender's id.
         incarnation: 64 random bits, new at every start of a manager and for every run it joins.
-        seq: number of the batch in its incarnation, from 0, without holes.
+        seq: number of the batch in its incarnation, from 0, without gaps.
         actor: index of the actor among its manager's.
         epoch: of the model that acted.
         version: of the model that acted (of the batch's oldest row).
-        schema: hash of the schema that lays out the payload.
-        rows: how many.
+        schema: hash of the payload's schema.
+        rows: number of rows.
         payload: the columns, one after the other (`Schema.pack`).
-        base: the lowest `seq` that this incarnation may still send: what is below has been
-            acknowledged. A ledger that knows less (restored from an older state) catches up by it.
+        base: the lowest `seq` that this incarnation may still send. All below were acknowledged,
+            also those that a ledger restored from an older state does not have.
     """
 
-    run_id: str
-    manager: str
-    incarnation: int
-    seq: int
-    actor: int
-    epoch: int
-    version: int
-    schema: str
-    rows: int
-    payload: Buffer
-    base: int = 0
+    run_id: Id
+    manager: Id
+    incarnation: U64
+    seq: Annotated[int, integer(0, COUNT_MAX - 1)]
+    actor: ActorIndex
+    epoch: Epoch
+    version: Count
+    schema: Hash
+    rows: Annotated[int, integer(1, ROWS_MAX)]
+    payload: Annotated[Buffer, RawPayload(1, PAYLOAD_MAX_BYTES)]
+    base: Annotated[int, integer(0, COUNT_MAX - 1)] = 0
+
+    def check(self) -> None:
+        """Refuse a number below `base`."""
+        if self.base > self.seq:
+            raise MalformedError(f"the batch's 'base' {self.base} is above its 'seq' {self.seq}")
 
 
 @dataclass(frozen=True, slots=True)
 class ActorReport:
-    """How one actor does. Means are over the episodes finished since the last report, or None."""
+    """State of one actor. Means are over the episodes since the last report, or None."""
 
-    id: int
+    id: ActorIndex
     alive: bool
-    restarts: int
-    env_steps: int
-    episodes: int
-    version: int
-    return_mean: float | None = None
-    length_mean: float | None = None
-    error: str = ""
+    restarts: Count
+    env_steps: Count
+    episodes: Count
+    version: Count
+    return_mean: Mean = None
+    length_mean: Mean = None
+    error: Text = ""
 
 
+@message("report", "samples", header="manager incarnation", map_max=REPORT_MAX_BYTES)
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a manager does, sent every second and at each change of state.
+    """State of a manager, sent twice a second and at each change of state.
 
     Args:
-        run_id: the run the counts are of; "" while the manager knows none.
-        produced: rows offered to the window by this incarnation, dropped ones too.
-        dropped: rows that were given up unsent, by policy or at the end.
-        window_batches, window_rows, window_bytes: what the window holds, sent or not.
+        run_id: the run of the counts; "" while the manager has none.
+        produced: rows that this incarnation added to the window, including dropped ones.
+        dropped: rows that were discarded before they were sent, by policy or at the end.
+        window_batches, window_rows, window_bytes: contents of the window, sent or not.
         sequenced: the next sequence number.
-        base: the lowest one that may still be sent.
+        base: the lowest sequence number that may still be sent.
     """
 
-    manager: str
-    incarnation: int
-    host: str
-    state: ManagerState
-    run_id: str
-    produced: int
-    dropped: int
-    window_batches: int
-    window_rows: int
-    window_bytes: int
-    sequenced: int
-    base: int = 0
-    actors: tuple[ActorReport, ...] = ()
+    manager: Id
+    incarnation: U64
+    host: Text
+    state: ReportedState
+    run_id: OptionalId
+    produced: Count
+    dropped: Count
+    window_batches: Count
+    window_rows: Count
+    window_bytes: Count
+    sequenced: Count
+    base: Count = 0
+    actors: Annotated[tuple[ActorReport, ...], list_of(ActorReport, ACTORS_MAX, "actors")] = ()
+
+    def check(self) -> None:
+        """Refuse counts that contradict one another."""
+        if self.base > self.sequenced:
+            raise MalformedError(
+                f"the report's 'base' {self.base} is above its 'sequenced' {self.sequenced}"
+            )
+        if self.dropped + self.window_rows > self.produced:
+            raise MalformedError("the manager has dropped and holds more rows than it produced")
 
 
+@message("run", "control", header="run_id epoch learner seed", map_max=RUN_MAX_BYTES)
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All that a manager needs to take part in a run.
+    """The run, as a manager needs it to take part.
 
     Args:
-        epoch: the learner's starts on this run; (epoch, version) orders models.
+        epoch: number of the learner's starts on this run; (epoch, version) orders models.
         learner: 64 random bits, new at every start of the gateway.
-        schema: of a row of a batch.
-        model: of a model: one row of it.
-        env, agent, actors: settings, as the configuration has them.
-        seed: the run's.
+        schema: of a batch's rows.
+        model: schema of a model, which is one row.
+        env, agent, actors: sections of the configuration.
+        seed: of the run.
     """
 
-    run_id: str
-    epoch: int
-    learner: int
-    schema: Schema
-    model: Schema
+    run_id: Id
+    epoch: Epoch
+    learner: U64
+    schema: WireSchema
+    model: WireSchema
     env: Settings
     agent: Settings
     actors: Settings
-    seed: int
+    seed: U64
+
+    def check(self) -> None:
+        """Refuse a model with a shared column."""
+        if self.model.sharing is not None:
+            raise SchemaError("a model has no shared column")
 
 
+@message("ack", "control")
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What the learner has settled of one incarnation, and what it may send: a repeated state.
+    """State of one incarnation at the learner, sent again and again: settled batches and credit.
 
     Args:
-        contiguous: every sequence number below is settled (inserted or rejected).
-        extras: bit map of what is settled beyond: bit ``i`` stands for ``contiguous + i``. Bit 0
+        contiguous: every sequence number below it is settled (inserted or rejected).
+        extras: bit map of the settled numbers above: bit ``i`` stands for ``contiguous + i``. Bit 0
             is never set.
-        rejected_batches, rejected_rows: how much of what is settled was refused.
-        credit_batches, credit_bytes: how much may be sent and not yet settled at any time. A
+        rejected_batches, rejected_rows: number of the settled ones that were rejected.
+        credit_batches, credit_bytes: the most that may be outstanding (sent and not settled). A
             manager with nothing outstanding may send one batch of any size while both are above 0.
-        version: the learner's newest.
-        first_actor: index among all actors of the run of the manager's actor 0.
+        version: of the learner's newest model.
+        first_actor: index of the manager's actor 0 among all actors of the run.
         reason: why there is no credit; "" otherwise.
     """
 
-    run_id: str
-    epoch: int
-    learner: int
-    manager: str
-    incarnation: int
-    contiguous: int
-    extras: int
-    rejected_batches: int
-    rejected_rows: int
-    credit_batches: int
-    credit_bytes: int
-    version: int
-    first_actor: int
-    reason: str = ""
+    run_id: OptionalId
+    epoch: Epoch
+    learner: U64
+    manager: Id
+    incarnation: U64
+    contiguous: Count
+    extras: Annotated[int, bit_map(EXTRAS_MAX)]
+    rejected_batches: Count
+    rejected_rows: Count
+    credit_batches: Count
+    credit_bytes: Count
+    version: Count
+    first_actor: ActorIndex
+    reason: Text = ""
 
     @property
     def beyond(self) -> int:
-        """One more than the highest sequence number that is settled."""
+        """The highest settled sequence number plus one."""
         return self.contiguous + self.extras.bit_length()
 
+    def check(self) -> None:
+        """Refuse a bit that contradicts `contiguous`."""
+        if self.extras & 1:
+            raise MalformedError("the ack's 'extras' has bit 0 set, against 'contiguous'")
 
+
+@message("stop", "control", header="run_id epoch final reason")
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The learner stops. `final`: the run is over, managers end; else they wait for it."""
+    """The learner stops. If `final`, the run is over and managers exit; else they wait for it."""
 
-    run_id: str
-    epoch: int
-    reason: str
+    run_id: Id
+    epoch: Epoch
+    reason: Text
     final: bool
 
 
+@message("refusal", "control")
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The learner will not work with this manager, which ends with exit status 3."""
+    """The learner refuses this manager, which ends with exit status 3."""
 
-    manager: str
-    incarnation: int
+    manager: Id
+    incarnation: U64
     code: RefusalCode
-    reason: str
+    reason: Text
 
 
+@message("status", "control")
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The learner's status, a JSON document, to one who asked."""
+    """The learner's status as a JSON document, sent on request."""
 
-    json: bytes
+    json: Annotated[bytes, RawPayload(0, STATUS_MAX_BYTES, copy=True)]
 
 
+@message("model", "models")
 @dataclass(frozen=True, slots=True)
 class ModelChunk:
-    """A piece of a model info.
+    """One of `count` chunks of a model's body.
 
-    All pieces but the last have ``ceil(total_bytes / count)`` bytes.
+    All chunks but the last have ``ceil(total_bytes / count)`` bytes.
 
     Args:
         spec: hash of the model's schema.
-        digest: `vedette_protocol.model.digest_of` the whole body.
+        digest: of the whole body (`vedette_protocol.model.digest_of`).
     """
 
-    run_id: str
-    epoch: int
-    version: int
-    spec: str
-    index: int
-    count: int
-    total_bytes: int
-    digest: bytes
-    payload: Buffer
+    run_id: Id
+    epoch: Epoch
+    version: Count
+    spec: Hash
+    index: Count
+    count: Annotated[int, integer(1, MODEL_MAX_BYTES)]
+    total_bytes: Annotated[int, integer(1, MODEL_MAX_BYTES)]
+    digest: Annotated[bytes, binary(8, 8)]
+    payload: Annotated[Buffer, RawPayload(1, CHUNK_MAX_BYTES)]
+
+    def check(self) -> None:
+        """Refuse a chunk whose length does not follow from its index."""
+        index, count, total_bytes = self.index, self.count, self.total_bytes
+        chunk_bytes = -(-total_bytes // count)
+        expected = min(chunk_bytes, total_bytes - index * chunk_bytes)
+        if count > -(-total_bytes // CHUNK_MIN_BYTES) or index >= count or expected < 1:
+            raise MalformedError(f"a model of {total_bytes} bytes has no chunk {index} of {count}")
+        if len(self.payload) != expected:
+            raise MalformedError(
+                f"chunk {index} of {count} of {total_bytes} bytes has {len(self.payload)}, "
+                f"expected {expected}"
+            )
 
 
 UpMessage: TypeAlias = Batch | Report

@@ -1,4 +1,4 @@
-"""Models on the wire: packed into one body, cut into chunks, put together again.
+"""Models on the wire: packing into one body, splitting into chunks, assembling the chunks.
 
 A body is the version (8 bytes, unsigned, little-endian), then the payload of one row of the
 model's schema.
@@ -23,15 +23,15 @@ _VERSION_BYTES: Final = 8
 
 
 def body_bytes(schema: Schema) -> int:
-    """Bytes of the body of any model of this schema."""
+    """Return the size of the body of a model of this schema."""
     return _VERSION_BYTES + schema.payload_bytes(1)
 
 
 def pack_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema) -> bytes:
-    """The body of a model.
+    """Pack a model into its body.
 
     Raises:
-        ModelError: the arrays are not those of the schema: says which differs.
+        ModelError: an array is missing or unknown, or of another dtype or shape than the schema's.
     """
     return b"".join(pack_model_parts(version, arrays, schema))
 
@@ -39,7 +39,7 @@ def pack_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema)
 def pack_model_parts(
     version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema
 ) -> list[Buffer]:
-    """The body of a model in parts, for who writes it somewhere: nothing is copied.
+    """Pack a model into the parts of its body, without copying them.
 
     Raises:
         ModelError: as `pack_model`.
@@ -63,10 +63,10 @@ def pack_model_parts(
 
 
 def check_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema) -> None:
-    """Refuse a model that no reader would act on.
+    """Refuse a model with a value that is not finite.
 
     Raises:
-        ModelError: a value is not finite.
+        ModelError: names the array.
     """
     try:
         schema.check_values(arrays)
@@ -74,14 +74,14 @@ def check_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema
         raise ModelError(f"model {version}: {error}") from error
 
 
-def unpack_model(body: Buffer, schema: Schema, *, look: bool = True) -> tuple[int, Columns]:
-    """Version and arrays of a body. The arrays are read-only views of it.
+def unpack_model(body: Buffer, schema: Schema, *, check: bool = True) -> tuple[int, Columns]:
+    """Unpack version and arrays of a body. The arrays are read-only views of it.
 
     Args:
-        look: into the values, too; False: somebody has, whom we trust.
+        check: refuse values that are not finite. False where a trusted process has checked them.
 
     Raises:
-        ModelError: the body is not one of this schema, or has a value that is not finite.
+        ModelError: the body does not fit the schema, or has a value that is not finite.
     """
     expected = body_bytes(schema)
     if len(body) != expected:
@@ -93,32 +93,32 @@ def unpack_model(body: Buffer, schema: Schema, *, look: bool = True) -> tuple[in
         rows = schema.views(memoryview(body)[_VERSION_BYTES:], 1)
     except SchemaError as error:
         raise ModelError(f"model {version}: {error}") from error
-    if look:
+    if check:
         check_model(version, rows, schema)
     return version, {name: row[0, ...] for name, row in rows.items()}
 
 
 @dataclass(slots=True)
 class Digest:
-    """CRC-32 of what comes piece by piece: it notices what was torn or mixed up.
+    """CRC-32 of a body that is given piece by piece. It detects damage and mixed-up chunks.
 
-    Nobody is kept out by it, nor would be by any digest without a key: that is CURVE's work.
+    It does not authenticate, as no digest without a key does. CURVE does that.
     """
 
     crc: int = 0
 
     def update(self, piece: Buffer) -> None:
-        """Go on with the next bytes. Other threads run meanwhile."""
+        """Add the next bytes. It releases the GIL."""
         self.crc = zlib.crc32(piece, self.crc)
 
     @property
     def value(self) -> bytes:
-        """Of all so far: 8 bytes, little-endian."""
+        """The digest of all bytes so far: 8 bytes, little-endian."""
         return self.crc.to_bytes(8, "little")
 
 
 def digest_of(*parts: Buffer) -> bytes:
-    """The digest that every chunk of a body carries; of one in parts, too."""
+    """Compute the digest of a body, which may be given in parts. Every chunk carries it."""
     digest = Digest()
     for part in parts:
         digest.update(part)
@@ -126,7 +126,7 @@ def digest_of(*parts: Buffer) -> bytes:
 
 
 def chunk_count(total_bytes: int, chunk_bytes: int = CHUNK_MAX_BYTES) -> int:
-    """How many chunks a body of so many bytes is cut into."""
+    """Return the number of chunks of a body of `total_bytes`."""
     return -(-total_bytes // min(max(chunk_bytes, CHUNK_MIN_BYTES), CHUNK_MAX_BYTES))
 
 
@@ -139,14 +139,14 @@ def split_into_chunks(
     digest: bytes | None = None,
     chunk_bytes: int = CHUNK_MAX_BYTES,
 ) -> Iterator[ModelChunk]:
-    """The chunks of a body, of nearly equal size; payloads are views of it.
+    """Split a body into chunks of nearly equal size. Payloads are views of it.
 
     Args:
         digest: `digest_of(body)`, where it is known.
-        chunk_bytes: the most that a chunk may have, at least 64 KiB.
+        chunk_bytes: the largest size of a chunk, at least 64 KiB.
 
     Raises:
-        ModelError: the body is empty or larger than the wire carries.
+        ModelError: the body is empty, or larger than `MODEL_MAX_BYTES`.
     """
     total_bytes = len(body)
     if not _VERSION_BYTES < total_bytes <= MODEL_MAX_BYTES:
@@ -163,7 +163,7 @@ def split_into_chunks(
 
 @dataclass(frozen=True, slots=True)
 class CompleteModel:
-    """A model of which every chunk arrived. Acted on only if run and spec are the agreed ones."""
+    """A model of which every chunk has arrived. Use it only if run and spec are the agreed ones."""
 
     run_id: str
     epoch: int
@@ -174,17 +174,17 @@ class CompleteModel:
 
 @dataclass(slots=True)
 class _PartialModel:
-    """What has arrived of one model."""
+    """A model of which some chunks have arrived."""
 
     first: ModelChunk
     body: memoryview
-    have: bytearray  # one flag a chunk
+    have: bytearray  # a flag per chunk
     missing: int
-    hashed: int = 0  # chunks from the first on of which the digest is known
+    hashed: int = 0  # number of chunks, from the first on, that are in the digest
     digest: Digest = field(default_factory=Digest)
 
     def add_chunk(self, chunk: ModelChunk) -> None:
-        """Take a chunk in that was not there before."""
+        """Add a chunk that was missing."""
         start = chunk.index * -(-chunk.total_bytes // chunk.count)
         self.body[start : start + len(chunk.payload)] = chunk.payload
         self.have[chunk.index] = 1
@@ -194,7 +194,7 @@ class _PartialModel:
             self.hashed += 1
 
     def is_whole(self) -> bool:
-        """Whether the bytes give the digest that every chunk named."""
+        """Return True if the body has the digest that its chunks carry."""
         whole = self.hashed == self.first.count
         return (self.digest.value if whole else digest_of(self.body)) == self.first.digest
 
@@ -209,20 +209,20 @@ class _PartialModel:
 
 
 def _new_memory(length: int) -> NDArray[np.uint8]:
-    return np.empty(length, np.uint8)  # numpy's: its pages come many at a time
+    return np.empty(length, np.uint8)  # faster than bytearray: huge pages, no zeroing
 
 
 class ModelAssembler:
-    """Puts models together; the newest complete one wins.
+    """Assembles models from chunks. The newest complete model wins.
 
-    It holds at most one body. Chunks may come in any order and more than once. A newer model drops
-    what has arrived of an older one; an older one than the newest complete is ignored. Models are
-    ordered by (epoch, version) within a run; a chunk of another run begins anew, because the
-    model may arrive before the run message that announces it.
+    It holds at most one body. Chunks may arrive in any order and more than once. A chunk of a newer
+    model discards an incomplete older one; chunks of models up to the newest complete one are
+    ignored. Models are ordered by (epoch, version) within a run. A chunk of another run resets
+    the assembler, because a model may arrive before its run message.
 
     Args:
-        max_bytes: the largest body to accept, `body_bytes(schema)` where the schema is known.
-        memory: gives room for a body of so many bytes.
+        max_bytes: the largest body to accept; `body_bytes(schema)` where the schema is known.
+        memory: allocates an array of so many bytes for a body.
     """
 
     def __init__(
@@ -242,19 +242,19 @@ class ModelAssembler:
 
     @property
     def missing(self) -> int:
-        """Chunks that the model under way still lacks; 0 if none is under way."""
+        """Number of chunks that the incomplete model still lacks; 0 if there is none."""
         return 0 if self._partial is None else self._partial.missing
 
     def reset(self) -> None:
-        """Accept any model again: after sockets were remade, the same version may come anew."""
+        """Accept any model again. After new sockets the same version may be sent again."""
         self._newest = (-1, -1)
         self._partial = None
 
     def add_chunk(self, chunk: ModelChunk) -> CompleteModel | None:
-        """Take a chunk in; the model that it completes, or None.
+        """Add a chunk. Return the model that it completes, or None.
 
         Raises:
-            ModelError: the model is too large, or its bytes do not give its digest: it is dropped.
+            ModelError: the model is discarded, because it is too large or its digest is wrong.
         """
         partial = self._partial_model_of(chunk)
         if partial is None or partial.have[chunk.index]:
@@ -265,14 +265,14 @@ class ModelAssembler:
             return None
         self._partial = None
         if not partial.is_whole():
-            raise ModelError(f"model {first.version}: the bytes do not give the digest")
+            raise ModelError(f"model {first.version}: its bytes do not match its digest")
         if int.from_bytes(partial.body[:_VERSION_BYTES], "little") != first.version:
-            raise ModelError(f"model {first.version}: the body says another version")
+            raise ModelError(f"model {first.version}: its body has another version")
         self._newest = (first.epoch, first.version)
         return CompleteModel(first.run_id, first.epoch, first.version, first.spec, partial.body)
 
     def _partial_model_of(self, chunk: ModelChunk) -> _PartialModel | None:
-        """What has arrived of this chunk's model; None if it is not wanted."""
+        """Return the incomplete model of this chunk; None if the chunk is not needed."""
         if chunk.run_id != self._run_id:
             self.reset()
             self._run_id = chunk.run_id

@@ -1,25 +1,27 @@
-"""The door to msgpack: frames in, plain values out, whatever a peer put into the frames."""
+"""Packing and unpacking of msgpack, with limits that hold whatever a peer sent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import msgpack  # type: ignore[import-untyped]  # it ships no types
 
 from vedette_protocol.errors import MalformedError
-from vedette_protocol.limits import COLUMNS_MAX, HEADER_MAX_BYTES, PROTOCOL_VERSION, TEXT_MAX_CHARS
-from vedette_protocol.messages import Buffer
+from vedette_protocol.limits import COLUMNS_MAX, HEADER_MAX_BYTES, TEXT_MAX_CHARS
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""A frame's bytes. Never written after they were handed over."""
 
 pack: Final[Callable[[object], bytes]] = msgpack.packb
-"""A value's msgpack."""
+"""Pack a value in msgpack."""
 
 
 def unpack(frame: Buffer, max_bytes: int) -> Any:  # Any: a peer's value, of any msgpack type
-    """The one msgpack value in `frame`, its maps without duplicate keys.
+    """Unpack the one msgpack value in `frame`. Its maps have no key twice.
 
     Raises:
-        MalformedError: the frame is too long, or holds anything else.
+        MalformedError: the frame is too long, or does not hold exactly that.
     """
     if len(frame) > max_bytes:
         raise MalformedError(f"a frame of {len(frame)} bytes, expected no more than {max_bytes}")
@@ -39,10 +41,10 @@ def unpack(frame: Buffer, max_bytes: int) -> Any:  # Any: a peer's value, of any
 
 
 def unpack_header(frame: Buffer) -> dict[str, Any]:  # Any: a peer's values, checked by each reader
-    """The flat map in a header frame, without duplicate keys. Fast: one a batch.
+    """Unpack the flat map in a header frame, which has no key twice.
 
     Raises:
-        MalformedError: the frame is too long, or holds anything else.
+        MalformedError: the frame is too long, or does not hold exactly that.
     """
     size = len(frame)
     if not 0 < size <= HEADER_MAX_BYTES:
@@ -63,26 +65,10 @@ def unpack_header(frame: Buffer) -> dict[str, Any]:  # Any: a peer's values, che
     return header
 
 
-def pack_header(kind: str, fields: Mapping[str, object]) -> bytes:
-    """The header of a message of this kind."""
-    return pack({"v": PROTOCOL_VERSION, "k": kind, **fields})
-
-
 def clip_text(text: str) -> str:
-    """The first 200 characters of `text`, fit for the wire."""
-    # A lone surrogate (a file name, a traceback) has no UTF-8; it must not stop a report
+    """Cut a text to 200 characters and replace what UTF-8 cannot encode."""
+    # File names and tracebacks may hold lone surrogates, which must not stop a report
     return text[:TEXT_MAX_CHARS].encode("utf-8", "replace").decode()
-
-
-def check_frame_size(frame: Buffer, limit: int, what: str) -> Buffer:
-    """The frame itself.
-
-    Raises:
-        MalformedError: it is longer than `limit` bytes.
-    """
-    if len(frame) > limit:
-        raise MalformedError(f"a {what} of {len(frame)} bytes, expected no more than {limit}")
-    return frame
 
 
 def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:

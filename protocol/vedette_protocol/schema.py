@@ -1,8 +1,8 @@
-"""Schemas: named columns of dtype and shape, agreed once and then named by their hash.
+"""Schemas: named columns of dtype and shape, agreed once and then referred to by their hash.
 
 A payload holds ``rows`` rows of a schema, column after column in the schema's order. A column is
-its values in row-major order, little-endian, padded with zeros to a multiple of 8 bytes. A last
-column may be one that rows share (`vedette_protocol.sharing`).
+its values in row-major order, little-endian, padded with zeros to a multiple of 8 bytes. The last
+column may be shared by the rows (`vedette_protocol.sharing`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Column:
         name: printable, at most 128 characters.
         dtype: one of ``? u1 i1 u2 i2 u4 i4 u8 i8 f2 f4 f8``.
         shape: of one row's value; () for a scalar.
-        low, high: inclusive bounds of an integer column, None for the dtype's own.
-        role: ``row``: a value a row. ``shared``: entries that rows point into; `shape` is an
-            entry's. ``place``: numbers of entries, unsigned.
+        low, high: inclusive bounds of an integer column; None for the dtype's own.
+        role: ``row``: a value per row. ``shared``: entries that rows refer to; `shape` is that of
+            an entry. ``place``: indices of entries, unsigned.
 
     Raises:
-        SchemaError: any of it is outside these limits.
+        SchemaError: an argument is outside these limits.
     """
 
     name: str
@@ -60,16 +60,16 @@ class Column:
         if not self.name.isprintable():
             raise SchemaError(f"column name {self.name!r} has characters that cannot be printed")
         if type(self.dtype) is not str or self.dtype not in _DTYPES:
-            raise SchemaError(f"column {self.name!r}: dtype {self.dtype!r} does not travel")
+            raise SchemaError(f"column {self.name!r}: unknown dtype {self.dtype!r}")
         if type(self.shape) is not tuple or len(self.shape) > DIMS_MAX:
             raise SchemaError(f"column {self.name!r}: more than {DIMS_MAX} dimensions")
         if any(type(dim) is not int or not 1 <= dim <= MODEL_MAX_BYTES for dim in self.shape):
             raise SchemaError(f"column {self.name!r}: shape {self.shape} is out of range")
         if self.row_bytes > MODEL_MAX_BYTES:
-            raise SchemaError(f"column {self.name!r}: {self.row_bytes} bytes a row are too many")
+            raise SchemaError(f"column {self.name!r}: {self.row_bytes} bytes per row are too many")
         self._check_bounds()
         if self.role not in _ROLES:
-            raise SchemaError(f"column {self.name!r}: no role is called {self.role!r}"[:200])
+            raise SchemaError(f"column {self.name!r}: unknown role {self.role!r}"[:200])
         if self.role == "place" and (self.dtype[0] != "u" or self.high is not None):
             raise SchemaError(f"column {self.name!r}: places are unsigned and have no bounds")
 
@@ -82,11 +82,11 @@ class Column:
         low = int(info.min) if self.low is None else self.low
         high = int(info.max) if self.high is None else self.high
         if type(low) is not int or type(high) is not int or not info.min <= low <= high <= info.max:
-            raise SchemaError(f"column {self.name!r}: no {self.dtype!r} lies in [{low}, {high}]")
+            raise SchemaError(f"column {self.name!r}: no {self.dtype!r} bounds: [{low}, {high}]")
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row's value."""
+        """Size of one row's value."""
         return math.prod(self.shape) * _DTYPES[self.dtype].itemsize
 
     @property
@@ -105,8 +105,8 @@ class Schema:
     """Columns in order. Two schemas with the same hash are the same.
 
     Raises:
-        SchemaError: no column, too many, two of the same name, a row too large, or a shared column
-            that nobody points into.
+        SchemaError: no column, too many, two of the same name, a row that is too large, or a shared
+            column that no column refers to.
     """
 
     columns: tuple[Column, ...]
@@ -116,7 +116,7 @@ class Schema:
         init=False, compare=False, repr=False
     )
     sharing: Sharing | None = field(init=False, compare=False, repr=False)
-    """The column that rows share, and who points into it; None: there is none."""
+    """The shared column and the columns that refer to it; None: there is none."""
 
     def __post_init__(self) -> None:
         if type(self.columns) is not tuple or not 1 <= len(self.columns) <= COLUMNS_MAX:
@@ -139,7 +139,7 @@ class Schema:
     def from_dtype(
         cls, dtype: np.dtype[Any], bounds: Mapping[str, tuple[int, int]] | None = None
     ) -> Schema:
-        """The schema of a numpy structured dtype, with inclusive bounds of integer columns."""
+        """Make the schema of a numpy structured dtype, with inclusive bounds of integer columns."""
         if dtype.names is None or dtype.fields is None:
             raise SchemaError(f"dtype {dtype} has no named columns")
         columns = []
@@ -147,28 +147,28 @@ class Schema:
             kind = dtype.fields[name][0]
             base = _NAMES.get(kind.base.newbyteorder("<"))
             if base is None:
-                raise SchemaError(f"column {name!r}: dtype {kind.base} does not travel")
+                raise SchemaError(f"column {name!r}: dtype {kind.base} cannot be sent")
             low, high = (bounds or {}).get(name, (None, None))
             columns.append(Column(name, base, tuple(map(int, kind.shape)), low, high))
         return cls(tuple(columns))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Schema:
-        """The schema one row of which is `arrays`: how a model is described."""
+        """Make the schema of a model: `arrays` are one row of it."""
         columns = []
         for name, array in arrays.items():
             base = _NAMES.get(array.dtype.newbyteorder("<"))
             if base is None:
-                raise SchemaError(f"array {name!r}: dtype {array.dtype} does not travel")
+                raise SchemaError(f"array {name!r}: dtype {array.dtype} cannot be sent")
             columns.append(Column(name, base, tuple(map(int, array.shape))))
         return cls(tuple(columns))
 
     @property
     def row_dtype(self) -> np.dtype[Any]:
-        """One row as a numpy structured dtype (packed), without what rows share.
+        """One row as a numpy structured dtype (packed), without the shared column.
 
         Raises:
-            SchemaError: numpy cannot hold such a row (2 GiB).
+            SchemaError: the row is larger than numpy allows (2 GiB).
         """
         try:
             return np.dtype([(name, dtype, shape) for name, dtype, shape, _ in self._plan])
@@ -176,7 +176,7 @@ class Schema:
             raise SchemaError(f"numpy cannot hold such a row: {error}") from error
 
     def payload_bytes(self, rows: int, entries: int = 0) -> int:
-        """Bytes of a payload of `rows` rows that share `entries` entries."""
+        """Return the size of a payload of `rows` rows that share `entries` entries."""
         shared = self.sharing.bytes(entries) if self.sharing else 0
         return self._rows_bytes(rows) + shared
 
@@ -184,16 +184,16 @@ class Schema:
         return sum(-(-rows * row_bytes // 8) * 8 for _, _, _, row_bytes in self._plan)
 
     def entries_max(self, rows: int, bytes_max: int) -> int:
-        """How many entries a batch of `rows` rows and `bytes_max` bytes may share."""
+        """Return the most entries that a batch of `rows` rows in `bytes_max` bytes may share."""
         if self.sharing is None:
             return 0
         return self.sharing.entries_max(rows, bytes_max - self._rows_bytes(rows))
 
     def pack(self, columns: Mapping[str, NDArray[Any]], rows: int) -> bytearray:
-        """Lay out the first `rows` rows of `columns`, and all that they share: one copy.
+        """Lay out the first `rows` rows of `columns` and all shared entries, in one copy.
 
         Raises:
-            SchemaError: a column is missing, left over, too short, or of another dtype or shape.
+            SchemaError: a column is missing, unknown, too short, or of another dtype or shape.
         """
         expected = [column.name for column in self.columns]
         if columns.keys() != set(expected):
@@ -216,10 +216,10 @@ class Schema:
         return payload
 
     def views(self, payload: bytes | bytearray | memoryview, rows: int) -> Columns:
-        """The columns of a payload, as read-only views of it: nothing is copied.
+        """Return the columns of a payload as read-only views of it.
 
         Raises:
-            SchemaError: the payload has not exactly the bytes of `rows` rows and what they share.
+            SchemaError: the payload has not the size of `rows` rows and their shared entries.
         """
         buffer = memoryview(payload).toreadonly()
         expected = self._rows_bytes(rows)
@@ -237,16 +237,16 @@ class Schema:
         return columns
 
     def stacked_views(self, payloads: bytes | memoryview, batches: int, rows: int) -> Columns:
-        """The columns of payloads of equal size, one behind the other, as read-only views.
+        """Return the columns of several payloads of equal size as read-only views of them.
 
         Args:
-            payloads: `batches` payloads of `rows` rows each.
+            payloads: `batches` payloads of `rows` rows each, one after the other.
 
         Returns:
-            arrays ``(batches, rows, *shape)``.
+            Arrays ``(batches, rows, *shape)``.
 
         Raises:
-            SchemaError: they have not exactly these bytes.
+            SchemaError: they have another size.
         """
         size = self.payload_bytes(rows)
         if len(payloads) != batches * size:
@@ -261,16 +261,16 @@ class Schema:
         return columns
 
     def check_values(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Refuse values that must not reach the replay.
+        """Refuse values that must not get into the replay.
 
         Args:
             columns: every column, of any number of rows, stacked or not.
 
         Raises:
             SchemaError: a float is not finite, a boolean byte is neither 0 nor 1, an integer is
-                outside its bounds, or a place beyond the entries.
+                outside its bounds, or a place is not the index of an entry.
         """
-        # A sum is finite only if every term is; it may overflow by itself, so the slow look decides
+        # A sum is finite only if every term is. It may also overflow, then every term is checked
         with np.errstate(all="ignore"):
             for column in self.columns:
                 _check_column(column, columns[column.name])
@@ -278,8 +278,8 @@ class Schema:
             self.sharing.check_places(columns)
 
     def to_wire(self) -> list[list[object]]:
-        """The schema in msgpack's types: ``[name, dtype, [dims], low, high]`` a column, and behind
-        these its role where it is not ``row``."""
+        """Convert to msgpack's types: a list ``[name, dtype, [dims], low, high]`` per column, with
+        its role as a sixth item where that is not ``row``."""
         return [
             [c.name, c.dtype, list(c.shape), c.low, c.high, *([c.role] if c.role != "row" else [])]
             for c in self.columns
@@ -287,10 +287,10 @@ class Schema:
 
     @classmethod
     def from_wire(cls, wire: object) -> Schema:
-        """The schema a peer sent.
+        """Convert the list that a peer sent to a schema.
 
         Raises:
-            SchemaError: it is none.
+            SchemaError: the list is not a valid schema.
         """
         if type(wire) is not list or len(wire) > COLUMNS_MAX:
             raise SchemaError(f"a schema is a list of 1 to {COLUMNS_MAX} columns")
@@ -300,13 +300,13 @@ class Schema:
                 raise SchemaError("a column is [name, dtype, [dims], low, high] and perhaps a role")
             name, dtype, shape, low, high, *role = entry
             if role and (type(role[0]) is not str or role[0] == "row"):
-                raise SchemaError("a column's role is place or shared, or is not named")
+                raise SchemaError("a column's role is place or shared, or is left out")
             columns.append(Column(name, dtype, tuple(shape), low, high, *role))
         return cls(tuple(columns))
 
 
 def spec_difference(expected: Schema, got: Schema) -> str:
-    """What differs first between two schemas, in a sentence; "" if nothing does."""
+    """Describe the first difference between two schemas; "" if there is none."""
     if expected == got:
         return ""
     theirs = {column.name: column for column in got.columns}

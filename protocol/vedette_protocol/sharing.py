@@ -1,8 +1,13 @@
-"""What the rows of a batch share: a last column that has as many entries as the batch needs.
+"""Frame deduplication on the wire: a shared column, so that a frame in many rows is sent once.
 
-A row points into it by *place*: columns of role ``place`` hold numbers of entries, from 0. So what
-many rows show, such as the frames of stacked images, travels once. In a payload the shared column
-comes behind the others: the number of entries, 8 bytes, then the entries, padded as a column is.
+The words:
+
+* *entry*: one value of the shared column, such as one frame of a stack of images;
+* *shared column*: the last column of a schema, with as many entries as the batch needs;
+* *place*: the index of an entry, from 0. Columns of role ``place`` refer to entries by it.
+
+In a payload the shared column follows the others: the number of entries in 8 bytes, then the
+entries, padded like a column.
 """
 
 from __future__ import annotations
@@ -19,11 +24,11 @@ from vedette_protocol.errors import SchemaError
 
 _ENTRIES = struct.Struct("<Q")
 ENTRIES_BYTES = _ENTRIES.size
-"""The number of entries, in front of them."""
+"""Size of the number of entries, which precedes them."""
 
 
 class SharedColumn(Protocol):
-    """What is asked of a column here."""
+    """The part of `Column` that is used here."""
 
     @property
     def name(self) -> str: ...
@@ -37,12 +42,12 @@ class SharedColumn(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """The shared column of a schema, and who points into it.
+    """The shared column of a schema, and the columns of places that refer to it.
 
     Args:
-        column: the shared one; its shape is that of an entry.
-        pointing: names of the columns that hold places.
-        places_per_row: how many places a row holds, over all of them.
+        column: the shared column; its shape is that of an entry.
+        pointing: names of the columns of places.
+        places_per_row: number of places in a row, over all these columns.
     """
 
     column: SharedColumn
@@ -50,24 +55,24 @@ class Sharing:
     places_per_row: int
 
     def bytes(self, entries: int) -> int:
-        """What the column takes in a payload."""
+        """Return the size of the column in a payload."""
         return _ENTRIES.size + -(-entries * self.column.row_bytes // 8) * 8
 
     def entries_max(self, rows: int, bytes_left: int) -> int:
-        """How many entries a batch may have: no more than places, and than there are bytes for."""
+        """Return the most entries of a batch: no more than its places, and than fit."""
         fit = max(0, bytes_left - _ENTRIES.size) // 8 * 8 // self.column.row_bytes
         return min(rows * self.places_per_row, fit)
 
     def pack(self, entries: NDArray[Any], payload: bytearray, offset: int) -> None:
-        """Write the column at the end of a payload."""
+        """Write the column into a payload."""
         _ENTRIES.pack_into(payload, offset, len(entries))
         self._array(len(entries), payload, offset)[...] = entries
 
     def check_array(self, entries: NDArray[Any]) -> None:
-        """Refuse what is no array of entries.
+        """Refuse an array that does not hold entries of this column.
 
         Raises:
-            SchemaError: it is of another dtype or shape.
+            SchemaError: its dtype or shape is another.
         """
         column = self.column
         if entries.dtype != column.numpy_dtype or entries.shape[1:] != column.shape:
@@ -77,11 +82,10 @@ class Sharing:
             )
 
     def view(self, payload: memoryview, offset: int, rows: int) -> NDArray[Any]:
-        """The entries of a payload whose other columns end at `offset`.
+        """Return the entries of a payload whose other columns end at `offset`.
 
         Raises:
-            SchemaError: the payload has not exactly the bytes of its entries, or more entries than
-                places point to.
+            SchemaError: the payload has not the size of its entries, or more entries than places.
         """
         if payload.nbytes < offset + _ENTRIES.size:
             raise SchemaError(
@@ -91,7 +95,7 @@ class Sharing:
         (entries,) = _ENTRIES.unpack_from(payload, offset)
         if entries > rows * self.places_per_row:
             raise SchemaError(
-                f"column {self.column.name!r}: {entries} entries, and {rows} rows have "
+                f"column {self.column.name!r}: {entries} entries, but {rows} rows have "
                 f"{rows * self.places_per_row} places"
             )
         if payload.nbytes != offset + self.bytes(entries):
@@ -102,7 +106,7 @@ class Sharing:
         return self._array(entries, payload, offset)
 
     def check_places(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Refuse places beyond the entries.
+        """Refuse places that are not the index of an entry.
 
         Raises:
             SchemaError: names the column.
@@ -111,7 +115,7 @@ class Sharing:
         for name in self.pointing:
             places = columns[name]
             if places.size and (most := np.maximum.reduce(places, axis=None)) >= entries:
-                raise SchemaError(f"column {name!r}: place {most}, and there are {entries} entries")
+                raise SchemaError(f"column {name!r}: place {most}, but there are {entries} entries")
 
     def _array(self, entries: int, payload: bytearray | memoryview, offset: int) -> NDArray[Any]:
         column = self.column
@@ -121,27 +125,27 @@ class Sharing:
 
 
 def write_entries(memory: bytearray | memoryview, offset: int, entries: int) -> None:
-    """Write the number of entries where it stands in a payload."""
+    """Write the number of entries into a payload at `offset`."""
     _ENTRIES.pack_into(memory, offset, entries)
 
 
 def sharing_of(columns: Sequence[Any]) -> Sharing | None:  # of Column, which imports this
-    """What a schema's columns share; None: nothing.
+    """Find the shared column of a schema and the columns of places; None: there are none.
 
     Raises:
-        SchemaError: more than one is shared, it is not the last, nobody points into it, or a place
-            points nowhere.
+        SchemaError: the last column is not the only shared one, or there are places without a
+            shared column, or a shared column without places.
     """
     shared = [place for place, column in enumerate(columns) if column.role == "shared"]
     pointing = [column for column in columns if column.role == "place"]
     if not shared:
         if pointing:
-            raise SchemaError(f"column {pointing[0].name!r} has places, and no column is shared")
+            raise SchemaError(f"column {pointing[0].name!r} has places, but no column is shared")
         return None
     if shared != [len(columns) - 1]:
-        raise SchemaError("one column may be shared, the last one")
+        raise SchemaError("only the last column may be shared")
     if not pointing:
-        raise SchemaError(f"no column has places in the shared one, {columns[-1].name!r}")
+        raise SchemaError(f"no column has places for the shared column {columns[-1].name!r}")
     return Sharing(
         columns[-1],
         tuple(column.name for column in pointing),

@@ -1,4 +1,4 @@
-"""The ledger as bytes: what is written with the replay's rows, and read back after a restart."""
+"""The ledger as bytes: written with the replay's rows, and read again after a restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _counts_of = attrgetter(*_COUNTS)  # each commit packs whoever sent something
 
 @dataclass(slots=True)
 class LedgerState:
-    """All that a ledger keeps over a restart."""
+    """The part of a ledger that is kept over a restart."""
 
     run_id: str
     next_number: int
@@ -38,16 +38,16 @@ def pack_ledger(
     retired: Iterable[int],
     entries: Iterable[ManagerEntry],
 ) -> bytes:
-    """The ledger's bytes. An entry that has not changed since the last call is not packed again."""
+    """Pack a ledger. An entry that has not changed since the last call is not packed again."""
     packed = [_pack_entry(entry) if entry.packed is None else entry.packed for entry in entries]
     return pack([_FORMAT, run_id, next_number, _sums(closed), list(retired), packed])
 
 
 def unpack_ledger(stamp: bytes | bytearray | memoryview) -> LedgerState:
-    """What `pack_ledger` was given.
+    """Unpack a ledger that `pack_ledger` has packed.
 
     Raises:
-        StampError: these bytes are no ledger, or one of another format.
+        StampError: the bytes are not a ledger, or one of another format.
     """
     try:
         value = unpack(stamp, STAMP_MAX_BYTES)
@@ -94,7 +94,7 @@ def _unpack_entry(blob: bytes) -> ManagerEntry:
 
 
 def _sums(books: SampleAccounting) -> list[int]:
-    """Sums that fit into 64 bits, even of peers that report absurd counts."""
+    """Return the sums, limited to 64 bits even where peers reported absurd counts."""
     counts = books.counts()
     return [*counts] if max(counts) <= COUNT_MAX else [min(c, COUNT_MAX) for c in counts]
 
@@ -105,5 +105,5 @@ def _accounting(value: Any) -> SampleAccounting:  # Any: read from a file, check
 
 def _count(value: Any) -> int:  # Any: read from a file, checked here
     if type(value) is not int or value < 0:
-        raise StampError(f"{value!r} is no count")
+        raise StampError(f"{value!r} is not a count")
     return value

@@ -1,8 +1,8 @@
-"""Topics of the two XPUB channels: to everybody, to one manager, to one who asks for the status.
+"""Topics of the two XPUB channels: to everybody, to one manager, to one client of the status.
 
-A subscriber gets what begins with its topic, so a private topic ends in a slash: ``m/a/`` is no
-beginning of ``m/ab/``. Subscribing is the only thing a subscriber says; the learner answers a
-subscription to a private topic with what the newcomer needs.
+A subscriber gets every message whose topic starts with its own, so a private topic ends in a slash:
+``m/a/`` is not a prefix of ``m/ab/``. Subscribing is all that a subscriber can do. The learner
+answers a subscription to a private topic with the messages that its subscriber needs first.
 """
 
 from __future__ import annotations
@@ -22,43 +22,45 @@ _ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{ID_MAX_CHARS}}}")
 _PRIVATE: Final = re.compile(rb"([ms])/([A-Za-z0-9._-]{1,64})/")
 
 
-@functools.lru_cache(maxsize=1024)  # asked of every batch, of a few ids
+@functools.lru_cache(maxsize=1024)  # called for every batch, with few ids
 def is_id(text: str) -> bool:
-    """Whether `text` may be the id of a manager or a run: 1 to 64 of ``A-Z a-z 0-9 . _ -``."""
+    """Return True if `text` is a valid id: 1 to 64 of ``A-Z a-z 0-9 . _ -``."""
     return _ID.fullmatch(text) is not None
 
 
 def manager_topic(manager: str) -> bytes:
-    """The topic of one manager, on either channel.
+    """Return the topic of one manager, on either channel.
 
     Raises:
-        MalformedError: this is no manager's id.
+        MalformedError: the id is invalid.
     """
-    if not is_id(manager):
-        raise MalformedError(f"{manager!r} is no manager id: 1 to 64 of A-Z a-z 0-9 . _ -")
-    return b"m/" + manager.encode() + b"/"
+    return _private_topic(b"m/", manager, "manager id")
 
 
 def status_topic(nonce: str) -> bytes:
-    """The topic on which the asker with this nonce gets the status.
+    """Return the topic on which a client that drew this nonce gets the status.
 
     Raises:
-        MalformedError: this is no nonce.
+        MalformedError: the nonce is invalid.
     """
-    if not is_id(nonce):
-        raise MalformedError(f"{nonce!r} is no nonce: 1 to 64 of A-Z a-z 0-9 . _ -")
-    return b"s/" + nonce.encode() + b"/"
+    return _private_topic(b"s/", nonce, "nonce")
+
+
+def _private_topic(prefix: bytes, name: str, what: str) -> bytes:
+    if not is_id(name):
+        raise MalformedError(f"{name!r} is not a {what}: expected 1 to 64 of A-Z a-z 0-9 . _ -")
+    return prefix + name.encode() + b"/"
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What an XPUB socket received.
+    """A subscription, or the end of one, that an XPUB socket received.
 
     Args:
-        subscribed: False when it was ended.
-        audience: who subscribed: ``"all"`` for the common topic, ``"manager"``, ``"status"``.
-        name: the manager's id, or the asker's nonce; "" for the common topic.
-        topic: where to answer.
+        subscribed: False at the end of a subscription.
+        audience: ``"all"`` for the common topic, ``"manager"``, ``"status"``.
+        name: the manager's id, or the nonce of the status's client; "" for the common topic.
+        topic: the topic to answer on.
     """
 
     subscribed: bool
@@ -68,10 +70,10 @@ class Subscription:
 
 
 def parse_subscription(frame: bytes | memoryview) -> Subscription:
-    """What a subscription frame says: ``\\x01`` or ``\\x00``, then the topic.
+    """Parse a subscription frame: ``\\x01`` or ``\\x00``, then the topic.
 
     Raises:
-        MalformedError: it is none of ours (any peer may send anything here).
+        MalformedError: the frame has another form or topic. Any peer may send anything here.
     """
     if not 1 < len(frame) <= ID_MAX_CHARS + 4:
         raise MalformedError(f"a subscription has 2 to {ID_MAX_CHARS + 4} bytes, got {len(frame)}")
@@ -83,6 +85,6 @@ def parse_subscription(frame: bytes | memoryview) -> Subscription:
         return Subscription(verb == 1, "all", "", topic)
     match = _PRIVATE.fullmatch(topic)
     if match is None:
-        raise MalformedError(f"{topic!r} is no topic")
+        raise MalformedError(f"{topic!r} is not a topic")
     audience: Literal["manager", "status"] = "manager" if match[1] == b"m" else "status"
     return Subscription(verb == 1, audience, match[2].decode(), topic)

@@ -1,19 +1,19 @@
-"""The sender's window: the batches that were produced and are not yet settled.
+"""The sender's window: batches that were produced and are not yet settled.
 
-The manager's loop, in the order of its calls::
+The manager calls it in this order::
 
     window = Window(manager, incarnation, run_id, schema, max_batches=1024, max_bytes=64 << 20)
     while window.has_room(len(payload)):
         window.add_batch(actor, epoch, version, rows, payload)
-    for batch in window.next_batches(now):                # within the credit of the newest ack
+    for batch in window.next_batches(now):                # within the credit of the last ack
         send(encode(batch))
-    window.on_ack(ack, now)                       # frees what is settled
+    window.on_ack(ack, now)                       # frees the settled batches
     window.resend_stalled(now)                    # every second
-    window.resend_all()                           # when sockets were remade
+    window.resend_all()                           # after new sockets
     send(encode(window.make_report(host, state, actors)))
 
-A window belongs to one incarnation on one run. Another run needs another window, with another
-incarnation: sequence numbers of two runs must not meet in one ledger.
+A window belongs to one incarnation and one run. Another run needs another window with another
+incarnation: sequence numbers of two runs must not get into one ledger.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Final, Literal, TypeAlias
 
 from vedette_protocol.errors import AckError, WindowFullError
 from vedette_protocol.limits import EXTRAS_MAX
-from vedette_protocol.messages import Ack, ActorReport, Batch, Buffer, ManagerState, Report
+from vedette_protocol.messages import Ack, ActorReport, Batch, Buffer, Report, ReportedState
 
 OnFull = Literal["block", "drop_oldest"]
 STALL_S: Final = 5.0
@@ -32,21 +32,21 @@ _tuple: Final = tuple.__new__
 
 
 _Fresh: TypeAlias = tuple[int, int, int, int, Buffer]
-"""A batch that was never sent: actor, epoch, version, rows, payload."""
+"""A batch that was not sent yet: actor, epoch, version, rows, payload."""
 
 
 class Window:
     """Holds batches until they are settled.
 
-    A batch gets its sequence number when it is first sent, so that a batch that was dropped unsent
-    leaves no hole.
+    A batch gets its sequence number when it is first sent, so that a batch that is dropped before
+    leaves no gap.
 
     Args:
-        manager, incarnation, run_id: who sends, and for which run.
+        manager, incarnation, run_id: the sender, and the run of its batches.
         schema: hash of the batches' schema.
-        max_batches, max_bytes: what it may hold.
-        on_full: ``"block"``: the producer waits for room; ``"drop_oldest"``: the oldest batch that
-            was never sent is dropped (the offered one, if all others were) and counted.
+        max_batches, max_bytes: limits of the contents.
+        on_full: ``"block"``: the producer waits for room; ``"drop_oldest"``: the oldest unsent
+            batch is dropped and counted (the new one, if all others were sent).
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class Window:
         """The next sequence number."""
         self.base = 0
         """The lowest sequence number that may still be sent."""
-        self._fresh: deque[_Fresh] = deque()  # never sent, without a number
+        self._fresh: deque[_Fresh] = deque()  # not sent yet, without a number
         self._numbered: dict[int, Batch] = {}  # sent at least once and not settled, ascending
-        self._sent_at: dict[int, float] = {}  # those of them that are outstanding, and since when
-        self._again: deque[int] = deque()  # the others, to be sent again, ascending
+        self._sent_at: dict[int, float] = {}  # the outstanding ones, and the time of sending
+        self._again: deque[int] = deque()  # the others, to send again, ascending
         self._outstanding_bytes = 0
         self._credit_batches = self._credit_bytes = 0
         self._learner: tuple[int, int] | None = None  # epoch, learner
@@ -82,41 +82,42 @@ class Window:
 
     @property
     def batches(self) -> int:
-        """Batches held."""
+        """Number of batches in the window."""
         return len(self._fresh) + len(self._numbered)
 
     @property
     def rows(self) -> int:
-        """Rows held."""
+        """Number of rows in the window."""
         return self.produced - self.dropped - self.settled
 
     @property
     def unsent(self) -> int:
-        """Batches held that were never sent."""
+        """Number of batches that were not sent yet."""
         return len(self._fresh)
 
     @property
     def outstanding(self) -> int:
-        """Batches sent and not settled."""
+        """Number of batches that were sent and are not settled."""
         return len(self._sent_at)
 
     @property
     def outstanding_bytes(self) -> int:
-        """Their payloads' bytes."""
+        """Size of the payloads of the outstanding batches."""
         return self._outstanding_bytes
 
     def has_room(self, payload_bytes: int) -> bool:
-        """Whether a batch of this size can be held without dropping another."""
+        """Return True if there is room for a payload of this size without dropping a batch."""
         held = len(self._fresh) + len(self._numbered)
         return held < self.max_batches and self.bytes + payload_bytes <= self.max_bytes
 
     def add_batch(self, actor: int, epoch: int, version: int, rows: int, payload: Buffer) -> int:
-        """Take a batch in; how many rows were dropped to make room for it.
+        """Add a batch. Return the number of rows that were dropped to make room for it.
 
-        The payload must not be written any more: it is sent, perhaps again, as it is.
+        The caller must not write to the payload any more: it is sent as it is, perhaps repeatedly.
 
         Raises:
-            WindowFullError: there is no room and nothing may be dropped, or there never will be.
+            WindowFullError: there is no room and nothing may be dropped, or the batch is larger
+                than the window.
         """
         size, dropped = len(payload), 0
         if not self.has_room(size):
@@ -131,7 +132,7 @@ class Window:
         return dropped
 
     def _make_room(self, size: int) -> int:
-        """Drop the oldest that were never sent, where that is allowed; how many rows."""
+        """Drop the oldest unsent batches, where that is allowed. Return the number of rows."""
         if size > self.max_bytes or self.on_full == "block":
             raise WindowFullError(size, self.bytes, self.max_bytes)
         dropped = 0
@@ -140,9 +141,9 @@ class Window:
         return dropped
 
     def next_batches(self, now: float, limit: int = 64) -> list[Batch]:
-        """The batches to send now, at most `limit`: first those to send again, in order.
+        """Return the batches to send now, at most `limit`: first those to send again, in order.
 
-        They count as sent: what could not be handed to the socket goes to `put_back`.
+        They count as sent. Give those that the socket did not accept to `put_back`.
         """
         batches: list[Batch] = []
         self._next_resends(now, limit, batches)
@@ -166,8 +167,8 @@ class Window:
             batches.append(batch._replace(base=self.base))
 
     def _next_fresh(self, now: float, limit: int, batches: list[Batch]) -> None:
-        """Number those that were never sent. Thousands a second: nothing is called for each."""
-        if self._again:  # they go first, and there is no credit for them
+        """Number unsent batches. Thousands a second: no function is called for each."""
+        if self._again:  # they go first, and the credit is used up
             return
         fresh, numbered, sent_at = self._fresh, self._numbered, self._sent_at
         run_id, manager, incarnation = self.run_id, self.manager, self.incarnation
@@ -177,12 +178,12 @@ class Window:
             limit - len(batches),
             len(fresh),
             self._credit_batches - len(sent_at),
-            base + EXTRAS_MAX - seq,  # beyond it the ledger keeps no exact set and would refuse
+            base + EXTRAS_MAX - seq,  # the ledger keeps no exact set above
         )
         while seq < until:
             actor, epoch, version, rows, payload = fresh[0]
             size = len(payload)
-            # One that is larger than the credit goes alone: it would wait for ever.
+            # A batch larger than the credit goes alone, or it would wait for ever.
             if size > bytes_left and (sent_at or self._credit_bytes <= 0):
                 break
             fresh.popleft()
@@ -211,19 +212,19 @@ class Window:
         self._outstanding_bytes = self._credit_bytes - bytes_left
 
     def put_back(self, batches: Iterable[Batch]) -> None:
-        """Send these again: the socket did not take them."""
+        """Send these batches again, because the socket did not accept them."""
         self._send_again([batch.seq for batch in batches])
 
     def on_ack(self, ack: Ack, now: float) -> int:
-        """Free what is settled; how many rows that were.
+        """Free the batches that an ack settles. Return the number of their rows.
 
-        Acks for another manager, incarnation or run are ignored, and those of an older epoch. A
-        new epoch, or another learner, makes everything unsettled be sent again: what the former
-        one had received and not committed is gone. Learners of one epoch have no order, so a late
-        ack of the former one does the same, which costs duplicates and nothing else.
+        Acks for another manager, incarnation or run are ignored, and acks of an older epoch. After
+        an ack of a new epoch or another learner everything unsettled is sent again: batches that
+        the former learner had received and not committed are gone. Learners of one epoch have no
+        order, so a late ack of the former one has the same effect. It costs duplicates only.
 
         Raises:
-            AckError: it acknowledges what was never sent. Nothing is freed.
+            AckError: it acknowledges batches that were never sent. Nothing is freed.
         """
         if ack.manager != self.manager or ack.incarnation != self.incarnation:
             return 0
@@ -243,13 +244,13 @@ class Window:
         return self.settled - before
 
     def resend_all(self) -> int:
-        """Send everything unsettled again (a fresh connection); how many batches that are."""
+        """Send everything unsettled again, after a new connection. Return the number of batches."""
         return self._send_again(list(self._sent_at))
 
     def resend_stalled(self, now: float, after_s: float = STALL_S) -> int:
-        """Send again what an ack `after_s` after its sending still did not settle.
+        """Send batches again that an ack `after_s` after their sending did not settle.
 
-        Without acks nothing is stalled but everything: then sockets are remade instead.
+        Without acks no single batch is stalled; new sockets are the remedy then.
         """
         if now - self._acked_at >= after_s:
             return 0
@@ -257,16 +258,16 @@ class Window:
         return self._send_again([seq for seq, at in self._sent_at.items() if at <= heard])
 
     def drop_unsent(self) -> int:
-        """Drop what was never sent (at the end); how many rows. What was sent may yet arrive."""
+        """Drop all unsent batches. Return the number of rows. Sent ones may still arrive."""
         dropped = 0
         while self._fresh:
             dropped += self._drop(self._fresh.popleft())
         return dropped
 
     def make_report(
-        self, host: str, state: ManagerState, actors: tuple[ActorReport, ...] = ()
+        self, host: str, state: ReportedState, actors: tuple[ActorReport, ...] = ()
     ) -> Report:
-        """How the manager does, with this window's counts."""
+        """Make the manager's report with the counts of this window."""
         return Report(
             manager=self.manager,
             incarnation=self.incarnation,
@@ -284,7 +285,7 @@ class Window:
         )
 
     def stats(self) -> dict[str, float]:
-        """What the window holds and has seen; rows but for `batches`, `outstanding`, `resent`."""
+        """Return counts: batches in `batches`, `outstanding`, `resent`; else rows or bytes."""
         return {
             "batches": self.batches,
             "bytes": self.bytes,
@@ -302,7 +303,7 @@ class Window:
         outstanding = len(self._sent_at)
         if outstanding >= self._credit_batches:
             return False
-        if outstanding == 0:  # one larger than the credit would wait for ever
+        if outstanding == 0:  # a batch larger than the credit would wait for ever
             return self._credit_bytes > 0
         return self._outstanding_bytes + payload_bytes <= self._credit_bytes
 
@@ -313,7 +314,7 @@ class Window:
         return rows
 
     def _send_again(self, outstanding: Iterable[int]) -> int:
-        """Count these as not sent; how many of them were."""
+        """Count these as not sent. Return the number that counted as sent before."""
         marked = 0
         for seq in outstanding:
             if self._sent_at.pop(seq, None) is not None:
@@ -327,7 +328,7 @@ class Window:
         self._free(range(self.base, ack.contiguous))
         self.base = max(self.base, ack.contiguous)
         extras, seq = ack.extras, ack.contiguous
-        if seq < self.base:  # a ledger that was restored from an older state
+        if seq < self.base:  # the ledger was restored from an older state
             extras, seq = extras >> (self.base - seq), self.base
         beyond = []
         while extras:

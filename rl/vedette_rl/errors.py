@@ -185,7 +185,7 @@ class ReplayDiffersError(ReplayFormatError):
 
     Args:
         what: ``run``, ``capacity``, ``guard``, ``storage`` (of what rows share) or ``columns``.
-        said: the whole message, with the fix.
+        message: all of it, with the fix.
     """
 
     def __init__(self, what: str, message: str) -> None:

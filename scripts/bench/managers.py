@@ -35,7 +35,7 @@ class ManagersBench:
     rounds: int = 3
 
     def run(self) -> dict[str, Any]:
-        """Measure in turn: gateway's µs of processor time a sample, status answers, the books."""
+        """Measure in turn: gateway's µs of processor time a sample, status answers."""
         found: dict[int, list[dict[str, Any]]] = {self.few: [], self.many: []}
         for _ in range(self.rounds):
             for count, rounds in found.items():

@@ -137,19 +137,19 @@ class ModelsBench:
         agent = StampedAgent(StampedConfig(name=STAMPED.name, model_bytes=self.model_bytes))
         schema = Schema.from_arrays(agent.model_info().arrays)
         with tempfile.TemporaryDirectory(prefix="vedette-bench-") as place:
-            outlet = BackgroundPublisher(ModelMapWriter(Path(place) / "models", schema), epoch=1)
+            publisher = BackgroundPublisher(ModelMapWriter(Path(place) / "models", schema), epoch=1)
             other = np.ones(self.model_bytes, np.uint8)
             waits, copies = [], []
             for _ in range(_FIRST_MODELS + _TIMES):
                 weights = agent.train(self.interval_s / 2)
                 began = time.perf_counter()
-                outlet.publish(agent.model_info())
+                publisher.publish(agent.model_info())
                 waits.append(time.perf_counter() - began)
                 agent.train(self.interval_s / 2)  # it is written meanwhile
                 began = time.perf_counter()
                 other[: weights.nbytes] = weights.view(np.uint8)
                 copies.append(time.perf_counter() - began)
-            outlet.close(60.0)
+            publisher.close(60.0)
         return waits[_FIRST_MODELS:], copies[_FIRST_MODELS:]
 
     def _bare_s(self) -> float:

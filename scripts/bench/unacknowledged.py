@@ -16,8 +16,7 @@ import zmq
 
 from vedette.bench.bare import Payload
 from vedette.bench.producer import payloads_of
-from vedette_protocol.batch_reader import BatchReader
-from vedette_protocol.codec import encode
+from vedette_protocol.codec import BatchReader, encode
 from vedette_protocol.messages import Batch
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.host.processes import die_with_parent, end_children, python_module, spawn

@@ -5,7 +5,7 @@
     ServicesError                  1
     ├── UsageError                 2   the command line or the configuration is wrong
     │   ├── ConfigError                what was configured cannot be done
-    │   │   ├── SettingError           a key of the configuration, with the mend
+    │   │   ├── SettingError           a key of the configuration, with the fix
     │   │   │   └── AddressError       a host and port
     │   │   └── ManySettingsError      several of them, a line each
     │   ├── SecurityError              something would be open that nobody asked to open
@@ -17,7 +17,7 @@
     ├── PortInUseError             1
     ├── MetricsError               1   the port for metrics cannot be had
     ├── NoAnswerError              1   nobody answers at an address
-    ├── AbsentManagerError         1   the learner does not hear of a manager
+    ├── AbsentManagerError         1   a manager sends the learner no reports
     ├── ActorDiedError             1   an actor of a measurement died
     ├── NoMeasurementError              1   a measurement saw too little to say anything
     ├── ChildFailedError           1   a process of a daemon died and would die again
@@ -44,7 +44,7 @@ DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 TRACEBACK = "VEDETTE_TRACEBACK"
 """The variable that asks for Python's traceback beside an error's line."""
 
-IN_THE_LOG = "its last words are in the log"
+IN_THE_LOG = "the cause is in its log"
 """Said of a process that crashed or was killed, and told nobody why."""
 
 _FILE_FIXES: dict[int | None, str] = {
@@ -83,7 +83,7 @@ class SettingError(ConfigError):
     Args:
         key: its path, as `--set` takes it.
         why: what is wrong with it.
-        mend: what to do about it; "" where `why` says it already.
+        fix: what to do about it; "" where `why` says it already.
         source: the file or variable that it stands in; "" for the command line.
     """
 
@@ -138,7 +138,7 @@ class KeysError(SecurityError):
     Args:
         place: the file or folder.
         why: what is wrong with it.
-        mend: what to do about it; "" where `why` says it already.
+        fix: what to do about it; "" where `why` says it already.
     """
 
     def __init__(self, place: object, why: str, fix: str = "") -> None:
@@ -224,10 +224,10 @@ class NoAnswerError(ServicesError):
 
 
 class AbsentManagerError(ServicesError):
-    """The learner does not hear of a manager."""
+    """A manager that sends the learner no reports."""
 
     def __init__(self, manager: str) -> None:
-        super().__init__(f"the learner hears nothing of manager {manager!r}")
+        super().__init__(f"the learner has no reports of manager {manager!r}")
         self.manager = manager
 
 
@@ -296,7 +296,7 @@ def is_self_explanatory(error: Exception) -> bool:
 
 
 def error_message(error: Exception) -> str:
-    """What an error says, in a line: of a file with its path and the mend, a foreign one with its
+    """What an error says, in a line: of a file with its path and the fix, a foreign one with its
     class."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""

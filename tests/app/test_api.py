@@ -32,7 +32,7 @@ def test_a_run_is_evaluated_as_it_evaluates_itself(run: Path) -> None:
     assert (last.version, last.episodes, last.seed) == (60, 1, 3)
 
 
-def test_an_evaluation_is_filmed(run: Path, tmp_path: Path) -> None:
+def test_an_evaluation_is_recorded_as_a_video(run: Path, tmp_path: Path) -> None:
     api.evaluate(run, episodes=1, video=tmp_path / "best.gif")
     assert (tmp_path / "best.gif").read_bytes()[:3] == b"GIF"
 

@@ -3,7 +3,7 @@
 ``scripts/chaos --minutes 5 --seed 1`` trains DQN on CartPole-v1 with a learner and two managers,
 whose connections go through a proxy. Until the time is up, something bad happens every few seconds;
 whatever ended is started again, as a supervisor of services would. Then there is peace, and the run
-has to prove itself: CartPole-v1 is solved, the books balance, everybody ends well.
+has to prove itself: CartPole-v1 is solved, the accounting balances, everybody ends well.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class Chaos:
             self.look()
 
     def look(self) -> dict[str, Any]:
-        """The status, if there is one; the books must balance and samples never become fewer."""
+        """The status, if there is one; it must balance and samples never become fewer."""
         self.footprints.look(self._stage.house.alive())
         found = status(self._stage.learner_address)
         if not found:
             return {}
         samples = found["samples"]
         if not balances(samples):
-            self.wrong.append(f"the books do not balance: {samples}")
+            self.wrong.append(f"the sample accounting does not balance: {samples}")
         if samples["inserted"] < self._inserted:
             self.wrong.append(f"{self._inserted} samples were inserted, now {samples['inserted']}")
         self._inserted = max(self._inserted, samples["inserted"])
@@ -101,17 +101,17 @@ class Chaos:
                 self.wrong.append(str(error))
                 continue
             if code != 0:
-                self.wrong.append(f"{daemon.name}, told to stop, ended with {code}")
+                self.wrong.append(f"{daemon.name}, asked to stop, ended with {code}")
         if left := self._stage.house.alive():
             self.wrong.append(f"{len(left)} processes are left")
         summary: dict[str, Any] = json.loads((self._stage.run / "summary.json").read_text())
         return summary
 
     def judge(self, summary: dict[str, Any]) -> None:
-        """Hold the last books against what was done."""
+        """Hold the last accounting against what was done."""
         samples = summary["samples"]
         if not balances(samples):
-            self.wrong.append(f"the last books do not balance: {samples}")
+            self.wrong.append(f"the last accounting does not balance: {samples}")
         if samples["in_flight"] or samples["rejected"] or samples["dropped"]:
             self.wrong.append(f"samples in flight, rejected or dropped at the end: {samples}")
         rows = WINDOW_BATCHES * self._stage.n_buffer * self.done["kill a manager"]
@@ -144,7 +144,7 @@ def tell(chaos: Chaos, summary: dict[str, Any]) -> None:
     acts = ", ".join(f"{name} {count}" for name, count in chaos.done.most_common())
     print(f"{chaos.done.total()} acts: {acts}")
     print(f"epoch {summary['epoch']}, {summary['opt_steps']} optimization steps")
-    print(f"best return {summary['eval']['best_return_mean']}, books {summary['samples']}")
+    print(f"best return {summary['eval']['best_return_mean']}, accounting {summary['samples']}")
     for text in chaos.footprints.lines():
         print(text)
 

@@ -83,23 +83,23 @@ class CountingRun:
         return status(self.address, keys=self._client)
 
     def stop(self) -> dict[str, int]:
-        """Stop the managers, then the learner; the books, which must balance."""
+        """Stop the managers, then the learner; the accounting, which must balance."""
         for manager in self.managers:
             if manager.running:
                 assert manager.stop() == 0, f"{manager.name} ended badly"
         assert self.learner.stop() == 0, "the learner ended badly"
-        books: dict[str, int] = self.summary["samples"]
-        assert balances(books), f"the books do not balance: {books}"
-        return books
+        accounting: dict[str, int] = self.summary["samples"]
+        assert balances(accounting), f"the sample accounting does not balance: {accounting}"
+        return accounting
 
     def finish(self) -> tuple[Proof, dict[str, int]]:
-        """Stop everybody; the replay, none of which may be overwritten, and the books."""
-        books = self.stop()
+        """Stop everybody; the replay, none of which may be overwritten, and the accounting."""
+        accounting = self.stop()
         proof = prove(self.run, self.tally)
-        print(proof, books)
-        assert books["inserted"] == proof.rows, f"{proof.rows} rows, books {books}"
+        print(proof, accounting)
+        assert accounting["inserted"] == proof.rows, f"{proof.rows} rows, accounting {accounting}"
         assert proof.once_each, f"{proof}"
-        return proof, books
+        return proof, accounting
 
     @property
     def summary(self) -> dict[str, Any]:

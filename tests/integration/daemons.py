@@ -224,7 +224,7 @@ def status(
 
 
 def inserted(address: Address, keys: ClientKeys | None = None) -> int:
-    """Samples in the replay's books; -1 where no learner answers."""
+    """Samples in the replay's accounting; -1 where no learner answers."""
     return int(status(address, keys=keys).get("samples", {}).get("inserted", -1))
 
 

@@ -121,7 +121,7 @@ class Training:
         return self._board().opt_steps
 
     def _board(self) -> TrainerStatus:
-        """The trainer's last word; the file is another one after each start."""
+        """The trainer's last status; the file is another one after each start."""
         return StatusRecordReader(self._run / "live" / "learning.map", TrainerStatus).read()
 
 

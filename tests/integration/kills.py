@@ -103,19 +103,19 @@ class Kills:
                 self.rows.look()
 
     def judge(self) -> None:
-        """Stop everybody, and hold the account against the books and what was played."""
-        books = self.run.stop()
+        """Stop everybody, and hold the account against the accounting and what was played."""
+        accounting = self.run.stop()
         self.rows.look_again()
         missing = self.rows.missing(self.run.tally)
         check = self._trial.check
         check(self.rows.sound, f"{self.rows}")
         check(missing == 0, f"{missing} steps were played and never stood in the replay")
         check(
-            books["produced"] == books["inserted"] == self.rows.rows,
-            f"{self.rows.rows} rows, books {books}",
+            accounting["produced"] == accounting["inserted"] == self.rows.rows,
+            f"{self.rows.rows} rows, accounting {accounting}",
         )
-        check(books["lost"] == books["in_flight"] == 0, f"books {books}")
-        print(f"{self.rows}, {missing} missing; books {books}")
+        check(accounting["lost"] == accounting["in_flight"] == 0, f"accounting {accounting}")
+        print(f"{self.rows}, {missing} missing; accounting {accounting}")
 
 
 def kill_often(trial: Trial, count: int, seed: int, stop: StopSignals | None = None) -> Kills:

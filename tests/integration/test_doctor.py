@@ -55,7 +55,7 @@ def test_a_host_that_can_take_part_is_told_so(
         assert f"  {check} " in said, check
 
 
-def test_each_reason_why_not_is_told_with_its_mend_and_status(
+def test_each_reason_why_not_is_told_with_its_fix_and_status(
     gateway: GatewayProcess, tmp_path: Path
 ) -> None:
     unknown = worst(looked(Address("no-such-host.invalid", 5555)))

@@ -57,11 +57,11 @@ def test_killed_learners_cost_no_sample_and_no_frame(daemons: Daemons) -> None:
     for manager in run.managers:
         assert manager.stop() == 0
     assert run.learner.stop() == 0
-    books = run.summary["samples"]
-    assert balances(books)
+    accounting = run.summary["samples"]
+    assert balances(accounting)
     with LiveRows(run.run / "replay") as live:
         assert live.manifest.shared is not None
-        assert len(live) == books["inserted"]
+        assert len(live) == accounting["inserted"]
         rows = assert_every_picture_is_where_it_belongs(live)
     missing = 0
     for uid, (steps, _) in played(run.tally).items():
@@ -70,5 +70,5 @@ def test_killed_learners_cost_no_sample_and_no_frame(daemons: Daemons) -> None:
         if len(seen) or steps > 1:  # else it was probed: to see what a step gives
             missing += steps - len(seen)
     # A learner that is slow to start makes managers drop at their end what it did not take.
-    assert missing == books["dropped"]
-    assert books["lost"] == books["in_flight"] == 0
+    assert missing == accounting["dropped"]
+    assert accounting["lost"] == accounting["in_flight"] == 0

@@ -61,8 +61,8 @@ def test_only_listed_keys_are_let_in_and_each_refusal_says_why(
 
     make_keys(tmp_path / "other", ["a"])
     other = ClientKeys.read(tmp_path / "other" / "hosts" / "a")
-    stranger = ClientKeys(other.pair, ClientKeys.read(folder).learner)
-    assert "refused this host's key 'a'" in why_refused(gateway, stranger)
+    outsider = ClientKeys(other.pair, ClientKeys.read(folder).learner)
+    assert "refused this host's key 'a'" in why_refused(gateway, outsider)
     assert "has another key than learner.toml says" in why_refused(gateway, other)
     assert "start with --keys DIR" in why_refused(gateway, None)
 

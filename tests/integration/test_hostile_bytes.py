@@ -91,7 +91,7 @@ def refused(gateway: GatewayProcess) -> int:
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_bytes_of_strangers_are_refused_and_honest_traffic_goes_on(
+def test_bytes_of_outsiders_are_refused_and_honest_traffic_goes_on(
     gateway: GatewayProcess, honest: HonestManager, words: str
 ) -> None:
     before, memory = refused(gateway), gateway.resident_mib()
@@ -144,7 +144,7 @@ def test_frames_beyond_the_limit_end_their_connection_and_nobody_elses(
     gateway: GatewayProcess, honest: HonestManager
 ) -> None:
     if gateway.keys is not None:
-        pytest.skip("a key's holder may only do this to the same end; strangers are not heard")
+        pytest.skip("a key's holder may only do this to the same end; outsiders are not received")
     memory = gateway.resident_mib()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:

@@ -132,15 +132,15 @@ def test_bytes_of_msgpack_that_try_to_cost_much_are_refused(
 def test_frames_behind_the_second_are_messages_of_their_own(
     gateway: GatewayProcess, hostile: HonestManager
 ) -> None:
-    before, books = refused(gateway), gateway.status()["samples"]
+    before, accounting = refused(gateway), gateway.status()["samples"]
     sound = [bytes(frame) for frame in encode(hostile.batch(seq=hostile.sent))]
     for frames in ([*sound, b""], [*sound, sound[0]], [b"", *sound, *sound], sound * 500):
         hostile.samples.send_multipart(frames)
     hostile.send_some(1)  # the same batch once more, and all is well behind it
     wait_for(lambda: refused(gateway) >= before + 5, "count of what is none")
     after = gateway.status()["samples"]
-    assert after["inserted"] - books["inserted"] == N_BUFFER
-    assert after["duplicates"] - books["duplicates"] >= 501 * N_BUFFER
+    assert after["inserted"] - accounting["inserted"] == N_BUFFER
+    assert after["duplicates"] - accounting["duplicates"] >= 501 * N_BUFFER
 
 
 def test_samples_that_are_not_this_runs_are_rejected_and_acknowledged(
@@ -238,7 +238,7 @@ def test_subscriptions_that_are_none_are_refused(
         context.destroy(linger=0)
 
 
-def test_what_strangers_cause_is_logged_at_a_bounded_rate(
+def test_what_outsiders_cause_is_logged_at_a_bounded_rate(
     gateway: GatewayProcess, hostile: HonestManager
 ) -> None:
     before = len(gateway.log.splitlines())

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def assert_nothing_was_lost(run: CountingRun) -> None:
-    proof, books = run.finish()
-    assert proof.whole, f"{proof}, books {books}"
-    assert books["produced"] == books["inserted"], f"{books}"
-    assert books["lost"] == books["in_flight"] == 0, f"{books}"
+    proof, accounting = run.finish()
+    assert proof.whole, f"{proof}, accounting {accounting}"
+    assert accounting["produced"] == accounting["inserted"], f"{accounting}"
+    assert accounting["lost"] == accounting["in_flight"] == 0, f"{accounting}"
 
 
 def test_a_killed_learner_or_part_of_it_costs_no_sample(daemons: Daemons) -> None:
@@ -49,13 +49,13 @@ def test_a_killed_actor_costs_its_unfinished_batch_a_killed_manager_its_window(
     wait_for(lambda: a.children("actor") not in ([], [actor]), "another actor")
     run.start_manager("b")  # whoever started it starts it again: the same id, another incarnation
     run.flows()
-    proof, books = run.finish()
+    proof, accounting = run.finish()
     assert set(proof.missing) <= {actor, other}, f"{proof}"
     # The step it was in has not even reached the batch.
     assert proof.missing.get(actor, 0) <= N_BUFFER + ENVS, f"{proof}"
     assert proof.missing.get(other, 0) <= (WINDOW_BATCHES + 3) * N_BUFFER + ENVS, f"{proof}"
-    assert books["lost"] <= proof.missing.get(other, 0), f"{proof}, {books}"
-    assert books["in_flight"] == 0, f"{books}"
+    assert accounting["lost"] <= proof.missing.get(other, 0), f"{proof}, {accounting}"
+    assert accounting["in_flight"] == 0, f"{accounting}"
 
 
 @pytest.mark.slow

@@ -21,8 +21,8 @@ def test_samples_flow_again_before_the_trainer_is_up(daemons: Daemons) -> None:
     os.kill(trainer, signal.SIGSTOP)
     flows(run.address)
     os.kill(trainer, signal.SIGCONT)
-    proof, books = run.finish()
-    assert proof.whole, f"{proof}, books {books}"
+    proof, accounting = run.finish()
+    assert proof.whole, f"{proof}, accounting {accounting}"
 
 
 @pytest.mark.slow

@@ -43,13 +43,13 @@ def test_a_message_without_end_costs_a_restart_of_the_gateway_and_no_sample(
     talking = threading.Thread(target=talk_without_end, args=(run.address, stop))
     talking.start()
     try:
-        wait_for(lambda: "starting it again; the books go on" in run.learner.log, "limit", 120.0)
+        wait_for(lambda: "starting it again" in run.learner.log, "limit", 120.0)
     finally:
         stop.set()
         talking.join(10.0)
     wait_for(lambda: run.learner.children("gateway") not in ([], [gateway]), "new gateway")
     run.flows()
     assert run.learner.child("trainer") == trainer  # it was never touched
-    proof, books = run.finish()
-    assert proof.whole, f"{proof}, {books}"
-    assert books["produced"] == books["inserted"], f"{books}"
+    proof, accounting = run.finish()
+    assert proof.whole, f"{proof}, {accounting}"
+    assert accounting["produced"] == accounting["inserted"], f"{accounting}"

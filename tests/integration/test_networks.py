@@ -54,9 +54,9 @@ def assert_it_goes_on(run: CountingRun) -> None:
 
 
 def assert_nothing_was_lost(run: CountingRun) -> None:
-    proof, books = run.finish()
-    assert proof.whole, f"{proof}, {books}"
-    assert books["produced"] == books["inserted"], f"{books}"
+    proof, accounting = run.finish()
+    assert proof.whole, f"{proof}, {accounting}"
+    assert accounting["produced"] == accounting["inserted"], f"{accounting}"
 
 
 def test_silent_cuts_and_a_pulled_cable_cost_no_sample(run: CountingRun, cable: Cable) -> None:

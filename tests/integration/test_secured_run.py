@@ -1,4 +1,4 @@
-"""A whole training with keys: learner and managers encrypted, to its end, and the books balance."""
+"""A whole training with keys, to its end: all encrypted, and the accounting balances."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_a_training_with_keys_goes_to_its_end(daemons: Daemons, tmp_path: Path) 
         *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn", "--keys", keys),
         *("--bind", address, "--out", run, *SETTINGS),
     )
-    make_keys(tmp_path / "others", ["stranger"])
-    stranger = daemons.start(
-        *("stranger", "actors", "--learner", address, "--count", 1),
-        *("--keys", tmp_path / "others" / "hosts" / "stranger"),
+    make_keys(tmp_path / "others", ["outsider"])
+    outsider = daemons.start(
+        *("outsider", "actors", "--learner", address, "--count", 1),
+        *("--keys", tmp_path / "others" / "hosts" / "outsider"),
     )
-    assert stranger.wait(60.0) == 3
-    assert "has another key than learner.toml says" in stranger.log
+    assert outsider.wait(60.0) == 3
+    assert "has another key than learner.toml says" in outsider.log
     managers = [
         daemons.start(
             *(name, "actors", "--learner", address, "--id", name, "--count", 1),

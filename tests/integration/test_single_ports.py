@@ -50,9 +50,9 @@ def steps_of(run: CountingRun, manager: str) -> int:
 
 
 def assert_nothing_was_lost(run: CountingRun) -> None:
-    proof, books = run.finish()
-    assert proof.whole, f"{proof}, {books}"
-    assert books["produced"] == books["inserted"], f"{books}"
+    proof, accounting = run.finish()
+    assert proof.whole, f"{proof}, {accounting}"
+    assert accounting["produced"] == accounting["inserted"], f"{accounting}"
 
 
 def test_bits_that_turn_on_the_way_end_the_connection_where_there_are_keys(
@@ -84,7 +84,7 @@ def test_a_peer_that_vanishes_without_a_word_is_let_go(daemons: Daemons) -> None
         far = run.start_manager("far", to=Address(cable.here, port), run_in=cable.inside)
         run.flows()
         assert connections_from(cable.there) == 3
-        cable.cut("both")  # its last words are not heard, as of a host without power
+        cable.cut("both")  # its last report is not received, as of a host without power
         began = time.monotonic()
         for pid in (far.pid, *far.children()):
             os.kill(pid, signal.SIGKILL)

@@ -117,9 +117,9 @@ def test_another_run_at_the_same_address_gets_the_managers_of_the_last(daemons: 
     wait_for(lambda: status(run.address).get("run_id", first) != first, "another run")
     run.flows(500)
     assert "another run begins" in manager.log
-    proof, books = run.finish()
+    proof, accounting = run.finish()
     assert proof.once_each, f"{proof}"
-    assert books["lost"] == 0, f"{books}"
+    assert accounting["lost"] == 0, f"{accounting}"
 
 
 @pytest.mark.slow
@@ -136,5 +136,5 @@ def test_two_managers_of_one_name_are_told_apart(daemons: Daemons) -> None:
     )
     wait_for(lambda: "epoch 1" in run.managers[1].log, "word of the run")
     run.flows(1500)
-    proof, books = run.finish()
-    assert proof.whole, f"{proof}, {books}"
+    proof, accounting = run.finish()
+    assert proof.whole, f"{proof}, {accounting}"

@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wire_examples import REPORT, example_batch
 
-from vedette_protocol import batch_reader
-from vedette_protocol.batch_reader import BatchReader
-from vedette_protocol.codec import decode_up, encode
+from vedette_protocol import codec
+from vedette_protocol.codec import BatchReader, decode_up, encode
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.limits import ACTOR_MAX, COUNT_MAX, EPOCH_MAX, U64_MAX
 from vedette_protocol.messages import Batch, Buffer
 from vedette_protocol.packing import pack, unpack
+from vedette_protocol.wire import CODECS
 
 EDGES = [0, 1, 127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32, COUNT_MAX - 1]
 
@@ -56,6 +56,13 @@ def test_headers_alike_are_read_as_if_each_were_the_first(sent: list[Batch]) -> 
     for batch in sent:
         frames = encode(batch)
         assert said(reader.read, frames) == said(decode_up, frames)
+
+
+@UNHURRIED
+@given(batches())
+def test_the_batch_encoder_gives_the_bytes_that_the_declaration_gives(batch: Batch) -> None:
+    batch = batch._replace(payload=b"payload")
+    assert encode(batch) == CODECS[Batch].encode(batch)
 
 
 @UNHURRIED
@@ -112,9 +119,9 @@ def test_a_batch_that_was_read_is_one() -> None:
 
 
 def test_no_more_than_so_many_senders_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_reader, "_SENDERS_MAX", 4)
+    monkeypatch.setattr(codec, "_SENDERS_MAX", 4)
     reader = BatchReader()
     for incarnation in range(11):
         batch = example_batch()._replace(incarnation=incarnation)
         assert reader.read(encode(batch)) == batch
-    assert len(reader._forms) <= 4
+    assert len(reader._layouts) <= 4

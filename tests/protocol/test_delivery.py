@@ -278,7 +278,7 @@ class Delivery(RuleBasedStateMachine):
             assert window.produced == sum(manager.held.values())
 
     @invariant()
-    def the_books_balance(self) -> None:
+    def the_accounting_balances(self) -> None:
         ledger = self.learner.ledger
         for manager in (None, *ledger.manager_ids()):
             b = ledger.accounting(manager)
@@ -297,7 +297,7 @@ class Delivery(RuleBasedStateMachine):
                 self.run_without_faults()
             for manager in self.managers.values():
                 self.nothing_is_missing(manager)
-            self.the_books_balance()
+            self.the_accounting_balances()
             self.nothing_is_inserted_twice()
         finally:
             for patch in self.patches:
@@ -328,8 +328,8 @@ class Delivery(RuleBasedStateMachine):
         assert window.batches == 0
         assert window.bytes == 0
         assert window.outstanding == window.outstanding_bytes == 0
-        books = self.learner.ledger.accounting(manager.name)
-        assert books.in_flight == 0
+        accounting = self.learner.ledger.accounting(manager.name)
+        assert accounting.in_flight == 0
         if self.rolled_back:
             return
         ring = {payload for payload, _ in self.learner.ring}
@@ -342,7 +342,7 @@ class Delivery(RuleBasedStateMachine):
         assert missing + bad == window.dropped + window.rejected
         assert missing <= window.dropped
         if window.incarnation <= len(MANAGERS):  # never died
-            assert books.lost == 0
+            assert accounting.lost == 0
 
 
 class TestDelivery(Delivery.TestCase):  # type: ignore[misc]  # hypothesis makes it at run time

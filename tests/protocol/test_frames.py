@@ -82,11 +82,17 @@ def test_the_longest_report_fits() -> None:
     ("message", "why"),
     [
         (replace(REPORT, actors=REPORT.actors * ACTORS_MAX), "2048 actors, expected at most 1024"),
-        (Status(bytes(STATUS_MAX_BYTES + 1)), "a status of 16777217 bytes"),
-        (replace(EXAMPLES["run"], env={"id": "x" * 2_000_000}), "a run message of 2000"),
+        (
+            Status(bytes(STATUS_MAX_BYTES + 1)),
+            "status message has .*, got 16777217",
+        ),
+        (
+            replace(EXAMPLES["run"], env={"id": "x" * 2_000_000}),
+            "run message has .*, got 2000",
+        ),
         (
             replace(EXAMPLES["model"], payload=bytes(CHUNK_MAX_BYTES + 1)),
-            "a model chunk of 1048577 bytes",
+            "model message has .*, got 1048577",
         ),
     ],
 )

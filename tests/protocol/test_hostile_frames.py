@@ -244,7 +244,7 @@ def test_settings_that_nest_too_deep_are_refused() -> None:
     deep: dict[str, Any] = {}
     for _ in range(30):
         deep = {"a": [deep]}
-    with pytest.raises(MalformedError, match="nested deeper"):
+    with pytest.raises(MalformedError, match="nested at most 16 deep"):
         decode_control(changed("run", 1, lambda fields: fields.update(env=deep)))
 
 

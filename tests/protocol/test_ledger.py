@@ -22,7 +22,7 @@ from vedette_protocol.limits import (
     STAMP_MAX_BYTES,
     U64_MAX,
 )
-from vedette_protocol.messages import Ack, Batch, ManagerState, Report
+from vedette_protocol.messages import Ack, Batch, Report, ReportedState
 from vedette_protocol.packing import pack
 
 RUN = "run"
@@ -60,7 +60,7 @@ def report(
     window_rows: int = 0,
     base: int = 0,
     incarnation: int = 7,
-    state: ManagerState = "running",
+    state: ReportedState = "running",
 ) -> Report:
     return replace(
         REPORT,
@@ -296,7 +296,7 @@ def test_the_stamp_follows_every_change() -> None:
     ],
 )
 def test_bytes_that_are_no_ledger_are_refused(stamp: bytes) -> None:
-    with pytest.raises(StampError, match="stamp cannot be read"):
+    with pytest.raises(StampError, match="the ledger cannot be read"):
         Ledger.from_bytes(stamp, 0.0)
 
 
@@ -326,7 +326,7 @@ def test_a_full_ledger_closes_who_has_been_gone_longest_and_keeps_the_sums() -> 
     ledger = Ledger(RUN)
     for place in range(ACCOUNTS_MAX):
         insert(ledger, batch(0, manager=f"m{place}", incarnation=place), now=float(place))
-    with pytest.raises(LedgerFullError, match="no place in the ledger") as caught:
+    with pytest.raises(LedgerFullError, match="the ledger is full") as caught:
         insert(ledger, batch(0, manager="late", incarnation=5000))
     assert caught.value.sender == Sender("late", 5000, None)
     ledger.mark_gone("m4")

@@ -156,14 +156,14 @@ def test_a_model_that_does_not_give_its_digest_is_dropped_and_the_next_one_comes
     assembler = ModelAssembler()
     pieces = cut(3)
     pieces[2] = replace(pieces[2], payload=bytes(len(pieces[2].payload)))
-    with pytest.raises(ModelError, match="model 3: the bytes do not give the digest"):
+    with pytest.raises(ModelError, match="model 3: its bytes do not match its digest"):
         offer_all(assembler, pieces)
     assert assembler.newest_model == (-1, -1)
     assert [m.version for m in offer_all(assembler, cut(3))] == [3]
 
 
 def test_a_body_that_says_another_version_is_dropped() -> None:
-    with pytest.raises(ModelError, match="says another version"):
+    with pytest.raises(ModelError, match="its body has another version"):
         offer_all(ModelAssembler(), [replace(piece, version=4) for piece in cut(3)])
 
 

@@ -49,14 +49,14 @@ def test_a_payload_of_another_length_than_its_entries_say_is_refused(change: int
 def test_more_entries_than_places_are_refused_whatever_the_payload_has(entries: int) -> None:
     payload = SHARING_SCHEMA.pack(sharing_columns(3), 3)
     payload[112:120] = entries.to_bytes(8, "little")
-    with pytest.raises(SchemaError, match=f"'frames': {entries} entries, and 3 rows have 24"):
+    with pytest.raises(SchemaError, match=f"'frames': {entries} entries, but 3 rows have 24"):
         SHARING_SCHEMA.views(payload, 3)
 
 
 def test_values_of_entries_and_places_are_checked() -> None:
     columns = {"p": np.array([[0, 1]], np.uint16), "s": np.zeros((2, 3), np.float32)}
     SCHEMA.check_values(columns)
-    with pytest.raises(SchemaError, match="'p': place 2, and there are 2 entries"):
+    with pytest.raises(SchemaError, match="'p': place 2, but there are 2 entries"):
         SCHEMA.check_values({**columns, "p": np.array([[2, 1]], np.uint16)})
     with pytest.raises(SchemaError, match="'s' has a value that is not finite"):
         SCHEMA.check_values({**columns, "s": np.full((2, 3), np.inf, np.float32)})
@@ -65,10 +65,10 @@ def test_values_of_entries_and_places_are_checked() -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ((PLACE,), "'p' has places, and no column is shared"),
-        ((SHARED,), "no column has places in the shared one"),
-        ((SHARED, PLACE), "the last one"),
-        ((PLACE, replace(SHARED, name="t"), SHARED), "the last one"),
+        ((PLACE,), "'p' has places, but no column is shared"),
+        ((SHARED,), "no column has places for the shared column"),
+        ((SHARED, PLACE), "only the last column"),
+        ((PLACE, replace(SHARED, name="t"), SHARED), "only the last column"),
     ],
 )
 def test_places_and_one_last_shared_column_need_each_other(
@@ -112,7 +112,7 @@ def test_a_batch_has_no_more_entries_than_fit() -> None:
         assert SHARING_SCHEMA.payload_bytes(100, entries + 1) > bytes_max - 8
 
 
-def test_a_model_shares_nothing() -> None:
+def test_a_model_has_no_shared_column() -> None:
     assert decode_control(encode(EXAMPLES["run-of-frames"])).schema == SHARING_SCHEMA  # type: ignore[union-attr]
-    with pytest.raises(ProtocolError, match="a model shares nothing"):
+    with pytest.raises(ProtocolError, match="a model has no shared column"):
         decode_control(encode(replace(RUN, model=SHARING_SCHEMA)))

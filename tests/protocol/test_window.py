@@ -157,7 +157,7 @@ def test_an_ack_for_somebody_else_or_of_an_older_epoch_is_ignored(
 @pytest.mark.parametrize("beyond", [ack(contiguous=3), ack(contiguous=0, extras=0b100)])
 def test_an_ack_beyond_what_was_sent_is_an_error_and_frees_nothing(beyond: Ack) -> None:
     held = sending(window(), 2)
-    with pytest.raises(AckError, match="below 3, only those below 2") as caught:
+    with pytest.raises(AckError, match="below 3, but only those below 2") as caught:
         held.on_ack(beyond, 0.0)
     assert isinstance(caught.value, ProtocolError)
     assert held.batches == 2

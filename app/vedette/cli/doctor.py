@@ -23,7 +23,7 @@ def doctor(
     ] = None,
     allow_import: AllowImport = None,
 ) -> None:
-    """Find out whether this host can play for a learner. A line a check, with the mend.
+    """Find out whether this host can play for a learner. A line a check, with the fix.
 
     \b
     vedette doctor --learner gpu.example.org --keys keys

@@ -30,9 +30,9 @@ def report(
     """Write one HTML page about a run. About several: how they compare, seeds taken together.
 
     \b
-    vedette report runs/cart                            curves, fleet, books, configuration, films
+    vedette report runs/cart                        curves, fleet, accounting, configuration, videos
     vedette report runs/cart runs/other --out both.html
-    vedette report runs/sweep                           every run in a folder
+    vedette report runs/sweep                       every run in a folder
     """
     from vedette.report.number_format import format_size
     from vedette.report.writing import write_report

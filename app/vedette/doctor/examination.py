@@ -268,7 +268,7 @@ def examine_environment(
     except (RlError, ValueError) as error:
         yield fail("environment", " ".join(str(error).split()), "install it on this host")
     except Exception as error:  # noqa: BLE001 - an environment may raise anything
-        yield fail("environment", f"it raises {foreign_error_message(error)}", "mend it here")
+        yield fail("environment", f"it raises {foreign_error_message(error)}", "fix it here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class Finding:
         check: what was looked at, in a word or two.
         state: "warn" where a run works all the same.
         said: what was found.
-        mend: what to do about it.
+        fix: what to do about it.
         status: the exit status that this finding asks for.
     """
 

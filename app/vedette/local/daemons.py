@@ -34,7 +34,7 @@ from vedette_services.run.outcome import exit_at_once, last_status, startup_stag
 
 ASK_EVERY_S = 0.5
 STOP_S = 60.0  # for the learner's last checkpoint
-ACTORS_STOP_S = 15.0  # a manager drains for 10 s at most, and has last words
+ACTORS_STOP_S = 15.0  # a manager drains for 10 s at most, and sends a last report
 CRASH_STOP_S = 2.0
 RESTARTS = 5
 RESTART_WINDOW_S = 60.0

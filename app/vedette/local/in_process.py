@@ -204,7 +204,7 @@ class InProcessRun:
         """Whether nobody waits for evaluations any more."""
         return bool(self._stop) or now >= self._play_until
 
-    # Surroundings
+    # The training loop's callbacks
 
     def publish(self, agent: Agent) -> None:
         model = agent.model_info()
@@ -214,11 +214,11 @@ class InProcessRun:
             self._evaluate(model)
 
     def save(self, agent: Agent, learning: TrainerStatus) -> None:
-        if learning.phase == "done":  # the last books have what actors had begun
+        if learning.phase == "done":  # the last accounting has what actors had begun
             for actor in self._actors:
                 actor.finish()
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
-        books = self._account.accounting()
+        accounting = self._account.accounting()
         meta = {
             "run_id": self.run_id,
             "epoch": self._epoch,
@@ -226,9 +226,9 @@ class InProcessRun:
             "sampled": 0,
             "inserted": 0,
             "books": {
-                "produced": books.produced,
-                "inserted": books.inserted,
-                "rejected": books.rejected,
+                "produced": accounting.produced,
+                "inserted": accounting.inserted,
+                "rejected": accounting.rejected,
                 "sampled": self._account.earlier.sampled + learning.sampled,
             },
         }

@@ -170,7 +170,7 @@ def _run(run: RunRecord) -> tuple[str, ...]:
     seed = run.configured("seed")
     return (
         "–" if seed is None else str(seed),
-        "running" if run.running else run.exit_reason or "no last word",
+        "running" if run.running else run.exit_reason or "no exit reason",
         format_decimal(run.number("eval", "best_return_mean")),
         format_count(run.number("env_steps")),
         format_duration(seconds_of(run)),

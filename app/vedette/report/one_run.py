@@ -30,7 +30,7 @@ def run_page(record: RunRecord, command: str) -> str:
     Args:
         command: what writes it again.
     """
-    films_shown = list(video_figures(record.directory))
+    videos_shown = list(video_figures(record.directory))
     return html_page(
         f"{record.title} · {record.name}",
         element("h1", record.title),
@@ -40,9 +40,9 @@ def run_page(record: RunRecord, command: str) -> str:
         html_section("Curves", chart_groups(charts_of(record))),
         html_section("The fleet", *_fleet(record)),
         html_section("The learner's time since its last start", time_split_bar(record)),
-        html_section("The books, in samples", accounting_table(record)),
+        html_section("Sample accounting", accounting_table(record)),
         html_section(
-            "Films", element("div", *films_shown, class_="films") if films_shown else None
+            "Videos", element("div", *videos_shown, class_="films") if videos_shown else None
         ),
         html_section("Configuration", *configuration_tables(record.config)),
         command=command,
@@ -110,7 +110,7 @@ _TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
 
 
 def video_files(run: Path) -> list[Path]:
-    """The films in a run's directory and in its ``videos/``."""
+    """The videos in a run's directory and in its ``videos/``."""
     found = [path for pattern in _PLACES for path in run.glob(pattern)]
     return sorted(path for path in found if path.suffix in _TYPES and path.is_file())
 

@@ -203,7 +203,7 @@ def _state(record: RunRecord) -> Iterator[str]:
         yield f"It is {_ENDED[record.exit_reason]}."
     elif record.summary or record.curves:
         yield (
-            "It ended without a last word (killed, or the machine went down): "
+            "It ended without an exit reason (killed, or the machine went down): "
             "the same command goes on from its last checkpoint."
         )
     else:

@@ -1,4 +1,4 @@
-"""Tables of a report: the books, the managers, the configuration."""
+"""Tables of a report: the sample accounting, the managers, the configuration."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def accounting_table(record: RunRecord) -> Markup:
         if counts[name] is not None
     ]
     if not rows:
-        return element("p", "No books: it has no summary.json yet.")
+        return element("p", "No sample accounting: there is no summary.json yet.")
     found = [counts[name] or 0 for name in _ACCOUNTED]
     produced = counts["produced"] or 0
     terms = " + ".join(

@@ -34,7 +34,7 @@ class TrialOutcome:
     Args:
         trial: which.
         status: of ``vedette run``; 0 also where it was over already, or has not begun.
-        said: in a line.
+        message: in a line.
     """
 
     trial: Trial

@@ -88,7 +88,7 @@ def check_video_path(path: Path) -> None:
         VideoError: the message has what to install or how to name it.
     """
     if path.suffix not in (".gif", ".mp4"):
-        raise VideoError(f"{path}: a film is named .gif or .mp4")
+        raise VideoError(f"{path}: a video is named .gif or .mp4")
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise VideoError(f"{path}: name a file in a folder that exists")
     needed = ("PIL",) if path.suffix == ".gif" else ("imageio", "imageio_ffmpeg")

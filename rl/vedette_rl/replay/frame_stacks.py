@@ -46,7 +46,7 @@ FRAME_SPANS = "frame_span"
 """The stored column of a row's batch: the span [begin, end) of its frames, counted over the run."""
 
 EPISODE_STARTS_SHARE = 0.05
-"""Frames kept beyond a frame a row and a batch's edges, for those that begin episodes."""
+"""Frames kept beyond a frame a row and a batch's extra ones, for those that begin episodes."""
 
 _PLACES = np.dtype("<u4")
 _STORED_PLACES = np.dtype("<i4")

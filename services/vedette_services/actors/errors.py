@@ -41,5 +41,5 @@ class RunNotUnderstoodError(ActorError, RefusedError):
     def __init__(self, why: str) -> None:
         super().__init__(
             f"the learner's run cannot be played here: {why}; "
-            "mend the learner's configuration, or install its version of vedette here"
+            "fix the learner's configuration, or install its version of vedette here"
         )

@@ -123,7 +123,7 @@ class Manager:
         self._model_map: tuple[Path, ModelMapWriter] | None = None
         self._runs = 0
         self._stats_at = 0.0
-        self._unsent_report: Report | None = None  # the last word, where the socket did not take it
+        self._unsent_report: Report | None = None  # the last one, where the socket did not take it
         self._exit: Exit | None = None
         self._log_context = ("", 0)
 
@@ -144,7 +144,7 @@ class Manager:
         ready = self._wait(signals)
         now = time.monotonic()
         if signals:
-            self._execute_all(self._state.leave("told to stop", now))
+            self._execute_all(self._state.leave("asked to stop", now))
         if self._manager_sockets is None and now >= self._open_at:
             self._open_sockets(now)
         self._receive(now)
@@ -315,7 +315,7 @@ class Manager:
     # The end
 
     def _send_last_report(self) -> None:
-        """A last word that the socket did not take: who leaves at once may not be connected yet."""
+        """Sends a last report that the socket did not take: it may not be connected yet."""
         manager_sockets, report = self._manager_sockets, self._unsent_report
         if manager_sockets is not None and report is not None:
             manager_sockets.samples.poll(_LAST_REPORT_MS, zmq.POLLOUT)

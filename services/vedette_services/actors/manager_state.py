@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from vedette_protocol.errors import AckError, ModelError, ProtocolError, VersionError
 from vedette_protocol.messages import (
@@ -20,12 +21,10 @@ from vedette_protocol.messages import (
     ControlMessage,
     Refusal,
     Report,
+    ReportedState,
     Run,
     Status,
     Stop,
-)
-from vedette_protocol.messages import (
-    ManagerState as ReportedState,
 )
 from vedette_protocol.model import CompleteModel
 from vedette_protocol.window import Window
@@ -133,7 +132,7 @@ class ManagerState:
         """The run that is played and its epoch; "" and 0 before the first."""
         return ("", 0) if self._run is None else (self._run.run_id, self._run.epoch)
 
-    # The learner's voice
+    # The learner's messages
 
     def on_control(self, message: ControlMessage, now: float) -> list[Instruction]:
         """A message of the control channel, for everybody or for this manager."""
@@ -148,6 +147,8 @@ class ManagerState:
                 done = [Exit(REFUSED, f"refused by the learner: {message.reason}")]
             case Refusal() | Status():
                 done = []
+            case _:
+                assert_never(message)
         return done
 
     def _on_contact(self, now: float) -> list[Instruction]:
@@ -269,7 +270,7 @@ class ManagerState:
         """The learner's side will never let us in.
 
         Args:
-            why: a sentence that names the learner and the mend.
+            why: a sentence that names the learner and the fix.
         """
         return [Exit(REFUSED, why)]
 
@@ -429,7 +430,7 @@ class ManagerState:
         nothing = Report(who.manager, self._incarnation, who.host, state, "", **none, actors=actors)
         return [SendReport(nothing)]
 
-    # What is said
+    # Reports
 
     def on_invalid_message(self, error: ProtocolError, now: float) -> list[Instruction]:
         """Something came on the control channel that is no message."""

@@ -25,7 +25,7 @@ ActorPresence = Literal["empty", "alive", "leaving"]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long a seat stays empty after a death, and at most after several in a row."""
+    """How long an actor waits to be started after a death, and at most after several in a row."""
 
     first_s: float = 0.5
     last_s: float = 30.0
@@ -67,7 +67,7 @@ class ActorRecord:
 
 
 class Roster:
-    """Seats and their back-off. Times are the caller's `now`, in seconds."""
+    """The actors of a host and their back-off. Times are the caller's `now`, in seconds."""
 
     def __init__(self, count: int) -> None:
         self.actors = [ActorRecord(index) for index in range(count)]
@@ -77,13 +77,13 @@ class Roster:
         self._last_tick: float | None = None
 
     def due_actors(self, now: float) -> list[ActorRecord]:
-        """Empty seats whose back-off is over."""
+        """Actors without a process whose back-off is over."""
         if self.closed:
             return []
         return [actor for actor in self.actors if actor.state == "empty" and now >= actor.start_at]
 
     def on_started(self, actor: ActorRecord, now: float) -> None:
-        """A process took the seat."""
+        """The actor's process was started."""
         actor.state = "alive"
         actor.started_at = actor.progressed_at = now
         actor.processes += 1
@@ -91,7 +91,7 @@ class Roster:
         actor.why_killed = ""
 
     def on_stats(self, index: int, stats: ActorStats, now: float) -> None:
-        """What the process in the seat tells of itself."""
+        """What the actor's process reports."""
         actor = self.actors[index]
         if stats.env_steps != actor.stats.env_steps or stats.waits_for_manager:
             actor.progressed_at = now
@@ -124,7 +124,7 @@ class Roster:
         return hung
 
     def on_exited(self, index: int, code: int, cause: str, now: float) -> str:
-        """The process in the seat is gone.
+        """The actor's process is gone.
 
         Args:
             cause: the exception that ended it, in one line; "" where it left no word.
@@ -163,7 +163,7 @@ class Roster:
                 actor.state = "leaving"
 
     def begin_run(self, now: float, backoff: Backoff) -> list[ActorRecord]:
-        """Another run begins: seats start afresh; returns those whose process must go first."""
+        """Another run begins: actors start afresh; returns those whose process must go first."""
         self._backoff = backoff
         going = [actor for actor in self.actors if actor.state == "alive"]
         for actor in self.actors:
@@ -180,7 +180,7 @@ class Roster:
 
     @property
     def alive_actors(self) -> list[ActorRecord]:
-        """Seats with a process in them."""
+        """Actors that have a process."""
         return [actor for actor in self.actors if actor.state != "empty"]
 
     @property

@@ -74,7 +74,7 @@ def check_imports(
         allow_import: top packages.
 
     Raises:
-        RunImportRefusedError: names the package and the mend.
+        RunImportRefusedError: names the package and the fix.
     """
     for name in imported_names(env, agent, actors or {}):
         module = name.partition(":")[0]

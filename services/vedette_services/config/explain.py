@@ -1,4 +1,4 @@
-"""pydantic's errors, each said in one line that names the key and the mend."""
+"""pydantic's errors, each said in one line that names the key and the fix."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def _orphaned_wrapper_settings(
 
 def _with_long_batches(config: RunConfig) -> RunConfig:
     """`actors.n_buffer` where nobody named one and stacks travel frame by frame: the frames at a
-    batch's edges are in two batches, and a long batch has few of them for its rows."""
+    batch's extra frames are in two batches, and a long batch has few of them for its rows."""
     actors, stack = config.actors, config.env.stack
     if "n_buffer" in actors.model_fields_set or stack < 2:
         return config

@@ -31,7 +31,7 @@ def probe_spaces(env: EnvConfig) -> Spaces:
             raise SettingError(
                 "env.id",
                 f"{env.id} fails when it is made, reset and stepped: {foreign_error_message(e)}",
-                "mend the environment; VEDETTE_TRACEBACK=1 shows where",
+                "fix the environment; VEDETTE_TRACEBACK=1 shows where",
             ) from e
         finally:
             for said in dict.fromkeys(_plain(str(warning.message)) for warning in warned):

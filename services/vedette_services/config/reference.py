@@ -35,7 +35,7 @@ that know [Taplo](https://taplo.tamasfe.dev) (Even Better TOML, among others). `
 has such a line, and the schema beside it.
 
 What is wrong is refused before anything starts: every key that does not exist, has another type
-or contradicts another, in a line each that names the file, the key and the mend. The words of
+or contradicts another, in a line each that names the file, the key and the fix. The words of
 other libraries (`lr`, `gamma`, `buffer_size`, `learning_starts`) are understood well enough to
 say what they are called here. A count may be written `1e6`; `none` is how TOML writes nothing.
 """

@@ -160,17 +160,17 @@ def pause(signals: StopSignals, seconds: float) -> None:
 
 
 class WakeupEvent:
-    """Rings that nobody has heard yet are one. It has no file: children inherit its descriptor.
+    """An eventfd between processes of one host. Children inherit its descriptor.
 
     ::
 
-        bell = Bell()                                          # in the parent
-        spawn([..., str(bell.fileno())], pass_fds=[bell.fileno()])
-        bell = Bell(int(sys.argv[1]))                          # in a child
-        bell.set()                                            # in another
-        poll(bell.fileno()); bell.clear()
+        wakeup = WakeupEvent()                                # in the parent
+        spawn([..., str(wakeup.fileno())], pass_fds=[wakeup.fileno()])
+        wakeup = WakeupEvent(int(sys.argv[1]))                # in a child
+        wakeup.set()                                          # in another
+        poll(wakeup.fileno()); wakeup.clear()
 
-    A child that dies takes nothing with it: the parent holds the bell.
+    A child that dies takes nothing with it: the parent holds the descriptor.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -178,7 +178,7 @@ class WakeupEvent:
         self._descriptor = os.eventfd(0, flags) if descriptor is None else descriptor
 
     def fileno(self) -> int:
-        """Readable from a ring until `hush`."""
+        """Readable from `set` until `clear`."""
         return self._descriptor
 
     def set(self) -> None:
@@ -186,10 +186,10 @@ class WakeupEvent:
         try:
             os.eventfd_write(self._descriptor, 1)
         except BlockingIOError:
-            return  # 2**64 rings: it is loud enough
+            return  # the counter is full: it is set
 
     def clear(self) -> None:
-        """All rings so far are heard."""
+        """Not set any more."""
         try:
             os.eventfd_read(self._descriptor)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What strangers make us say: the first at once, the rest by the number, at a bounded rate."""
+"""Log lines that a peer can cause: the first at once, the others as a count, at a bounded rate."""
 
 from __future__ import annotations
 

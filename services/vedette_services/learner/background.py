@@ -17,8 +17,8 @@ log = logging.getLogger("vedette.trainer")
 
 _RETRY_S = 15.0
 SWITCH_S = 0.0005
-"""For `sys.setswitchinterval` of a process that trains beside a saver: with Python's own 5 ms, a
-training loop waits so long for the interpreter whenever the saver has it."""
+"""For `sys.setswitchinterval` of a process that trains beside a checkpoint writer: with Python's
+own 5 ms, a training loop waits so long for the interpreter whenever the writer has it."""
 SHARE = 0.04
 """Of a processor, at most, for a write beside the training. A small one would be done in some 15 ms
 and take every seventh of them; it is better spread."""
@@ -54,7 +54,7 @@ class CheckpointWriter:
         self._why = ""  # what failed has failed
         self._used_s = 0.0  # of a processor, by this thread until it last gave way
         self._last_try = False  # what failed was begun once more after the close
-        self._thread = threading.Thread(target=self._run, name="saver", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
     def save(self, opt_steps: int, state: State, meta: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ STATUS_BYTES = 3 << 20  # what all managers together may take in a status, some 
 
 @dataclass(slots=True)
 class FleetMember:
-    """One manager's last word, and how fast it brings samples."""
+    """One manager's last report, and how fast it brings samples."""
 
     report: Report
     seen: float

@@ -54,7 +54,7 @@ from vedette_services.run.status_records import (
 log = logging.getLogger("vedette.gateway")
 
 _POLL_MS = 10  # from one look at who is due an ack to the next when no message comes
-_IDLE_POLL_MS = 20  # and one without; a newer model rings
+_IDLE_POLL_MS = 20  # and one without; a newer model wakes it
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
 _DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
@@ -70,7 +70,7 @@ class Gateway:
     """Sockets, ring and clock around a `GatewayState`.
 
     Args:
-        bell: rings when there is a newer model.
+        wakeup: set when there is a newer model.
     """
 
     def __init__(self, spec: LearnerSpec, wakeup: WakeupEvent) -> None:
@@ -274,7 +274,7 @@ class Gateway:
     # The end
 
     def _end(self, reason: str) -> None:
-        """Tell everybody, take what still comes for a bounded time, leave the books in order."""
+        """Tell everybody, take what still comes for a bounded time, commit the accounting."""
         final = reason != "interrupted"
         began = time.monotonic()
         wait_s = _END_WAIT_S if final else _LAST_REPORTS_S
@@ -322,7 +322,7 @@ def _received(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """`python -m vedette_services.learner.gateway RUN BELL`"""
+    """`python -m vedette_services.learner.gateway RUN WAKEUP`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     set_up_logging()

@@ -1,4 +1,4 @@
-"""The gateway's door: its three bound sockets, and who comes through."""
+"""The gateway's three bound sockets, and the connections that fail their handshake."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class GatewaySockets:
 
     def _monitor(self, socket: Socket) -> Socket:
         """The socket's own account of who connects."""
-        endpoint = f"inproc://door-{id(socket):x}-{time.monotonic_ns():x}"
+        endpoint = f"inproc://gateway-{id(socket):x}-{time.monotonic_ns():x}"
         socket.monitor(endpoint, _EVENTS)
         monitor = self._context.socket(zmq.PAIR)
         monitor.setsockopt(zmq.LINGER, 0)
@@ -102,7 +102,7 @@ class GatewaySockets:
     def poll(self, wait_ms: int, *, samples: bool) -> dict[object, int]:
         """Wait until something is ready, `samples` left out where they are to wait; what is.
 
-        Who knocks is answered, and who could not even do that is counted.
+        ZAP requests are answered, and connections without a handshake are counted.
         """
         self.poller.register(self.samples, zmq.POLLIN if samples else 0)  # 0 takes it out
         ready: dict[object, int] = dict(self.poller.poll(wait_ms))
@@ -204,7 +204,7 @@ class GatewaySockets:
         socket.close(linger=linger_ms)
 
     def close(self) -> None:
-        """Shut, once the last words have gone out or 0.2 s are over."""
+        """Shut, once the last messages have gone out or 0.2 s are over."""
         self._close_sockets(200)
         if self._zap is not None:
             self._zap.close()
@@ -215,7 +215,7 @@ def _key_of(frame: zmq.Frame) -> str | None:
     try:
         name = frame.get("User-Id")
     except zmq.ZMQError:
-        return None  # cannot be: the door is enforced
+        return None  # cannot be: ZAP is enforced
     return name if isinstance(name, str) else None
 
 
@@ -229,14 +229,14 @@ def _raise_file_limit() -> None:
 
 SETTLED_S = 4.0
 """A handshake that takes longer is ended by libzmq (HANDSHAKE_IVL, 3 s): so much later, whoever was
-not welcomed is a stranger."""
+not completed has failed."""
 
 STALL_S = 2.0
 """After so long without a look, peers have given up on connections that nobody answered."""
 
 
 class FailedHandshakes:
-    """Counts who came, who was welcomed, and who is a stranger for certain.
+    """Counts connections: accepted, completed, and failed for certain.
 
     Args:
         now: seconds, monotonic.
@@ -256,7 +256,7 @@ class FailedHandshakes:
         return max(0, self.accepted - self.completed) + self.failed
 
     def count_new(self, now: float) -> int:
-        """Strangers for certain that were not told before. Call several times a second.
+        """Failures for certain that were not reported before. Call several times a second.
 
         While others come and are welcomed it may be too low, and catches up.
         """

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vedette_protocol import topics
-from vedette_protocol.batch_reader import BatchReader
-from vedette_protocol.codec import encode
+from vedette_protocol.codec import BatchReader, encode
 from vedette_protocol.credit import Credit, share_credit
 from vedette_protocol.errors import (
     LedgerFullError,

@@ -91,12 +91,12 @@ class Supervisor:
         self._spec, self._on_status = spec, on_status
         run = spec.run
         for path in (run.learning_map, run.ingest_map, run.evaluation_map):
-            path.unlink(missing_ok=True)  # of an earlier start: its last word was "done"
+            path.unlink(missing_ok=True)  # of an earlier start: its last phase was "done"
         self._learning = StatusRecordReader(run.learning_map, TrainerStatus)
         self._ingest = StatusRecordReader(run.ingest_map, GatewayStatus)
         self._status = StatusReader(spec)
         self._children: dict[str, _Child] = {}
-        self._wakeup = WakeupEvent()  # rung by the trainer, heard by the gateway: there is a model
+        self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
         self._event_log = RunEventLog(run.events_file)
         self._summary_due = 0.0
         self._summary_failing = False
@@ -175,7 +175,7 @@ class Supervisor:
         limit = gateway_memory_limit(file_bytes(self._spec.run.model_map))
         if held <= limit:
             return
-        text = "the gateway holds %d MiB, more than its %d: starting it again; the books go on"
+        text = "the gateway holds %d MiB, more than its %d: starting it again"
         log.warning(text, held >> 20, limit >> 20)
         gateway.process.kill()
         wait_all([gateway.process], 5.0)
@@ -213,7 +213,7 @@ class Supervisor:
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
         self._log_events()
-        # A trainer that was stopped before it began has no last word.
+        # A trainer that was stopped before it began has no exit reason.
         status = {
             **self.status(),
             "exit_reason": self._learning.read().exit_reason or "interrupted",
@@ -240,7 +240,7 @@ class Supervisor:
     def _publish_status(self) -> None:
         self._log_events()
         now = time.monotonic()
-        # Books that nobody has opened yet are no zeros to be written over those of the last start.
+        # Accounting that nobody has opened yet must not be written over that of the last start.
         due = now >= self._summary_due and bool(self._ingest.read().samples)
         if not due and self._on_status is None:
             return

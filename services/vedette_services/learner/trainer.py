@@ -126,7 +126,7 @@ class Trainer:
         self._recorder.close()
         self._tell(last)
 
-    # Surroundings
+    # The training loop's callbacks
 
     def publish(self, agent: Agent) -> None:
         self._models.publish(agent.model_info())
@@ -181,7 +181,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def main() -> None:
-    """`python -m vedette_services.learner.trainer RUN EPOCH BELL`"""
+    """`python -m vedette_services.learner.trainer RUN EPOCH WAKEUP`"""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     sys.setswitchinterval(SWITCH_S)

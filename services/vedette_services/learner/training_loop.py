@@ -66,7 +66,7 @@ class _Times:
 
 
 class TrainingLoop:
-    """Optimizes until its surroundings say stop."""
+    """Optimizes until its callbacks say stop."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class TrainingLoop:
         self._record: dict[str, float] = dict(learning.record)
 
     def run(self) -> TrainerStatus:
-        """Train until the end; returns the last word, with its `exit_reason`."""
+        """Train until the end; returns the last status, with its `exit_reason`."""
         self._callbacks.publish(self._agent)
         reason = "max_opts" if self._is_last() else self._tick("starting", "")
         while not reason:

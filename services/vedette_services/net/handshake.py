@@ -31,7 +31,7 @@ CONTROL: Final = 1
 MODELS: Final = 2
 """The three ports, counted from the address's own."""
 
-KEY_REFUSED: Final = 400  # what the other side's doorkeeper answers; other codes may pass
+KEY_REFUSED: Final = 400  # what the other side's ZAP handler answers; other codes may pass
 _FAILED = (zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 _LOOK_EVERY_S = 1.0
 _LOOK_WAIT_S = 0.5

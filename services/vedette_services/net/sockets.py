@@ -38,7 +38,7 @@ Maker = Callable[
 """What makes one of the learner's bound sockets."""
 
 ZAP_DOMAIN = b"vedette"
-"""The name under which the sockets ask who may connect, and the doorkeeper answers."""
+"""The name under which the sockets ask who may connect, and the ZAP handler answers."""
 
 _SMALL = 4096  # what a peer may send to a socket that expects next to nothing; CURVE needs > 256
 
@@ -82,7 +82,7 @@ def _open(
 
 
 def _serve_curve(socket: zmq.Socket[bytes], keys: LearnerKeys | None) -> None:
-    """Let in only whom the doorkeeper knows, if there are keys. Before the bind."""
+    """Let in only keys that the ZAP handler knows, if there are keys. Before the bind."""
     if keys is None:
         return
     socket.setsockopt(zmq.CURVE_SERVER, 1)

@@ -1,4 +1,4 @@
-"""Who is let in: answers libzmq's question about every key that knocks (ZAP, RFC 27).
+"""The ZAP handler (RFC 27): tells libzmq which keys are admitted.
 
 It lives in the gateway's own context and loop. Its word is final: the sockets let nobody in while
 it does not answer.
@@ -60,7 +60,7 @@ class ZapHandler:
         return self._names
 
     def answer_requests(self) -> None:
-        """Answer those who knock, a bounded number of them."""
+        """Answer the requests that wait, a bounded number of them."""
         for _ in range(_ANSWERS_A_TURN):
             try:
                 request = self.socket.recv_multipart(zmq.NOBLOCK)

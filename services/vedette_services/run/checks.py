@@ -83,7 +83,7 @@ def check_config(
         What had to be found out.
 
     Raises:
-        UsageError: one line that names the key and the mend.
+        UsageError: one line that names the key and the fix.
     """
     check_settings(config)
     check_out(out)
@@ -115,7 +115,7 @@ def check_settings(config: RunConfig) -> None:
     """Refuse settings that contradict one another.
 
     Raises:
-        ConfigError: names both and the mend.
+        ConfigError: names both and the fix.
     """
     raise_errors(list(_contradictions(config)))
     try:
@@ -222,7 +222,7 @@ def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
             "agent.network",
             f"{network} fails when it is made and shown two observations: "
             f"{foreign_error_message(e)}",
-            "mend the network; VEDETTE_TRACEBACK=1 shows where",
+            "fix the network; VEDETTE_TRACEBACK=1 shows where",
         ) from e
 
 

@@ -42,8 +42,9 @@ class MappedModel:
         Raises:
             ModelError: a value is not finite.
         """
-        look = self.digest is not None
-        version, arrays = unpack_model(self.body, self.schema, look=look)
+        # A manager has checked the values before it wrote the body, and writes no digest
+        check = self.digest is not None
+        version, arrays = unpack_model(self.body, self.schema, check=check)
         return ModelInfo(version, arrays)
 
 

@@ -134,7 +134,7 @@ def is_over(summary: Mapping[str, Any], stop: StopConfig) -> bool:
 
 
 def describe_already_done(out: Path, stop: StopConfig) -> str:
-    """Why a start on this directory would end at once, and the mend; "" where it would not.
+    """Why a start on this directory would end at once, and the fix; "" where it would not.
 
     `stop.max_seconds` are those of a start: with them alone there is always more to do.
     """

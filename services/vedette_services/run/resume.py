@@ -64,7 +64,7 @@ def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
     that the other counts as there.
 
     Raises:
-        UsageError: names what it was started with, and the mend.
+        UsageError: names what it was started with, and the fix.
     """
     run = RunDirectory(out)
     if fresh or not run.exists or run.identity().in_process == in_process:
@@ -91,7 +91,7 @@ def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: b
         Optimization steps of the checkpoint that it goes on from; None where there is none.
 
     Raises:
-        ConfigError: names the key that differs or the file that is damaged, and the mend.
+        ConfigError: names the key that differs or the file that is damaged, and the fix.
     """
     run = RunDirectory(out)
     if fresh or not run.exists:
@@ -143,7 +143,7 @@ def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: Repla
 
 
 def _key_of(what: str, layout: ReplayLayout) -> tuple[str, str]:
-    """The key behind what differs between a replay and what is asked for, and a further mend."""
+    """The key behind what differs between a replay and what is asked for, and a further fix."""
     if what == "capacity":
         return "replay.capacity", ""
     if what == "run":

@@ -64,7 +64,7 @@ class TrainerStatus:
 
 @dataclass(frozen=True, slots=True)
 class GatewayStatus:
-    """What the gateway tells: the books, the fleet and the limiter's word (about 5 times a second).
+    """What the gateway tells: accounting, fleet and limiter (about 5 times a second).
 
     Args:
         samples: produced, inserted, duplicates, rejected, dropped, lost, in_flight: in transitions.
@@ -74,7 +74,7 @@ class GatewayStatus:
         lag: mean, p95, max (versions) and seconds_mean of what was last inserted.
         garbage: messages refused whose sender is unknown.
         refused: keys that were not let in, ids claimed by a key that they do not belong to, and
-            handshakes that did not succeed, or not yet: of strangers, scanners, idle connections.
+            handshakes that did not succeed, or not yet: of scanners, idle connections.
         ended: the gateway has told everybody that the run is over and has drained.
         rejecting: why the last batch was rejected; "" where one has been inserted since.
     """

@@ -273,9 +273,9 @@ def _lag(status: Status, number: Number) -> str:
 
 
 def _refused(status: Status) -> str:
-    """What was turned away at the door, where anything was."""
+    """What was refused, where anything was."""
     counts = [
-        (read_number(status, "garbage"), "messages of strangers"),
+        (read_number(status, "garbage"), "messages of unknown senders"),
         (read_number(status, "refused", "keys"), "keys"),
         (read_number(status, "refused", "ids"), "ids of others"),
         (read_number(status, "refused", "handshakes"), "handshakes"),

@@ -15,7 +15,7 @@ from vedette_services.config import load_config, write_config
 from vedette_services.net.keys import make_keys
 
 Run = Callable[..., tuple[int, str]]
-MENDED = "mend the environment; VEDETTE_TRACEBACK=1 shows where"
+FIXED = "fix the environment; VEDETTE_TRACEBACK=1 shows where"
 ADDRESS = "write HOST or HOST:PORT, such as 127.0.0.1:5555"
 PATH = "on Python's path or in this folder"
 NAMES = "known: dqn, iqn, sac, or module:Name of your own"
@@ -48,17 +48,17 @@ ENVIRONMENTS = [
     (
         "run --env broken_envs:BrokenNoDisplay-v0",
         "env.id: broken_envs:BrokenNoDisplay-v0 fails when it is made, reset and stepped: "
-        f"RuntimeError: no display (broken_envs.py:21, in __init__); {MENDED}",
+        f"RuntimeError: no display (broken_envs.py:21, in __init__); {FIXED}",
     ),
     (
         "run --env broken_envs:BrokenNoLicense-v0 --agent dqn",
         "env.id: broken_envs:BrokenNoLicense-v0 fails when it is made, reset and stepped: "
-        f"ValueError: no license (broken_envs.py:26, in reset); {MENDED}",
+        f"ValueError: no license (broken_envs.py:26, in reset); {FIXED}",
     ),
     (
         "run --env broken_envs:BrokenOldStep-v0 --agent dqn",
         "env.id: broken_envs:BrokenOldStep-v0 fails when it is made, reset and stepped: "
-        f"ValueError: not enough values to unpack (expected 5, got 4); {MENDED}",
+        f"ValueError: not enough values to unpack (expected 5, got 4); {FIXED}",
     ),
     (
         "run --env broken_envs:BrokenWrongShape-v0 --agent dqn",
@@ -118,7 +118,7 @@ OWN_NAMES = [
     (
         "run agent.network=json:loads",
         "agent.network: json:loads fails when it is made and shown two observations: TypeError: "
-        "loads() takes ...; mend the network; VEDETTE_TRACEBACK=1 shows where",
+        "loads() takes ...; fix the network; VEDETTE_TRACEBACK=1 shows where",
     ),
     (
         "run agent.network=nope",
@@ -226,7 +226,7 @@ PLACES = [
         "--checkpoint latest takes what it has",
     ),
     ("eval arun --checkpoint 7", "arun: it has no checkpoint 7 (it has none)"),
-    ("eval arun --video film.avi", "film.avi: a film is named .gif or .mp4"),
+    ("eval arun --video film.avi", "film.avi: a video is named .gif or .mp4"),
     (
         "export arun --format png --out x",
         "--format png: a policy is exported as onnx, safetensors, numpy",

@@ -107,7 +107,7 @@ def test_a_learner_gets_its_own_configuration_beside_another_start(
     assert read_config(tmp_path / "given.toml").seed == CONFIG.seed
 
 
-def test_a_learner_that_fails_ends_the_run_with_its_last_words(fakes: Any) -> None:
+def test_a_learner_that_fails_ends_the_run_with_its_exit_report(fakes: Any) -> None:
     view = Hearing()
     learner = "print('one', 'vedette: no good', sep=chr(10))\nsys.exit(1)"
     with (

@@ -12,7 +12,7 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config import RunConfig
 
 
-def test_the_books_of_a_run_that_has_ended_go_on(tmp_path: Path) -> None:
+def test_the_accounting_of_a_run_that_has_ended_goes_on(tmp_path: Path) -> None:
     _, before = trained(config_of(), tmp_path)
     found = Checkpoints(tmp_path / "checkpoints", 3).load_latest()
     assert found is not None

@@ -174,7 +174,7 @@ def test_a_large_fleet_fits_the_page(run: Path) -> None:
     assert "The last 500 of 605 events" in said
 
 
-def test_small_films_are_part_of_the_page_and_large_ones_are_named(run: Path) -> None:
+def test_small_videos_are_part_of_the_page_and_large_ones_are_named(run: Path) -> None:
     (run / "best.gif").write_bytes(b"GIF89a")
     (run / "videos").mkdir()
     (run / "videos" / "last.mp4").write_bytes(b"mp4")

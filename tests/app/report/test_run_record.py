@@ -42,7 +42,7 @@ def test_a_run_that_goes_on_says_so(run: Path) -> None:
 def test_a_run_that_was_killed_says_that_it_said_nothing(run: Path) -> None:
     write_summary(run, best=5.0, exit_reason="", epoch=3)
     assert read_record(run).notes == (
-        "It ended without a last word (killed, or the machine went down): "
+        "It ended without an exit reason (killed, or the machine went down): "
         "the same command goes on from its last checkpoint.",
         "It was started 3 times; dotted lines in the curves show where it went on.",
     )

@@ -78,7 +78,7 @@ def film_of(kind: type[gym.Env[Any, Any]]) -> EpisodeVideo:
     return EpisodeVideo(EnvConfig(id=name), seed=0)
 
 
-def test_a_film_shows_the_episode_from_its_first_picture_to_its_last(tmp_path: Path) -> None:
+def test_a_video_shows_the_episode_from_its_first_picture_to_its_last(tmp_path: Path) -> None:
     film = film_of(Counting)
     frames = list(film.frames(Still()))
     assert [int(frame[0, 0, 0]) for frame in frames] == [0, 50, 100, 150, 200]
@@ -92,7 +92,7 @@ def test_a_film_shows_the_episode_from_its_first_picture_to_its_last(tmp_path: P
         assert written.info["duration"] == 100
 
 
-def test_filming_needs_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_a_video_needs_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
     monkeypatch.delenv("SDL_AUDIODRIVER", raising=False)
     film_of(Counting).close()
@@ -125,7 +125,7 @@ def test_a_renderer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPat
     film.close()
 
 
-def test_a_film_is_written_as_mp4_too(tmp_path: Path) -> None:
+def test_a_video_is_written_as_mp4_too(tmp_path: Path) -> None:
     film = EpisodeVideo(EnvConfig(id="CartPole-v1"), seed=1)
     mp4 = tmp_path / "a.mp4"
     assert write_video(mp4, film.frames(Still()), film.fps) > 5
@@ -133,7 +133,7 @@ def test_a_film_is_written_as_mp4_too(tmp_path: Path) -> None:
     assert b"ftyp" in mp4.read_bytes()[:16]
 
 
-def test_a_film_that_cannot_be_written_is_refused_before_it_is_played(
+def test_a_video_that_cannot_be_written_is_refused_before_it_is_played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(VideoError, match=r"named \.gif or \.mp4"):

@@ -65,7 +65,7 @@ def test_a_need_that_fits_gets_its_line(tmp_path: Path) -> None:
     assert line.startswith("replay: 10 samples need 1.02 kB; free: 65.5 GB of memory, ")
 
 
-def test_too_little_memory_is_refused_with_need_have_and_mend(tmp_path: Path) -> None:
+def test_too_little_memory_is_refused_with_need_have_and_fix(tmp_path: Path) -> None:
     root = machine(tmp_path, free_kb=1_000_000)
     need = ReplaySpace(2 * GB, 0, 1000)
     with pytest.raises(ReplayBudgetError) as caught:
@@ -83,7 +83,7 @@ def test_a_tmpfs_is_memory_whoever_chose_it(tmp_path: Path) -> None:
         check_budget(ReplaySpace(2 * GB, 0, 1000), tmp_path, must_fit_memory=False, root=root)
 
 
-def test_too_little_disk_is_refused_with_need_have_and_mend(tmp_path: Path) -> None:
+def test_too_little_disk_is_refused_with_need_have_and_fix(tmp_path: Path) -> None:
     with pytest.raises(ReplayBudgetError, match=r"needs 1e\+03 PB of disk .* lower replay"):
         check_budget(ReplaySpace(10**18, 0, 10), tmp_path, root=machine(tmp_path))
 

@@ -48,7 +48,7 @@ def test_switched_off_only_the_warm_up_is_waited_for() -> None:
     )
 
 
-def test_a_band_narrower_than_a_batch_is_refused_with_the_mend() -> None:
+def test_a_band_narrower_than_a_batch_is_refused_with_the_fix() -> None:
     with pytest.raises(LimiterDeadlockError, match=r"error_buffer is 15.* raise it to 16 or"):
         Limiter(4.0, min_size=100, error_buffer=15.0, batch_size=32)
     Limiter(4.0, min_size=100, error_buffer=16.0, batch_size=32)

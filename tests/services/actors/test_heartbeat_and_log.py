@@ -26,12 +26,12 @@ def test_a_learner_that_was_never_heard_is_called_again_too() -> None:
 
 
 def test_what_is_new_is_said_and_what_repeats_is_said_rarely() -> None:
-    voice = RepeatFilter(every_s=30)
-    assert voice.should_log("credit", "paused", 0.0)
-    assert not voice.should_log("credit", "paused", 29.0)
-    assert voice.should_log("silence", "no word", 29.0)
-    assert voice.should_log("credit", "paused", 30.0)
-    assert not voice.should_log("credit", "other", 31.0)
-    assert voice.should_log("credit", "other", 33.0)
-    voice.reset("credit")
-    assert voice.should_log("credit", "paused", 33.1)
+    repeats = RepeatFilter(every_s=30)
+    assert repeats.should_log("credit", "paused", 0.0)
+    assert not repeats.should_log("credit", "paused", 29.0)
+    assert repeats.should_log("silence", "no word", 29.0)
+    assert repeats.should_log("credit", "paused", 30.0)
+    assert not repeats.should_log("credit", "other", 31.0)
+    assert repeats.should_log("credit", "other", 33.0)
+    repeats.reset("credit")
+    assert repeats.should_log("credit", "paused", 33.1)

@@ -30,7 +30,7 @@ def test_names_without_an_import_pass() -> None:
         ({"id": "CartPole-v1"}, {"name": "dqn", "parts": ["mlp", "my_pkg:Part"]}),
     ],
 )
-def test_an_import_is_refused_with_the_mend_and_passes_once_allowed(
+def test_an_import_is_refused_with_the_fix_and_passes_once_allowed(
     env: dict[str, object], agent: dict[str, object]
 ) -> None:
     config = EnvConfig.model_validate(env)

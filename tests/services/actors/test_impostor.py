@@ -1,4 +1,4 @@
-"""A manager hears a voice that is not its learner's, on its learner's channels: it goes on."""
+"""A manager receives messages that are not its learner's, on its learner's channels: it goes on."""
 
 from __future__ import annotations
 

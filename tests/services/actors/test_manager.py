@@ -122,9 +122,9 @@ def assert_every_step_arrived_once(learner: FakeLearner, *, gaps: int = 0) -> No
 
 
 def balanced(learner: FakeLearner) -> None:
-    books = learner.ledger.accounting()
-    assert books.produced == books.inserted == learner.rows()
-    assert books.lost == books.dropped == books.rejected == books.in_flight == 0
+    accounting = learner.ledger.accounting()
+    assert accounting.produced == accounting.inserted == learner.rows()
+    assert accounting.lost == accounting.dropped == accounting.rejected == accounting.in_flight == 0
 
 
 def test_a_manager_plays_what_the_learner_says_and_ends_when_the_run_is_over(

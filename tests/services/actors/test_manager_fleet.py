@@ -96,7 +96,7 @@ def test_a_drain_is_bounded_and_says_what_is_lost() -> None:
     rig = Rig().joined()
     rig.ack(credit=0)
     rig.batch()
-    rig.state.leave("told to stop", rig.now)
+    rig.state.leave("asked to stop", rig.now)
     rig.exited(0)
     assert of(Exit, rig.tick(9.5)) == []
     done = rig.tick(10.5)
@@ -107,13 +107,13 @@ def test_a_drain_is_bounded_and_says_what_is_lost() -> None:
 
 def test_a_manager_without_a_run_leaves_at_once() -> None:
     rig = Rig()
-    assert of(Exit, rig.state.leave("told to stop", 0.0))[0].code == 0
+    assert of(Exit, rig.state.leave("asked to stop", 0.0))[0].code == 0
     assert of(Exit, rig.tick(1.0)) == []
 
 
 def test_nobody_is_started_again_while_leaving() -> None:
     rig = Rig().joined()
-    rig.state.leave("told to stop", 0.0)
+    rig.state.leave("asked to stop", 0.0)
     assert of(StartActor, [*rig.exited(0, 1, "E: e"), *rig.tick(5.0)]) == []
 
 

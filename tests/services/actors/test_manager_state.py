@@ -44,7 +44,7 @@ def test_a_manager_told_no_count_takes_the_runs_and_asks_for_numbers_of_its_own(
     assert len(of(StartActor, rig.ack(incarnation=101))) == 3
 
 
-def test_a_run_that_imports_what_is_not_allowed_is_refused_with_the_mend() -> None:
+def test_a_run_that_imports_what_is_not_allowed_is_refused_with_the_fix() -> None:
     rig = Rig()
     run = replace(RUN, env={"id": "evil:Env-v0"})
     (end,) = of(Exit, rig.state.on_control(run, 0.0))

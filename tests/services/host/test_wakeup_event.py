@@ -1,4 +1,4 @@
-"""A bell between processes: a ring is heard, once, also by a listener that starts later."""
+"""An event between processes: setting it wakes whoever waits, once, one that starts later too."""
 
 import select
 import subprocess
@@ -29,7 +29,7 @@ def test_rings_that_nobody_has_heard_are_one() -> None:
     wakeup.close()
 
 
-def test_a_child_that_rings_and_dies_is_heard() -> None:
+def test_a_child_that_sets_it_and_dies_is_noticed() -> None:
     wakeup = WakeupEvent()
     descriptor = wakeup.fileno()
     command = [sys.executable, "-c", RING, str(descriptor)]

@@ -35,18 +35,18 @@ class HeldWriter(ModelMapWriter):
         self.written.append(info.version)
 
 
-def look_for(seconds: float, outlet: BackgroundPublisher) -> None:
+def look_for(seconds: float, publisher: BackgroundPublisher) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        outlet.raise_failure()
+        publisher.raise_failure()
         time.sleep(0.001)
 
 
 def test_the_last_model_is_in_the_map_after_the_close(tmp_path: Path) -> None:
-    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=2)
+    publisher = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=2)
     for version in range(100):
-        outlet.publish(model(version))
-    outlet.close(10)
+        publisher.publish(model(version))
+    publisher.close(10)
     found = ModelMapReader(tmp_path / "map").read()
     assert found is not None
     assert (found.epoch, found.version) == (2, 99)
@@ -55,13 +55,13 @@ def test_the_last_model_is_in_the_map_after_the_close(tmp_path: Path) -> None:
 
 def test_a_newer_model_takes_the_place_of_one_that_waits(tmp_path: Path) -> None:
     writer = HeldWriter(tmp_path / "map")
-    outlet = BackgroundPublisher(writer, epoch=1)
-    outlet.publish(model(0))
+    publisher = BackgroundPublisher(writer, epoch=1)
+    publisher.publish(model(0))
     assert writer.begun.wait(10)
     for version in (1, 2, 3):
-        outlet.publish(model(version))
+        publisher.publish(model(version))
     writer.let.set()
-    outlet.close(10)
+    publisher.close(10)
     assert writer.written == [0, 3]
 
 
@@ -73,24 +73,24 @@ def test_a_model_is_told_of_once_it_is_in_the_map(tmp_path: Path) -> None:
         assert found is not None
         told.append(found.version)
 
-    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), 1, tell)
-    outlet.publish(model(4))
-    outlet.close(10)
+    publisher = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), 1, tell)
+    publisher.publish(model(4))
+    publisher.close(10)
     assert told == [4]
 
 
 def test_a_model_of_another_shape_is_told_to_the_training(tmp_path: Path) -> None:
-    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
-    outlet.publish(ModelInfo(0, {"other": np.zeros(3, np.float32)}))
+    publisher = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
+    publisher.publish(ModelInfo(0, {"other": np.zeros(3, np.float32)}))
     with pytest.raises(ModelError, match="other"):
-        outlet.close(10)
+        publisher.close(10)
     with pytest.raises(ModelError):
-        outlet.publish(model(1))
+        publisher.publish(model(1))
 
 
 def test_a_model_that_cannot_be_written_is_told_before_the_next_one(tmp_path: Path) -> None:
-    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
-    outlet.raise_failure()
-    outlet.publish(ModelInfo(0, {"other": np.zeros(3, np.float32)}))
+    publisher = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
+    publisher.raise_failure()
+    publisher.publish(ModelInfo(0, {"other": np.zeros(3, np.float32)}))
     with pytest.raises(ModelError, match="other"):
-        look_for(10, outlet)
+        look_for(10, publisher)

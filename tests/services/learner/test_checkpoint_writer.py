@@ -43,10 +43,10 @@ def test_a_checkpoint_that_failed_is_written_when_there_is_room_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = FailingDisk(tmp_path, failures=3)
-    saver = CheckpointWriter(disk, retry_s=0.01)
-    saver.save(7, {"x": np.arange(3)}, {"sampled": 5})
+    writer = CheckpointWriter(disk, retry_s=0.01)
+    writer.save(7, {"x": np.arange(3)}, {"sampled": 5})
     assert disk.wrote.wait(10)
-    assert saver.close(10) == ""
+    assert writer.close(10) == ""
     state, meta = read_state(tmp_path / "7")
     assert (state["x"].tolist(), meta) == ([0, 1, 2], {"sampled": 5})
     said = [record.message for record in caplog.records]
@@ -56,18 +56,18 @@ def test_a_checkpoint_that_failed_is_written_when_there_is_room_again(
 
 def test_a_newer_state_takes_the_place_of_one_that_failed(tmp_path: Path) -> None:
     disk = FailingDisk(tmp_path, failures=1)
-    saver = CheckpointWriter(disk, retry_s=60)
-    saver.save(1, {}, {})
-    saver.save(2, {}, {})
-    assert saver.close(10) == ""
+    writer = CheckpointWriter(disk, retry_s=60)
+    writer.save(1, {}, {})
+    writer.save(2, {}, {})
+    assert writer.close(10) == ""
     assert (tmp_path / "2").is_dir()
 
 
 def test_closing_tries_once_more_and_says_when_the_last_state_is_lost(tmp_path: Path) -> None:
     disk = FailingDisk(tmp_path, failures=100)
-    saver = CheckpointWriter(disk, retry_s=60)
-    saver.save(1, {}, {})
-    assert saver.close(10) == "No space left on device"
+    writer = CheckpointWriter(disk, retry_s=60)
+    writer.save(1, {}, {})
+    assert writer.close(10) == "No space left on device"
     assert 1 <= disk.tries <= 2
 
 
@@ -103,16 +103,16 @@ class BusyDisk(Checkpoints):
 
 def test_a_write_rests_until_its_work_was_a_small_share_of_the_time(tmp_path: Path) -> None:
     disk = BusyDisk(tmp_path, work_s=0.01)
-    saver = CheckpointWriter(disk)
-    saver.save(1, {}, {})
+    writer = CheckpointWriter(disk)
+    writer.save(1, {}, {})
     assert disk.wrote.wait(10)
     assert disk.rested_s >= 0.01 * (1 / SHARE - 1)
-    assert saver.close(10) == ""
+    assert writer.close(10) == ""
 
 
 def test_a_close_ends_the_rest_of_a_write(tmp_path: Path) -> None:
     disk = BusyDisk(tmp_path, work_s=2.0)  # would rest for most of a minute
-    saver = CheckpointWriter(disk)
-    saver.save(1, {}, {})
+    writer = CheckpointWriter(disk)
+    writer.save(1, {}, {})
     assert disk.worked.wait(30)
-    assert saver.close(10) == ""
+    assert writer.close(10) == ""

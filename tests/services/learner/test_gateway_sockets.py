@@ -1,4 +1,4 @@
-"""What comes through the gateway's door, and when."""
+"""What the gateway's sockets receive, and when."""
 
 from collections.abc import Iterator
 
@@ -19,10 +19,10 @@ def address() -> Address:
 
 
 @pytest.fixture
-def door(address: Address) -> Iterator[GatewaySockets]:
-    door = GatewaySockets(address, None, model_queue=10)
-    yield door
-    door.close()
+def gateway_sockets(address: Address) -> Iterator[GatewaySockets]:
+    gateway_sockets = GatewaySockets(address, None, model_queue=10)
+    yield gateway_sockets
+    gateway_sockets.close()
 
 
 @pytest.fixture
@@ -35,19 +35,19 @@ def pusher(address: Address) -> Iterator["zmq.Socket[bytes]"]:
 
 
 def test_samples_that_are_to_wait_are_not_lost(
-    door: GatewaySockets, pusher: "zmq.Socket[bytes]"
+    gateway_sockets: GatewaySockets, pusher: "zmq.Socket[bytes]"
 ) -> None:
     assert pusher.poll(IN_TIME_MS, zmq.POLLOUT), "not connected"
     sockets.send_now(pusher, [b"head", b"payload"])
-    while door.samples not in (ready := door.poll(IN_TIME_MS, samples=True)):
+    while gateway_sockets.samples not in (ready := gateway_sockets.poll(IN_TIME_MS, samples=True)):
         assert ready, "no samples in time"  # others were heard first
-    assert door.samples not in door.poll(0, samples=False)
-    assert door.samples in door.poll(0, samples=True)
-    assert bytes(door.receive()[0][1]) == b"payload"
+    assert gateway_sockets.samples not in gateway_sockets.poll(0, samples=False)
+    assert gateway_sockets.samples in gateway_sockets.poll(0, samples=True)
+    assert bytes(gateway_sockets.receive()[0][1]) == b"payload"
 
 
-def test_a_door_closes_while_samples_are_to_wait(address: Address) -> None:
-    door = GatewaySockets(address, None, model_queue=10)
-    door.poll(0, samples=False)
-    door.close()
+def test_sockets_close_while_samples_are_to_wait(address: Address) -> None:
+    gateway_sockets = GatewaySockets(address, None, model_queue=10)
+    gateway_sockets.poll(0, samples=False)
+    gateway_sockets.close()
     GatewaySockets(address, None, model_queue=10).close()  # its ports are free

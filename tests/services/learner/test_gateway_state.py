@@ -103,8 +103,8 @@ def test_a_batch_seen_before_is_counted_and_not_inserted() -> None:
     state = gateway()
     take(state, batch_frames(0))
     assert take(state, batch_frames(0)) is None
-    books = state.ledger.accounting()
-    assert (books.inserted, books.duplicates) == (4, 4)
+    accounting = state.ledger.accounting()
+    assert (accounting.inserted, accounting.duplicates) == (4, 4)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_an_unsound_batch_harms_none_of_those_that_came_with_it() -> None:
         state.on_samples(batch_frames(seq, reward=float("nan") if seq == 5 else 1.0), 1.0)
     state.on_samples(batch_frames(5), 1.0)  # settled is settled, though this one is sound
     inserted = sum(block.batches for block in state.blocks(1.0))
-    books = state.ledger.accounting()
+    accounting = state.ledger.accounting()
     assert inserted == 8
-    assert (books.inserted, books.rejected, books.duplicates) == (32, 4, 4)
+    assert (accounting.inserted, accounting.rejected, accounting.duplicates) == (32, 4, 4)
     ack = acks(state, 1.1)["m"]
     assert (ack.contiguous, ack.rejected_batches) == (9, 1)
 
@@ -167,8 +167,8 @@ def test_batches_are_looked_into_before_another_incarnation_may_close_their_acco
     for incarnation in range(6, 6 + 2 * OLD_ACCOUNTS_MAX):
         state.on_samples(batch_frames(0, incarnation=incarnation), 1.0 + incarnation)
     assert sum(block.batches for block in state.blocks(20.0)) == 2 * OLD_ACCOUNTS_MAX
-    books = state.ledger.accounting()
-    assert (books.inserted, books.rejected) == (8 * OLD_ACCOUNTS_MAX, 4)
+    accounting = state.ledger.accounting()
+    assert (accounting.inserted, accounting.rejected) == (8 * OLD_ACCOUNTS_MAX, 4)
 
 
 def test_a_batch_of_another_run_is_neither_stored_nor_acknowledged() -> None:
@@ -274,8 +274,8 @@ def test_without_credit_nothing_new_is_taken_however_far_ahead_it_claims_to_be()
     for seq in (1, EXTRAS_MAX, 5 * EXTRAS_MAX):
         assert take(state, batch_frames(seq, base=seq)) is None
     assert take(state, batch_frames(0)) is None  # seen before: it wants its ack again
-    books = state.ledger.accounting()
-    assert (books.inserted, books.duplicates, state.refused_credit) == (4, 4, 3)
+    accounting = state.ledger.accounting()
+    assert (accounting.inserted, accounting.duplicates, state.refused_credit) == (4, 4, 3)
 
 
 def test_managers_get_actor_numbers_side_by_side() -> None:
@@ -337,8 +337,13 @@ def test_what_has_not_come_when_a_run_is_over_is_lost_until_its_manager_is_heard
     assert state.ledger.accounting().in_flight == 8
     state.end_run()
     assert state.dirty
-    books = state.ledger.accounting()
-    assert (books.produced, books.inserted, books.in_flight, books.lost) == (12, 4, 0, 8)
+    accounting = state.ledger.accounting()
+    assert (accounting.produced, accounting.inserted, accounting.in_flight, accounting.lost) == (
+        12,
+        4,
+        0,
+        8,
+    )
     again = gateway(stamp=state.stamp(), now=100.0)  # the run goes on all the same
     assert again.ledger.accounting().lost == 8
     again.on_samples(report_frames(produced=12, window_rows=8), 101.0)
@@ -352,12 +357,12 @@ def test_a_silent_manager_is_gone_and_what_it_held_is_lost_until_it_speaks_again
     state.tick(5.0)
     assert state.ledger.accounting().in_flight == 8
     state.tick(30.0)
-    books = state.ledger.accounting()
-    assert (books.in_flight, books.lost) == (0, 8)
+    accounting = state.ledger.accounting()
+    assert (accounting.in_flight, accounting.lost) == (0, 8)
     assert state.fleet.status(30.0)[0]["state"] == "gone"
     take(state, batch_frames(1), now=31.0)
-    books = state.ledger.accounting()
-    assert (books.in_flight, books.lost) == (4, 0)
+    accounting = state.ledger.accounting()
+    assert (accounting.in_flight, accounting.lost) == (4, 0)
 
 
 def test_the_stamp_brings_back_what_was_settled() -> None:

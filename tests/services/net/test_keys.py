@@ -84,7 +84,7 @@ def test_beside_the_learner_its_own_pair_serves(keys: Path) -> None:
     assert (own.pair.name, own.learner) == ("learner", own.pair.public)
 
 
-def test_a_secret_that_others_can_read_is_refused_with_the_mend(keys: Path) -> None:
+def test_a_secret_that_others_can_read_is_refused_with_the_fix(keys: Path) -> None:
     path = keys / "learner.secret.toml"
     for mode in (0o640, 0o604, 0o660):
         path.chmod(mode)

@@ -58,7 +58,7 @@ def test_eval_prints_the_contracts_fields_and_the_same_twice(
     assert json_of(["eval", str(run), "--episodes", "3", "--json"], capsys) == first
 
 
-def test_eval_plays_a_checkpoint_and_films_it(
+def test_eval_plays_a_checkpoint_and_records_it(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))

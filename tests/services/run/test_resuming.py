@@ -69,7 +69,7 @@ def test_the_same_configuration_goes_on(tmp_path: Path) -> None:
         (["agent.dueling=true"], "agent.dueling", "set agent.dueling=false"),
     ],
 )
-def test_a_configuration_that_does_not_fit_is_refused_by_its_key_and_a_mend(
+def test_a_configuration_that_does_not_fit_is_refused_by_its_key_and_a_fix(
     tmp_path: Path, settings: list[str], key: str, says: str
 ) -> None:
     make_run(tmp_path, config_of())
@@ -153,7 +153,7 @@ def test_another_runs_replay_is_neither_taken_nor_erased(tmp_path: Path) -> None
         ("commits", None, "is missing, and only it says which rows are whole"),
     ],
 )
-def test_a_damaged_replay_is_refused_by_its_file_and_the_mend(
+def test_a_damaged_replay_is_refused_by_its_file_and_the_fix(
     tmp_path: Path, file: str, bytes_left: int | None, says: str
 ) -> None:
     damaged = make_run(tmp_path, config_of()).replay / file

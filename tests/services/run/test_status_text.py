@@ -83,9 +83,10 @@ def test_a_status_of_wrong_types_breaks_nothing() -> None:
 
 def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
     assert "refused" not in dict(status_text.status_rows(STATUS))
-    at_the_door = {**STATUS, "garbage": 3, "refused": {"keys": 2, "ids": 0}}
+    turned_away = {**STATUS, "garbage": 3, "refused": {"keys": 2, "ids": 0}}
     assert (
-        dict(status_text.status_rows(at_the_door))["refused"] == "3 messages of strangers, 2 keys"
+        dict(status_text.status_rows(turned_away))["refused"]
+        == "3 messages of unknown senders, 2 keys"
     )
 
 
