@@ -127,8 +127,8 @@ def make_frame_ring_spec(
         frames: how observations are made of them.
         capacity: rows that can be drawn.
         guard: rows that may be appended before a commit.
-        edges: frames that a batch has beyond one a row: what a stack and n steps need more, of
-            each environment of an actor.
+        extra_frames: frames that a batch has beyond one a row: what a stack and n steps need
+            more, of each environment of an actor.
         rows_per_batch: of a full batch.
     """
     # No batch has more frames than places, whatever its environments show.
