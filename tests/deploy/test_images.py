@@ -24,7 +24,8 @@ def pinned(name: str) -> dict[str, str]:
 def wanted() -> dict[str, str]:
     """What pyproject.toml asks for: the range by package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    asked = [*project["dependencies"], *project["optional-dependencies"]["metrics"]]
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *extras["metrics"], *extras["onnx"]]
     pairs = [re.match(r"([A-Za-z0-9-]+)(.*)", text) for text in asked]
     return {pair[1].lower(): pair[2] for pair in pairs if pair}
 

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = {"vedette_protocol", "vedette_rl", "vedette_services"}
+OURS = {"vedette", "vedette_protocol", "vedette_rl", "vedette_services"}
 BROUGHT = {  # what a declared package cannot be without, and is a part of its interface
     "google",  # protobuf: the events that tensorboard's classes are
     "pydantic_core",
@@ -19,13 +19,14 @@ NAMES = {
     "ale-py": "ale_py",
     "prometheus-client": "prometheus_client",
     "pillow": "PIL",
+    "mlflow-skinny": "mlflow",
 }
 
 
 def imported() -> dict[str, Path]:
     """Top-level packages that our code imports, and one place where each is."""
     found: dict[str, Path] = {}
-    for package in ("protocol", "rl", "services"):
+    for package in ("app", "protocol", "rl", "services"):
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 names: list[str] = []

@@ -1,6 +1,8 @@
 """Scalars, parameters and texts reach a tracking server, and training waits for none of it."""
 
 import math
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,18 +14,26 @@ from vedette_rl.core import Recorder
 from vedette_services.config import load_config
 from vedette_services.config.plugins import MLFLOW
 from vedette_services.errors import SettingError
-from vedette_services.mlflow import MlflowRecorder, tracking_from
+from vedette_services.mlflow import _DEFAULTS, MlflowRecorder, tracking_from
 from vedette_services.run.checks import check_import_names
 
 
-def recorder_to(uri: str, run: Path, **more: str) -> MlflowRecorder:
-    environ = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_EXPERIMENT_NAME": "mine", **more}
-    return MlflowRecorder(run, environ=environ, again_after_s=0.05)
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
+
+
+def recorder_to(uri: str, run: Path) -> MlflowRecorder:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", uri)
+        return MlflowRecorder(run, again_after_s=0.05)
 
 
 def test_what_is_recorded_arrives_under_its_name_and_step(tmp_path: Path) -> None:
     with serving() as (server, uri):
-        recorder = recorder_to(uri, tmp_path, MLFLOW_TRACKING_USERNAME="me")
+        recorder = recorder_to(uri, tmp_path)
         assert isinstance(recorder, Recorder)
         recorder.write_hparams({"agent.name": "dqn", "seed": 3})
         recorder.write_text("config", "seed = 3")
@@ -39,7 +49,7 @@ def test_what_is_recorded_arrives_under_its_name_and_step(tmp_path: Path) -> Non
     assert run["tags"] == {"vedette.config": "seed = 3"}
     assert (run["run_name"], run["experiment_id"]) == (tmp_path.name, "7")
     assert run["status"] == "FINISHED"
-    assert server.authorizations == {"Basic bWU6"}
+    assert server.authorizations == {"Basic bWU6c2VjcmV0"}
 
 
 def test_a_run_that_goes_on_goes_on_in_its_own_mlflow_run(tmp_path: Path) -> None:
@@ -90,15 +100,23 @@ def test_an_address_that_is_none_is_refused_before_the_start(
         check_import_names(config)
 
 
-def test_a_token_comes_before_a_password() -> None:
-    environ = {
-        "MLFLOW_TRACKING_URI": "https://tracking.example.org/",
-        "MLFLOW_TRACKING_TOKEN": "t",
-        "MLFLOW_TRACKING_USERNAME": "me",
-    }
-    tracking = tracking_from(environ)
-    assert (tracking.authorization, tracking.experiment) == ("Bearer t", "vedette")
-    assert tracking.uri == "https://tracking.example.org"
+def test_an_experiment_has_a_name_that_nobody_chose() -> None:
+    tracking = tracking_from({"MLFLOW_TRACKING_URI": "https://tracking.example.org/"})
+    assert tracking == ("https://tracking.example.org", "vedette")
+
+
+def test_without_the_extra_it_is_refused_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vedette_services.mlflow.find_spec", lambda name: None)
+    with pytest.raises(SettingError, match=r"mlflow is not installed; pip install 'vedette\[mlf"):
+        tracking_from({"MLFLOW_TRACKING_URI": "https://tracking.example.org/"})
+
+
+def test_mlflow_reports_no_usage_and_is_not_loaded_without_need() -> None:
+    code = "import sys, vedette_services.mlflow; sys.exit('mlflow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert _DEFAULTS["MLFLOW_DISABLE_TELEMETRY"] == "true"
 
 
 def test_a_run_records_to_mlflow_by_its_short_name(

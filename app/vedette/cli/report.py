@@ -34,8 +34,8 @@ def report(
     vedette report runs/cart runs/other --out both.html
     vedette report runs/sweep                       every run in a folder
     """
-    from vedette.report.number_format import format_size
-    from vedette.report.writing import write_report
+    from vedette.reports.number_format import format_size
+    from vedette.reports.writing import write_report
 
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise UsageError(f"--out {out}: name a file in a folder that exists")

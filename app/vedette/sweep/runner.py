@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
-from vedette.report.record import is_run
-from vedette.report.writing import write_report
+from vedette.reports.record import is_run
+from vedette.reports.writing import write_report
 from vedette.sweep.trials import Trial
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, describe_exit

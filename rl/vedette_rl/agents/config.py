@@ -15,35 +15,30 @@ HiddenSizes = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 
 
 class AgentConfig(BaseModel):
-    """An agent's hyperparameters. Each agent's own class adds those of its paper.
+    """An agent's hyperparameters. Each agent's own class adds those of its paper."""
 
-    Args:
-        name: the registry's name of the agent, or ``module:Name``.
-        batch_size: samples an optimization step draws (32: Mnih et al. 2015, table 1).
-        discount: gamma, per environment step (0.99: Mnih et al. 2015, table 1).
-        n_step: steps a transition spans before it bootstraps (1: one-step TD; 3 in Ape-X and
-            Rainbow). The step processor sums the rewards; the agent discounts by the transition's
-            own ``n_steps``.
-        learning_rate: Adam's step size.
-
-    Attributes:
-        env_steps_per_opt: environment steps to an optimization step where a run sets no
-            `replay.samples_per_insert` (4: Mnih et al. 2015, table 1, update frequency). An agent's
-            own class has its paper's.
-        shaping: names of the keys that a saved state depends on, such as layers' sizes: a run that
-            goes on must have them as they were. An agent's own class names its own.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     env_steps_per_opt: ClassVar[float] = 4.0
+    """environment steps to an optimization step where a run sets no `replay.samples_per_insert` (4:
+    Mnih et al. 2015, table 1, update frequency). An agent's own class has its paper's."""
     shaping: ClassVar[tuple[str, ...]] = ()
+    """names of the keys that a saved state depends on, such as layers' sizes: a run that goes on
+    must have them as they were. An agent's own class names its own."""
 
     name: str
+    """the registry's name of the agent, or ``module:Name``."""
     batch_size: PositiveInt = 32
+    """samples an optimization step draws (32: Mnih et al. 2015, table 1)."""
     discount: Fraction = 0.99
+    """gamma, per environment step (0.99: Mnih et al. 2015, table 1)."""
     n_step: Annotated[int, Field(ge=1, le=255)] = 1
+    """steps a transition spans before it bootstraps (1: one-step TD; 3 in Ape-X and Rainbow). The
+    step processor sums the rewards; the agent discounts by the transition's own ``n_steps``."""
     learning_rate: PositiveFloat = 1e-4
+    """Adam's step size."""
 
     @property
     def usual_samples_per_insert(self) -> float:
@@ -52,23 +47,19 @@ class AgentConfig(BaseModel):
 
 
 class NetworkConfig(AgentConfig):
-    """The network between an observation and an agent's outputs.
-
-    Args:
-        network: ``cnn`` takes one uint8 image through the convolutions of Mnih et al. 2015, or a
-            stack of images, whose frames and colours become its channels, ``mlp`` takes every part
-            of the observation flattened, ``auto`` is ``cnn`` for an image that is large enough for
-            it and ``mlp`` for everything else. ``module:Name`` is an `nn.Module` of your own: for
-            DQN the whole Q-network, for IQN and SAC the encoder in front of the agent's own layers
-            (`vedette_rl.networks.encoder`).
-        hidden_sizes: fully connected ReLU layers behind a flattened observation.
-        cnn_hidden_sizes: fully connected ReLU layers behind the convolutions (512: Mnih et al.
-            2015, methods).
-    """
+    """The network between an observation and an agent's outputs."""
 
     shaping: ClassVar[tuple[str, ...]] = ("network", "hidden_sizes", "cnn_hidden_sizes")
     custom_network_is_whole: ClassVar[bool] = False
 
     network: Annotated[str, choice_or_import("auto", "mlp", "cnn")] = "auto"
+    """``cnn`` takes one uint8 image through the convolutions of Mnih et al. 2015, or a stack of
+    images, whose frames and colours become its channels, ``mlp`` takes every part of the
+    observation flattened, ``auto`` is ``cnn`` for an image that is large enough for it and ``mlp``
+    for everything else. ``module:Name`` is an `nn.Module` of your own: for DQN the whole Q-network,
+    for IQN and SAC the encoder in front of the agent's own layers
+    (`vedette_rl.networks.encoder`)."""
     hidden_sizes: HiddenSizes = (256, 256)
+    """fully connected ReLU layers behind a flattened observation."""
     cnn_hidden_sizes: HiddenSizes = (512,)
+    """fully connected ReLU layers behind the convolutions (512: Mnih et al. 2015, methods)."""

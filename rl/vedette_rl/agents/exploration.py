@@ -21,34 +21,33 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class ExplorationConfig(BaseModel):
-    """The exploration of actors. Evaluation never explores.
+    """The exploration of actors. Evaluation never explores."""
 
-    Args:
-        kind: ``ladder``: each environment keeps an epsilon of its own between ``epsilon_base`` and
-            ``epsilon_base ** (1 + epsilon_alpha)`` (Ape-X, Horgan et al. 2018, section 4). Places
-            stay even however many join, and no rank is at an end: 8 environments have 0.27 to
-            0.0015, one alone has 0.016. ``linear``: one epsilon for all, which falls from
-            ``epsilon_start`` to ``epsilon_final`` over the first ``epsilon_steps`` versions of the
-            model, so that all actors share one clock. ``constant``: ``epsilon_final`` always.
-            ``softmax``: actions drawn with probability proportional to exp(q / ``temperature``).
-            ``module:Name``: a class of your own, made and called as `Exploration` is.
-        epsilon_base: the ladder's first rung (0.4: Ape-X).
-        epsilon_alpha: how steep the ladder is (7: Ape-X).
-        epsilon_start: where the linear schedule begins (1: Mnih et al. 2015, table 1).
-        epsilon_final: where it ends (0.1 in Mnih et al. 2015; 0.01 in Rainbow; 0.02 in border).
-        epsilon_steps: optimization steps until it ends.
-        temperature: the unit of q in ``softmax`` (1: border).
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     kind: Annotated[str, choice_or_import("ladder", "linear", "constant", "softmax")] = "ladder"
+    """``ladder``: each environment keeps an epsilon of its own between ``epsilon_base`` and
+    ``epsilon_base ** (1 + epsilon_alpha)`` (Ape-X, Horgan et al. 2018, section 4). Epsilons stay
+    evenly spaced as environments join, and none has exactly the least or the greatest: 8
+    environments have 0.27 to 0.0015, one alone has 0.016. ``linear``: one epsilon for all, which
+    falls from ``epsilon_start`` to ``epsilon_final`` over the first ``epsilon_steps`` versions of
+    the model, so that all actors share one clock. ``constant``: ``epsilon_final`` always.
+    ``softmax``: actions drawn with probability proportional to exp(q / ``temperature``).
+    ``module:Name``: a class of your own, made and called as `Exploration` is."""
     epsilon_base: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
+    """the ladder's first rung (0.4: Ape-X)."""
     epsilon_alpha: Annotated[float, Field(ge=0.0)] = 7.0
+    """steepness of the ladder (7: Ape-X)."""
     epsilon_start: Probability = 1.0
+    """start of the linear schedule (1: Mnih et al. 2015, table 1)."""
     epsilon_final: Probability = 0.02
+    """its end (0.1 in Mnih et al. 2015; 0.01 in Rainbow; 0.02 in border)."""
     epsilon_steps: NonNegativeInt = 10_000
+    """optimization steps until it ends."""
     temperature: PositiveFloat = 1.0
+    """the unit of q in ``softmax`` (1: border)."""
 
 
 def exploration_rank(index: int) -> float:

@@ -74,7 +74,7 @@ class TdErrorPolicy(Protocol):
     """A `Policy` that also computes TD errors, for initial priorities by actors (Ape-X)."""
 
     def td_errors(self, transitions: Columns) -> NDArray[Any]:
-        """|TD errors| ``(B,)`` float32 of transitions, by the model that it acts on.
+        """Absolute TD errors ``(B,)`` float32 of transitions, by the model that it acts on.
 
         Args:
             transitions: as `StepProcessor` makes them, ``(B, *shape)`` each.

@@ -46,8 +46,8 @@ class OptResult:
     """The result of one optimization step.
 
     Args:
-        td_errors: |TD error| of each sample ``(B,)`` for prioritized replay; None where an agent
-            has none.
+        td_errors: absolute TD error of each sample ``(B,)`` for prioritized replay; None where an
+            agent has none.
         record: scalars by name (``loss``, ``q_mean``, ...); empty unless the step was asked to
             record, because reading a scalar off a GPU waits for it.
     """

@@ -56,5 +56,5 @@ class ReplayBuffer(Protocol):
         ...
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
-        """Set the |TD errors| of rows drawn before. A uniform buffer does nothing."""
+        """Set the absolute TD errors of rows drawn before. A uniform buffer does nothing."""
         ...

@@ -28,20 +28,17 @@ _ALE_STACK = 4  # of ALE's own vector form, by default
 
 
 class WrapperConfig(BaseModel):
-    """A wrapper around each environment.
+    """A wrapper around each environment."""
 
-    Args:
-        name: ``module:Name`` of a `gymnasium.Wrapper`, e.g.
-            ``gymnasium.wrappers:FrameStackObservation``.
-        kwargs: its arguments after the environment.
-        training_only: leave it out of evaluations (clipped rewards, a life as an episode).
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: str
+    """``module:Name`` of a `gymnasium.Wrapper`, e.g.
+    ``gymnasium.wrappers:FrameStackObservation``."""
     kwargs: Kwargs = {}
+    """its arguments after the environment."""
     training_only: bool = False
+    """leave it out of evaluations (clipped rewards, a life as an episode)."""
 
     @field_validator("name")
     @classmethod
@@ -57,37 +54,33 @@ def _wrapper(value: Any) -> Any:  # whatever stood in the file; pydantic checks 
 
 
 class EnvConfig(BaseModel):
-    """An environment by its Gymnasium name.
+    """An environment by its Gymnasium name."""
 
-    Args:
-        id: as Gymnasium names it: ``CartPole-v1``, or ``my_pkg.envs:MyEnv-v0`` which imports
-            `my_pkg.envs` first.
-        kwargs: arguments of its constructor.
-        max_episode_steps: truncate episodes here instead of where it is registered to.
-        wrappers: outermost last; ``module:Name`` or a table with `name` and `kwargs`.
-        frame_stack: an observation becomes a stack of this many newest ones, the newest last
-            (Gymnasium's `FrameStackObservation`, around all wrappers); 0 is off. The replay stores
-            each frame of stacked images once, see `replay.frame_storage`.
-        vectorization: ``loop`` steps one environment after the other and wastes no step;
-            ``vector_entry_point`` asks Gymnasium for the environment's own vector form;
-            ``auto`` takes that form where it plays the same spaces, is not wrapped and is the
-            faster one. ALE's own form preprocesses, skips and stacks frames by `env.kwargs`
-            (`frameskip`, `stack_num`) and takes no wrappers; rewards are left as they are
-            unless `env.kwargs.reward_clipping` says otherwise.
-        reward_scale: rewards in transitions are multiplied by it; not 0.
-        reward_clip: then clipped to ±this; 0 is off. Episode returns stay true.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     id: str
+    """as Gymnasium names it: ``CartPole-v1``, or ``my_pkg.envs:MyEnv-v0`` which imports
+    `my_pkg.envs` first."""
     kwargs: Kwargs = {}
+    """arguments of its constructor."""
     max_episode_steps: PositiveInt | None = None
+    """truncate episodes here instead of where it is registered to."""
     wrappers: tuple[Annotated[WrapperConfig, BeforeValidator(_wrapper)], ...] = ()
+    """outermost last; ``module:Name`` or a table with `name` and `kwargs`."""
     frame_stack: Annotated[int, Field(ge=0, le=255)] = 0
+    """an observation becomes a stack of this many newest ones, the newest last (Gymnasium's
+    `FrameStackObservation`, around all wrappers); 0 is off. The replay stores each frame of stacked
+    images once, see `replay.frame_storage`."""
     vectorization: Literal["loop", "vector_entry_point", "auto"] = "auto"
+    """``loop`` steps one environment after the other and wastes no step; ``vector_entry_point``
+    asks Gymnasium for the environment's own vector form; ``auto`` takes that form where it plays
+    the same spaces, is not wrapped and is the faster one. ALE's own form preprocesses, skips and
+    stacks frames by `env.kwargs` (`frameskip`, `stack_num`) and takes no wrappers; rewards are left
+    as they are unless `env.kwargs.reward_clipping` says otherwise."""
     reward_scale: float = Field(1.0, allow_inf_nan=False)
+    """rewards in transitions are multiplied by it; not 0."""
     reward_clip: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    """then clipped to ±this; 0 is off. Episode returns stay true."""
 
     @field_validator("id")
     @classmethod

@@ -21,7 +21,7 @@ from vedette_rl.errors import ExportError
 from vedette_rl.exported.policy_file import PolicyFile
 from vedette_rl.networks.torch_network import PolicyGraph
 
-PACKAGES = ("onnx", "onnxscript")  # torch's exporter imports them; hosts of actors do without
+PACKAGES = ("onnx", "onnxscript")  # torch's exporter imports them
 _EXAMPLE_ROWS = 2  # one row would be taken for a fixed batch of one
 
 
@@ -32,7 +32,9 @@ def write_onnx(path: Path, found: PolicyFile) -> None:
         ExportError: a package is missing, or the agent has no such form.
     """
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise ExportError(f"{missing[0]} is not installed here: pip install {' '.join(missing)}")
+        raise ExportError(
+            f"the onnx extra is needed ({missing[0]} is not installed): pip install 'vedette[onnx]'"
+        )
     kind = agent_kind(found.config.name)
     if kind.build_graph is None:
         raise ExportError(f"agent {found.config.name!r} has no build_graph, which onnx needs")

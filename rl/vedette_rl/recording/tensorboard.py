@@ -30,6 +30,7 @@ from tensorboard.summary.writer.record_writer import (  # type: ignore[import-un
 
 from vedette_rl.core import Record
 from vedette_rl.recording.file_recorder import FileRecorder
+from vedette_rl.storage.atomic_files import replacing
 
 _files = itertools.count()
 
@@ -141,10 +142,9 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
                 continue
             kept.append(record)
         if dropped:
-            aside = path.with_name(f".{path.name}.new")  # of a name that TensorBoard passes by
-            aside.write_bytes(b"".join(kept))
-            os.utime(aside, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-            aside.replace(path)
+            with replacing(path) as aside:
+                aside.write_bytes(b"".join(kept))
+                os.utime(aside, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
         removed += dropped
     return PurgeResult(removed, last_other_step)
 

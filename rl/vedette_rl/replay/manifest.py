@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import secrets
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from vedette_rl.core.columns import row_dtype
 from vedette_rl.errors import ReplayFormatError, ReplayTornError
+from vedette_rl.storage.atomic_files import replace_file
 
 FORMAT = "vedette replay"
 FORMAT_VERSION = 1
@@ -120,17 +120,9 @@ def new_manifest(
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write ``ring.json`` aside and rename it: the replay exists from then on."""
-    aside = directory / f"{MANIFEST}.new"
+    """Write ``ring.json``: the replay exists from then on."""
     content = {"format": FORMAT, "version": FORMAT_VERSION, **asdict(manifest)}
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as e:  # the error of a full disk does not name the file
-        raise OSError(e.errno, e.strerror, str(aside)) from e
-    aside.rename(directory / MANIFEST)
+    replace_file(directory / MANIFEST, json.dumps(content, indent=1), durable=True)
 
 
 def read_manifest(directory: Path) -> Manifest:

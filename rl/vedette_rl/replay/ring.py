@@ -48,6 +48,7 @@ from vedette_rl.replay.manifest import (
     write_manifest,
 )
 from vedette_rl.replay.rows import PlainRows, RowAppender, default_guard
+from vedette_rl.storage.atomic_files import remove_unfinished
 from vedette_rl.storage.latest_value import MemoryFence
 
 if TYPE_CHECKING:
@@ -243,6 +244,7 @@ def _check_unmade(directory: Path) -> None:
 def _make(directory: Path, manifest: Manifest) -> None:
     """Make the files. A kill in between leaves no ``ring.json``: the next writer starts over."""
     _check_unmade(directory)
+    remove_unfinished(directory)
     made: list[Path] = []
     try:
         for _, path, dtype, shape in ring_files.array_files(directory, manifest):

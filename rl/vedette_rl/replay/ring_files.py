@@ -38,6 +38,7 @@ from vedette_rl.errors import (
     ReplayTornError,
 )
 from vedette_rl.replay.manifest import MANIFEST, Manifest
+from vedette_rl.storage.atomic_files import allocate_file
 
 PAGE_BYTES = 4096
 CURSOR = "cursor.bin"
@@ -158,30 +159,21 @@ def array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
 
 
 def make_array(path: Path, uid: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Make an array's file, filled with zeros: written aside and renamed.
+    """Make an array's file, filled with zeros.
 
     Raises:
         ReplayBudgetError: the disk has no room for it.
     """
     need = array_bytes(dtype, shape)
-    aside = path.with_name(f"{path.name}.new")
-    file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        # Reserved now: a disk that fills up later would end the process at some store to the map.
-        os.posix_fallocate(file, 0, need)
-        os.pwrite(file, _identity(uid, path.name, dtype, shape), 0)
-        os.fsync(file)
-        aside.rename(path)
+        allocate_file(path, need, _identity(uid, path.name, dtype, shape), durable=True)
     except (OSError, OverflowError) as e:
-        aside.unlink(missing_ok=True)
         if isinstance(e, OSError) and e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         free = bytes_text(shutil.disk_usage(path.parent).free)
         raise ReplayBudgetError(
             f"disk in {path.parent}", bytes_text(need), free, "lower replay.capacity"
         ) from e
-    finally:
-        os.close(file)
 
 
 def map_array(

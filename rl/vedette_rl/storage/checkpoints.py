@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
+from vedette_rl.storage.atomic_files import remove_unfinished
 from vedette_rl.storage.state_file import (
     STATE_FILE,
     Throttle,
     check_state,
     no_throttle,
     read_state,
-    remove_unfinished,
     write_state,
 )
 

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterError
+from vedette_rl.storage.atomic_files import allocate_file
 from vedette_rl.storage.buffer_pool import BufferPool
 
 if TYPE_CHECKING:
@@ -342,21 +343,11 @@ def latest_value_file_bytes(max_bytes: int, slots: int) -> int:
 def _make_file(path: Path, max_bytes: int, slots: int, magic: bytes, *, durable: bool) -> None:
     if max_bytes < 1 or slots < 2:
         raise ValueError(f"a map of {slots} slots of {max_bytes} bytes: at least 2 of 1")
-    aside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    need, head = latest_value_file_bytes(max_bytes, slots), _GEOMETRY.pack(magic, slots, max_bytes)
     try:
-        # Reserved now: a disk that fills up later would end the process at some store to the map.
-        os.posix_fallocate(file, 0, latest_value_file_bytes(max_bytes, slots))
-        os.pwrite(file, _GEOMETRY.pack(magic, slots, max_bytes), 0)
-        if durable:
-            os.fsync(file)
-        aside.rename(path)
+        allocate_file(path, need, head, durable=durable)
     except OSError as e:
-        aside.unlink(missing_ok=True)
-        need = bytes_text(latest_value_file_bytes(max_bytes, slots))
-        raise MapSpaceError(path, need, e.strerror or str(e)) from e
-    finally:
-        os.close(file)
+        raise MapSpaceError(path, bytes_text(need), e.strerror or str(e)) from e
 
 
 def _lock(file: int, path: Path) -> None:

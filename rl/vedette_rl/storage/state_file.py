@@ -16,7 +16,6 @@ import contextlib
 import json
 import mmap
 import os
-import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -26,12 +25,12 @@ from safetensors import SafetensorError, safe_open
 
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
+from vedette_rl.storage.atomic_files import remove_unfinished, replacing
 from vedette_rl.storage.state_tree import Leaves, StateTypeError, join_state, split_state
 
 STATE_FILE = "state.safetensors"
 META_FILE = "meta.json"
 FORMAT = "2"
-_ASIDE = ".writing-"
 _PARTS_MAX = 1024  # of one gathered write: Linux's IOV_MAX
 
 Parts = list[memoryview]
@@ -127,18 +126,12 @@ def _whole_metadata(path: Path) -> dict[str, str]:
 
 def _write_new(directory: Path, files: dict[str, Parts], throttle: Throttle) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
-    aside = directory.with_name(f"{_ASIDE}{directory.name}-{os.getpid()}")
-    shutil.rmtree(aside, ignore_errors=True)  # of a killed process that had our number
-    try:
+    with replacing(directory) as aside:
         aside.mkdir()
         for name, parts in files.items():
             _write_file(aside / name, parts)
             throttle()
         _sync_directory(aside)
-        aside.rename(directory)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
     _sync_directory(directory.parent)
     throttle()
 
@@ -146,14 +139,8 @@ def _write_new(directory: Path, files: dict[str, Parts], throttle: Throttle) -> 
 def _write_into(directory: Path, files: dict[str, Parts], throttle: Throttle) -> None:
     remove_unfinished(directory)
     for name, parts in files.items():
-        aside = directory / f"{_ASIDE}{name}-{os.getpid()}"
-        try:
+        with replacing(directory / name) as aside:
             _write_file(aside, parts)
-            aside.replace(directory / name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                aside.unlink()
-            raise
         throttle()
     _sync_directory(directory)
 
@@ -223,15 +210,6 @@ def _remaining_parts(parts: Parts, written: int) -> Parts:
             return [part[written:], *parts[place + 1 :]]
         written -= part.nbytes
     return []
-
-
-def remove_unfinished(directory: Path) -> None:
-    """Remove what a killed process left half written; one process writes at a time."""
-    for path in directory.glob(f"{_ASIDE}*"):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def _sync_directory(directory: Path) -> None:

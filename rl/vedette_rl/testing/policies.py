@@ -14,12 +14,14 @@ from vedette_rl.testing.transitions import sampled_obs
 
 
 class PolicyContract:
-    """A mixin of tests; give it your policy::
+    """A mixin of tests; give it your policy.
 
-    class TestMyPolicy(PolicyContract):
-        def make_spaces(self) -> Spaces: ...
-        def make_policy(self, envs: int, seed: int) -> Policy: ...
-        def make_model(self, seed: int) -> ModelInfo: ...
+    ::
+
+        class TestMyPolicy(PolicyContract):
+            def make_spaces(self) -> Spaces: ...
+            def make_policy(self, envs: int, seed: int) -> Policy: ...
+            def make_model(self, seed: int) -> ModelInfo: ...
     """
 
     envs = 5

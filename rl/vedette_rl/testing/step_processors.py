@@ -16,10 +16,12 @@ _NUMBER, _EPISODE, _T = 0, 1, 2  # what a ScriptedEnv's observation holds
 
 
 class StepProcessorContract:
-    """A mixin of tests; give it your processor::
+    """A mixin of tests; give it your processor.
 
-    class TestMyProcessor(StepProcessorContract):
-        def make_processor(self, envs: int, dtype: np.dtype) -> StepProcessor: ...
+    ::
+
+        class TestMyProcessor(StepProcessorContract):
+            def make_processor(self, envs: int, dtype: np.dtype) -> StepProcessor: ...
     """
 
     steps = 40

@@ -1,38 +1,14 @@
-"""What a manager says in its log: what is new at once, what repeats itself at a bounded rate."""
+"""The lines of a manager's log: a new one at once, one that repeats at a bounded rate."""
 
 from __future__ import annotations
 
 from vedette_protocol.messages import Ack
 from vedette_services.actors.connection import Heartbeat
 from vedette_services.actors.instructions import Level, WriteLog
+from vedette_services.host.rate_limited import RateLimitedLog
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0
-
-
-class RepeatFilter:
-    """Remembers what was said when, by subject."""
-
-    def __init__(self, every_s: float = REPEAT_S) -> None:
-        self._every_s = every_s
-        self._said: dict[str, tuple[str, float]] = {}
-
-    def should_log(self, subject: str, text: str, now: float) -> bool:
-        """Whether to say this now: it is not what was said last, or that was long ago.
-
-        A subject that alternates is said at most ten times as often as one that repeats itself.
-        """
-        message = self._said.get(subject)
-        if message is not None:
-            wait_s = self._every_s if message[0] == text else self._every_s / 10
-            if now - message[1] < wait_s:
-                return False
-        self._said[subject] = (text, now)
-        return True
-
-    def reset(self, subject: str) -> None:
-        """What was said of this subject holds no more: the next time it is new again."""
-        self._said.pop(subject, None)
 
 
 class ManagerLog:
@@ -44,16 +20,16 @@ class ManagerLog:
 
     def __init__(self, learner: str, now: float) -> None:
         self._where = f"the learner at {learner}"
-        self._rate = RepeatFilter()
+        self._repeats = RateLimitedLog(REPEAT_S, changed_s=REPEAT_S / 10)
         self._credit_at = now
 
     def log(self, level: Level, subject: str, text: str, now: float) -> list[WriteLog]:
         """This sentence, unless it was said of this subject lately."""
-        return [WriteLog(level, text)] if self._rate.should_log(subject, text, now) else []
+        return [WriteLog(level, text)] if self._repeats.should_log(subject, text, now) else []
 
     def log_reconnected(self) -> list[WriteLog]:
         """A silence is over."""
-        self._rate.reset("silence")
+        self._repeats.reset("silence")
         return [WriteLog("info", f"in touch with {self._where}")]
 
     def log_starting(self, ack: Ack, now: float) -> list[WriteLog]:
@@ -85,6 +61,6 @@ class ManagerLog:
     def log_actor_death(self, index: int, why: str, traceback: str, now: float) -> list[WriteLog]:
         """An actor died; its traceback whole, but not the same one again and again."""
         text = f"actor {index} died: {why}"
-        if traceback and self._rate.should_log(f"traceback {index}", why, now):
+        if traceback and self._repeats.should_log(f"traceback {index}", why, now):
             text += "\n" + traceback.rstrip()
         return [WriteLog("warning", text, index)]

@@ -14,106 +14,93 @@ RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "m
 
 
 class ActorsConfig(BaseModel):
-    """How every manager plays.
+    """How every manager plays."""
 
-    Args:
-        count: actor processes that `vedette run` starts; `vedette actors` has its own ``--count``.
-        envs_per_actor: environments an actor plays with one batched forward.
-        n_buffer: transitions in a batch (upstream's name). Where it is not given and the
-            environment's configuration stacks frames, it is as many as it takes for the frames at a
-            batch's edges, which are in two batches, to be 8 % of its own.
-        step_processor: what makes transitions of steps: ``n_step``, by `agent.n_step`, or
-            ``module:Name`` of your own, made as `vedette_rl.steps.n_step.NStep` is.
-        window_batches: batches a manager may have sent without an acknowledgement.
-        window_bytes: the same in bytes of payload.
-        on_full: what a full window does: actors wait, or the oldest unsent batch is dropped and
-            counted.
-        step_timeout_s: an actor whose environments stand still for longer is restarted.
-        restart_min_s: wait before an actor is restarted; doubles up to `restart_max_s`.
-        restart_max_s: the longest such wait.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     count: int = Field(2, ge=1, le=4096)
+    """actor processes that `vedette run` starts; `vedette actors` has its own ``--count``."""
     envs_per_actor: int = Field(8, ge=1, le=65_536)
+    """environments an actor plays with one batched forward."""
     n_buffer: int = Field(100, ge=1, le=1_000_000)
+    """transitions in a batch (upstream's name). Where it is not given and the environment's
+    configuration stacks frames, it is as many as it takes for the frames at a batch's edges, which
+    are in two batches, to be 8 % of its own."""
     step_processor: Annotated[str, choice_or_import("n_step")] = "n_step"
+    """what makes transitions of steps: ``n_step``, by `agent.n_step`, or ``module:Name`` of your
+    own, made as `vedette_rl.steps.n_step.NStep` is."""
     window_batches: int = Field(1024, ge=1, le=1_000_000)
+    """batches a manager may have sent without an acknowledgement."""
     window_bytes: int = Field(64 * MIB, ge=1)
+    """the same in bytes of payload."""
     on_full: Literal["block", "drop_oldest"] = "block"
+    """what a full window does: actors wait, or the oldest unsent batch is dropped and counted."""
     step_timeout_s: float = Field(60.0, gt=0.0, allow_inf_nan=False)
+    """an actor whose environments stand still for longer is restarted."""
     restart_min_s: float = Field(0.5, gt=0.0, allow_inf_nan=False)
+    """wait before an actor is restarted; doubles up to `restart_max_s`."""
     restart_max_s: float = Field(30.0, gt=0.0, allow_inf_nan=False)
+    """the longest such wait."""
 
 
 class LearnerConfig(BaseModel):
-    """The learner loop, in upstream's names. Intervals are optimization steps; 0 means off.
+    """The learner loop, in upstream's names. Intervals are optimization steps; 0 means off."""
 
-    Args:
-        warmup_period: samples in the replay before the first optimization step.
-        sync_interval: between model infos sent to actors.
-        eval_interval: between evaluations.
-        save_interval: between checkpoints; one is written at the end in any case. A write is spread
-            over a tenth of a second, for a small network; a state that comes meanwhile waits, and a
-            newer one takes its place.
-        record_agent_info_interval: between records of the agent's own scalars (losses).
-        record_compute_cost_interval: between records of `average_opt_time` and its like.
-        flush_record_interval: between flushes of the recorder.
-        keep_checkpoints: older ones are removed.
-        recorders: where curves go: ``tensorboard``, ``csv``, ``jsonl``, ``mlflow`` (the tracking
-            server that ``MLFLOW_TRACKING_URI`` names), and ``module:Name`` of your own, which is
-            made with the run's directory.
-        device: ``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
-        torch_threads: threads of torch's own pool in the trainer; 0 leaves it to torch.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     warmup_period: int = Field(1000, ge=1)
+    """samples in the replay before the first optimization step."""
     sync_interval: int = Field(50, ge=0)
+    """between model infos sent to actors."""
     eval_interval: int = Field(2000, ge=0)
+    """between evaluations."""
     save_interval: int = Field(10_000, ge=0)
+    """between checkpoints; one is written at the end in any case. A write is spread over a tenth of
+    a second, for a small network; a state that comes meanwhile waits, and a newer one takes its
+    place."""
     record_agent_info_interval: int = Field(500, ge=0)
+    """between records of the agent's own scalars (losses)."""
     record_compute_cost_interval: int = Field(500, ge=0)
+    """between records of `average_opt_time` and its like."""
     flush_record_interval: int = Field(500, ge=0)
+    """between flushes of the recorder."""
     keep_checkpoints: int = Field(3, ge=1)
+    """older ones are removed."""
     recorders: tuple[RecorderName, ...] = ("tensorboard",)
+    """where curves go: ``tensorboard``, ``csv``, ``jsonl``, ``mlflow`` (the tracking server that
+    ``MLFLOW_TRACKING_URI`` names), and ``module:Name`` of your own, which is made with the run's
+    directory."""
     device: str = Field("auto", pattern=DEVICES)
+    """``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
     torch_threads: int = Field(1, ge=0, le=1024)
+    """threads of torch's own pool in the trainer; 0 leaves it to torch."""
 
 
 class EvaluationConfig(BaseModel):
-    """Greedy evaluations of the newest model.
+    """Greedy evaluations of the newest model."""
 
-    Args:
-        episodes: of one evaluation.
-        seed: of its first episode; the others count on. The same at every evaluation.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     episodes: int = Field(20, ge=1, le=100_000)
+    """of one evaluation."""
     seed: int = Field(10_000, ge=0, lt=2**31)
+    """of its first episode; the others count on. The same at every evaluation."""
 
 
 class StopConfig(BaseModel):
-    """When a run is over: the first condition met ends it. 0, or none for the return, means off.
+    """When a run is over: the first condition met ends it. 0, or none for the return, means off."""
 
-    Args:
-        max_opts: optimization steps, over all epochs of the run.
-        max_env_steps: environment steps, over all epochs, counted by the transitions that actors
-            make of them: one a step, unless a step processor of your own makes more or fewer.
-        max_seconds: seconds of this epoch.
-        target_return: reached when a greedy evaluation's mean is at least this.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     max_opts: int = Field(0, ge=0)
+    """optimization steps, over all epochs of the run."""
     max_env_steps: int = Field(0, ge=0)
+    """environment steps, over all epochs, counted by the transitions that actors make of them: one
+    a step, unless a step processor of your own makes more or fewer."""
     max_seconds: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    """seconds of this epoch."""
     target_return: float | None = Field(None, allow_inf_nan=False)
+    """reached when a greedy evaluation's mean is at least this."""
 
     @property
     def never(self) -> bool:

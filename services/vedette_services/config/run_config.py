@@ -20,32 +20,29 @@ from vedette_services.config.parts import (
 
 
 class RunConfig(BaseModel):
-    """Everything a run is made from; saved as ``RUN/config.toml``.
+    """Everything a run is made from; saved as ``RUN/config.toml``."""
 
-    Args:
-        preset: ``auto`` begins from the tuned preset of this agent and environment where there is
-            one, ``none`` from the defaults. A saved configuration says ``none``: it is whole.
-        seed: of everything random.
-        env: which environment, and how it is made.
-        agent: which agent, with its hyperparameters; the class is chosen by `agent.name`.
-        actors: how managers play.
-        replay: where samples are kept and how they are drawn.
-        learner: the learner's intervals.
-        evaluation: how evaluations are done.
-        stop: when the run is over.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     preset: Literal["auto", "none"] = "none"
+    """``auto`` begins from the tuned preset of this agent and environment where there is one,
+    ``none`` from the defaults. Saved configurations use ``none`` because they are complete."""
     seed: int = Field(0, ge=0, lt=2**31)
+    """of everything random."""
     env: EnvConfig
+    """which environment, and how it is made."""
     agent: SerializeAsAny[AgentConfig]
+    """which agent, with its hyperparameters; the class is chosen by `agent.name`."""
     actors: ActorsConfig = ActorsConfig()
+    """how managers play."""
     replay: ReplayConfig = ReplayConfig()
+    """where samples are kept and how they are drawn."""
     learner: LearnerConfig = LearnerConfig()
+    """the learner's intervals."""
     evaluation: EvaluationConfig = EvaluationConfig()
+    """how evaluations are done."""
     stop: StopConfig = StopConfig()
+    """when the run is over."""
 
     @field_validator("agent", mode="before")
     @classmethod

@@ -8,10 +8,10 @@ from pathlib import Path
 import tomli_w
 from pydantic import BaseModel
 
+from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.schema import config_schema
 from vedette_services.config.settings import NONE, Table
-from vedette_services.host.files import replace_file
 
 SCHEMA_FILE = "config.schema.json"
 

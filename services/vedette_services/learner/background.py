@@ -1,4 +1,4 @@
-"""Checkpoints written beside the training, the newest state first."""
+"""Threads beside the training, whose newest job wins: checkpoints, and models for their map."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from vedette_rl.core import ModelInfo, State
 from vedette_rl.errors import CheckpointError
@@ -23,8 +23,89 @@ SHARE = 0.04
 """Of a processor, at most, for a write beside the training. A small one would be done in some 15 ms
 and take every seventh of them; it is better spread."""
 
+Job = TypeVar("Job")
 
-class _Job(NamedTuple):
+
+class NewestJobThread(Generic[Job]):
+    """One thread that does jobs; a newer job replaces one that waits.
+
+    An exception of `work` ends the thread; the next call of the owner raises it.
+
+    Args:
+        name: of the thread.
+        work: does a job; False: the job is tried again, until it is done or a newer one comes.
+        retry_s: from such a failure to the next try.
+    """
+
+    def __init__(self, name: str, work: Callable[[Job], bool], *, retry_s: float = 0.0) -> None:
+        self._work, self._retry_s = work, retry_s
+        self._changed = threading.Condition()
+        self._waiting: Job | None = None
+        self._failed: Job | None = None
+        self._working = False
+        self._closed = False
+        self._tried_last = False  # the failed job was begun once more after the close
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Have a job done, in place of one that waits."""
+        self.check()
+        with self._changed:
+            self._waiting = job
+            self._changed.notify()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job waits or is worked on; one that is tried again later is not."""
+        with self._changed:
+            return self._waiting is not None or self._working
+
+    def check(self) -> None:
+        """Raise the exception that ended the thread, if one did; cheap."""
+        if self._error is not None:
+            raise self._error
+
+    def rest(self, seconds: float) -> None:
+        """Wait in the middle of a job; at most until the close."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, seconds)
+
+    def close(self, timeout_s: float) -> bool:
+        """Do what waits, try once more what failed, and end; False where that takes longer."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        self.check()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while (job := self._next()) is not None:
+                done = self._work(job)
+                with self._changed:
+                    self._failed = None if done else job
+                    self._working = False
+        except Exception as error:  # noqa: BLE001 - raised in the owner's thread, by `check`
+            self._error = error
+
+    def _next(self) -> Job | None:
+        """Wait for a job; None when closed and nothing is left."""
+        with self._changed:
+            retry_s = self._retry_s if self._failed is not None else None
+            self._changed.wait_for(lambda: self._waiting is not None or self._closed, retry_s)
+            if self._waiting is None and self._closed:
+                if self._failed is None or self._tried_last:
+                    return None
+                self._tried_last = True
+            job, self._waiting = self._waiting or self._failed, None
+            self._working = True
+            return job
+
+
+class _Checkpoint(NamedTuple):
     """A checkpoint to write."""
 
     opt_steps: int
@@ -33,11 +114,11 @@ class _Job(NamedTuple):
 
 
 class CheckpointWriter:
-    """One thread that writes checkpoints; while it writes, a newer state replaces a waiting one.
+    """Writes checkpoints beside the training; a newer state replaces one that waits.
 
-    A full disk or a read-only directory is said once; the state is tried again after a while, until
-    it is written or a newer one takes its place. Writes are spread over time, so that they slow the
-    training by little at any moment; once closed, it is in a hurry.
+    A full disk or a read-only directory is logged once; the state is tried again after a while,
+    until it is written or a newer one takes its place. Writes are spread over time, so that they
+    slow the training by little at any moment; once closed, it hurries.
 
     Args:
         checkpoints: where to.
@@ -45,29 +126,19 @@ class CheckpointWriter:
     """
 
     def __init__(self, checkpoints: Checkpoints, *, retry_s: float = _RETRY_S) -> None:
-        self._checkpoints, self._retry_s = checkpoints, retry_s
-        self._work = threading.Condition()
-        self._waiting: _Job | None = None
-        self._writing = False
-        self._closed = False
-        self._failed: _Job | None = None
-        self._why = ""  # what failed has failed
+        self._checkpoints = checkpoints
+        self._why = ""  # the newest state is not on the disk; "" where it is
         self._used_s = 0.0  # of a processor, by this thread until it last gave way
-        self._last_try = False  # what failed was begun once more after the close
-        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
-        self._thread.start()
+        self._thread = NewestJobThread("checkpoints", self._write, retry_s=retry_s)
 
     def save(self, opt_steps: int, state: State, meta: dict[str, Any]) -> None:
         """Have `state` written; it must be a copy that nobody changes."""
-        with self._work:
-            self._waiting = _Job(opt_steps, state, meta)
-            self._work.notify()
+        self._thread.submit(_Checkpoint(opt_steps, state, meta))
 
     @property
     def busy(self) -> bool:
         """Whether a state waits or is being written; one that failed and is tried later is not."""
-        with self._work:
-            return self._waiting is not None or self._writing
+        return self._thread.busy
 
     def close(self, timeout_s: float) -> str:
         """Write what waits, or failed, once more and end.
@@ -75,55 +146,32 @@ class CheckpointWriter:
         Returns:
             why the last state is not on the disk; "" where it is.
         """
-        with self._work:
-            self._closed = True
-            self._work.notify()
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
+        if not self._thread.close(timeout_s):
             return f"it takes more than {timeout_s:.0f} s"
-        return self._why if self._failed is not None else ""
+        return self._why
 
-    def _run(self) -> None:
-        while (job := self._next()) is not None:
-            self._write(job)
-            with self._work:
-                self._writing = False
-
-    def _next(self) -> _Job | None:
-        """Wait for a state to write; None when closed and nothing is left."""
-        with self._work:
-            retry_s = self._retry_s if self._failed is not None else None
-            self._work.wait_for(lambda: self._waiting is not None or self._closed, retry_s)
-            if self._waiting is None and self._closed and (not self._failed or self._last_try):
-                return None
-            self._last_try = self._closed and self._waiting is None
-            job, self._waiting = self._waiting or self._failed, None
-            self._writing = job is not None
-            return job
-
-    def _write(self, job: _Job) -> None:
+    def _write(self, job: _Checkpoint) -> bool:
         self._used_s = time.thread_time()
         try:
             self._checkpoints.save(*job, self._throttle)
         except CheckpointError as error:
-            if self._failed is None:
+            if not self._why:
                 log.warning("%s; training goes on, and it is tried again", error)
-            self._failed, self._why = job, error.why
-        else:
-            if self._failed is not None:
-                log.warning("checkpoint %d is written now", job.opt_steps)
-            self._failed = None
+            self._why = error.why
+            return False
+        if self._why:
+            log.warning("checkpoint %d is written now", job.opt_steps)
+        self._why = ""
+        return True
 
     def _throttle(self) -> None:
         """Rest until the work since the last time was `SHARE` of the time, or until the close."""
-        rest_s = (time.thread_time() - self._used_s) * (1 / SHARE - 1)
-        with self._work:
-            self._work.wait_for(lambda: self._closed, rest_s)
+        self._thread.rest((time.thread_time() - self._used_s) * (1 / SHARE - 1))
         self._used_s = time.thread_time()
 
 
 class BackgroundPublisher:
-    """One thread that writes models into their map; a newer one takes the place of one that waits.
+    """Writes models into their map beside the training; a newer one replaces one that waits.
 
     Packing a model and summing its bytes takes several times as long as copying it, which is all
     that the training loop waits for.
@@ -138,12 +186,7 @@ class BackgroundPublisher:
         self, models: ModelMapWriter, epoch: int, tell: Callable[[], None] = lambda: None
     ) -> None:
         self._models, self._epoch, self._tell = models, epoch, tell
-        self._work = threading.Condition()
-        self._waiting: ModelInfo | None = None
-        self._closed = False
-        self._failed: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="models", daemon=True)
-        self._thread.start()
+        self._thread = NewestJobThread("models", self._write)
 
     def publish(self, info: ModelInfo) -> None:
         """Have a model written; its arrays must not be written any more.
@@ -151,19 +194,11 @@ class BackgroundPublisher:
         Raises:
             Exception: what an earlier one met with.
         """
-        self.raise_failure()
-        with self._work:
-            self._waiting = info
-            self._work.notify()
+        self._thread.submit(info)
 
     def raise_failure(self) -> None:
-        """Nothing, as long as every model could be written; cheap.
-
-        Raises:
-            Exception: what one met with.
-        """
-        if self._failed is not None:
-            raise self._failed
+        """Raise what a model met with that could not be written; cheap."""
+        self._thread.check()
 
     def close(self, timeout_s: float) -> None:
         """Write what waits and end.
@@ -172,25 +207,10 @@ class BackgroundPublisher:
             TimeoutError: that is not done after `timeout_s`.
             Exception: what a model met with.
         """
-        with self._work:
-            self._closed = True
-            self._work.notify()
-        self._thread.join(timeout_s)
-        self.raise_failure()
-        if self._thread.is_alive():
+        if not self._thread.close(timeout_s):
             raise TimeoutError(f"the last model is not written after {timeout_s:g} s")
 
-    def _run(self) -> None:
-        try:
-            while (info := self._next()) is not None:
-                self._models.write(self._epoch, info)
-                self._tell()
-        except Exception as error:  # noqa: BLE001 - the training's thread is told, and raises it
-            self._failed = error
-
-    def _next(self) -> ModelInfo | None:
-        """Wait for a model; None when closed and none is left."""
-        with self._work:
-            self._work.wait_for(lambda: self._waiting is not None or self._closed)
-            info, self._waiting = self._waiting, None
-            return info
+    def _write(self, info: ModelInfo) -> bool:
+        self._models.write(self._epoch, info)
+        self._tell()
+        return True

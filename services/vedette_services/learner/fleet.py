@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vedette_protocol.messages import ActorReport, Report
-from vedette_services.host.files import write_json
+from vedette_rl.storage.atomic_files import write_json
+from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.learner.lag import RateMeter
 from vedette_services.run.status_records import GONE_AFTER_S
 
@@ -31,9 +33,14 @@ class FleetMember:
 
 
 class Fleet:
-    """Who has reported, by manager id."""
+    """Who has reported, by manager id.
 
-    def __init__(self) -> None:
+    Args:
+        figures_time: turns a `now` into the time that rates are measured by.
+    """
+
+    def __init__(self, figures_time: Callable[[float], float] = lambda now: now) -> None:
+        self._figures_time = figures_time
         self._members: dict[str, FleetMember] = {}
 
     def on_report(self, report: Report, now: float) -> bool:
@@ -42,9 +49,9 @@ class Fleet:
         same = member is not None and member.report.incarnation == report.incarnation
         new = member is None or member.gone or not same
         rate = member.rate if member is not None and same else RateMeter()
-        self._members[report.manager] = FleetMember(
-            report, now, report.state == "gone", rate, rate.update(report.produced, now)
-        )
+        per_sec = rate.update(report.produced, self._figures_time(now))
+        gone = report.state == "gone"
+        self._members[report.manager] = FleetMember(report, now, gone, rate, per_sec)
         if len(self._members) > MEMBERS_MAX:
             self._forget_one(report.manager)
         return new
@@ -156,7 +163,8 @@ class ManagerIds:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._owner: dict[str, str] = {}  # by id, the one heard of last at the end
-        self._changed = self._failing = False
+        self._changed = False
+        self._failures = RateLimitedLog()
         self._again_at = 0.0
         if path.exists():
             found = json.loads(path.read_text())
@@ -187,11 +195,11 @@ class ManagerIds:
             write_json(self._path, self._owner)
         except OSError as error:  # a full disk, no descriptors left: who is served stays served
             self._again_at = time.monotonic() + _AGAIN_S
-            if not self._failing:
+            if self._failures.first("owners"):
                 log.warning("whose key each id belongs to is not written: %s", error)
-            self._failing = True
         else:
-            self._changed = self._failing = False
+            self._changed = False
+            self._failures.reset("owners")
 
     def ids_of(self, key: str) -> list[str]:
         """The ids of a key."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vedette_rl.errors import LatestValueFormatError
+from vedette_rl.storage.atomic_files import write_json
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import publish_config
@@ -26,7 +27,6 @@ from vedette_services.errors import (
     describe_exit,
 )
 from vedette_services.host.exit_report import ExitReportReader
-from vedette_services.host.files import write_json
 from vedette_services.host.logs import set_log_context
 from vedette_services.host.processes import (
     StopSignals,
@@ -37,6 +37,7 @@ from vedette_services.host.processes import (
     spawn,
     wait_all,
 )
+from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEventLog
@@ -99,7 +100,7 @@ class Supervisor:
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
         self._event_log = RunEventLog(run.events_file)
         self._summary_due = 0.0
-        self._summary_failing = False
+        self._failures = RateLimitedLog()
 
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; the exit status."""
@@ -255,11 +256,10 @@ class Supervisor:
         try:
             write_json(self._spec.run.summary_file, status)
         except OSError as error:  # a full disk: what matters more is still running
-            if not self._summary_failing:
+            if self._failures.first("summary"):
                 log.warning("summary.json not written: %s", error.strerror or error)
-            self._summary_failing = True
         else:
-            self._summary_failing = False
+            self._failures.reset("summary")
 
 
 def run_learner(

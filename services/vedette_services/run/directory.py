@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vedette_rl.storage.atomic_files import write_json
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
-from vedette_services.host.files import write_json
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.run_config import RunConfig

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vedette_services.host.files import replace_file
+from vedette_rl.storage.atomic_files import replace_file
+from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus, TrainerStatus
 
 log = logging.getLogger("vedette.learner")
@@ -60,7 +61,7 @@ class EventFile:
 
     def __init__(self, path: Path, *, bytes_max: int = BYTES_MAX) -> None:
         self._path, self._bytes_max = path, bytes_max
-        self._failing = False
+        self._failures = RateLimitedLog()
 
     def add(self, *events: RunEvent) -> None:
         """Append events; none is seen in part by a reader."""
@@ -76,11 +77,10 @@ class EventFile:
             if size > self._bytes_max:
                 self._forget()
         except OSError as error:
-            if not self._failing:
+            if self._failures.first("events"):
                 log.warning("%s not written: %s", self._path.name, error.strerror or error)
-            self._failing = True
         else:
-            self._failing = False
+            self._failures.reset("events")
 
     def _forget(self) -> None:
         """Leave out the older half, but for what the learner itself did."""

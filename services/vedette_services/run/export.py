@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +15,7 @@ from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.exported.minari_dataset import missing_packages, write_minari
 from vedette_rl.replay.export import LiveRows
+from vedette_rl.storage.atomic_files import replacing
 from vedette_services.errors import NotInRunError, UsageError
 from vedette_services.run.finished import FinishedRun, SavedModel
 
@@ -62,7 +59,7 @@ def export_policy(
         probe_environment(run.config.env), action=environment_action_space(run.config.env)
     )
     found = PolicyFile(run.config.agent, spaces, kept.model, meta)
-    with _replacing(out) as aside:
+    with replacing(out) as aside:
         if format == "onnx":
             _write_onnx(aside, found)
             return kept
@@ -106,23 +103,18 @@ def _write_minari(run: FinishedRun, out: Path) -> int:
             f"--format minari needs the minari extra ({missing[0]} is not installed): "
             "pip install 'vedette[minari]'"
         )
-    aside = out.with_name(f"{out.name}.{os.getpid()}.new")
     try:
-        aside.mkdir()
-        with LiveRows(run.replay) as rows:
-            count = write_minari(aside, rows, run.config.env, f"{out.name}-v0")
-        aside.rename(out)
+        with replacing(out) as aside, LiveRows(run.replay) as rows:
+            aside.mkdir()
+            return write_minari(aside, rows, run.config.env, f"{out.name}-v0")
     except ExportError as e:
         raise UsageError(f"--format minari: {e}") from e
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return count
 
 
 def _write_npz(run: FinishedRun, out: Path) -> int:
     # Some megabytes at a time: numpy.savez asks for all of it in memory at once.
     with (
-        _replacing(out) as aside,
+        replacing(out) as aside,
         LiveRows(run.replay) as rows,
         zipfile.ZipFile(aside, "w") as file,
     ):
@@ -148,18 +140,3 @@ def _first_action(run: FinishedRun, rows: LiveRows) -> NDArray[np.int64] | None:
         return None
     start = np.asarray(getattr(environment_action_space(run.config.env), "start", 0), np.int64)
     return start if start.any() else None
-
-
-@contextmanager
-def _replacing(out: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of `out` when all went well."""
-    aside = out.with_name(f"{out.name}.{os.getpid()}.new")
-    try:
-        yield aside
-        aside.replace(out)
-    except OSError as e:
-        if e.filename is None and e.errno is not None:  # a write says of what it was only here
-            raise OSError(e.errno, e.strerror, str(out)) from e
-        raise
-    finally:
-        aside.unlink(missing_ok=True)

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from vedette_rl.storage.atomic_files import write_json
 from vedette_services.config.run_config import RunConfig
-from vedette_services.host.files import write_json
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 

@@ -54,5 +54,5 @@ def test_without_the_package_it_is_refused_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_file, "PACKAGES", ("no_such_package",))
-    with pytest.raises(ExportError, match="no_such_package is not installed here: pip"):
+    with pytest.raises(ExportError, match=r"no_such_package .*pip install 'vedette\[onnx\]'"):
         write_onnx(tmp_path / "policy.onnx", policy_file("dqn"))

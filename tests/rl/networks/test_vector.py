@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -31,6 +33,51 @@ def test_adam_on_a_vector_equals_torchs_adam(max_grad_norm: float) -> None:
         reference.step()
     for name, parameter in theirs.named_parameters():
         torch.testing.assert_close(ours.get_parameter(name), parameter, rtol=1e-4, atol=1e-6)
+
+
+def _no_fused_call(*_: object) -> None:
+    raise TypeError("_fused_adam_() got an unexpected keyword argument")
+
+
+def _no_fused_optimizer(*arguments: Any, fused: bool = False, **keywords: Any) -> torch.optim.Adam:
+    if fused:
+        raise RuntimeError("`fused=True` requires all the params to be on supported devices")
+    return ADAM(*arguments, **keywords)
+
+
+ADAM = torch.optim.Adam
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.1])
+@pytest.mark.parametrize("fused_optimizer", [True, False])
+def test_without_the_private_call_a_step_is_the_same_to_rounding(
+    monkeypatch: pytest.MonkeyPatch, fused_optimizer: bool, max_grad_norm: float
+) -> None:
+    def trained(steps: tuple[int, int]) -> tuple[Mlp, VectorAdam]:
+        """Its state goes through get_state and set_state after the first of the two counts."""
+        torch.manual_seed(0)
+        network = Mlp((3, 5, 2))
+        vector = ParameterVector(network, learns=True)
+        settings = {"learning_rate": 0.02, "eps": 1e-4, "max_grad_norm": max_grad_norm}
+        adam = VectorAdam(vector, **settings)
+        for count in steps:
+            for _ in range(count):
+                adam.zero_grad()
+                torch.autograd.backward(network(torch.randn(6, 3)).square().sum())
+                adam.step()
+            state, adam = adam.get_state(), VectorAdam(vector, **settings)
+            adam.set_state(state)
+        return network, adam
+
+    expected, adam = trained((70, 60))
+    monkeypatch.setattr("vedette_rl.networks.adam._fused_step", _no_fused_call)
+    if not fused_optimizer:
+        monkeypatch.setattr(torch.optim, "Adam", _no_fused_optimizer)
+    found, other = trained((70, 60))
+    for name, parameter in expected.named_parameters():
+        torch.testing.assert_close(found.get_parameter(name), parameter, rtol=1e-4, atol=1e-6)
+    assert other.get_state()["step"] == adam.get_state()["step"] == 130
+    assert other.grad_norm() == pytest.approx(adam.grad_norm(), rel=1e-3)
 
 
 def test_parameters_are_views_that_begin_on_cache_lines() -> None:

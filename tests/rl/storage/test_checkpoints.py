@@ -60,13 +60,15 @@ def test_what_a_killed_writer_left_is_no_checkpoint_and_is_cleared(tmp_path: Pat
     assert checkpoints.latest() is None
     checkpoints.save(9, {"n": 9}, {})
     assert {path.name for path in tmp_path.iterdir()} == {"8", "9"}
-    (tmp_path / "9" / ".writing-state-99").write_bytes(b"half")
+    (tmp_path / "9" / ".state.safetensors.99.new").write_bytes(b"half")
+    (tmp_path / ".7.99.new").mkdir()
     checkpoints.save(9, {"n": 9}, {})
     assert {path.name for path in (tmp_path / "9").iterdir()} == {STATE_FILE, "meta.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"8", "9"}
 
 
 def test_what_a_killed_writer_of_our_own_number_left_is_in_nobodys_way(tmp_path: Path) -> None:
-    aside = tmp_path / f".writing-7-{os.getpid()}"
+    aside = tmp_path / f".7.{os.getpid()}.new"
     aside.mkdir()
     (aside / STATE_FILE).write_bytes(b"half")
     Checkpoints(tmp_path, keep=3).save(7, {"n": 7}, {})

@@ -15,7 +15,7 @@ from vedette_services.config.key_synonyms import OUR_KEY
 from vedette_services.config.presets import preset_names
 from vedette_services.config.reference import reference_page
 from vedette_services.config.saving import config_table
-from vedette_services.config.schema import config_schema, key_docs
+from vedette_services.config.schema import config_schema
 
 DOCS = Path(__file__).parents[3] / "docs"
 VALID = fastjsonschema.compile(config_schema())
@@ -53,16 +53,16 @@ def test_names_of_the_users_own_fit_the_schema() -> None:
     VALID({"env": {"wrappers": ["pkg:W", {"name": "pkg:V", "kwargs": {"a": [1]}}]}})
 
 
-def test_every_key_has_a_line_in_its_docstring() -> None:
+def test_every_key_has_a_docstring() -> None:
     parts = [RunConfig, *(kind.config for kind in BUILT_IN.values())]
     parts += [field.annotation for field in RunConfig.model_fields.values()]
     for part in parts:
         if hasattr(part, "model_fields"):
-            assert set(key_docs(part)) == set(part.model_fields), part
+            assert all(field.description for field in part.model_fields.values()), part
 
 
 def test_the_reference_is_what_the_classes_say() -> None:
-    written = (DOCS / "configuration.md").read_text("utf-8")
+    written = (DOCS / "reference" / "configuration.md").read_text("utf-8")
     assert written == reference_page(), "run scripts/docs"
 
 

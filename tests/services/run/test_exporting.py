@@ -178,7 +178,7 @@ def test_a_format_whose_package_is_not_installed_says_what_to_install(
     make_run(tmp_path / "run", "dqn")
     status, said = exported(capsys, tmp_path / "run", "--format", "onnx", "--out", tmp_path / "x")
     assert status == 2
-    assert "--format onnx: onnx_that_is_not_here is not installed here: pip install onnx_" in said
+    assert "onnx_that_is_not_here is not installed): pip install 'vedette[onnx]'" in said
     assert not (tmp_path / "x").exists()
 
 

@@ -11,35 +11,32 @@ from vedette_rl.agents.exploration import ExplorationConfig
 
 
 class DqnConfig(NetworkConfig):
-    """Deep Q-learning (Mnih et al. 2015), with its usual options.
-
-    Args:
-        learning_rate: of Adam (2.5e-4 is the paper's, there of RMSProp).
-        adam_eps: Adam's epsilon (1.5e-4 in Rainbow, Hessel et al. 2018; 1e-8: Adam's own).
-        loss: ``huber`` clips the TD error's gradient to [-1, 1], as the paper does; ``mse`` does
-            not.
-        double: choose the successor's action by the online network and value it by the target
-            network (van Hasselt et al. 2016). False is the paper's DQN.
-        dueling: separate streams for the state's value and the actions' advantages (Wang et al.
-            2016, equation 9). The last hidden layer is in each stream, as in that paper.
-        max_grad_norm: clip the gradient's norm to this (10: Wang et al. 2016); 0 is off.
-        target_update_interval: optimization steps between two updates of the target network (2,500:
-            Ape-X, Horgan et al. 2018, appendix C; 10,000 in Mnih et al. 2015).
-        tau: how far an update moves the target network: 1 copies (Mnih et al. 2015); less than 1
-            with an interval of 1 is a soft update (Lillicrap et al. 2016).
-        exploration: how actors explore.
-    """
+    """Deep Q-learning (Mnih et al. 2015), with its usual options."""
 
     shaping: ClassVar[tuple[str, ...]] = (*NetworkConfig.shaping, "dueling")
     custom_network_is_whole: ClassVar[bool] = True
 
     name: Literal["dqn"] = "dqn"
+    """the registry's name of the agent, or ``module:Name``."""
     learning_rate: PositiveFloat = 2.5e-4
+    """of Adam (2.5e-4 is the paper's, there of RMSProp)."""
     adam_eps: PositiveFloat = 1e-8
+    """Adam's epsilon (1.5e-4 in Rainbow, Hessel et al. 2018; 1e-8: Adam's own)."""
     loss: Literal["huber", "mse"] = "huber"
+    """``huber`` clips the TD error's gradient to [-1, 1], as the paper does; ``mse`` does not."""
     double: bool = True
+    """choose the successor's action by the online network and value it by the target network (van
+    Hasselt et al. 2016). False is the paper's DQN."""
     dueling: bool = False
+    """separate streams for the state's value and the actions' advantages (Wang et al. 2016,
+    equation 9). The last hidden layer is in each stream, as in that paper."""
     max_grad_norm: NonNegativeFloat = 10.0
+    """clip the gradient's norm to this (10: Wang et al. 2016); 0 is off."""
     target_update_interval: PositiveInt = 2_500
+    """optimization steps between two updates of the target network (2,500: Ape-X, Horgan et al.
+    2018, appendix C; 10,000 in Mnih et al. 2015)."""
     tau: PositiveFraction = 1.0
+    """how far an update moves the target network: 1 copies (Mnih et al. 2015); less than 1 with an
+    interval of 1 is a soft update (Lillicrap et al. 2016)."""
     exploration: ExplorationConfig = ExplorationConfig()
+    """how actors explore."""

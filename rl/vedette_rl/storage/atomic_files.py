@@ -1,0 +1,96 @@
+"""Files that are written aside and renamed: a reader sees what was there before or all of the new.
+
+The temporary name (`.NAME.PID.new`, in the same directory) is one that no reader looks for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+_UNFINISHED = (".*.new", ".writing-*")  # the second as checkpoints had it before
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name to make a file or directory under; without an exception it then replaces `path`.
+
+    A directory replaces nothing but an empty one.
+
+    Raises:
+        OSError: naming `path`, where the failure is not that of another file.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    _remove(aside)  # of a killed process that had our number
+    try:
+        yield aside
+        aside.replace(path)
+    except OSError as error:
+        # A write to a full disk names no file.
+        if error.errno is not None and error.filename in (None, str(aside)):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+    finally:
+        _remove(aside)
+
+
+def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+    """Replace a file's content.
+
+    Args:
+        content: text is written as UTF-8.
+        durable: the content is on the disk before the file has its name.
+
+    Raises:
+        OSError: naming `path`.
+    """
+    with replacing(path) as aside, aside.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def write_json(path: Path, content: object) -> None:
+    """Replace a JSON file."""
+    replace_file(path, json.dumps(content, indent=2) + "\n")
+
+
+def allocate_file(path: Path, size: int, head: bytes, *, durable: bool) -> None:
+    """Make a file of `size` bytes, zeros behind `head`, for a memory map.
+
+    The disk's room is reserved now: a disk that fills up later would end the process at some store
+    to the map.
+
+    Raises:
+        OSError: naming `path`.
+        OverflowError: no file can be so large.
+    """
+    with replacing(path) as aside:
+        file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(file, 0, size)
+            os.pwrite(file, head, 0)
+            if durable:
+                os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove what killed processes left half written; only where one process writes at a time."""
+    for pattern in _UNFINISHED:
+        for path in directory.glob(pattern):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):  # on a disk that cannot be written, nothing is to go
+            path.unlink(missing_ok=True)

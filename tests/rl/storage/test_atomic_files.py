@@ -1,0 +1,112 @@
+"""Whoever looks at a file that is replaced sees the old content or the new, never half."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from vedette_rl.storage.atomic_files import (
+    allocate_file,
+    remove_unfinished,
+    replace_file,
+    replacing,
+    write_json,
+)
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize(("content", "found"), [("grün", "grün".encode()), (b"\0\1", b"\0\1")])
+def test_a_file_is_replaced(
+    tmp_path: Path, content: str | bytes, found: bytes, durable: bool
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("a much longer text than the new one")
+    replace_file(path, content, durable=durable)
+    assert path.read_bytes() == found
+    assert names(tmp_path) == {"a.txt"}
+
+
+def test_json_is_readable_and_ends_with_a_line(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"x": 1})
+    assert (tmp_path / "a.json").read_text() == '{\n  "x": 1\n}\n'
+
+
+def test_an_exception_leaves_the_old_content_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(IsADirectoryError), replacing(path) as aside:
+        aside.write_text("new") and tmp_path.write_text("fails")
+    assert path.read_text() == "old"
+    assert names(tmp_path) == {"a.txt"}
+
+
+def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with pytest.raises(OSError, match="No space left") as caught, replacing(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert caught.value.filename == str(path)
+
+
+def test_a_folder_that_is_not_there_is_told_by_the_files_own_name(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        replace_file(tmp_path / "none" / "a.txt", "x")
+    assert caught.value.filename == str(tmp_path / "none" / "a.txt")
+
+
+def test_an_error_about_another_file_keeps_that_files_name(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught, replacing(tmp_path / "a.txt"):
+        (tmp_path / "source").read_bytes()
+    assert caught.value.filename == str(tmp_path / "source")
+
+
+def test_a_directory_appears_whole(tmp_path: Path) -> None:
+    with replacing(tmp_path / "data") as aside:
+        aside.mkdir()
+        (aside / "one").write_text("1")
+        assert not (tmp_path / "data").exists()
+    assert (tmp_path / "data" / "one").read_text() == "1"
+    assert names(tmp_path) == {"data"}
+
+
+def test_a_directory_that_holds_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine").touch()
+    with pytest.raises(OSError, match="not empty"), replacing(tmp_path / "data") as aside:
+        aside.mkdir()
+    assert names(tmp_path) == {"data"}
+    assert names(tmp_path / "data") == {"mine"}
+
+
+def test_an_allocated_file_has_its_size_its_head_and_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "map"
+    allocate_file(path, 10_000, b"head", durable=True)
+    data = path.read_bytes()
+    assert (len(data), data[:4], set(data[4:])) == (10_000, b"head", {0})
+    assert path.stat().st_blocks * 512 >= 10_000
+    assert stat.S_IMODE(path.stat().st_mode) & 0o133 == 0
+
+
+def test_a_file_larger_than_the_disk_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"No space left|too large") as caught:
+        allocate_file(tmp_path / "map", 1 << 60, b"", durable=False)
+    assert caught.value.filename == str(tmp_path / "map")
+    assert names(tmp_path) == set()
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / ".a.txt.99.new").touch()
+    (tmp_path / ".7.99.new").mkdir()
+    (tmp_path / ".7.99.new" / "half").touch()
+    (tmp_path / ".writing-7-99").mkdir()
+    (tmp_path / "mine.new").touch()
+    (tmp_path / ".hidden").touch()
+    remove_unfinished(tmp_path)
+    assert names(tmp_path) == {"mine.new", ".hidden"}
