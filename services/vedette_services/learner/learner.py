@@ -18,7 +18,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.seeding import seed_process
+from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.storage.checkpoints import Checkpoints
