@@ -37,6 +37,7 @@ from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
 from vedette_services.run.endings import already_done, summary_of
 from vedette_services.run.finished import FinishedRun
+from vedette_services.run.status import Status
 
 __all__ = [
     "SweepResult",
@@ -142,8 +143,8 @@ def export_replay(run: Place, out: Place, format: str = "npz") -> int:
 
 def status(
     learner: str = "127.0.0.1:5555", *, keys: Place | None = None, timeout_s: float = 5.0
-) -> dict[str, Any] | None:
-    """How the run of a learner is doing, as ``vedette status --json`` says it.
+) -> Status | None:
+    """How the run of a learner is doing, with the fields of ``vedette status --json``.
 
     Args:
         learner: ``HOST`` or ``HOST:PORT``.
@@ -158,7 +159,7 @@ def status(
         KeysError: there are no sound keys.
         RefusedError: the learner does not let us in.
     """
-    from vedette_services.net.status_asker import ask_status
+    from vedette_services.run.status_client import ask_status
 
     shown = ClientKeys.read(Path(keys)) if keys is not None else None
     return ask_status(Address.parse(learner), timeout_s, shown)
@@ -199,11 +200,11 @@ class TrainResult:
     """What came out of a training.
 
     Args:
-        summary: as ``RUN/summary.json`` has it.
+        summary: with the fields of ``RUN/summary.json``.
         run: the run's directory, for `eval`, `export` and resuming.
     """
 
-    summary: dict[str, Any]
+    summary: Status
     run: Path
 
 

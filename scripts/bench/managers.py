@@ -9,7 +9,7 @@ from typing import Any
 from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, ask, learner_of, measured, taking_run
 from vedette.bench.measuring import spread
 from vedette_services.host.processes import end, python_module, spawn
-from vedette_services.net.status_asker import StatusAsker
+from vedette_services.run.status_client import StatusAsker
 
 _ROWS = 64
 _WARM_S = 2.0

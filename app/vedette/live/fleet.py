@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from vedette_services.run.status_text import Status, actors, clock, managers, short, text, value
+from vedette_services.run.number_format import format_clock, format_number, format_short
+from vedette_services.run.status import Actor, Manager, Status
 
 SILENT_S = 3.0
 """A manager reports every second; one that has not for so long is behind something."""
@@ -27,7 +28,7 @@ class Health(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FleetRow:
     """A manager, or one of its actors.
 
     Args:
@@ -48,92 +49,89 @@ class Line:
     what: str
 
 
-def lines(status: Status) -> list[Line]:
+def fleet_rows(status: Status) -> list[FleetRow]:
     """A line for each manager, the worst first, then by name."""
-    found = [manager_line(manager, status) for manager in managers(status)]
-    return sorted(found, key=lambda line: (-line.health, line.name))
+    found = [manager_row(manager, status) for manager in status.managers]
+    return sorted(found, key=lambda row: (-row.health, row.name))
 
 
-def manager_line(manager: Status, status: Status) -> Line:
+def manager_row(manager: Manager, status: Status) -> FleetRow:
     """One manager."""
-    own = actors(manager)
-    hidden = int(value(manager, "actors_hidden") or 0)
-    alive = sum(1 for actor in own if actor.get("alive"))
-    restarts = sum(int(value(actor, "restarts") or 0) for actor in own)
+    own, hidden = manager.actors, manager.actors_hidden
+    alive = sum(actor.alive for actor in own)
+    restarts = sum(actor.restarts for actor in own)
     share = _share(manager, status)
-    health, what = _judged(manager, alive, restarts, share)
+    health, what = _assess(manager, alive, restarts, share)
     here = health not in (Health.LEFT, Health.GONE)
-    batches = text(value(manager, "window", "batches"))
-    return Line(
+    batches = format_number(manager.window.batches)
+    return FleetRow(
         health,
-        str(manager.get("id", "-")),
-        str(manager.get("host") or "-"),
+        manager.id or "-",
+        manager.host or "-",
         f"{alive}{'+' if hidden else ''}/{len(own) + hidden}" if here else "-",
-        text(restarts) if restarts else "-",
-        short(value(manager, "samples_per_sec")) if here else "-",
-        short(_lag(own, status)) if here else "-",
+        format_number(restarts) if restarts else "-",
+        format_short(manager.samples_per_sec) if here else "-",
+        format_short(_lag(own, status)) if here else "-",
         f"{batches} {share:.0%}" if share is not None and share >= 0.01 else batches,
-        f"{text(value(manager, 'last_seen_s'), 1)} s" if here else "-",
+        f"{format_number(manager.last_seen_s, 1)} s" if here else "-",
         what,
     )
 
 
-def actor_lines(manager: Status, status: Status) -> list[Line]:
+def actor_rows(manager: Manager, status: Status) -> list[FleetRow]:
     """A line for each actor of a manager."""
     return [
-        Line(
-            Health.WELL if actor.get("alive") or _starts(actor) else Health.TROUBLE,
-            f"  actor {actor.get('id', '-')}",
+        FleetRow(
+            Health.WELL if actor.alive or _starts(actor) else Health.TROUBLE,
+            f"  actor {actor.id}",
             "",
-            "" if actor.get("alive") or _starts(actor) else "down",
-            text(value(actor, "restarts")) if actor.get("restarts") else "-",
+            "" if actor.alive or _starts(actor) else "down",
+            format_number(actor.restarts) if actor.restarts else "-",
             "",
-            short(_lag([actor], status)),
+            format_short(_lag([actor], status)),
             "",
             "",
             _doing(actor),
         )
-        for actor in actors(manager)
+        for actor in manager.actors
     ]
 
 
-def headcount(status: Status) -> str:
+def fleet_summary(status: Status) -> str:
     """The whole fleet in a line."""
-    found = [(line, m) for m in managers(status) for line in [manager_line(m, status)]]
+    found = [(manager_row(manager, status).health, manager) for manager in status.managers]
     if not found:
         return "nobody has connected yet"
-    here = [m for line, m in found if line.health not in (Health.LEFT, Health.GONE)]
-    own = [actor for manager in here for actor in actors(manager)]
-    restarts = sum(int(value(a, "restarts") or 0) for _, m in found for a in actors(m))
-    gone = sum(line.health == Health.GONE for line, _ in found)
-    left = sum(line.health == Health.LEFT for line, _ in found)
+    here = [manager for health, manager in found if health not in (Health.LEFT, Health.GONE)]
+    own = [actor for manager in here for actor in manager.actors]
+    restarts = sum(actor.restarts for _, manager in found for actor in manager.actors)
+    gone = sum(health == Health.GONE for health, _ in found)
+    left = sum(health == Health.LEFT for health, _ in found)
     parts = [
-        f"{text(len(here))} manager{'' if len(here) == 1 else 's'} connected",
-        f"{text(gone)} gone" if gone else "",
-        f"{text(left)} left" if left else "",
-        f"{text(sum(bool(a.get('alive')) for a in own))} of {text(len(own))} actors",
-        f"{text(restarts)} restart{'' if restarts == 1 else 's'}" if restarts else "",
+        f"{format_number(len(here))} manager{'' if len(here) == 1 else 's'} connected",
+        f"{format_number(gone)} gone" if gone else "",
+        f"{format_number(left)} left" if left else "",
+        f"{format_number(sum(a.alive for a in own))} of {format_number(len(own))} actors",
+        f"{format_number(restarts)} restart{'' if restarts == 1 else 's'}" if restarts else "",
     ]
     return ", ".join(filter(None, parts))
 
 
-def _judged(manager: Status, alive: int, restarts: int, share: float | None) -> tuple[Health, str]:
+def _assess(manager: Manager, alive: int, restarts: int, share: float | None) -> tuple[Health, str]:
     """How a manager is, and the words for it."""
-    silent_s = value(manager, "last_seen_s") or 0.0
-    own = actors(manager)
-    if manager.get("state") == "gone":
-        if manager.get("left"):
+    silent_s, own = manager.last_seen_s or 0.0, manager.actors
+    if not manager.is_present:
+        if manager.left:
             return Health.LEFT, "left"
-        return Health.GONE, f"silent for {clock(silent_s)}"
-    error = next((str(actor["error"]) for actor in own if actor.get("error")), "")
+        return Health.GONE, f"silent for {format_clock(silent_s)}"
+    error = next((actor.error for actor in own if actor.error), "")
     starting = sum(map(_starts, own))
     down = len(own) - alive - starting
     if down or error:
-        told = [f"{down} down" if down else "", error]
-        return Health.TROUBLE, ": ".join(filter(None, told))
+        return Health.TROUBLE, ": ".join(filter(None, [f"{down} down" if down else "", error]))
     if starting:
         return Health.RESTARTED, f"{starting} starting"
-    if manager.get("state") == "draining":
+    if manager.state == "draining":
         return Health.HELD_BACK, "leaving"
     if silent_s >= SILENT_S:
         return Health.HELD_BACK, "no report"
@@ -142,35 +140,32 @@ def _judged(manager: Status, alive: int, restarts: int, share: float | None) -> 
     return (Health.RESTARTED if restarts else Health.WELL), ""
 
 
-def _starts(actor: Status) -> bool:
+def _starts(actor: Actor) -> bool:
     """Whether an actor is not up yet, for the first time."""
-    before = any(actor.get(name) for name in ("alive", "restarts", "env_steps", "error"))
-    return not before
+    return not (actor.alive or actor.restarts or actor.env_steps or actor.error)
 
 
-def _doing(actor: Status) -> str:
+def _doing(actor: Actor) -> str:
     """An actor's error, or how its episodes go."""
-    if error := actor.get("error"):
-        return str(error)
-    mean, played = value(actor, "return_mean"), value(actor, "episodes")
+    if actor.error:
+        return actor.error
     if _starts(actor):
         return "starting"
-    return f"return {text(mean, 1)} ({short(played)} episodes)" if played else "no episode yet"
+    if not actor.episodes:
+        return "no episode yet"
+    return f"return {format_number(actor.return_mean, 1)} ({format_short(actor.episodes)} episodes)"
 
 
-def _lag(own: Sequence[Status], status: Status) -> float | None:
+def _lag(own: Sequence[Actor], status: Status) -> float | None:
     """Versions that the oldest model in use is behind; None where nobody has one."""
-    now = value(status, "version")
-    found = [value(actor, "version") for actor in own]
-    versions = [version for version in found if version is not None and version >= 0]
-    return max(0.0, now - min(versions)) if versions and now is not None else None
+    versions = [actor.version for actor in own if actor.version >= 0]
+    if not versions or status.version is None:
+        return None
+    return max(0.0, status.version - min(versions))
 
 
-def _share(manager: Status, status: Status) -> float | None:
+def _share(manager: Manager, status: Status) -> float | None:
     """How full a window is, by whichever of its two bounds is nearer; None: nobody said."""
-    shares = [
-        (value(manager, "window", name) or 0.0) / limit
-        for name in ("batches", "bytes")
-        if (limit := value(status, "window_limits", name))
-    ]
-    return max(shares) if shares else None
+    window, limits = manager.window, status.window_limits
+    bounds = ((window.batches, limits.batches), (window.bytes, limits.bytes))
+    return max(((held or 0) / limit for held, limit in bounds if limit), default=None)

@@ -7,9 +7,8 @@ and a count of the rest.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
@@ -17,9 +16,10 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from vedette.live.fleet import Health, Line, actor_lines, headcount, lines
+from vedette.live.fleet import FleetRow, Health, actor_rows, fleet_rows, fleet_summary
 from vedette_services.run import status_text
-from vedette_services.run.status_text import Status, managers, seconds, text, value
+from vedette_services.run.number_format import format_clock, format_number, format_short
+from vedette_services.run.status import Status
 
 WIDE = 100
 """Columns from which on numbers are written out and hosts are shown."""
@@ -42,7 +42,6 @@ class Screen:
 
     Args:
         title: what is trained.
-        stop: the stop conditions, as `StopConfig` has them.
         status: what the learner answered last; None before it has.
         split: of the learner's time.
         first_return: where the way to the target return began; None where nobody knows.
@@ -51,8 +50,7 @@ class Screen:
     """
 
     title: str
-    stop: Mapping[str, Any]
-    status: status_text.Status | None
+    status: Status | None
     split: TimeSplit | None = None
     first_return: float | None = None
     silent_s: float = 0.0
@@ -67,7 +65,7 @@ class Screen:
         if self.status is not None:
             room = None if self.height is None else max(2, self.height - len(drawn))
             wide = options.max_width >= WIDE
-            for part in fleet_table(lines(self.status), self.status, room, wide=wide):
+            for part in fleet_table(fleet_rows(self.status), self.status, room, wide=wide):
                 drawn += console.render_lines(part, options, pad=False)
         for line in drawn[: self.height]:
             yield from line
@@ -79,21 +77,21 @@ class Screen:
         yield self._header(width)
         if self.status is None:
             return
-        status, number = self.status, status_text.text if width >= WIDE else status_text.short
-        yield from self._bars(number)
+        status, short = self.status, width < WIDE
+        yield from self._bars(format_short if short else format_number)
         table = self._grid()
-        for label, said in status_text.rows(status, number):
+        for label, said in status_text.status_rows(status, short=short):
             table.add_row(Text(label), Text(said))
         table.add_row(Text("learner"), self._time())
-        if waits := status_text.waiting(status):
+        if waits := status_text.wait_reason(status):
             table.add_row(Text("waits"), Text(waits, style="yellow"))
-        told, fits = status_text.errors(status), self.height is not None
+        told, fits = status_text.actor_errors(status), self.height is not None
         for said in told[:_ERRORS]:
             cut = Text(said, style="red", no_wrap=fits, overflow="ellipsis")
             table.add_row(Text("error"), cut)
         if len(told) > _ERRORS:
             table.add_row(Text(""), Text(f"and {len(told) - _ERRORS} other errors", style="red"))
-        table.add_row(Text("fleet"), Text(headcount(status)))
+        table.add_row(Text("fleet"), Text(fleet_summary(status)))
         yield table
 
     def _header(self, width: int) -> RenderableType:
@@ -102,7 +100,7 @@ class Screen:
         table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         table.add_column(justify="right", no_wrap=True)
         left = Text.assemble((self.title, "bold"), "  ", self._phase())
-        right = "" if self.status is None else status_text.headline(self.status, digits)
+        right = "" if self.status is None else status_text.run_headline(self.status, digits)
         table.add_row(left, Text(right, style="dim"))
         return table
 
@@ -110,20 +108,19 @@ class Screen:
         if self.status is None:
             return Text("waiting for the learner" if self.silent_s >= 3.0 else "starting")
         if self.silent_s >= 3.0:
-            return Text(f"no answer for {status_text.clock(self.silent_s)}", style="bold red")
-        phase = str(self.status.get("phase") or "")
+            return Text(f"no answer for {format_clock(self.silent_s)}", style="bold red")
+        phase = self.status.phase
         return Text(phase, style=_PHASES.get(phase, "cyan"))
 
-    def _bars(self, number: status_text.Number) -> Iterable[RenderableType]:
+    def _bars(self, number: Callable[[float], str]) -> Iterable[RenderableType]:
         """How far the run is, by each condition that ends it."""
         assert self.status is not None, "it is drawn only where there is one"
         grid = self._grid()
-        for words, now, goal in status_text.progress(self.status, self.stop):
+        for words, now, goal in status_text.stop_progress(self.status):
             self._add_bar(grid, goal, now, f"{number(now)} of {number(goal)} {words}")
-        target = self.stop.get("target_return")
-        best = status_text.value(self.status, "eval", "best_return_mean")
+        target, best = self.status.stop.target_return, self.status.eval.best_return_mean
         if target is not None and best is not None:
-            said = f"best evaluation {status_text.text(best, 1)} of {target:g}"
+            said = f"best evaluation {format_number(best, 1)} of {target:g}"
             if self.first_return is None:  # where it began is not known: no share of the way is
                 grid.add_row(Text("goal"), Text(said))
             else:
@@ -180,7 +177,7 @@ _WORDS = {
 
 
 def fleet_table(
-    lines: Sequence[Line], status: Status, room: int | None, *, wide: bool
+    lines: Sequence[FleetRow], status: Status, room: int | None, *, wide: bool
 ) -> Iterator[RenderableType]:
     """The table and, where not all have room, a count of the rest.
 
@@ -202,15 +199,13 @@ def fleet_table(
         yield Text(_rest(lines[len(shown) :]), style="dim", no_wrap=True, overflow="ellipsis")
 
 
-def _with_actors(lines: list[Line], status: Status, room: int | None) -> list[Line]:
+def _with_actors(lines: list[FleetRow], status: Status, room: int | None) -> list[FleetRow]:
     """Below each manager its actors; if that is too much, those in trouble as far as they fit."""
-    own = {
-        str(manager.get("id", "-")): actor_lines(manager, status) for manager in managers(status)
-    }
+    own = {manager.id or "-": actor_rows(manager, status) for manager in status.managers}
     count = sum(len(actors) for actors in own.values())
     everybody = len(lines) + count <= (_ACTORS if room is None else room)
     left = count if room is None else room - len(lines)
-    shown: list[Line] = []
+    shown: list[FleetRow] = []
     for line in lines:
         shown.append(line)
         of_interest = [x for x in own.get(line.name, []) if everybody or x.health > Health.WELL]
@@ -219,7 +214,7 @@ def _with_actors(lines: list[Line], status: Status, room: int | None) -> list[Li
     return shown
 
 
-def _table(lines: Sequence[Line], *, wide: bool) -> Table:
+def _table(lines: Sequence[FleetRow], *, wide: bool) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
     table.add_column("manager", no_wrap=True, overflow="ellipsis", max_width=28 if wide else 17)
     if wide:
@@ -234,10 +229,14 @@ def _table(lines: Sequence[Line], *, wide: bool) -> Table:
     return table
 
 
-def _rest(lines: Sequence[Line]) -> str:
+def _rest(lines: Sequence[FleetRow]) -> str:
     counts = Counter(line.health for line in lines)
-    told = [f"{text(counts[health])} {words}" for health, words in _WORDS.items() if counts[health]]
-    return f"and {text(len(lines))} more managers: {', '.join(told) or 'all well'}"
+    told = [
+        f"{format_number(counts[health])} {words}"
+        for health, words in _WORDS.items()
+        if counts[health]
+    ]
+    return f"and {format_number(len(lines))} more managers: {', '.join(told) or 'all well'}"
 
 
 WINDOW_S = 10.0
@@ -262,7 +261,7 @@ class TimeWatch:
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
-        self._epoch: object = None
+        self._epoch: int | None = None
         self._seen: deque[tuple[float, ...]] = deque()
 
     def look(self, status: Status) -> TimeSplit | None:
@@ -270,8 +269,8 @@ class TimeWatch:
         now = _times(status)
         if now is None:
             return None
-        if status.get("epoch") != self._epoch or (self._seen and now[0] < self._seen[-1][0]):
-            self._epoch = status.get("epoch")
+        if status.epoch != self._epoch or (self._seen and now[0] < self._seen[-1][0]):
+            self._epoch = status.epoch
             self._seen.clear()
         seen = self._seen
         if not seen or now[0] > seen[-1][0]:
@@ -284,8 +283,11 @@ class TimeWatch:
 
 def _times(status: Status) -> tuple[float, ...] | None:
     """Seconds: of the epoch, waiting, sampling, optimizing."""
-    names = ("waiting_s", "sampling_s", "optimizing_s")
-    found = (seconds(status), *(value(status, "time", name) for name in names))
+    time = status.time
+    found = (
+        *(status_text.elapsed_seconds(status), time.waiting_s),
+        *(time.sampling_s, time.optimizing_s),
+    )
     return tuple(x for x in found if x is not None) if None not in found else None
 
 

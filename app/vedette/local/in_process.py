@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -56,13 +55,13 @@ from vedette_services.learner.lag import LagMeter, Rate
 from vedette_services.learner.run_recorder import Curves, cut_curves_back, open_recorder
 from vedette_services.learner.trainer import device_of
 from vedette_services.learner.training_loop import Progress, TrainingLoop, exit_reason
-from vedette_services.run.boards import Ingest, Learning
+from vedette_services.run.boards import Ingest, Learning, assemble_status
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.endings import leave_at_once, unsaved
 from vedette_services.run.events import Chronicle
 from vedette_services.run.replay_layout import ReplayLayout, replay_layout, run_limiter
 from vedette_services.run.resume import erase
-from vedette_services.run.status import assemble
+from vedette_services.run.status import Rates, Replay, Samples, Status
 
 log = logging.getLogger("vedette.in_process")
 
@@ -112,7 +111,7 @@ class InProcessRun:
         self._evaluation = ModelEvaluation(config, self.run_id, run.best)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
         recorded = cut_curves_back(run.tensorboard, self.agent.opt_steps)
-        self._curves = Curves(self._recorder, recorded)
+        self._curves = Curves(self._recorder, self, recorded)
         self._saver = Saver(self._checkpoints)
         self._account = Account(
             self.run_id, self._epoch, earlier, self.ring, self._inserting, self._actors
@@ -136,7 +135,7 @@ class InProcessRun:
         rows = int(found.meta["inserted"])  # the daemons' own count is in their replay
         return Earlier(produced=rows, inserted=rows, sampled=int(found.meta["sampled"]))
 
-    def train(self) -> dict[str, Any]:
+    def train(self) -> Status:
         """Train to the end of the run; its summary."""
         config = self.config
         self._chronicle.epoch(self._epoch, self.agent.opt_steps)
@@ -193,7 +192,7 @@ class InProcessRun:
             if now >= self._next_show:
                 self._next_show = now + _SHOW_EVERY_S
                 self._account.report(now)
-                self._view.show({**self.status(), "waits": waits})
+                self._view.show(replace(self.status(), waits=waits))
             self._gave_up = self._is_over(now)
             return self._gave_up
 
@@ -258,18 +257,18 @@ class InProcessRun:
                 learning.opt_steps,
                 self._account.books().produced,
                 now - self._began,
-                board.return_mean if board.count else None,
+                board.return_mean,
             ),
         )
 
     # Telling
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """The contract's status, as of the last look."""
         ingest = self._account.ingest(time.monotonic(), len(self.replay))
         sampled = self._account.earlier.sampled + self._learning.sampled
         learning = replace(self._learning, sampled=sampled)
-        return assemble(self, learning, ingest, self._evaluation.board)
+        return assemble_status(self, learning, ingest, self._evaluation.board)
 
     def _look(self, learning: Learning) -> None:
         """Keep the learner's word, draw the curves, and say what was rejected."""
@@ -282,10 +281,10 @@ class InProcessRun:
         for line in self._inserting.complaints.due(now):
             log.warning("%s", line)
 
-    def _write_summary(self) -> dict[str, Any]:
+    def _write_summary(self) -> Status:
         status = self.status()
         try:
-            write_json(self._run.summary_file, status)
+            write_json(self._run.summary_file, status.as_dict())
         except OSError as error:  # a full disk: training goes on, as without checkpoints
             log.warning("summary.json not written: %s", error.strerror or error)
         return status
@@ -310,7 +309,7 @@ def run_in_process(
     note: str = "",
     view: View | None = None,
     signals: bool = False,
-) -> dict[str, Any]:
+) -> Status:
     """Train in this process until the run is over. It seeds torch's own random numbers here.
 
     Args:
@@ -436,11 +435,10 @@ class Account:
             rows: that can be drawn.
         """
         return Ingest(
-            samples=asdict(self.books()),
+            samples=Samples(**asdict(self.books())),
             managers=self._fleet.status(now),
-            replay_size=rows,
-            replay_bytes=self._ring.total_bytes,
-            samples_per_sec=self._rate.at(self._ring.inserted, now),
+            replay=Replay(size=rows, bytes=self._ring.total_bytes),
+            rates=Rates(samples_per_sec=self._rate.at(self._ring.inserted, now)),
             lag=self._inserting.lag.figures(),
             rejecting=self._inserting.rejecting,
         )

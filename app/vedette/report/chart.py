@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vedette.report.figures import short
 from vedette.report.lines import Floats, Line
 from vedette.report.markup import Markup, element, joined
+from vedette_services.run.number_format import format_axis
 
 WIDTH, HEIGHT = 400.0, 216.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 8.0, 8.0, 34.0
@@ -60,7 +60,7 @@ def _legend(chart: Chart) -> Markup:
                 "span",
                 element("i", class_=f"c{line.colour}"),
                 "last" if chart.title_says_it else line.label,
-                element("b", short(float(line.y[-1]))),
+                element("b", format_axis(float(line.y[-1]))),
             )
             for line in named
         ),
@@ -201,14 +201,14 @@ def _dot(line: Line, step: float, place: float, y: Axis) -> Markup | None:
 
 def _said(lines: Sequence[Line], step: float, x_label: str) -> list[tuple[str, int | None]]:
     """What is so at a step: a text and the colour of what it speaks of."""
-    said: list[tuple[str, int | None]] = [(f"{short(step)} {x_label}", None)]
+    said: list[tuple[str, int | None]] = [(f"{format_axis(step)} {x_label}", None)]
     shown = [line for line in lines if line.x[0] <= step <= line.x[-1]]
     for line in shown[:_READOUT_LINES]:
-        said.append((f"{line.label[:28]} {short(_value(line, line.y, step))}", line.colour))
+        said.append((f"{line.label[:28]} {format_axis(_value(line, line.y, step))}", line.colour))
         for band in line.bands if len(lines) == 1 else ():
             low, high = _value(line, band.low, step), _value(line, band.high, step)
             if math.isfinite(low) and math.isfinite(high):
-                said.append((f"{band.label} {short(low)} to {short(high)}", None))
+                said.append((f"{band.label} {format_axis(low)} to {format_axis(high)}", None))
     if len(shown) > _READOUT_LINES:
         said.append((f"and {len(shown) - _READOUT_LINES} more", None))
     return said
@@ -271,7 +271,7 @@ class Axis:
 
     def labels(self) -> list[str]:
         """What is written at the ticks; no two are the same."""
-        return [short(tick) for tick in self.ticks]
+        return [format_axis(tick) for tick in self.ticks]
 
 
 def value_axis(parts: Iterable[Floats], others: Iterable[Floats], begin: float, end: float) -> Axis:

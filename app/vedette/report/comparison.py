@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vedette.report.chart import Chart
-from vedette.report.figures import decimal, lasted, whole
 from vedette.report.lines import Line, mean_line
 from vedette.report.markup import Markup, element
 from vedette.report.one_run import seconds_of
 from vedette.report.page import chart_groups, notes, page, section
 from vedette.report.record import RunRecord
-from vedette.report.selection import Spec, levels_of, main_line, specs_for, x_ends, x_label
+from vedette.report.selection import levels_of, main_line, specs_for, x_ends, x_label
 from vedette.report.tables import configuration, flat, row, shown, table
 from vedette_rl.evaluation.confidence import confidence_interval
+from vedette_services.run.number_format import format_count, format_decimal, format_duration
+from vedette_services.run.status_fields import ChartSpec
 
 COLOURS = 8
 
@@ -71,7 +72,7 @@ _OUTCOME = ("configuration", "seeds", "best evaluation", "solved", "env steps", 
 def _outcome(group: Group) -> Markup:
     """One configuration: means over its seeds, with intervals where there are several."""
     runs = group.runs
-    best = [run.number("eval", "best_return_mean") for run in runs]
+    best = [run.summary.eval.best_return_mean for run in runs]
     solved = sum(run.exit_reason == "target_return" for run in runs)
     aims = any(run.target is not None for run in runs)
     return row(
@@ -79,8 +80,8 @@ def _outcome(group: Group) -> Markup:
         str(len(runs)),
         _mean(best, 1),
         f"{solved} of {len(runs)}" if aims else "–",
-        _mean([run.number("env_steps") for run in runs], 0),
-        lasted(_average([seconds_of(run) for run in runs])),
+        _mean([run.summary.env_steps for run in runs], 0),
+        format_duration(_average([seconds_of(run) for run in runs])),
     )
 
 
@@ -91,7 +92,9 @@ def _mean(values: Sequence[float | None], digits: int) -> str:
     mean = sum(known) / len(known)
     low, high = confidence_interval(known)
     half = (high - low) / 2
-    return decimal(mean, digits) + (f" ± {decimal(half, digits)}" if math.isfinite(half) else "")
+    return format_decimal(mean, digits) + (
+        f" ± {format_decimal(half, digits)}" if math.isfinite(half) else ""
+    )
 
 
 def _average(values: Sequence[float | None]) -> float | None:
@@ -121,7 +124,7 @@ def _charts(groups: Sequence[Group]) -> Iterator[tuple[str, Chart]]:
             yield spec.group, replace(chart, x_max=ends[chart.x_label])
 
 
-def _chart(spec: Spec, groups: Sequence[Group], names: dict[str, None]) -> Chart | None:
+def _chart(spec: ChartSpec, groups: Sequence[Group], names: dict[str, None]) -> Chart | None:
     name, label = next((name, label) for name, label in spec.curves if name in names)
     lines: list[Line] = []
     for number, group in enumerate(groups):
@@ -163,9 +166,9 @@ def _run(run: RunRecord) -> tuple[str, ...]:
     return (
         "–" if seed is None else str(seed),
         "running" if run.running else run.exit_reason or "no last word",
-        decimal(run.number("eval", "best_return_mean")),
-        whole(run.number("env_steps")),
-        lasted(seconds_of(run)),
+        format_decimal(run.summary.eval.best_return_mean),
+        format_count(run.summary.env_steps),
+        format_duration(seconds_of(run)),
     )
 
 

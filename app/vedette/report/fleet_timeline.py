@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from vedette.report.figures import lasted, moment, whole
 from vedette.report.markup import Markup, element
 from vedette.report.record import RunRecord
 from vedette_rl.recording.reading import Curve
 from vedette_services.run.events import RunEvent
+from vedette_services.run.number_format import format_count, format_duration, format_time
 
 LANES_MAX = 40
 EVENTS_MAX = 500
@@ -119,7 +119,7 @@ def _lane(lane: Lane, begin: float, width: float) -> Markup:
         element(
             "i",
             style=f"left:{_percent(first - begin, width)};width:{_percent(last - first, width)}",
-            title=f"{lane.name}: {moment(first)}, for {lasted(last - first)}",
+            title=f"{lane.name}: {format_time(first)}, for {format_duration(last - first)}",
             class_="span",
         )
         for first, last in lane.spans
@@ -128,7 +128,7 @@ def _lane(lane: Lane, begin: float, width: float) -> Markup:
         element(
             "i",
             style=f"left:{_percent(event.time_s - begin, width)}",
-            title=f"{moment(event.time_s)}: {said(event)}",
+            title=f"{format_time(event.time_s)}: {said(event)}",
             class_="mark bad" if event.kind in _BAD else "mark",
         )
         for event in lane.marks[-EVENTS_MAX:]
@@ -142,7 +142,7 @@ def _lane(lane: Lane, begin: float, width: float) -> Markup:
 
 
 def _scale(width: float) -> Markup:
-    ticks = [element("span", lasted(width * i / _TICKS)) for i in range(_TICKS + 1)]
+    ticks = [element("span", format_duration(width * i / _TICKS)) for i in range(_TICKS + 1)]
     return element("div", element("span", class_="who"), element("span", *ticks, class_="scale"),
                    class_="lane")  # fmt: skip
 
@@ -165,7 +165,7 @@ def event_rows(events: Sequence[RunEvent]) -> Iterator[Markup]:
     """Rows of a table, the newest `EVENTS_MAX`."""
     day = ""
     for event in events[-EVENTS_MAX:]:
-        today, _, clock = moment(event.time_s).partition(" ")
+        today, _, clock = format_time(event.time_s).partition(" ")
         if today != day:
             day = today
             yield element("tr", element("td", day, class_="time", colspan="3"))
@@ -173,5 +173,7 @@ def event_rows(events: Sequence[RunEvent]) -> Iterator[Markup]:
             "tr",
             element("td", clock, class_="time"),
             element("td", said(event), class_="bad" if event.kind in _BAD else None),
-            element("td", whole(event.env_steps) if event.env_steps else "", class_="number"),
+            element(
+                "td", format_count(event.env_steps) if event.env_steps else "", class_="number"
+            ),
         )

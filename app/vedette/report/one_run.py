@@ -6,7 +6,6 @@ import base64
 from collections.abc import Iterator
 from pathlib import Path
 
-from vedette.report.figures import decimal, lasted, size, whole
 from vedette.report.fleet_timeline import EVENTS_MAX, event_rows, lanes, timeline
 from vedette.report.markup import Markup, element
 from vedette.report.page import cards, chart_groups, notes, page, section
@@ -20,6 +19,8 @@ from vedette.report.tables import (
     table,
     where_the_time_went,
 )
+from vedette_rl.bytes_text import bytes_text
+from vedette_services.run.number_format import format_count, format_decimal, format_duration
 
 _OPEN_MAX = 12  # events that are not folded away
 
@@ -50,13 +51,13 @@ def run_page(record: RunRecord, command: str) -> str:
 def seconds_of(record: RunRecord) -> float | None:
     """How long the learner has run, all its starts together, as far as that is known."""
     spans = [end - begin for lane in lanes(record)[:1] for begin, end in lane.spans]
-    return sum(spans) if spans else record.number("seconds")
+    return sum(spans) if spans else record.summary.seconds
 
 
 def _identity(record: RunRecord) -> str:
     seed = record.configured("seed")
     known = [
-        f"run {record.summary['run_id']}" if record.summary.get("run_id") else None,
+        f"run {record.summary.run_id}" if record.summary.run_id else None,
         f"seed {seed}" if seed is not None else None,
         str(record.directory.resolve()),
     ]
@@ -64,17 +65,17 @@ def _identity(record: RunRecord) -> str:
 
 
 def _figures(record: RunRecord) -> list[tuple[str, str]]:
-    best, target = record.number("eval", "best_return_mean"), record.target
-    best_said = decimal(best) + (f" of {target:g}" if target is not None else "")
-    rates = [record.number("rates", name) for name in ("samples_per_sec", "opt_steps_per_sec")]
+    found, target = record.summary, record.target
+    best = found.eval.best_return_mean
+    best_said = format_decimal(best) + (f" of {target:g}" if target is not None else "")
     figures = [
         ("best evaluation", best_said if best is not None else "–"),
-        ("env steps", whole(record.number("env_steps"))),
-        ("optimization steps", whole(record.number("opt_steps"))),
-        ("time", lasted(seconds_of(record))),
-        ("samples/s", whole(rates[0])),
-        ("optimization steps/s", whole(rates[1])),
-        ("lag, mean", f"{decimal(record.number('lag', 'seconds_mean'), 2)} s"),
+        ("env steps", format_count(found.env_steps)),
+        ("optimization steps", format_count(found.opt_steps)),
+        ("time", format_duration(seconds_of(record))),
+        ("samples/s", format_count(found.rates.samples_per_sec)),
+        ("optimization steps/s", format_count(found.rates.opt_steps_per_sec)),
+        ("lag, mean", f"{format_decimal(found.lag.seconds_mean, 2)} s"),
         ("replay", replay_text(record)),
     ]
     return [(what, said) for what, said in figures if not said.startswith("–")]
@@ -121,7 +122,9 @@ def films(run: Path) -> Iterator[Markup]:
         try:
             count = path.stat().st_size
             if count > min(FILM_BYTES_MAX, room):
-                yield element("p", f"{name} ({size(count)}) is too large to be part of this page.")
+                yield element(
+                    "p", f"{name} ({bytes_text(count)}) is too large to be part of this page."
+                )
                 continue
             data = path.read_bytes()
         except OSError as error:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable
 
 from vedette.report.chart import Chart, figure
-from vedette.report.figures import moment
 from vedette.report.markup import Markup, element, joined
 from vedette_services.host.versions import vedette_version
+from vedette_services.run.number_format import format_time
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
 
@@ -31,7 +31,9 @@ def page(title: str, *sections: str | None, command: str) -> str:
     )
     said = f"vedette {vedette_version()}".rstrip()
     footer = element(
-        "footer", f"Written by {said}, {moment(time.time())}. Again: ", element("code", command)
+        "footer",
+        f"Written by {said}, {format_time(time.time())}. Again: ",
+        element("code", command),
     )
     body = element("body", *sections, footer)
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"

@@ -3,135 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vedette.report.chart import Chart
 from vedette.report.lines import POINTS, Line, evaluation_line, line_of, spread_line, step_at
 from vedette.report.record import RunRecord
 from vedette_rl.recording.reading import Curve
 from vedette_services.learner.run_recorder import counts_opt_steps
+from vedette_services.run.status import Status, charts
+from vedette_services.run.status_fields import ChartSpec, declared
 
 EVALUATION = "eval/mean_reward"
 ROLLOUT = "rollout/ep_rew_mean"
 
-_OF_OTHERS = frozenset(
-    {
-        "Episode return",  # upstream's name of eval/mean_reward
-        "eval/std_reward",
-        "eval/min_reward",
-        "eval/max_reward",
-        "eval/best_mean_reward",
-        "eval/episodes",
-        "eval/version",
-        "rollout/ep_rew_min",
-        "rollout/ep_rew_max",
-        "samples_total",  # the x of most charts
-        "wire/produced",
-        "wire/inserted",
-    }
-)
-"""Drawn as parts of other charts, or not worth one."""
 _FIRST = frozenset({"train/loss", "train/critic_loss", "train/actor_loss"})
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """A chart of some curves.
-
-    Args:
-        group: the heading that it is under.
-        title: its own.
-        curves: ``(name, label)``; those that are not there are left out.
-        levels: values of the configuration that are drawn across.
-        nonzero: curves that are zero throughout are left out.
-        points: a longer curve becomes means of so many stretches.
-    """
-
-    group: str
-    title: str
-    curves: tuple[tuple[str, str], ...]
-    levels: tuple[tuple[tuple[str, str], str], ...] = ()
-    nonzero: bool = False
-    points: int = POINTS
-
-
-SPECS = (
-    Spec("Returns", "Return of greedy evaluations", ((EVALUATION, "mean return"),)),
-    Spec("Returns", "Return of the actors, exploring", ((ROLLOUT, "mean return"),)),
-    Spec(
-        "Returns",
-        "Length of episodes",
-        (("rollout/ep_len_mean", "actors"), ("eval/mean_ep_length", "evaluations")),
-    ),
-    Spec(
-        "Speed",
-        "Per second",
-        (("samples_per_sec", "samples"), ("opt_steps_per_sec", "optimization steps")),
-    ),
-    Spec(
-        "Speed",
-        "Milliseconds of an optimization step",
-        (("average_opt_time", "optimizing"), ("average_sample_time", "sampling")),
-    ),
-    Spec("Speed", "Samples per optimization step", (("samples_per_opt_steps", "samples"),)),
-    Spec(
-        "Lag",
-        "Versions behind, as samples arrive",
-        (("lag/mean", "mean"), ("lag/p95", "95 %"), ("lag/max", "most")),
-    ),
-    Spec("Lag", "Seconds behind, as samples arrive", (("lag/seconds_mean", "mean"),)),
-    Spec(
-        "Lag",
-        "Versions behind, as samples are drawn",
-        (
-            ("lag/sample_mean", "mean"),
-            ("lag/sample_p95", "95 %"),
-            ("lag/sample_max", "most"),
-        ),
-    ),
-    Spec(
-        "Replay and limiter",
-        "Samples drawn per sample inserted",
-        (("limiter/samples_per_insert", "drawn per insert"),),
-        ((("replay", "samples_per_insert"), "the limiter's"),),
-    ),
-    Spec(
-        "Replay and limiter",
-        "Who waits (share of the time)",
-        (("limiter/sample_waits", "learner"), ("limiter/insert_waits", "actors")),
-        points=24,  # each is 0 or 1 at a moment
-    ),
-    Spec(
-        "Replay and limiter",
-        "Samples in the replay",
-        (("replay/size", "samples"),),
-        ((("replay", "capacity"), "its capacity"),),
-    ),
-    Spec("Wire", "Actor managers present", (("wire/managers", "managers"),)),
-    Spec(
-        "Wire",
-        "Samples that are not in the replay",
-        (
-            ("wire/in_flight", "in flight"),
-            ("wire/dropped", "dropped"),
-            ("wire/rejected", "rejected"),
-            ("wire/lost", "lost"),
-            ("wire/duplicates", "came twice"),
-        ),
-        nonzero=True,
-    ),
-    Spec("Wire", "Messages refused", (("wire/garbage", "messages"),), nonzero=True),
-)
+CHART_SPECS = tuple(charts())
 GROUPS = ("Returns", "Learning", "Speed", "Lag", "Replay and limiter", "Wire", "More")
 
 
-def specs_for(names: Mapping[str, object]) -> list[Spec]:
+def specs_for(names: Mapping[str, object]) -> list[ChartSpec]:
     """The charts of curves of these names, group by group; each name is in one of them."""
-    known = {name for spec in SPECS for name, _ in spec.curves} | _OF_OTHERS
-    found = [spec for spec in SPECS if any(name in names for name, _ in spec.curves)]
+    known = {name for spec in CHART_SPECS for name, _ in spec.curves}
+    known |= {tag for number in declared(Status) for tag in number.tags}
+    found = [spec for spec in CHART_SPECS if any(name in names for name, _ in spec.curves)]
     for name in sorted(set(names) - known, key=lambda name: (name not in _FIRST, name)):
         group = "Learning" if counts_opt_steps(name) else "More"
-        found.append(Spec(group, _title(name), ((name, _title(name)),)))
+        found.append(ChartSpec(group, _title(name), ((name, _title(name)),)))
     return sorted(found, key=lambda spec: GROUPS.index(spec.group))
 
 
@@ -172,7 +71,7 @@ def x_label(name: str) -> str:
     return "optimization steps" if counts_opt_steps(name) else "env steps"
 
 
-def levels_of(spec: Spec, record: RunRecord) -> Iterator[tuple[float, str]]:
+def levels_of(spec: ChartSpec, record: RunRecord) -> Iterator[tuple[float, str]]:
     """The values that are drawn across a chart."""
     if spec.curves[0][0] == EVALUATION and record.target is not None:
         yield record.target, "target"
@@ -188,7 +87,7 @@ def main_line(curve: Curve, points: int = POINTS) -> Line | None:
     return replace(line, bands=()) if line.x.size else None
 
 
-def _lines(spec: Spec, record: RunRecord) -> Iterator[Line]:
+def _lines(spec: ChartSpec, record: RunRecord) -> Iterator[Line]:
     there = [(name, label) for name, label in spec.curves if name in record.curves]
     if spec.nonzero:
         there = [(name, label) for name, label in there if record.curves[name].values.any()]

@@ -16,8 +16,9 @@ from vedette.sweep.trials import Trial
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, ending
 from vedette_services.host.processes import StopSignals, cores, end, pause, spawn
-from vedette_services.run import status_text
 from vedette_services.run.endings import is_over, summary_of
+from vedette_services.run.number_format import format_clock, format_number
+from vedette_services.run.status_text import status_line
 
 LINE_EVERY_S = 10.0
 _LOOK_S = 0.2
@@ -173,12 +174,11 @@ class Sweep:
         for running in self._running:
             trial = running.trial
             status = summary_of(trial.out)
-            new = float(status.get("time_s") or 0.0) >= running.began_s
-            stop = trial.config.stop.model_dump()
-            self._line(f"{trial.name}: {status_text.line(status, stop) if new else 'starting'}")
+            new = (status.time_s or 0.0) >= running.began_s
+            self._line(f"{trial.name}: {status_line(status) if new else 'starting'}")
 
     def _line(self, text: str) -> None:
-        self._say(f"{status_text.clock(time.monotonic() - self._began)}  {text}")
+        self._say(f"{format_clock(time.monotonic() - self._began)}  {text}")
 
     def _log(self, trial: Trial) -> Path:
         return self._out / _PAPERS / f"{_slug(trial)}.log"
@@ -205,12 +205,11 @@ def exit_status(outcomes: Sequence[Outcome]) -> int:
 def _result(trial: Trial) -> str:
     """What a run that has ended came to."""
     summary = summary_of(trial.out)
-    if not summary:
+    if not summary.run_id:
         return "stopped before it had begun"
-    best = status_text.value(summary, "eval", "best_return_mean")
-    steps = status_text.text(status_text.value(summary, "env_steps"))
-    reason = summary.get("exit_reason") or "interrupted"
-    return f"{reason} after {steps} env steps, best evaluation {status_text.text(best, 1)}"
+    best, steps = format_number(summary.eval.best_return_mean, 1), format_number(summary.env_steps)
+    reason = summary.exit_reason or "interrupted"
+    return f"{reason} after {steps} env steps, best evaluation {best}"
 
 
 def _slug(trial: Trial) -> str:

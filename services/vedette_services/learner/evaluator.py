@@ -22,9 +22,10 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.host.exit_report import told_to_the_supervisor
 from vedette_services.host.logs import place_log, set_up_logging
 from vedette_services.host.processes import die_with_parent
-from vedette_services.run.boards import BoardReader, BoardWriter, Evaluations, Learning
+from vedette_services.run.boards import BoardReader, BoardWriter, Learning
 from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status import Eval
 
 _POLL_S = 0.05
 _NICE = 5  # playing must not take the trainer's core
@@ -38,7 +39,7 @@ class EvaluatorProcess:
         self._evaluation = ModelEvaluation(spec.config, spec.run_id, spec.run.best)
         self._models = ModelMapReader(spec.run.model_map)
         self._learning = BoardReader(spec.run.learning_map, Learning)
-        self._writer = BoardWriter(spec.run.evaluation_map, Evaluations)
+        self._writer = BoardWriter(spec.run.evaluation_map, Eval)
         self._writer.write(self._evaluation.board)
 
     def run(self) -> None:
@@ -103,19 +104,17 @@ class ModelEvaluation:
             config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
         )
         self._best, self._best_version = self._found_best()
-        self.board = Evaluations(
-            best_return_mean=self._best or 0.0, best_version=self._best_version
-        )
+        self.board = Eval(best_return_mean=self._best, best_version=self._best_version)
         """The last evaluation and the best one."""
         self._unwritten: tuple[int, ModelInfo, Evaluation] | None = None
         self._next = 0  # the version from which on the next evaluation is due
 
-    def _found_best(self) -> tuple[float | None, int]:
+    def _found_best(self) -> tuple[float | None, int | None]:
         """The best model of an earlier start of this run."""
         try:
             _, meta = read_state(self._best_place)
         except CheckpointError:
-            return None, -1  # there is none yet, or it is torn: the next evaluation writes one
+            return None, None  # there is none yet, or it is torn: the next evaluation writes one
         return float(meta["return_mean"]), int(meta["version"])
 
     def due(self, version: int) -> bool:
@@ -124,7 +123,7 @@ class ModelEvaluation:
 
     def is_newer(self, version: int) -> bool:
         """Whether more was learned than the last model evaluated knew."""
-        return version > max(0, self.board.version)
+        return version > (self.board.version or 0)
 
     def evaluate(
         self, epoch: int, model: ModelInfo, *, given_up: Callable[[], bool] = lambda: False
@@ -157,8 +156,7 @@ class ModelEvaluation:
             self._best, self._best_version = found.return_mean, model.version
         if self._unwritten is not None:
             self._keep(*self._unwritten)
-        self.board = Evaluations(
-            count=self.board.count + 1,
+        self.board = Eval(
             version=found.version,
             return_mean=found.return_mean,
             return_std=found.return_std,
@@ -166,7 +164,7 @@ class ModelEvaluation:
             return_max=max(found.returns),
             length_mean=found.length_mean,
             episodes=found.episodes,
-            best_return_mean=self._best if self._best is not None else 0.0,
+            best_return_mean=self._best,
             best_version=self._best_version,
         )
         log.info(

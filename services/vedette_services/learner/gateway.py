@@ -6,7 +6,6 @@ learning in the trainer's maps.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import signal
@@ -34,7 +33,13 @@ from vedette_services.learner.lag import Rate
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.net.sockets import send_now
-from vedette_services.run.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.run.boards import (
+    BoardReader,
+    BoardWriter,
+    Ingest,
+    Learning,
+    assemble_status,
+)
 from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.replay_layout import (
     ReplayLayout,
@@ -43,7 +48,8 @@ from vedette_services.run.replay_layout import (
     run_limiter,
 )
 from vedette_services.run.spec import LearnerSpec
-from vedette_services.run.status import assemble
+from vedette_services.run.status import Eval, Rates, Refused, Replay, Samples
+from vedette_services.run.status_fields import encode
 
 log = logging.getLogger("vedette.gateway")
 
@@ -89,7 +95,7 @@ class Gateway:
         self._publisher = ModelPublisher()
         self._model_map = ModelMapReader(spec.run.model_map)
         self._learning = BoardReader(spec.run.learning_map, Learning)
-        self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
+        self._evaluations = BoardReader(spec.run.evaluation_map, Eval)
         self._board = BoardWriter(spec.run.ingest_map, Ingest)
         self._rate = Rate()
         self._next_tick = 0.0
@@ -241,27 +247,23 @@ class Gateway:
     def _ingest(self, now: float, *, ended: bool = False) -> Ingest:
         ring, state = self._ring, self._state
         return Ingest(
-            samples=asdict(state.ledger.books()),
+            samples=Samples(**asdict(state.ledger.books())),
             managers=state.fleet.status(now),
-            replay_size=ring.size,
-            replay_bytes=ring.manifest.total_bytes,
-            samples_per_sec=self._rate.at(ring.inserted, now),
+            replay=Replay(size=ring.size, bytes=ring.manifest.total_bytes),
+            rates=Rates(samples_per_sec=self._rate.at(ring.inserted, now)),
             limiter_reason=state.limiter_reason,
             lag=state.lag.figures(),
             garbage=state.garbage,
-            refused={
-                **self._door.refused,
-                "ids": state.refused_ids,
-                "credit": state.refused_credit,
-            },
+            refused=Refused(
+                **self._door.refused, ids=state.refused_ids, credit=state.refused_credit
+            ),
             ended=ended,
             rejecting=state.rejecting,
         )
 
     def _status_json(self, now: float) -> bytes:
-        return json.dumps(
-            assemble(self._spec, self._learning.read(), self._ingest(now), self._evaluations.read())
-        ).encode()
+        learning, evaluations = self._learning.read(), self._evaluations.read()
+        return encode(assemble_status(self._spec, learning, self._ingest(now), evaluations))
 
     # The end
 

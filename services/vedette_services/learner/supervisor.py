@@ -9,9 +9,9 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vedette_rl.errors import NewestFormatError
 from vedette_services.config.loading import read_config
@@ -38,14 +38,21 @@ from vedette_services.host.processes import (
     wait_all,
 )
 from vedette_services.net.addresses import Address
-from vedette_services.run.boards import BoardReader, BoardWriter, Ingest, Learning
+from vedette_services.run.boards import (
+    BoardReader,
+    BoardWriter,
+    Ingest,
+    Learning,
+    StatusReader,
+)
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.endings import leave_at_once, unsaved
 from vedette_services.run.events import Chronicle
 from vedette_services.run.model_map import left_model
 from vedette_services.run.resume import erase
 from vedette_services.run.spec import LearnerSpec
-from vedette_services.run.status import StatusReader, report
+from vedette_services.run.status import Status
+from vedette_services.run.status_text import final_report_lines
 
 if TYPE_CHECKING:  # an extra
     from vedette_services.prometheus import Place
@@ -65,7 +72,7 @@ _RESTART_WINDOW_S = 300.0
 _STARTING_S = 20.0  # a process that dies so early would die again
 
 
-OnStatus = Callable[[dict[str, Any]], None]
+OnStatus = Callable[[Status], None]
 
 
 @dataclass(slots=True)
@@ -209,22 +216,20 @@ class Supervisor:
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
         self._look()
         # A trainer that was stopped before it began has no last word.
-        status = {
-            **self.status(),
-            "exit_reason": self._learning.read().exit_reason or "interrupted",
-        }
-        self._chronicle.ended(status["exit_reason"])
+        reason = self._learning.read().exit_reason or "interrupted"
+        status = replace(self.status(), exit_reason=reason)
+        self._chronicle.ended(reason)
         self._write_summary(status)
         if self._on_status:
             self._on_status(status)
-        for line in report(status):
+        for line in final_report_lines(status):
             log.info(line)
         if why := unsaved(self._spec.run.root, status):
             raise UnsavedEndError(why, status)
 
     # Telling
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """The status now, from the boards."""
         return self._status.read()
 
@@ -246,9 +251,9 @@ class Supervisor:
             self._summary_due = now + _SUMMARY_EVERY_S
             self._write_summary(status)
 
-    def _write_summary(self, status: dict[str, Any]) -> None:
+    def _write_summary(self, status: Status) -> None:
         try:
-            write_json(self._spec.run.summary_file, status)
+            write_json(self._spec.run.summary_file, status.as_dict())
         except OSError as error:  # a full disk: what matters more is still running
             if not self._summary_failing:
                 log.warning("summary.json not written: %s", error.strerror or error)

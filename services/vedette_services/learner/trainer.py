@@ -33,10 +33,11 @@ from vedette_services.host.processes import Bell, StopSignals, die_with_parent
 from vedette_services.learner.background import SWITCH_S, ModelOutlet, Saver
 from vedette_services.learner.run_recorder import Curves, cut_curves_back, open_recorder
 from vedette_services.learner.training_loop import Progress, TrainingLoop, exit_reason
-from vedette_services.run.boards import BoardReader, BoardWriter, Evaluations, Ingest, Learning
+from vedette_services.run.boards import BoardReader, BoardWriter, Ingest, Learning
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.replay_layout import replay_directory, run_limiter
 from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status import Eval
 
 log = logging.getLogger("vedette.trainer")
 
@@ -66,11 +67,11 @@ class Trainer:
         self._models = ModelOutlet(ModelMapWriter(spec.run.model_map, schema), epoch, bell.ring)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, spec.run.root))
         recorded = cut_curves_back(spec.run.tensorboard, self.agent.opt_steps)
-        self._curves = Curves(self._recorder, recorded)
+        self._curves = Curves(self._recorder, spec, recorded)
         self._saver = Saver(self._checkpoints)
         self._board = BoardWriter(spec.run.learning_map, Learning)
         self._ingest = BoardReader(spec.run.ingest_map, Ingest)
-        self._evaluations = BoardReader(spec.run.evaluation_map, Evaluations)
+        self._evaluations = BoardReader(spec.run.evaluation_map, Eval)
 
     def _resume(self) -> None:
         """Go on from the last checkpoint, if there is one."""
@@ -153,9 +154,9 @@ class Trainer:
             self._spec.config.stop,
             Progress(
                 learning.opt_steps,
-                ingest.samples.get("produced", 0),
+                ingest.produced,
                 now - self._began,
-                evaluations.best_return_mean if evaluations.best_version >= 0 else None,
+                evaluations.best_return_mean,
             ),
         )
 
