@@ -18,7 +18,7 @@ import numpy as np
 from cpprb import PrioritizedReplayBuffer, ReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer as SB3ReplayBuffer
 
-from vedette.bench.measuring import ratio, spread
+from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette.bench.replay import calls_per_s
 from vedette_rl.core import row_dtype
 from vedette_rl.replay.config import ReplayConfig
@@ -70,7 +70,7 @@ def ours(place: Path) -> Works:
         return insert
 
     insert = inserting("uniform", lambda: None)
-    insert_prioritized = inserting("prioritized", lambda: prioritized.see_new_rows())
+    insert_prioritized = inserting("prioritized", lambda: prioritized.add_new_rows())
     uniform_ring, ring = RingReader(place / "uniform"), RingReader(place / "prioritized")
     uniform = UniformReplay(uniform_ring, np.random.default_rng(0))
     prioritized = PrioritizedReplay(
@@ -243,9 +243,9 @@ def main() -> None:
                         rates.setdefault(group, {}).setdefault(name, []).append(rate)
     for group, found in rates.items():
         for name, values in found.items():
-            told = {"bench": group, "of": name, "rows_per_s": spread(values)}
+            told = {"bench": group, "of": name, "rows_per_s": summarize_rounds(values)}
             if name != "vedette":
-                told["vedette_ratio"] = ratio(found["vedette"], values)
+                told["vedette_ratio"] = ratio_of_rounds(found["vedette"], values)
             print(json.dumps(told))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from vedette.live.screen import Screen, TimeWatch
+from vedette.live.screen import Screen, TimeSplitTracker
 from vedette_services.run import status_text
 
 WIDTH, HEIGHT = 104, 24
@@ -27,10 +27,10 @@ def still(status: dict[str, Any]) -> str:
     console = Console(file=io.StringIO(), width=WIDTH, record=True, force_terminal=True)
     console.print(
         Screen(
-            status_text.title_of(status),
-            status_text.stop_of(status),
+            status_text.run_title(status),
+            status_text.stop_conditions(status),
             status,
-            split=TimeWatch().look(status),
+            split=TimeSplitTracker().update(status),
             first_return=0.0,
             height=HEIGHT,
         )

@@ -21,21 +21,21 @@ from pathlib import Path
 from typing import Any
 
 from vedette.live import View
-from vedette.local.daemons import run_here
+from vedette.local.daemons import run_locally
 from vedette.sweep.runner import Sweep, jobs_within, report_on
-from vedette.sweep.trials import plan
+from vedette.sweep.trials import plan_trials
 from vedette_rl.core import Evaluation
 from vedette_rl.exported import load_policy
 from vedette_rl.recording.reading import Curve
 from vedette_rl.recording.reading import read_curves as _read_curves
 from vedette_services.config import RunConfig, load_config
-from vedette_services.config.loading import Loaded
-from vedette_services.config.settings import merged, put
+from vedette_services.config.loading import LoadedConfig
+from vedette_services.config.settings import merge_tables, set_value
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
-from vedette_services.run.endings import already_done, summary_of
+from vedette_services.run.outcome import describe_already_done, read_summary
 from vedette_services.run.finished import FinishedRun
 from vedette_services.run.status import Status
 
@@ -79,7 +79,7 @@ def evaluate(
     Raises:
         NotARunError: there is no such run.
         NotInRunError: it has no such model.
-        FilmError: the film cannot be made here.
+        VideoError: the film cannot be made here.
     """
     from vedette_services.run.evaluate import evaluate_run
 
@@ -265,14 +265,14 @@ def train_async(
         raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
     run = Path(out) if out is not None else default_out(config)
     check_config(config, run, fresh=fresh, force=force, in_process=in_process)
-    if not fresh and already_done(run, config.stop):
-        summary = summary_of(run)
+    if not fresh and describe_already_done(run, config.stop):
+        summary = read_summary(run)
     elif in_process:
         from vedette.local.in_process import run_in_process
 
         summary = run_in_process(config, run, fresh=fresh, note=note, view=view)
     else:
-        summary = run_here(config, run, fresh=fresh, note=note, view=view)
+        summary = run_locally(config, run, fresh=fresh, note=note, view=view)
     return TrainResult(summary, run)
 
 
@@ -310,7 +310,7 @@ def train_seeds(
         UsageError: something in it cannot work; nothing was started.
     """
     directory = Path(out)
-    trials = plan(
+    trials = plan_trials(
         lambda changes: _configured(settings, changes).config, directory, seeds=seeds, sweep=sweep
     )
     for trial in trials:
@@ -321,13 +321,13 @@ def train_seeds(
     ).run()
     good = [outcome.trial for outcome in outcomes if not outcome.status]
     return SweepResult(
-        {trial.name: TrainResult(summary_of(trial.out), trial.out) for trial in good},
-        {outcome.trial.name: outcome.said for outcome in outcomes if outcome.status},
+        {trial.name: TrainResult(read_summary(trial.out), trial.out) for trial in good},
+        {outcome.trial.name: outcome.message for outcome in outcomes if outcome.status},
         report_on(trials, directory),
     )
 
 
-def _configured(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Loaded:
+def _configured(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> LoadedConfig:
     """The configuration that settings and changes of dotted keys come to."""
     short = {"env": "id", "agent": "name"}
     table = {
@@ -336,6 +336,6 @@ def _configured(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Load
     }
     for key, value in changes.items():
         own: dict[str, Any] = {}
-        put(own, key.split("."), value)
-        table = merged(table, own)
+        set_value(own, key.split("."), value)
+        table = merge_tables(table, own)
     return load_config(table=table, environment={})

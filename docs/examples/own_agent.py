@@ -68,7 +68,7 @@ class Linear:
     def build_agent(self, config, spaces, *, device, seed):
         return LinearAgent(config, spaces.observation.shape[0], int(spaces.action.n), seed)
 
-    def build_policy(self, config, spaces, *, positions, seed):
+    def build_policy(self, config, spaces, *, ranks, seed):
         return LinearPolicy(int(spaces.action.n), seed)
 
 

@@ -17,7 +17,7 @@ class SignedRewards(NStep):
 class Greedier:
     """Explore in one step of twenty, at first in every step."""
 
-    def __init__(self, config, positions, seed):
+    def __init__(self, config, ranks, seed):
         self.rng = np.random.default_rng(seed)
 
     def choose(self, q_EA, version):  # (environments, actions) -> (environments,)

@@ -9,7 +9,7 @@ from vedette_protocol.messages import Report
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class SampleAccounting:
     """Where the rows went. ``produced == inserted + rejected + dropped + in_flight + lost``.
 
     Args:
@@ -31,8 +31,8 @@ class Books:
     in_flight: int = 0
     lost: int = 0
 
-    def __add__(self, other: Books) -> Books:
-        return Books(*(a + b for a, b in zip(self.counts(), other.counts(), strict=True)))
+    def __add__(self, other: SampleAccounting) -> SampleAccounting:
+        return SampleAccounting(*(a + b for a, b in zip(self.counts(), other.counts(), strict=True)))
 
     def counts(self) -> tuple[int, ...]:
         """The counts in the order of the fields."""
@@ -43,7 +43,7 @@ class Books:
 
 
 @dataclass(slots=True)
-class Account:
+class IncarnationAccount:
     """One incarnation of a manager, as the learner knows it.
 
     Args:
@@ -85,7 +85,7 @@ class Account:
             self.contiguous += 1
             self.extras >>= 1
             if self.extras:
-                self._absorb()
+                self._advance_contiguous()
             return True
         if offset < 0 or offset >= EXTRAS_MAX or self.extras >> offset & 1:
             return False
@@ -97,7 +97,7 @@ class Account:
         if base > self.contiguous:
             self.extras >>= base - self.contiguous
             self.contiguous = base
-            self._absorb()
+            self._advance_contiguous()
 
     def on_report(self, report: Report) -> None:
         """Take a report's counts, unless a later one came first."""
@@ -111,7 +111,7 @@ class Account:
         self.sequenced, self.base = report.sequenced, report.base
         self.catch_up(report.base)
 
-    def books(self) -> Books:
+    def accounting(self) -> SampleAccounting:
         """Where this incarnation's rows went."""
         accounted = self.inserted + self.rejected + self.dropped
         produced = max(self.produced, accounted)
@@ -119,7 +119,7 @@ class Account:
         # What a living manager says it holds can still come; the rest was settled in a forgotten
         # state and cannot
         in_flight = 0 if self.gone else min(missing, self.window_rows)
-        return Books(
+        return SampleAccounting(
             produced,
             self.inserted,
             self.duplicates,
@@ -129,7 +129,7 @@ class Account:
             missing - in_flight,
         )
 
-    def _absorb(self) -> None:
+    def _advance_contiguous(self) -> None:
         ones = (self.extras ^ (self.extras + 1)).bit_length() - 1  # trailing bits that are set
         self.contiguous += ones
         self.extras >>= ones
@@ -148,10 +148,10 @@ class ManagerEntry:
 
     id: str
     number: int
-    accounts: dict[int, Account] = field(default_factory=dict)
-    closed: Books = field(default_factory=Books)
+    accounts: dict[int, IncarnationAccount] = field(default_factory=dict)
+    closed: SampleAccounting = field(default_factory=SampleAccounting)
     packed: bytes | None = field(default=None, compare=False)
 
-    def books(self) -> Books:
+    def accounting(self) -> SampleAccounting:
         """Where this manager's rows went, over all incarnations."""
-        return sum((account.books() for account in self.accounts.values()), self.closed)
+        return sum((account.accounting() for account in self.accounts.values()), self.closed)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgpack  # type: ignore[import-untyped]  # it ships no types
 
 from vedette_protocol.errors import MalformedError
-from vedette_protocol.fields import shown
+from vedette_protocol.fields import format_value
 from vedette_protocol.limits import (
     ACTOR_MAX,
     COUNT_MAX,
@@ -70,7 +70,7 @@ def decode_batch(header: dict[str, Any], payload: Buffer) -> Batch:  # Any: chec
         MalformedError: a key is missing, unknown, of the wrong type or out of range.
     """
     if header.keys() != _KEYS:
-        odd = sorted(map(shown, header.keys() ^ _KEYS))
+        odd = sorted(map(format_value, header.keys() ^ _KEYS))
         raise MalformedError(f"a batch's header lacks, or does not know, {', '.join(odd)}"[:300])
     run_id = header["run"]
     manager = header["manager"]
@@ -116,5 +116,5 @@ def decode_batch(header: dict[str, Any], payload: Buffer) -> Batch:  # Any: chec
 
 
 def _wrong(header: dict[str, Any]) -> str:
-    shown_fields = (f"{key} {shown(header[key])}" for key in sorted(_KEYS - {"v", "k"}))
+    shown_fields = (f"{key} {format_value(header[key])}" for key in sorted(_KEYS - {"v", "k"}))
     return ", ".join(shown_fields)[:400]

@@ -31,7 +31,7 @@ _WIDE: Final = {0xCC: "B", 0xCD: "H", 0xCE: "I", 0xCF: "Q"}
 """How msgpack marks an integer that does not fit the marking byte, and what follows."""
 
 
-class _Form(NamedTuple):
+class _HeaderLayout(NamedTuple):
     """One sender's header: where its numbers stand, what they may be, and all that is fixed."""
 
     layout: struct.Struct
@@ -48,7 +48,7 @@ class BatchReader:
     """Decodes what managers push. One reader for all of them: it remembers each one's form."""
 
     def __init__(self) -> None:
-        self._forms: dict[bytes, _Form] = {}
+        self._forms: dict[bytes, _HeaderLayout] = {}
 
     def read(self, frames: Sequence[Buffer]) -> UpMessage:
         """The message; the same as `decode_up`, sooner.
@@ -95,12 +95,12 @@ class BatchReader:
                 )
         message = decode_up(frames)
         if type(message) is Batch:
-            self._learn(beginning, header, message)
+            self._remember_layout(beginning, header, message)
         return message
 
-    def _learn(self, beginning: bytes, header: bytes, batch: Batch) -> None:
+    def _remember_layout(self, beginning: bytes, header: bytes, batch: Batch) -> None:
         """Remember the form of a header that was accepted, if it is laid out as ours are."""
-        form = _form_of(batch, beginning)
+        form = _header_layout_of(batch, beginning)
         if form is None or form.layout.size != len(header):
             return
         if form.layout.unpack(header)[::2] != form.fixed:
@@ -110,7 +110,7 @@ class BatchReader:
         self._forms[beginning] = form
 
 
-def _form_of(batch: Batch, beginning: bytes) -> _Form | None:
+def _header_layout_of(batch: Batch, beginning: bytes) -> _HeaderLayout | None:
     head = pack(
         {
             "v": PROTOCOL_VERSION,
@@ -138,7 +138,7 @@ def _form_of(batch: Batch, beginning: bytes) -> _Form | None:
     fixed[-1] = pack("schema") + pack(batch.schema) + pack("rows") + pack(batch.rows)
     layout = struct.Struct("".join([*codes, f"{len(fixed[-1])}s"]))
     seq_max, base_max, actor_max, epoch_max, version_max = limits
-    return _Form(
+    return _HeaderLayout(
         layout,
         tuple(fixed),
         (seq_max, base_max, actor_max, epoch_max, version_max),

@@ -8,7 +8,7 @@ from vedette_protocol.errors import MalformedError
 from vedette_protocol.fields import Fields
 from vedette_protocol.limits import ACTOR_MAX, COUNT_MAX, EPOCH_MAX, EXTRAS_MAX, U64_MAX
 from vedette_protocol.messages import Ack, Buffer, Refusal, RefusalCode, Stop
-from vedette_protocol.packing import clip, pack_header
+from vedette_protocol.packing import clip_text, pack_header
 
 _CODES: Final[tuple[RefusalCode, ...]] = get_args(RefusalCode)
 
@@ -32,7 +32,7 @@ def encode_ack(ack: Ack) -> list[Buffer]:
             "credit_bytes": ack.credit_bytes,
             "version": ack.version,
             "first_actor": ack.first_actor,
-            "reason": clip(ack.reason),
+            "reason": clip_text(ack.reason),
         },
     )
     return [header]
@@ -70,14 +70,14 @@ def decode_ack(fields: Fields) -> Ack:
 def encode_stop(stop: Stop) -> list[Buffer]:
     """The header."""
     fields = {"run": stop.run_id, "epoch": stop.epoch, "final": stop.final}
-    return [pack_header("stop", {**fields, "reason": clip(stop.reason)})]
+    return [pack_header("stop", {**fields, "reason": clip_text(stop.reason)})]
 
 
 def encode_refusal(refusal: Refusal) -> list[Buffer]:
     """The header."""
     fields = {"manager": refusal.manager, "incarnation": refusal.incarnation}
     return [
-        pack_header("refusal", {**fields, "code": refusal.code, "reason": clip(refusal.reason)})
+        pack_header("refusal", {**fields, "code": refusal.code, "reason": clip_text(refusal.reason)})
     ]
 
 

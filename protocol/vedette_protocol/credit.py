@@ -14,7 +14,7 @@ class Credit(NamedTuple):
     reason: str = ""
 
 
-def share(
+def share_credit(
     budget_batches: int, budget_bytes: int, managers: Iterable[str], paused: str = ""
 ) -> dict[str, Credit]:
     """Split what the learner can hold into equal parts, one for each manager.

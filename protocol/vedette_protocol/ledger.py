@@ -4,12 +4,12 @@ The gateway's loop, in the order of its calls::
 
     ledger = Ledger.from_bytes(stamp, now) if stamp else Ledger(run_id)
     batch = decode_up(frames)
-    if not ledger.knows(batch.manager, batch.incarnation):
-        ledger.hear(batch.manager, batch.incarnation, now)
-    if ledger.take(batch, now) == "new":
-        ring.append(columns, batch.rows)      # or, where they are unsound, ledger.refuse(batch)
+    if not ledger.has_account(batch.manager, batch.incarnation):
+        ledger.mark_alive(batch.manager, batch.incarnation, now)
+    if ledger.record_batch(batch, now) == "new":
+        ring.append(columns, batch.rows)      # or, where they are unsound, ledger.reject_batch(batch)
     ring.commit(ledger.to_bytes())            # rows and ledger become visible together ...
-    send(encode(ledger.ack(...)))             # ... and only then are acknowledged
+    send(encode(ledger.make_ack(...)))             # ... and only then are acknowledged
 
 A batch is settled once it is taken: a second copy of it may be next. What is unsound is refused
 before the commit.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from vedette_protocol.account import Account, Books, ManagerEntry
+from vedette_protocol.account import IncarnationAccount, SampleAccounting, ManagerEntry
 from vedette_protocol.credit import Credit
 from vedette_protocol.errors import LedgerFullError, RetiredError
 from vedette_protocol.limits import ACCOUNTS_MAX, OLD_ACCOUNTS_MAX, RETIRED_MAX
@@ -42,7 +42,7 @@ class Ledger:
         self._entries: dict[str, ManagerEntry] = {}
         self._accounts = 0
         self._next_number = 0
-        self._closed = Books()  # of managers of which nothing else is kept
+        self._closed = SampleAccounting()  # of managers of which nothing else is kept
         self._retired: dict[int, None] = {}  # incarnations that were closed, oldest first
 
     @classmethod
@@ -69,16 +69,16 @@ class Ledger:
         entries = self._entries.values()
         return pack_ledger(self.run_id, self._next_number, self._closed, self._retired, entries)
 
-    def hear(self, manager: str, incarnation: int, now: float) -> None:
+    def mark_alive(self, manager: str, incarnation: int, now: float) -> None:
         """This incarnation lives: it has an account from now on.
 
         Raises:
             RetiredError: it was closed; its manager must begin anew.
             LedgerFullError: there is no place for another manager.
         """
-        self._hear(manager, incarnation, now)
+        self._mark_alive(manager, incarnation, now)
 
-    def take(self, batch: Batch, now: float) -> Verdict:
+    def record_batch(self, batch: Batch, now: float) -> Verdict:
         """Enter a batch as inserted, if it is new; what to do with it. Duplicates are counted.
 
         A gateway may look into many batches at once, after it has taken them and before it commits:
@@ -102,7 +102,7 @@ class Ledger:
         account.duplicates += batch.rows
         return "duplicate"
 
-    def refuse(self, batch: Batch) -> None:
+    def reject_batch(self, batch: Batch) -> None:
         """A batch that was taken is unsound: it stays settled, and counts as rejected.
 
         Raises:
@@ -117,19 +117,19 @@ class Ledger:
 
     def is_new(self, manager: str, incarnation: int, seq: int) -> bool:
         """Whether this batch would be taken. Changes nothing."""
-        account = self._find(manager, incarnation)
+        account = self._find_account(manager, incarnation)
         if account is None:
             return incarnation not in self._retired
         return not account.is_settled(seq) and not account.is_beyond(seq)
 
     def has_settled(self, manager: str, incarnation: int, seq: int) -> bool:
         """Whether this batch is settled already: all it needs is an ack."""
-        account = self._find(manager, incarnation)
+        account = self._find_account(manager, incarnation)
         return account is not None and account.is_settled(seq)
 
-    def knows(self, manager: str, incarnation: int) -> bool:
+    def has_account(self, manager: str, incarnation: int) -> bool:
         """Whether an account of this incarnation is kept."""
-        return self._find(manager, incarnation) is not None
+        return self._find_account(manager, incarnation) is not None
 
     def settle_rejected(
         self, manager: str, incarnation: int, seq: int, rows: int, now: float
@@ -139,7 +139,7 @@ class Ledger:
         Raises:
             RetiredError, LedgerFullError: as `hear`.
         """
-        entry, account = self._hear(manager, incarnation, now)
+        entry, account = self._mark_alive(manager, incarnation, now)
         if not account.settle(seq):
             return False
         account.rejected += rows
@@ -153,7 +153,7 @@ class Ledger:
         Raises:
             RetiredError, LedgerFullError: as `hear`.
         """
-        entry, account = self._hear(report.manager, report.incarnation, now)
+        entry, account = self._mark_alive(report.manager, report.incarnation, now)
         if report.run_id == self.run_id:
             account.on_report(report)
             entry.packed = None
@@ -167,7 +167,7 @@ class Ledger:
             account.gone = True
         entry.packed = None
 
-    def ack(
+    def make_ack(
         self,
         manager: str,
         incarnation: int,
@@ -179,7 +179,7 @@ class Ledger:
         first_actor: int,
     ) -> Ack:
         """The ack for an incarnation. Only after what it says has been committed."""
-        account = self._find(manager, incarnation) or Account(incarnation)
+        account = self._find_account(manager, incarnation) or IncarnationAccount(incarnation)
         return Ack(
             run_id=self.run_id,
             epoch=epoch,
@@ -197,11 +197,11 @@ class Ledger:
             reason=credit.reason,
         )
 
-    def managers(self) -> list[str]:
+    def manager_ids(self) -> list[str]:
         """The ids of which accounts are kept, in the order of their numbers."""
         return list(self._entries)
 
-    def living(self) -> list[tuple[str, int]]:
+    def alive_incarnations(self) -> list[tuple[str, int]]:
         """(manager, incarnation) of all that are not gone: to whom acks go."""
         return [
             (entry.id, account.incarnation)
@@ -210,7 +210,7 @@ class Ledger:
             if not account.gone
         ]
 
-    def number(self, manager: str) -> int:
+    def manager_number(self, manager: str) -> int:
         """The small integer that stands for this id in the replay: the same for the whole run.
 
         Raises:
@@ -226,36 +226,36 @@ class Ledger:
         """
         return max(account.last_seen for account in self._entries[manager].accounts.values())
 
-    def books(self, manager: str | None = None) -> Books:
+    def accounting(self, manager: str | None = None) -> SampleAccounting:
         """Where the rows of a manager went, or of all together.
 
         Raises:
             KeyError: this manager was never heard.
         """
         if manager is not None:
-            return self._entries[manager].books()
-        return sum((entry.books() for entry in self._entries.values()), self._closed)
+            return self._entries[manager].accounting()
+        return sum((entry.accounting() for entry in self._entries.values()), self._closed)
 
-    def _find(self, manager: str, incarnation: int) -> Account | None:
+    def _find_account(self, manager: str, incarnation: int) -> IncarnationAccount | None:
         entry = self._entries.get(manager)
         return None if entry is None else entry.accounts.get(incarnation)
 
-    def _hear(self, manager: str, incarnation: int, now: float) -> tuple[ManagerEntry, Account]:
+    def _mark_alive(self, manager: str, incarnation: int, now: float) -> tuple[ManagerEntry, IncarnationAccount]:
         entry = self._entries.get(manager)
         account = None if entry is None else entry.accounts.get(incarnation)
         if entry is None or account is None:
-            entry, account = self._open(manager, incarnation)
+            entry, account = self._open_account(manager, incarnation)
         account.last_seen = now
         if account.gone:
             account.gone = False
             entry.packed = None
         return entry, account
 
-    def _open(self, manager: str, incarnation: int) -> tuple[ManagerEntry, Account]:
+    def _open_account(self, manager: str, incarnation: int) -> tuple[ManagerEntry, IncarnationAccount]:
         if incarnation in self._retired:
             raise RetiredError(manager, incarnation)
         if self._accounts >= ACCOUNTS_MAX:
-            self._make_place(manager, incarnation)
+            self._evict_account(manager, incarnation)
         entry = self._entries.get(manager)
         if entry is None:
             entry = self._entries[manager] = ManagerEntry(manager, self._next_number)
@@ -263,13 +263,13 @@ class Ledger:
         for older in entry.accounts.values():  # a newer incarnation: the process behind them ended
             older.gone = True
         if len(entry.accounts) > OLD_ACCOUNTS_MAX:
-            self._close(entry, min(entry.accounts.values(), key=lambda a: a.last_seen))
-        account = entry.accounts[incarnation] = Account(incarnation)
+            self._close_account(entry, min(entry.accounts.values(), key=lambda a: a.last_seen))
+        account = entry.accounts[incarnation] = IncarnationAccount(incarnation)
         self._accounts += 1
         entry.packed = None
         return entry, account
 
-    def _make_place(self, manager: str, incarnation: int) -> None:
+    def _evict_account(self, manager: str, incarnation: int) -> None:
         """Close the account that has been silent longest among those that are gone."""
         gone = [
             (account.last_seen, entry.number, entry, account)
@@ -280,15 +280,15 @@ class Ledger:
         if not gone:
             raise LedgerFullError(manager, incarnation, ACCOUNTS_MAX)
         _, _, entry, account = min(gone, key=lambda place: place[:2])
-        self._close(entry, account)
+        self._close_account(entry, account)
         if not entry.accounts:
             self._closed += entry.closed
             del self._entries[entry.id]
 
-    def _close(self, entry: ManagerEntry, account: Account) -> None:
+    def _close_account(self, entry: ManagerEntry, account: IncarnationAccount) -> None:
         """Keep only the sums of an account, and that it is closed."""
         account.gone = True
-        entry.closed += account.books()
+        entry.closed += account.accounting()
         del entry.accounts[account.incarnation]
         entry.packed = None
         self._accounts -= 1

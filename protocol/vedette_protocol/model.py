@@ -33,10 +33,10 @@ def pack_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema)
     Raises:
         ModelError: the arrays are not those of the schema: says which differs.
     """
-    return b"".join(pack_parts(version, arrays, schema))
+    return b"".join(pack_model_parts(version, arrays, schema))
 
 
-def pack_parts(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema) -> list[Buffer]:
+def pack_model_parts(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema) -> list[Buffer]:
     """The body of a model in parts, for who writes it somewhere: nothing is copied.
 
     Raises:
@@ -128,7 +128,7 @@ def chunk_count(total_bytes: int, chunk_bytes: int = CHUNK_MAX_BYTES) -> int:
     return -(-total_bytes // min(max(chunk_bytes, CHUNK_MIN_BYTES), CHUNK_MAX_BYTES))
 
 
-def chunks(
+def split_into_chunks(
     run_id: str,
     epoch: int,
     spec: str,
@@ -171,7 +171,7 @@ class CompleteModel:
 
 
 @dataclass(slots=True)
-class _Partial:
+class _PartialModel:
     """What has arrived of one model."""
 
     first: ModelChunk
@@ -181,7 +181,7 @@ class _Partial:
     hashed: int = 0  # chunks from the first on of which the digest is known
     digest: Digest = field(default_factory=Digest)
 
-    def enter(self, chunk: ModelChunk) -> None:
+    def add_chunk(self, chunk: ModelChunk) -> None:
         """Take a chunk in that was not there before."""
         start = chunk.index * -(-chunk.total_bytes // chunk.count)
         self.body[start : start + len(chunk.payload)] = chunk.payload
@@ -231,10 +231,10 @@ class ModelAssembler:
         self.max_bytes, self._memory = max_bytes, memory
         self._run_id = ""
         self._newest = (-1, -1)
-        self._partial: _Partial | None = None
+        self._partial: _PartialModel | None = None
 
     @property
-    def newest(self) -> tuple[int, int]:
+    def newest_model(self) -> tuple[int, int]:
         """(epoch, version) of the newest complete model; (-1, -1) before the first."""
         return self._newest
 
@@ -243,22 +243,22 @@ class ModelAssembler:
         """Chunks that the model under way still lacks; 0 if none is under way."""
         return 0 if self._partial is None else self._partial.missing
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Accept any model again: after sockets were remade, the same version may come anew."""
         self._newest = (-1, -1)
         self._partial = None
 
-    def offer(self, chunk: ModelChunk) -> CompleteModel | None:
+    def add_chunk(self, chunk: ModelChunk) -> CompleteModel | None:
         """Take a chunk in; the model that it completes, or None.
 
         Raises:
             ModelError: the model is too large, or its bytes do not give its digest: it is dropped.
         """
-        partial = self._partial_of(chunk)
+        partial = self._partial_model_of(chunk)
         if partial is None or partial.have[chunk.index]:
             return None
         first = partial.first
-        partial.enter(chunk)
+        partial.add_chunk(chunk)
         if partial.missing:
             return None
         self._partial = None
@@ -269,10 +269,10 @@ class ModelAssembler:
         self._newest = (first.epoch, first.version)
         return CompleteModel(first.run_id, first.epoch, first.version, first.spec, partial.body)
 
-    def _partial_of(self, chunk: ModelChunk) -> _Partial | None:
+    def _partial_model_of(self, chunk: ModelChunk) -> _PartialModel | None:
         """What has arrived of this chunk's model; None if it is not wanted."""
         if chunk.run_id != self._run_id:
-            self.forget()
+            self.reset()
             self._run_id = chunk.run_id
         model = (chunk.epoch, chunk.version)
         if model <= self._newest:
@@ -290,5 +290,5 @@ class ModelAssembler:
                 f"expected no more than {self.max_bytes}"
             )
         body = self._memory(chunk.total_bytes).data
-        self._partial = _Partial(chunk, body, bytearray(chunk.count), chunk.count)
+        self._partial = _PartialModel(chunk, body, bytearray(chunk.count), chunk.count)
         return self._partial

@@ -68,13 +68,13 @@ def pack_header(kind: str, fields: Mapping[str, object]) -> bytes:
     return pack({"v": PROTOCOL_VERSION, "k": kind, **fields})
 
 
-def clip(text: str) -> str:
+def clip_text(text: str) -> str:
     """The first 200 characters of `text`, fit for the wire."""
     # A lone surrogate (a file name, a traceback) has no UTF-8; it must not stop a report
     return text[:TEXT_MAX_CHARS].encode("utf-8", "replace").decode()
 
 
-def within(frame: Buffer, limit: int, what: str) -> Buffer:
+def check_frame_size(frame: Buffer, limit: int, what: str) -> Buffer:
     """The frame itself.
 
     Raises:

@@ -8,7 +8,7 @@ from vedette_protocol.errors import MalformedError
 from vedette_protocol.fields import Fields
 from vedette_protocol.limits import ACTOR_MAX, ACTORS_MAX, COUNT_MAX, REPORT_MAX_BYTES, U64_MAX
 from vedette_protocol.messages import ActorReport, Buffer, ManagerState, Report
-from vedette_protocol.packing import clip, pack, pack_header, unpack, within
+from vedette_protocol.packing import clip_text, pack, pack_header, unpack, check_frame_size
 
 _STATES: Final[tuple[ManagerState, ...]] = get_args(ManagerState)
 
@@ -25,7 +25,7 @@ def encode_report(report: Report) -> list[Buffer]:
             "version": actor.version,
             "return_mean": actor.return_mean,
             "length_mean": actor.length_mean,
-            "error": clip(actor.error),
+            "error": clip_text(actor.error),
         }
         for actor in report.actors
     ]
@@ -33,7 +33,7 @@ def encode_report(report: Report) -> list[Buffer]:
         raise MalformedError(f"a report of {len(actors)} actors, expected at most {ACTORS_MAX}")
     payload = pack(
         {
-            "host": clip(report.host),
+            "host": clip_text(report.host),
             "state": report.state,
             "run": report.run_id,
             "produced": report.produced,
@@ -47,7 +47,7 @@ def encode_report(report: Report) -> list[Buffer]:
         }
     )
     fields = {"manager": report.manager, "incarnation": report.incarnation}
-    return [pack_header("report", fields), within(payload, REPORT_MAX_BYTES, "report")]
+    return [pack_header("report", fields), check_frame_size(payload, REPORT_MAX_BYTES, "report")]
 
 
 def decode_report(header: Fields, payload: Buffer) -> Report:

@@ -6,7 +6,7 @@ from vedette_protocol.errors import SchemaError
 from vedette_protocol.fields import Fields
 from vedette_protocol.limits import EPOCH_MAX, RUN_MAX_BYTES, U64_MAX
 from vedette_protocol.messages import Buffer, Run
-from vedette_protocol.packing import pack, pack_header, unpack, within
+from vedette_protocol.packing import pack, pack_header, unpack, check_frame_size
 from vedette_protocol.schema import Schema
 
 
@@ -22,7 +22,7 @@ def encode_run(run: Run) -> list[Buffer]:
         }
     )
     fields = {"run": run.run_id, "epoch": run.epoch, "learner": run.learner, "seed": run.seed}
-    return [pack_header("run", fields), within(payload, RUN_MAX_BYTES, "run message")]
+    return [pack_header("run", fields), check_frame_size(payload, RUN_MAX_BYTES, "run message")]
 
 
 def decode_run(header: Fields, payload: Buffer) -> Run:
@@ -36,8 +36,8 @@ def decode_run(header: Fields, payload: Buffer) -> Run:
         run_id=header.id("run"),
         epoch=header.integer("epoch", 0, EPOCH_MAX),
         learner=header.integer("learner", 0, U64_MAX),
-        schema=Schema.from_wire(fields.take("schema")),
-        model=Schema.from_wire(fields.take("model")),
+        schema=Schema.from_wire(fields.pop("schema")),
+        model=Schema.from_wire(fields.pop("model")),
         env=fields.settings("env"),
         agent=fields.settings("agent"),
         actors=fields.settings("actors"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from vedette_protocol.account import Account, Books, ManagerEntry
+from vedette_protocol.account import IncarnationAccount, SampleAccounting, ManagerEntry
 from vedette_protocol.errors import MalformedError, StampError
 from vedette_protocol.limits import COUNT_MAX, STAMP_MAX_BYTES
 from vedette_protocol.packing import pack, unpack
@@ -26,7 +26,7 @@ class LedgerState:
 
     run_id: str
     next_number: int
-    closed: Books
+    closed: SampleAccounting
     retired: list[int]
     entries: list[ManagerEntry]
 
@@ -34,7 +34,7 @@ class LedgerState:
 def pack_ledger(
     run_id: str,
     next_number: int,
-    closed: Books,
+    closed: SampleAccounting,
     retired: Iterable[int],
     entries: Iterable[ManagerEntry],
 ) -> bytes:
@@ -55,7 +55,7 @@ def unpack_ledger(stamp: bytes | bytearray | memoryview) -> LedgerState:
             raise StampError(f"expected format {_FORMAT}")
         _, run_id, next_number, closed, retired, packed = value
         entries = [_unpack_entry(blob) for blob in packed]
-        state = LedgerState(str(run_id), _count(next_number), _books(closed), [], entries)
+        state = LedgerState(str(run_id), _count(next_number), _accounting(closed), [], entries)
         state.retired.extend(map(_count, retired))
     except (MalformedError, ValueError, TypeError) as error:
         raise StampError(str(error)) from error
@@ -81,9 +81,9 @@ def _pack_entry(entry: ManagerEntry) -> bytes:
 
 def _unpack_entry(blob: bytes) -> ManagerEntry:
     manager, number, closed, accounts = unpack(blob, STAMP_MAX_BYTES)
-    entry = ManagerEntry(str(manager), _count(number), closed=_books(closed))
+    entry = ManagerEntry(str(manager), _count(number), closed=_accounting(closed))
     for incarnation, contiguous, extras, *counts, gone in accounts:
-        account = Account(_count(incarnation), _count(contiguous), int.from_bytes(extras, "big"))
+        account = IncarnationAccount(_count(incarnation), _count(contiguous), int.from_bytes(extras, "big"))
         for name, value in zip(_COUNTS, counts, strict=True):
             setattr(account, name, _count(value))
         account.gone = bool(gone)
@@ -91,14 +91,14 @@ def _unpack_entry(blob: bytes) -> ManagerEntry:
     return entry
 
 
-def _sums(books: Books) -> list[int]:
+def _sums(books: SampleAccounting) -> list[int]:
     """Sums that fit into 64 bits, even of peers that report absurd counts."""
     counts = books.counts()
     return [*counts] if max(counts) <= COUNT_MAX else [min(c, COUNT_MAX) for c in counts]
 
 
-def _books(value: Any) -> Books:  # Any: read from a file, checked here
-    return Books(*map(_count, value))
+def _accounting(value: Any) -> SampleAccounting:  # Any: read from a file, checked here
+    return SampleAccounting(*map(_count, value))
 
 
 def _count(value: Any) -> int:  # Any: read from a file, checked here

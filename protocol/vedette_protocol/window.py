@@ -4,13 +4,13 @@ The manager's loop, in the order of its calls::
 
     window = Window(manager, incarnation, run_id, schema, max_batches=1024, max_bytes=64 << 20)
     while window.has_room(len(payload)):
-        window.offer(actor, epoch, version, rows, payload)
-    for batch in window.take(now):                # within the credit of the newest ack
+        window.add_batch(actor, epoch, version, rows, payload)
+    for batch in window.next_batches(now):                # within the credit of the newest ack
         send(encode(batch))
     window.on_ack(ack, now)                       # frees what is settled
     window.resend_stalled(now)                    # every second
     window.resend_all()                           # when sockets were remade
-    send(encode(window.report(host, state, actors)))
+    send(encode(window.make_report(host, state, actors)))
 
 A window belongs to one incarnation on one run. Another run needs another window, with another
 incarnation: sequence numbers of two runs must not meet in one ledger.
@@ -110,7 +110,7 @@ class Window:
         held = len(self._fresh) + len(self._numbered)
         return held < self.max_batches and self.bytes + payload_bytes <= self.max_bytes
 
-    def offer(self, actor: int, epoch: int, version: int, rows: int, payload: Buffer) -> int:
+    def add_batch(self, actor: int, epoch: int, version: int, rows: int, payload: Buffer) -> int:
         """Take a batch in; how many rows were dropped to make room for it.
 
         The payload must not be written any more: it is sent, perhaps again, as it is.
@@ -139,17 +139,17 @@ class Window:
             dropped += self._drop(self._fresh.popleft())
         return dropped
 
-    def take(self, now: float, limit: int = 64) -> list[Batch]:
+    def next_batches(self, now: float, limit: int = 64) -> list[Batch]:
         """The batches to send now, at most `limit`: first those to send again, in order.
 
         They count as sent: what could not be handed to the socket goes to `put_back`.
         """
         batches: list[Batch] = []
-        self._take_again(now, limit, batches)
-        self._take_fresh(now, limit, batches)
+        self._next_resends(now, limit, batches)
+        self._next_fresh(now, limit, batches)
         return batches
 
-    def _take_again(self, now: float, limit: int, batches: list[Batch]) -> None:
+    def _next_resends(self, now: float, limit: int, batches: list[Batch]) -> None:
         while self._again and len(batches) < limit:
             seq = self._again[0]
             batch = self._numbered.get(seq)
@@ -165,7 +165,7 @@ class Window:
             self._outstanding_bytes += size
             batches.append(batch._replace(base=self.base))
 
-    def _take_fresh(self, now: float, limit: int, batches: list[Batch]) -> None:
+    def _next_fresh(self, now: float, limit: int, batches: list[Batch]) -> None:
         """Number those that were never sent. Thousands a second: nothing is called for each."""
         if self._again:  # they go first, and there is no credit for them
             return
@@ -256,14 +256,14 @@ class Window:
         heard = self._acked_at - after_s
         return self._send_again([seq for seq, at in self._sent_at.items() if at <= heard])
 
-    def abandon(self) -> int:
+    def drop_unsent(self) -> int:
         """Drop what was never sent (at the end); how many rows. What was sent may yet arrive."""
         dropped = 0
         while self._fresh:
             dropped += self._drop(self._fresh.popleft())
         return dropped
 
-    def report(
+    def make_report(
         self, host: str, state: ManagerState, actors: tuple[ActorReport, ...] = ()
     ) -> Report:
         """How the manager does, with this window's counts."""

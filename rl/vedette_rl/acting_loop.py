@@ -11,10 +11,10 @@ from typing import Protocol
 import numpy as np
 
 from vedette_rl.core import Columns, ModelInfo, Policy, StepProcessor
-from vedette_rl.envs.row import EnvRow
+from vedette_rl.envs.row import VectorEnvironment
 
 
-class NewModel(Protocol):
+class ReceivedModel(Protocol):
     """A model that has come, not yet unpacked."""
 
     @property
@@ -27,25 +27,25 @@ class NewModel(Protocol):
         ...
 
 
-class Models(Protocol):
+class ModelSource(Protocol):
     """Where models come from: the newest wins, and looking is cheap."""
 
     @property
-    def fresh(self) -> bool:
+    def has_new(self) -> bool:
         """Whether there is a model that `read` has not returned yet."""
         ...
 
-    def read(self) -> NewModel | None:
+    def read(self) -> ReceivedModel | None:
         """The newest model; None before the first."""
         ...
 
 
-class ActingLoop:
+class RolloutLoop:
     """Plays a row of environments on the newest model.
 
     ::
 
-        loop = ActingLoop(row, policy, processor, models, n_step)
+        loop = RolloutLoop(row, policy, processor, models, n_step)
         while not loop.sync(): ...               # until there is a model to act on
         loop.begin()
         while not stopped:
@@ -62,10 +62,10 @@ class ActingLoop:
 
     def __init__(
         self,
-        row: EnvRow,
+        row: VectorEnvironment,
         policy: Policy,
         processor: StepProcessor,
-        models: Models,
+        models: ModelSource,
         n_step: int,
     ) -> None:
         self._row, self._policy, self._processor = row, policy, processor
@@ -89,7 +89,7 @@ class ActingLoop:
         Raises:
             ModelMismatchError: it is the model of another network.
         """
-        if not self._models.fresh or (model := self._models.read()) is None:
+        if not self._models.has_new or (model := self._models.read()) is None:
             return False
         info = model.info()
         self._policy.sync_model(info)
@@ -119,9 +119,9 @@ class ActingLoop:
         """What is unfinished, as transitions of fewer steps."""
         return self._processor.flush()
 
-    def finished(self) -> list[tuple[float, int]]:
+    def pop_finished_episodes(self) -> list[tuple[float, int]]:
         """(return, length) of the episodes that ended since the last call."""
-        return self._row.finished()
+        return self._row.pop_finished_episodes()
 
     def close(self) -> None:
         """Close the environments."""

@@ -20,10 +20,10 @@ from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
 from vedette_rl.state_file import (
     STATE_FILE,
-    GiveWay,
-    at_once,
+    Throttle,
+    no_throttle,
     check_state,
-    clear_aside,
+    remove_unfinished,
     read_state,
     write_state,
 )
@@ -32,7 +32,7 @@ Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedCheckpoint:
     """A checkpoint that was read.
 
     Args:
@@ -66,7 +66,7 @@ class Checkpoints:
         opt_steps: int,
         state: State,
         meta: Mapping[str, Any],
-        give_way: GiveWay = at_once,
+        throttle: Throttle = no_throttle,
     ) -> Path:
         """Write a checkpoint, then remove the oldest beyond `keep`; its directory.
 
@@ -75,8 +75,8 @@ class Checkpoints:
                 caller may go on and try again later.
         """
         directory = self.root / str(opt_steps)
-        write_state(directory, state, meta, give_way)
-        clear_aside(self.root)
+        write_state(directory, state, meta, throttle)
+        remove_unfinished(self.root)
         for old in self.list()[: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)  # tried again at the next save
         return directory
@@ -94,7 +94,7 @@ class Checkpoints:
         found = self.list()
         return found[-1] if found else None
 
-    def load_latest(self) -> Loaded | None:
+    def load_latest(self) -> LoadedCheckpoint | None:
         """The newest that can be read; None where there is none at all.
 
         Raises:
@@ -104,9 +104,9 @@ class Checkpoints:
         if found is None:
             return None
         path, (state, meta), skipped = found
-        return Loaded(path, state, meta, skipped)
+        return LoadedCheckpoint(path, state, meta, skipped)
 
-    def newest_whole(self) -> Path | None:
+    def newest_readable(self) -> Path | None:
         """The directory of what `load_latest` will load; None where there is none at all.
 
         Raises:

@@ -42,7 +42,7 @@ class SpaceLayoutError(RlError):
         self.part, self.space = part, space
 
 
-class ImportRefusedError(RlError):
+class ImportNotAllowedError(RlError):
     """A configuration names a module that this host does not import for others."""
 
     def __init__(self, module: str, wanted_by: str) -> None:
@@ -61,7 +61,7 @@ class EnvironmentFaultError(RlError):
         self.env, self.fault = env, fault
 
 
-class EvaluationGivenUpError(RlError):
+class EvaluationCancelledError(RlError):
     """Nobody waits any more for an evaluation that is being played."""
 
     def __init__(self, version: int, ended: int, episodes: int) -> None:
@@ -76,9 +76,9 @@ class UnknownAgentError(RlError):
     """No agent of this name is known."""
 
     def __init__(self, name: str, known: list[str], why: str = "") -> None:
-        said = f": {why}" if why else ""
+        message = f": {why}" if why else ""
         super().__init__(
-            f"unknown agent {name!r}{said}; known: {', '.join(known)}, or module:Name of your own"
+            f"unknown agent {name!r}{message}; known: {', '.join(known)}, or module:Name of your own"
         )
         self.name = name
 
@@ -91,7 +91,7 @@ class UnknownNameError(RlError):
         self.key, self.name, self.why = key, name, why
 
 
-class OwnNetworkError(RlError):
+class CustomNetworkError(RlError):
     """A network of the user's own does not fit the agent or the environment."""
 
     def __init__(self, name: str, why: str) -> None:
@@ -107,11 +107,11 @@ class RecordingError(RlError):
         self.path = path
 
 
-class FilmError(RlError):
+class VideoError(RlError):
     """An episode cannot be filmed."""
 
 
-class CannotRenderError(FilmError):
+class CannotRenderError(VideoError):
     """An environment shows no pictures."""
 
     def __init__(self, env_id: str, why: str) -> None:
@@ -184,28 +184,28 @@ class ReplayDiffersError(ReplayFormatError):
 
     Args:
         what: ``run``, ``capacity``, ``guard``, ``storage`` (of what rows share) or ``columns``.
-        said: all of it, with the mend.
+        message: all of it, with the mend.
     """
 
-    def __init__(self, what: str, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, what: str, message: str) -> None:
+        super().__init__(message)
         self.what = what
 
 
 class ReplayBudgetError(RlError):
     """A replay needs more memory or disk than there is."""
 
-    def __init__(self, what: str, need: str, have: str, mend: str) -> None:
-        super().__init__(f"the replay needs {need} of {what}, but {have} is free: {mend}")
+    def __init__(self, what: str, need: str, have: str, fix: str) -> None:
+        super().__init__(f"the replay needs {need} of {what}, but {have} is free: {fix}")
         self.what = what
 
 
 class FrameStorageError(RlError):
     """Frames are to be stored once, and they cannot be."""
 
-    def __init__(self, why: str, mend: str) -> None:
+    def __init__(self, why: str, fix: str) -> None:
         super().__init__(
-            f"replay.frame_storage is 'once', and {why}: {mend}, or set replay.frame_storage=auto"
+            f"replay.frame_storage is 'once', and {why}: {fix}, or set replay.frame_storage=auto"
         )
 
 
@@ -224,7 +224,7 @@ class LimiterDeadlockError(RlError):
     """A limiter's settings would stop inserting and sampling at once."""
 
 
-class NewestFormatError(RlError):
+class LatestValueFormatError(RlError):
     """A map of the newest value is torn, foreign, or too small for what is asked of it."""
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 
 from vedette_rl.errors import UnknownNameError
-from vedette_rl.named import is_named, load_named, one_of
+from vedette_rl.named import is_import_name, import_by_name, choice_or_import
 
 _KIND = "agent.exploration.kind"
 _DRAWN_NUMBERS = 1024
@@ -42,7 +42,7 @@ class ExplorationConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    kind: Annotated[str, one_of("ladder", "linear", "constant", "softmax")] = "ladder"
+    kind: Annotated[str, choice_or_import("ladder", "linear", "constant", "softmax")] = "ladder"
     epsilon_base: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
     epsilon_alpha: Annotated[float, Field(ge=0.0)] = 7.0
     epsilon_start: Probability = 1.0
@@ -51,7 +51,7 @@ class ExplorationConfig(BaseModel):
     temperature: PositiveFloat = 1.0
 
 
-def ladder_position(index: int) -> float:
+def exploration_rank(index: int) -> float:
     """Where the environment of this number (from 0, over all actors) stands on the ladder.
 
     A van der Corput sequence: 1/2, 1/4, 3/4, 1/8, ... However many have joined, they cover (0, 1)
@@ -65,13 +65,13 @@ def ladder_position(index: int) -> float:
     return position
 
 
-def ladder_positions(first: int, count: int) -> NDArray[np.float64]:
+def exploration_ranks(first: int, count: int) -> NDArray[np.float64]:
     """The positions ``(count,)`` of environments `first`, `first` + 1, ..."""
-    return np.array([ladder_position(first + i) for i in range(count)])
+    return np.array([exploration_rank(first + i) for i in range(count)])
 
 
 @runtime_checkable
-class Explores(Protocol):
+class ExplorationStrategy(Protocol):
     """What chooses actions while an actor collects."""
 
     def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
@@ -80,25 +80,25 @@ class Explores(Protocol):
 
 
 def make_exploration(
-    config: ExplorationConfig, positions: NDArray[np.floating[Any]], seed: int
-) -> Explores:
+    config: ExplorationConfig, ranks: NDArray[np.floating[Any]], seed: int
+) -> ExplorationStrategy:
     """The exploration that a configuration asks for; the arguments are those of `Exploration`.
 
     Raises:
         UnknownNameError: its own class is not there, or cannot choose.
     """
-    if not is_named(config.kind):
-        return Exploration(config, positions, seed)
-    own = load_named(_KIND, config.kind)(config, positions, seed)
-    if not isinstance(own, Explores):
+    if not is_import_name(config.kind):
+        return Exploration(config, ranks, seed)
+    own = import_by_name(_KIND, config.kind)(config, ranks, seed)
+    if not isinstance(own, ExplorationStrategy):
         raise UnknownNameError(_KIND, config.kind, "it has no method choose")
-    return _Checked(own, config.kind)
+    return _CheckedExploration(own, config.kind)
 
 
-class _Checked:
+class _CheckedExploration:
     """A user's own exploration, whose actions are looked at before an environment gets them."""
 
-    def __init__(self, own: Explores, name: str) -> None:
+    def __init__(self, own: ExplorationStrategy, name: str) -> None:
         self._own, self._name = own, name
 
     def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
@@ -124,20 +124,20 @@ class Exploration:
 
     Args:
         config: how much to explore.
-        positions: ``(E,)`` in [0, 1], where each environment stands on the ladder.
+        ranks: ``(E,)`` in [0, 1], where each environment stands on the ladder.
         seed: of the random numbers.
     """
 
     def __init__(
-        self, config: ExplorationConfig, positions: NDArray[np.floating[Any]], seed: int
+        self, config: ExplorationConfig, ranks: NDArray[np.floating[Any]], seed: int
     ) -> None:
         self._config = config
         self._rng = np.random.default_rng(seed)
-        rungs = 1.0 + config.epsilon_alpha * np.asarray(positions, np.float64)
+        rungs = 1.0 + config.epsilon_alpha * np.asarray(ranks, np.float64)
         self._ladder = np.power(config.epsilon_base, rungs)
-        self._ones = np.ones(len(positions))
+        self._ones = np.ones(len(ranks))
         self._epsilon, self._epsilon_version = self.epsilon(0), 0
-        self._drawn = _Drawn(self._rng, len(positions))
+        self._drawn = _RandomDraws(self._rng, len(ranks))
 
     def epsilon(self, version: int) -> NDArray[np.float64]:
         """The share of random actions ``(E,)`` on a model of this version; 0 for softmax."""
@@ -172,7 +172,7 @@ class Exploration:
         return action
 
 
-class _Drawn:
+class _RandomDraws:
     """Random numbers for a row of environments, drawn for many steps at once.
 
     Drawing a few costs as much as drawing a thousand.

@@ -18,7 +18,7 @@ from vedette_rl.core import ReplayBuffer, Sample
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class DeviceBatch:
     """A batch on the device.
 
     Args:
@@ -35,22 +35,22 @@ class Loaded:
     versions: NDArray[Any] | None
 
 
-class Loader(Protocol):
+class DeviceLoader(Protocol):
     """Draws batches and brings them to the device."""
 
-    def load(self) -> Loaded:
+    def load(self) -> DeviceBatch:
         """The next batch."""
         ...
 
 
-def make_loader(replay: ReplayBuffer, batch_size: int, device: torch.device) -> Loader:
+def make_loader(replay: ReplayBuffer, batch_size: int, device: torch.device) -> DeviceLoader:
     """The loader that suits the device."""
     if device.type == "cuda":
         return CudaLoader(replay, batch_size, device)
-    return SharedLoader(replay, batch_size, device)
+    return CpuLoader(replay, batch_size, device)
 
 
-class SharedLoader:
+class CpuLoader:
     """Tensors over the replay's own arrays: for a CPU; other devices copy synchronously."""
 
     def __init__(self, replay: ReplayBuffer, batch_size: int, device: torch.device) -> None:
@@ -58,7 +58,7 @@ class SharedLoader:
         self._arrays: Mapping[str, NDArray[Any]] | None = None
         self._batch: dict[str, torch.Tensor] = {}
 
-    def load(self) -> Loaded:
+    def load(self) -> DeviceBatch:
         sample = self._replay.sample(self._batch_size)
         if self._device.type != "cpu" or self._arrays is not sample.columns:
             self._arrays = sample.columns
@@ -66,7 +66,7 @@ class SharedLoader:
                 name: torch.from_numpy(column).to(self._device)
                 for name, column in sample.columns.items()
             }
-        return Loaded(
+        return DeviceBatch(
             self._batch,
             None if sample.weights is None else torch.from_numpy(sample.weights).to(self._device),
             sample.indices,
@@ -96,7 +96,7 @@ class CudaLoader:
         self._turn = 0
         self._ahead: _Slot | None = None
 
-    def load(self) -> Loaded:
+    def load(self) -> DeviceBatch:
         slot = self._ahead or self._fetch()
         current = torch.cuda.current_stream(self._device)
         current.wait_event(slot.copied)
@@ -104,7 +104,7 @@ class CudaLoader:
             tensor.record_stream(current)  # its memory is not given away while the agent reads it
         self._ahead = self._fetch()
         versions = slot.pinned.get("version")
-        return Loaded(
+        return DeviceBatch(
             slot.device,
             slot.weights,
             slot.sample.indices,

@@ -13,12 +13,12 @@ from pydantic_core import CoreSchema, core_schema
 
 from vedette_rl.errors import UnknownNameError
 
-NAMED = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
+IMPORT_NAME = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 """What such a name looks like, as a regular expression."""
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf:
+class ChoiceOrImport:
     """What a configuration's text may be: one of these, or a name of the user's own."""
 
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class OneOf:
         Raises:
             ValueError: it is neither.
         """
-        if text not in self.names and not re.fullmatch(NAMED, text):
+        if text not in self.names and not re.fullmatch(IMPORT_NAME, text):
             known = ", ".join(map(repr, self.names))
             raise ValueError(f"must be {known} or module:Name, not {text!r}")
         return text
@@ -42,36 +42,36 @@ class OneOf:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        own = {"type": "string", "pattern": f"^{NAMED}$"}
+        own = {"type": "string", "pattern": f"^{IMPORT_NAME}$"}
         return {"anyOf": [{"enum": list(self.names)}, own]}
 
 
-def one_of(*names: str) -> OneOf:
+def choice_or_import(*names: str) -> ChoiceOrImport:
     """What a configuration's text may be: one of these, or a name of the user's own."""
-    return OneOf(names)
+    return ChoiceOrImport(names)
 
 
-def is_named(name: str) -> bool:
+def is_import_name(name: str) -> bool:
     """Whether a name imports something."""
     return ":" in name
 
 
-def names_in(settings: object) -> Iterator[str]:
+def find_import_names(settings: object) -> Iterator[str]:
     """Every text in settings, however deep, that imports something."""
     match settings:
-        case str() if re.fullmatch(NAMED, settings):
+        case str() if re.fullmatch(IMPORT_NAME, settings):
             yield settings
         case Mapping():
             for inner in settings.values():
-                yield from names_in(inner)
+                yield from find_import_names(inner)
         case list() | tuple():
             for inner in settings:
-                yield from names_in(inner)
+                yield from find_import_names(inner)
         case _:
             return
 
 
-def load_named(key: str, name: str) -> Any:  # whatever its author made it
+def import_by_name(key: str, name: str) -> Any:  # whatever its author made it
     """Import what a name means. The caller decides whether that is allowed.
 
     Args:
@@ -85,13 +85,13 @@ def load_named(key: str, name: str) -> Any:  # whatever its author made it
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise UnknownNameError(key, name, why_no_module(module_name, error)) from error
+        raise UnknownNameError(key, name, describe_import_failure(module_name, error)) from error
     if not hasattr(module, attribute):
         raise UnknownNameError(key, name, f"module {module_name!r} has no {attribute!r}")
     return getattr(module, attribute)
 
 
-def why_no_module(module: str, error: ModuleNotFoundError) -> str:
+def describe_import_failure(module: str, error: ModuleNotFoundError) -> str:
     """Why a module that somebody named could not be imported: it is missing, or what it needs."""
     missing = error.name or module
     if module.endswith(".py"):

@@ -2,10 +2,10 @@
 
 ::
 
-    writer = NewestWriter(path, max_bytes=1 << 20)
+    writer = LatestValueWriter(path, max_bytes=1 << 20)
     writer.write(head, body)                     # the parts, one after the other: value number 1
 
-    reader = NewestReader(path)                  # may be made before the file
+    reader = LatestValueReader(path)                  # may be made before the file
     if reader.seq > seen:                        # cheap: ask at every step
         value = reader.read(after=seen)          # (number, bytes), or None
 
@@ -34,8 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.bytes_text import bytes_text
-from vedette_rl.errors import MapSpaceError, NewestFormatError, OneWriterError
-from vedette_rl.recycler import Recycler
+from vedette_rl.errors import MapSpaceError, LatestValueFormatError, OneWriterError
+from vedette_rl.recycler import BufferPool
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -55,7 +55,7 @@ _CURSOR = 64 // 8  # the newest number, in 8-byte words: its own cache line
 _CHECKED = struct.Struct("<QQ")  # what the checksum covers besides the data: number, length
 
 
-class Fence:
+class MemoryFence:
     """Keeps stores (and loads) before it from being seen after those behind it.
 
     Some processors (ARM) reorder what Python does not. Releasing and taking a lock is the one
@@ -81,9 +81,9 @@ class _Slots:
         if (
             magic not in (MAGIC, MAGIC_UNSUMMED)
             or slots < 2
-            or size != file_bytes(max_bytes, slots)
+            or size != latest_value_file_bytes(max_bytes, slots)
         ):
-            raise NewestFormatError(f"{path} is no map of newest values, or cut short: delete it")
+            raise LatestValueFormatError(f"{path} is no map of newest values, or cut short: delete it")
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         self.map = mmap.mmap(file, size, access=access)
         self.path = path
@@ -92,7 +92,7 @@ class _Slots:
         self.max_bytes: int = max_bytes
         self.words = memoryview(self.map).cast("Q")
         self.bytes = np.frombuffer(self.map, np.uint8)
-        self._recycler = Recycler()
+        self._recycler = BufferPool()
         self._step: int = (size - HEADER_BYTES) // slots
 
     def word(self, seq: int) -> int:
@@ -106,7 +106,7 @@ class _Slots:
 
     def array(self, seq: int) -> NDArray[np.uint8] | None:
         """The same as an array, in memory that is used again where it is large."""
-        at, fence = self.word(seq), Fence()  # of this thread: several may read
+        at, fence = self.word(seq), MemoryFence()  # of this thread: several may read
         if self.words[at] != seq:
             return None
         fence()
@@ -114,7 +114,7 @@ class _Slots:
         if length > self.max_bytes:
             return None
         begin = at * 8 + SLOT_HEAD_BYTES
-        data = self._recycler.take(length)
+        data = self._recycler.allocate(length)
         data[...] = self.bytes[begin : begin + length]
         fence()
         if self.words[at] != seq:  # the writer came round to this slot meanwhile
@@ -131,7 +131,7 @@ class _Slots:
         seqs = {self.words[self.word(slot)] for slot in range(self.slots)}
         newest = max((seq for seq in seqs if seq and self._is_whole(seq)), default=0)
         if newest < pointed:
-            raise NewestFormatError(
+            raise LatestValueFormatError(
                 f"{self.path} is torn: value {pointed} is not whole: delete the file"
             )
         return newest
@@ -149,7 +149,7 @@ class _Slots:
         self.map.close()
 
 
-class NewestWriter:
+class LatestValueWriter:
     """Writes values for readers of other processes. One at a time may write a file.
 
     Args:
@@ -162,7 +162,7 @@ class NewestWriter:
             torn value that nobody notices.
 
     Raises:
-        NewestFormatError: the file is something else, or made for smaller values.
+        LatestValueFormatError: the file is something else, or made for smaller values.
         MapSpaceError: the disk has no room for it.
         OneWriterError: another process writes it.
     """
@@ -185,7 +185,7 @@ class NewestWriter:
             _lock(self._file, self.path)
             self._slots = _Slots(self._file, self.path, writable=True)
             if self._slots.max_bytes < max_bytes:
-                raise NewestFormatError(
+                raise LatestValueFormatError(
                     f"{self.path} takes values of {self._slots.max_bytes} bytes, and {max_bytes} "
                     "are asked: delete it"
                 )
@@ -194,7 +194,7 @@ class NewestWriter:
         except BaseException:
             os.close(self._file)
             raise
-        self._fence = Fence()
+        self._fence = MemoryFence()
 
     @property
     def seq(self) -> int:
@@ -253,13 +253,13 @@ class NewestWriter:
         os.close(self._file)
 
 
-class NewestReader:
-    """Reads the newest value of a file that a `NewestWriter` of another process writes.
+class LatestValueReader:
+    """Reads the newest value of a file that a `LatestValueWriter` of another process writes.
 
     The file may come later: until then nothing is there.
 
     Raises:
-        NewestFormatError: (any method) the file is something else.
+        LatestValueFormatError: (any method) the file is something else.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -313,11 +313,11 @@ class NewestReader:
         return True
 
 
-def last_value(path: str | os.PathLike[str]) -> tuple[int, bytes] | None:
+def read_latest_value(path: str | os.PathLike[str]) -> tuple[int, bytes] | None:
     """The newest whole value of a file that nobody writes, and its number; None: nothing yet.
 
     Raises:
-        NewestFormatError: the file is something else, or its newest value is torn.
+        LatestValueFormatError: the file is something else, or its newest value is torn.
     """
     path = Path(path)
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -331,7 +331,7 @@ def last_value(path: str | os.PathLike[str]) -> tuple[int, bytes] | None:
     return None if data is None else (seq, data)
 
 
-def file_bytes(max_bytes: int, slots: int) -> int:
+def latest_value_file_bytes(max_bytes: int, slots: int) -> int:
     """Bytes of a file for values of `max_bytes`."""
     return HEADER_BYTES + slots * (SLOT_HEAD_BYTES + -(-max_bytes // 64) * 64)
 
@@ -343,14 +343,14 @@ def _make_file(path: Path, max_bytes: int, slots: int, magic: bytes, *, durable:
     file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         # Reserved now: a disk that fills up later would end the process at some store to the map.
-        os.posix_fallocate(file, 0, file_bytes(max_bytes, slots))
+        os.posix_fallocate(file, 0, latest_value_file_bytes(max_bytes, slots))
         os.pwrite(file, _GEOMETRY.pack(magic, slots, max_bytes), 0)
         if durable:
             os.fsync(file)
         aside.rename(path)
     except OSError as e:
         aside.unlink(missing_ok=True)
-        need = bytes_text(file_bytes(max_bytes, slots))
+        need = bytes_text(latest_value_file_bytes(max_bytes, slots))
         raise MapSpaceError(path, need, e.strerror or str(e)) from e
     finally:
         os.close(file)

@@ -15,7 +15,7 @@ _KEPT = 2
 """The newest value's memory, and that of the one before while somebody changes over."""
 
 
-class Recycler:
+class BufferPool:
     """Gives arrays of bytes, large ones in the memory of earlier ones that nobody holds any more.
 
     A view of an array, or a `memoryview` of one, holds it.
@@ -28,11 +28,11 @@ class Recycler:
         self._large_bytes = large_bytes
         self._free: deque[memoryview] = deque(maxlen=_KEPT)
 
-    def take(self, length: int) -> NDArray[np.uint8]:
+    def allocate(self, length: int) -> NDArray[np.uint8]:
         """An array of `length` bytes, which may be anything."""
         if length < self._large_bytes:
             return np.empty(length, np.uint8)
-        memory = self._from_earlier()
+        memory = self._reuse_earlier()
         if memory is None or memory.nbytes < length:
             memory = np.empty(length, np.uint8).data  # numpy's: its pages come many at a time
         # Over a memoryview, so that views keep this very array, and not what is below it, alive.
@@ -40,7 +40,7 @@ class Recycler:
         weakref.finalize(array, self._free.append, memory).atexit = False
         return array
 
-    def _from_earlier(self) -> memoryview | None:
+    def _reuse_earlier(self) -> memoryview | None:
         try:
             return self._free.popleft()
         except IndexError:  # asked for, not looked for: several threads may read

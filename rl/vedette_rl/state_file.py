@@ -37,16 +37,16 @@ _PARTS_MAX = 1024  # of one gathered write: Linux's IOV_MAX
 Parts = list[memoryview]
 """A file's bytes, piece after piece."""
 
-GiveWay = Callable[[], None]
+Throttle = Callable[[], None]
 """Called between two pieces of a write, to let what runs beside it have the processor."""
 
 
-def at_once() -> None:
+def no_throttle() -> None:
     """Gives way to nobody."""
 
 
 def write_state(
-    directory: str | Path, state: State, meta: Mapping[str, Any], give_way: GiveWay = at_once
+    directory: str | Path, state: State, meta: Mapping[str, Any], throttle: Throttle = no_throttle
 ) -> None:
     """Make `directory` hold `state`, at once: whoever looks sees it whole, or what was there
     before. It is on the disk when this returns.
@@ -55,7 +55,7 @@ def write_state(
         directory: made if it is not there; one that is there keeps its other files.
         state: leaves are tensors, arrays, numbers, strings, booleans or None.
         meta: what is worth knowing of it, of JSON's types.
-        give_way: see `GiveWay`.
+        throttle: see `Throttle`.
 
     Raises:
         CheckpointError: the disk is full, the directory read-only, or a leaf is of another type.
@@ -66,12 +66,12 @@ def write_state(
         files = _files(state, meta)
     except (StateTypeError, TypeError, ValueError) as e:
         raise CheckpointError(directory, "write", str(e)) from e
-    give_way()
+    throttle()
     try:
         if directory.is_dir():
-            _write_into(directory, files, give_way)
+            _write_into(directory, files, throttle)
         else:
-            _write_new(directory, files, give_way)
+            _write_new(directory, files, throttle)
     except OSError as e:
         raise CheckpointError(directory, "write", e.strerror or str(e)) from e
 
@@ -83,7 +83,7 @@ def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
         CheckpointError: there is none, or it is torn or foreign.
     """
     path = Path(directory) / STATE_FILE
-    with _told_as_unreadable(path):
+    with _raise_as_unreadable(path):
         metadata = _whole_metadata(path)
         tree, meta = json.loads(metadata["state"]), json.loads(metadata["meta"])
         state = join_state(tree, lambda framework: safe_open(path, framework=framework))
@@ -99,12 +99,12 @@ def check_state(directory: str | Path) -> None:
         CheckpointError: as `read_state`.
     """
     path = Path(directory) / STATE_FILE
-    with _told_as_unreadable(path):
+    with _raise_as_unreadable(path):
         _whole_metadata(path)
 
 
 @contextlib.contextmanager
-def _told_as_unreadable(path: Path) -> Iterator[None]:
+def _raise_as_unreadable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as e:
@@ -124,7 +124,7 @@ def _whole_metadata(path: Path) -> dict[str, str]:
     return metadata
 
 
-def _write_new(directory: Path, files: dict[str, Parts], give_way: GiveWay) -> None:
+def _write_new(directory: Path, files: dict[str, Parts], throttle: Throttle) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     aside = directory.with_name(f"{_ASIDE}{directory.name}-{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)  # of a killed process that had our number
@@ -132,18 +132,18 @@ def _write_new(directory: Path, files: dict[str, Parts], give_way: GiveWay) -> N
         aside.mkdir()
         for name, parts in files.items():
             _write_file(aside / name, parts)
-            give_way()
+            throttle()
         _sync_directory(aside)
         aside.rename(directory)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
     _sync_directory(directory.parent)
-    give_way()
+    throttle()
 
 
-def _write_into(directory: Path, files: dict[str, Parts], give_way: GiveWay) -> None:
-    clear_aside(directory)
+def _write_into(directory: Path, files: dict[str, Parts], throttle: Throttle) -> None:
+    remove_unfinished(directory)
     for name, parts in files.items():
         aside = directory / f"{_ASIDE}{name}-{os.getpid()}"
         try:
@@ -153,7 +153,7 @@ def _write_into(directory: Path, files: dict[str, Parts], give_way: GiveWay) -> 
             with contextlib.suppress(OSError):
                 aside.unlink()
             raise
-        give_way()
+        throttle()
     _sync_directory(directory)
 
 
@@ -209,13 +209,13 @@ def _write_file(path: Path, parts: Parts) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         while parts:
-            parts = _after(parts, os.writev(descriptor, parts[:_PARTS_MAX]))
+            parts = _remaining_parts(parts, os.writev(descriptor, parts[:_PARTS_MAX]))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _after(parts: Parts, written: int) -> Parts:
+def _remaining_parts(parts: Parts, written: int) -> Parts:
     """What is left of `parts` beyond the first `written` bytes."""
     for place, part in enumerate(parts):
         if written < part.nbytes:
@@ -224,7 +224,7 @@ def _after(parts: Parts, written: int) -> Parts:
     return []
 
 
-def clear_aside(directory: Path) -> None:
+def remove_unfinished(directory: Path) -> None:
     """Remove what a killed process left half written; one process writes at a time."""
     for path in directory.glob(f"{_ASIDE}*"):
         if path.is_dir():

@@ -41,7 +41,7 @@ class StateTypeError(TypeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class TensorData:
     """A tensor's bytes, with its safetensors dtype and its shape."""
 
     dtype: str
@@ -49,7 +49,7 @@ class Leaf:
     data: NDArray[np.uint8]
 
 
-Leaves = dict[str, Leaf]
+Leaves = dict[str, TensorData]
 OpenTensors = Callable[[str], Any]
 """Opens the tensors with a framework's name (``numpy``, ``pt``), as `safetensors.safe_open`."""
 
@@ -121,7 +121,7 @@ def _keep(node: Any, dtype: str, data: NDArray[Any], path: str, leaves: Leaves) 
     data = np.ascontiguousarray(data)
     little = data if data.dtype.byteorder != ">" else data.astype(data.dtype.newbyteorder("<"))
     shape = [int(size) for size in node.shape]
-    leaves[name] = Leaf(_DTYPES[dtype], shape, little.reshape(-1).view(np.uint8))
+    leaves[name] = TensorData(_DTYPES[dtype], shape, little.reshape(-1).view(np.uint8))
     return name
 
 

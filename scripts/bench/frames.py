@@ -15,11 +15,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from vedette.bench.measuring import ratio, spread
+from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette.bench.replay import calls_per_s
 from vedette_rl.core import Columns
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.replay.budget import replay_need
+from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.frames import FRAMES
 from vedette_rl.replay.frames_ring import open_reader, open_writer, whole_stacks
 from vedette_rl.replay.ring import RingWriter
@@ -151,7 +151,7 @@ def _batch() -> Columns:
 
 
 def _total_bytes(layout: ReplayLayout, capacity: int) -> int:
-    need = replay_need(
+    need = replay_space(
         layout.stored, capacity, prioritized=False, guard=layout.guard, shared=layout.shared
     )
     return need.total_bytes
@@ -159,6 +159,6 @@ def _total_bytes(layout: ReplayLayout, capacity: int) -> int:
 
 def _compared(rates: dict[str, list[float]]) -> dict[str, Any]:
     return {
-        **{f"{name}_rows_per_s": spread(found) for name, found in rates.items()},
-        "once_to_plain_ratio": ratio(rates["once"], rates["plain"]),
+        **{f"{name}_rows_per_s": summarize_rounds(found) for name, found in rates.items()},
+        "once_to_plain_ratio": ratio_of_rounds(rates["once"], rates["plain"]),
     }

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, ask, learner_of, measured, taking_run
-from vedette.bench.measuring import spread
-from vedette_services.host.processes import end, python_module, spawn
-from vedette_services.run.status_client import StatusAsker
+from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, ask, learner_of, measured, ingest_run
+from vedette.bench.measuring import summarize_rounds
+from vedette_services.host.processes import end_children, python_module, spawn
+from vedette_services.run.status_client import StatusClient
 
 _ROWS = 64
 _WARM_S = 2.0
@@ -45,19 +45,19 @@ class ManagersBench:
             "samples_per_s": self.samples_per_s,
             "managers": {
                 str(count): {
-                    "inserted_per_s": spread([r["per_s"] for r in rounds]),
-                    "gateway_us_per_sample": spread([r["cost_us"] for r in rounds]),
-                    "status_ms": spread([ms for r in rounds for ms in r["status_ms"]]),
+                    "inserted_per_s": summarize_rounds([r["per_s"] for r in rounds]),
+                    "gateway_us_per_sample": summarize_rounds([r["cost_us"] for r in rounds]),
+                    "status_ms": summarize_rounds([ms for r in rounds for ms in r["status_ms"]]),
                     "lost": sum(r["lost"] for r in rounds),
                     "duplicates": sum(r["duplicates"] for r in rounds),
                 }
                 for count, rounds in found.items()
             },
-            "growth": spread([b / a for a, b in zip(few, many, strict=True)]),
+            "growth": summarize_rounds([b / a for a, b in zip(few, many, strict=True)]),
         }
 
     def _play(self, managers: int) -> dict[str, Any]:
-        config = taking_run(_ROWS, (4,), "float32", 100_000)
+        config = ingest_run(_ROWS, (4,), "float32", 100_000)
         with learner_of(config) as (address, asker):
             processes = min(_PROCESSES, managers)
             rate = self.samples_per_s / _ROWS / managers
@@ -71,10 +71,10 @@ class ManagersBench:
             try:
                 return _figures(measured(asker, _WARM_S, self.seconds, (GATEWAY,)), asker)
             finally:
-                end(producers, term_s=5.0)
+                end_children(producers, term_s=5.0)
 
 
-def _figures(found: Measured, asker: StatusAsker) -> dict[str, Any]:
+def _figures(found: Measured, asker: StatusClient) -> dict[str, Any]:
     answers = []
     for _ in range(_ASKED):
         began = time.monotonic()

@@ -16,13 +16,13 @@ import zmq
 from stamped import StampedAgent, StampedConfig, StampedType
 
 from vedette.bench.daemons import QUIET, ask, check_actors, learner_of
-from vedette.bench.measuring import spread
+from vedette.bench.measuring import summarize_rounds
 from vedette.local.daemons import daemon_command
 from vedette_protocol.schema import Schema
 from vedette_services.config.loading import load_config
-from vedette_services.errors import NoFigureError
-from vedette_services.host.processes import end, spawn
-from vedette_services.learner.background import ModelOutlet
+from vedette_services.errors import NoMeasurementError
+from vedette_services.host.processes import end_children, spawn
+from vedette_services.learner.background import BackgroundPublisher
 from vedette_services.run.model_map import ModelMapWriter
 
 _FIRST_MODELS = 3  # everything is warm after them
@@ -60,7 +60,7 @@ class ModelsBench:
             published = self._play(Path(notes))
             delays = self._delays(Path(notes))
         if not delays:
-            raise NoFigureError(
+            raise NoMeasurementError(
                 f"of {published} models too few reached all {self.actors} actors: {_FIRST_MODELS} "
                 "are left out, and one must be left; give it more --seconds"
             )
@@ -70,11 +70,11 @@ class ModelsBench:
             "interval_s": self.interval_s,
             "published": published,
             "everywhere": len(delays),
-            "loop_waits_ms": spread([1e3 * seconds for seconds in waits]),
-            "loop_copies_ms": spread([1e3 * seconds for seconds in copies]),
-            "delay_ms": spread([1e3 * delay for delay in delays]),
-            "bare_copies_ms": spread([1e3 * seconds for seconds in bare]),
-            "ratio": spread([delay / sorted(bare)[len(bare) // 2] for delay in delays]),
+            "loop_waits_ms": summarize_rounds([1e3 * seconds for seconds in waits]),
+            "loop_copies_ms": summarize_rounds([1e3 * seconds for seconds in copies]),
+            "delay_ms": summarize_rounds([1e3 * delay for delay in delays]),
+            "bare_copies_ms": summarize_rounds([1e3 * seconds for seconds in bare]),
+            "ratio": summarize_rounds([delay / sorted(bare)[len(bare) // 2] for delay in delays]),
         }
 
     def _play(self, notes: Path) -> int:
@@ -111,7 +111,7 @@ class ModelsBench:
                 status = ask(asker)
                 check_actors(status)
             finally:
-                end([manager], term_s=15.0)
+                end_children([manager], term_s=15.0)
         return int(status["opt_steps"] - before)
 
     def _wait_for_actors(self, notes: Path) -> None:
@@ -137,7 +137,7 @@ class ModelsBench:
         agent = StampedAgent(StampedConfig(name=StampedType.name, model_bytes=self.model_bytes))
         schema = Schema.from_arrays(agent.model_info().arrays)
         with tempfile.TemporaryDirectory(prefix="vedette-bench-") as place:
-            outlet = ModelOutlet(ModelMapWriter(Path(place) / "models", schema), epoch=1)
+            outlet = BackgroundPublisher(ModelMapWriter(Path(place) / "models", schema), epoch=1)
             other = np.ones(self.model_bytes, np.uint8)
             waits, copies = [], []
             for _ in range(_FIRST_MODELS + _TIMES):

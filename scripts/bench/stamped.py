@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.core import Columns, ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.recycler import Recycler
+from vedette_rl.recycler import BufferPool
 
 if TYPE_CHECKING:  # actors load no torch
     import torch
@@ -45,7 +45,7 @@ class StampedAgent:
         self.opt_steps = 0
         self._opt_s = config.opt_s
         self._weights = np.ones(config.model_bytes // 4, np.float32)
-        self._memory = Recycler()  # as networks' own weights are copied
+        self._memory = BufferPool()  # as networks' own weights are copied
 
     def opt(
         self,
@@ -69,7 +69,7 @@ class StampedAgent:
     def model_info(self) -> ModelInfo:
         """The weights, and now."""
         published = np.array([time.monotonic()])
-        weights = self._memory.take(self._weights.nbytes).view(np.float32)
+        weights = self._memory.allocate(self._weights.nbytes).view(np.float32)
         weights[...] = self._weights
         return ModelInfo(self.opt_steps, {"published": published, "weights": weights})
 
@@ -117,7 +117,7 @@ class StampedType:
         config: StampedConfig,
         spaces: Spaces,
         *,
-        positions: NDArray[np.floating[Any]],
+        ranks: NDArray[np.floating[Any]],
         seed: int,
     ) -> StampedPolicy:
         return StampedPolicy(Path(config.notes))

@@ -20,7 +20,7 @@ from vedette_protocol.batch_reader import BatchReader
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Batch
 from vedette_rl.replay.ring import RingWriter
-from vedette_services.host.processes import die_with_parent, end, python_module, spawn
+from vedette_services.host.processes import die_with_parent, end_children, python_module, spawn
 from vedette_services.learner.intake import Intake
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys, LearnerKeys
@@ -58,7 +58,7 @@ def unacknowledged_per_s(
         with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
             return _receive(pull, payload, capacity, Path(scratch), seconds)
     finally:
-        end(producers, term_s=5.0)
+        end_children(producers, term_s=5.0)
         context.destroy(linger=0)
 
 
@@ -85,7 +85,7 @@ def _receive(
             assert isinstance(batch, Batch), "producers send nothing else"
             intake.add(batch)
             inserted += batch.rows if now >= begin else 0
-        for block in intake.look().blocks:
+        for block in intake.validate_held().blocks:
             block.append_to(ring)
         ring.commit()
     ring.close()

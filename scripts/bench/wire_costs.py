@@ -10,7 +10,7 @@ from typing import Any
 from unacknowledged import unacknowledged_per_s
 
 from vedette.bench.bare import Payload
-from vedette.bench.measuring import ratio, spread
+from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette.bench.wire import SMALL, WireBench
 from vedette.local.daemons import free_port
 from vedette_services.net.keys import make_keys
@@ -49,12 +49,12 @@ class WireCosts:
             "rows": self.payload.rows,
             "batch_bytes": self.payload.schema.payload_bytes(self.payload.rows),
             "rounds": self.rounds,
-            "transitions_per_s": {kind: spread(rates) for kind, rates in found.items()},
+            "transitions_per_s": {kind: summarize_rounds(rates) for kind, rates in found.items()},
             "ratios": {
-                "exactly_once": ratio(ours, plain),
-                "exactly_once_with_keys": ratio(ours_keys, plain_keys),
-                "keys": ratio(ours_keys, ours),
-                "keys_unacknowledged": ratio(plain_keys, plain),
+                "exactly_once": ratio_of_rounds(ours, plain),
+                "exactly_once_with_keys": ratio_of_rounds(ours_keys, plain_keys),
+                "keys": ratio_of_rounds(ours_keys, ours),
+                "keys_unacknowledged": ratio_of_rounds(plain_keys, plain),
             },
         }
 

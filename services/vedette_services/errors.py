@@ -5,7 +5,7 @@
     ServicesError                  1
     ├── UsageError                 2   the command line or the configuration is wrong
     │   ├── ConfigError                what was configured cannot be done
-    │   │   ├── SettingError           a key of the configuration, with the mend
+    │   │   ├── SettingError           a key of the configuration, with the fix
     │   │   │   └── AddressError       a host and port
     │   │   └── ManySettingsError      several of them, a line each
     │   ├── SecurityError              something would be open that nobody asked to open
@@ -13,13 +13,13 @@
     │   ├── RunInUseError              another learner runs in a run directory
     │   ├── NotARunError               a folder that holds no run
     │   └── NotInRunError              a run that lacks what was asked of it
-    ├── RefusedError               3   the other side said no (version, spec, key, id)
+    ├── RefusedError               3   the other side message no (version, spec, key, id)
     ├── PortInUseError             1
     ├── MetricsError               1   the port for metrics cannot be had
     ├── NoAnswerError              1   nobody answers at an address
     ├── AbsentManagerError         1   the learner does not hear of a manager
     ├── ActorDiedError             1   an actor of a measurement died
-    ├── NoFigureError              1   a measurement saw too little to say anything
+    ├── NoMeasurementError              1   a measurement saw too little to say anything
     ├── ChildFailedError           1   a process of a daemon died and would die again
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
@@ -50,7 +50,7 @@ TRACEBACK = "VEDETTE_TRACEBACK"
 IN_THE_LOG = "its last words are in the log"
 """Said of a process that crashed or was killed, and told nobody why."""
 
-_FILE_MENDS: dict[int | None, str] = {
+_FILE_FIXES: dict[int | None, str] = {
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room there, or have the quota raised",
     errno.EROFS: "choose a place that can be written",
@@ -58,7 +58,7 @@ _FILE_MENDS: dict[int | None, str] = {
     errno.EPERM: "let this user read and write it",
 }
 
-_BIND_MENDS: dict[int | None, str] = {
+_BIND_FIXES: dict[int | None, str] = {
     errno.EADDRNOTAVAIL: "--bind takes an address of this host, or 0.0.0.0 for all of them",
     errno.EACCES: "choose a port from 1024 on: --bind HOST:PORT",
 }
@@ -86,18 +86,18 @@ class SettingError(ConfigError):
     Args:
         key: its path, as `--set` takes it.
         why: what is wrong with it.
-        mend: what to do about it; "" where `why` says it already.
+        fix: what to do about it; "" where `why` says it already.
         source: the file or variable that it stands in; "" for the command line.
     """
 
-    def __init__(self, key: str, why: str, mend: str = "", *, source: str = "") -> None:
+    def __init__(self, key: str, why: str, fix: str = "", *, source: str = "") -> None:
         place = f"{source}: " if source else ""
-        super().__init__(f"{place}{key}: {why}" + (f"; {mend}" if mend else ""))
-        self.key, self.why, self.mend, self.source = key, why, mend, source
+        super().__init__(f"{place}{key}: {why}" + (f"; {fix}" if fix else ""))
+        self.key, self.why, self.fix, self.source = key, why, fix, source
 
     def within(self, source: str) -> SettingError:
         """The same, said of a file or variable."""
-        return SettingError(self.key, self.why, self.mend, source=source)
+        return SettingError(self.key, self.why, self.fix, source=source)
 
 
 class ManySettingsError(ConfigError):
@@ -108,7 +108,7 @@ class ManySettingsError(ConfigError):
         self.errors = tuple(errors)
 
 
-def refuse(errors: Sequence[SettingError]) -> None:
+def raise_errors(errors: Sequence[SettingError]) -> None:
     """Raise all of them together; nothing where there is none.
 
     Raises:
@@ -141,11 +141,11 @@ class KeysError(SecurityError):
     Args:
         place: the file or folder.
         why: what is wrong with it.
-        mend: what to do about it; "" where `why` says it already.
+        fix: what to do about it; "" where `why` says it already.
     """
 
-    def __init__(self, place: object, why: str, mend: str = "") -> None:
-        super().__init__(f"{place}: {why}" + (f"; {mend}" if mend else ""))
+    def __init__(self, place: object, why: str, fix: str = "") -> None:
+        super().__init__(f"{place}: {why}" + (f"; {fix}" if fix else ""))
         self.place = place
 
 
@@ -186,10 +186,10 @@ class PortInUseError(ServicesError):
     """A port to bind is taken, or cannot be bound here."""
 
     def __init__(self, address: object, why: str, number: int | None = None) -> None:
-        mend = _BIND_MENDS.get(
+        fix = _BIND_FIXES.get(
             number, "end the program that has it or choose another --bind HOST:PORT"
         )
-        super().__init__(f"cannot bind {address} and the two ports above it: {why}; {mend}")
+        super().__init__(f"cannot bind {address} and the two ports above it: {why}; {fix}")
         self.address = address
 
 
@@ -220,9 +220,9 @@ class RunInUseError(UsageError):
 class NoAnswerError(ServicesError):
     """Nobody answers at an address."""
 
-    def __init__(self, address: object, waited_s: float, mend: str = "") -> None:
-        said = f"no learner answers at {address} (waited {waited_s:g} s)"
-        super().__init__(said + (f"; {mend}" if mend else ""))
+    def __init__(self, address: object, waited_s: float, fix: str = "") -> None:
+        message = f"no learner answers at {address} (waited {waited_s:g} s)"
+        super().__init__(message + (f"; {fix}" if fix else ""))
         self.address, self.waited_s = address, waited_s
 
 
@@ -234,7 +234,7 @@ class AbsentManagerError(ServicesError):
         self.manager = manager
 
 
-class NoFigureError(ServicesError):
+class NoMeasurementError(ServicesError):
     """A measurement saw too little to say anything."""
 
 
@@ -251,14 +251,14 @@ class ChildFailedError(ServicesError):
 
     Args:
         name: of the process.
-        status: as `ending` takes it.
+        status: as `describe_exit` takes it.
         words: what it met with; "" where it could not say.
     """
 
     def __init__(self, name: str, status: int, words: str = "") -> None:
-        said = f": {words}" if words else f"; {IN_THE_LOG}"
-        super().__init__(f"the {name} ended with {ending(status)}{said}")
-        self.name, self.status, self.words = name, status, words
+        message = f": {words}" if words else f"; {IN_THE_LOG}"
+        super().__init__(f"the {name} ended with {describe_exit(status)}{message}")
+        self.name, self.status, self.report = name, status, words
 
 
 class UnsavedEndError(ServicesError):
@@ -281,42 +281,42 @@ class DaemonFailedError(ServicesError):
 
     def __init__(self, name: str, status: int, log: Path, last_words: str) -> None:
         words = f": {last_words}" if last_words else ""
-        super().__init__(f"the {name} ended with {ending(status)}{words} (its log: {log})")
+        super().__init__(f"the {name} ended with {describe_exit(status)}{words} (its log: {log})")
         self.name, self.log = name, log
         self.exit_status = status if status in (USAGE, REFUSED) else FAILED
 
 
-def ending(status: int) -> str:
+def describe_exit(status: int) -> str:
     """How a process ended, from what `Popen.returncode` says."""
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
 
-def is_known(error: Exception) -> bool:
+def is_self_explanatory(error: Exception) -> bool:
     """Whether an error's own sentence says enough: ours, and a disk that refuses a file."""
     if isinstance(error, OSError):
         return bool(error.strerror)
     return isinstance(error, ServicesError | RlError | ProtocolError)
 
 
-def sentence(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """What an error says, in a line: of a file with its path and the mend, a foreign one with its
     class."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        mend = _FILE_MENDS.get(error.errno, "")
-        return f"{where}{error.strerror}" + (f"; {mend}" if mend else "")
-    return " ".join(str(error).split()) if is_known(error) else in_a_line(error)
+        fix = _FILE_FIXES.get(error.errno, "")
+        return f"{where}{error.strerror}" + (f"; {fix}" if fix else "")
+    return " ".join(str(error).split()) if is_self_explanatory(error) else foreign_error_message(error)
 
 
-def in_a_line(error: Exception) -> str:
+def foreign_error_message(error: Exception) -> str:
     """A foreign error: its class, what it says, and where in a user's code it comes from."""
-    said = " ".join(str(error).split()) or "it does not say why"
-    where = place(error)
-    return f"{type(error).__name__}: {said}" + (f" ({where})" if where else "")
+    message = " ".join(str(error).split()) or "it does not say why"
+    where = user_code_location(error)
+    return f"{type(error).__name__}: {message}" + (f" ({where})" if where else "")
 
 
 _OUR_PACKAGES = ("vedette", "vedette_services", "vedette_rl", "vedette_protocol")
-_NOT_THEIRS = tuple(
+_NOT_USER_CODE = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {
         str(Path(spec.origin).parent)
@@ -326,10 +326,10 @@ _NOT_THEIRS = tuple(
 )
 
 
-def place(error: BaseException) -> str:
+def user_code_location(error: BaseException) -> str:
     """The innermost line of code that is neither ours nor installed, as ``file.py:7, in step``; ""
     where there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename.endswith(".py") and not frame.filename.startswith(_NOT_THEIRS):
+        if frame.filename.endswith(".py") and not frame.filename.startswith(_NOT_USER_CODE):
             return f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}"
     return ""

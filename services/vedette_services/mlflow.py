@@ -86,7 +86,7 @@ class MlflowRecorder:
 
     def flush(self, step: int) -> None:
         """Hand the means of what was stored to the sender, and wake it; this does not wait."""
-        self.write(self._means.take(), step)
+        self.write(self._means.pop_means(), step)
         self._wake.set()
 
     def write_text(self, name: str, text: str) -> None:

@@ -21,14 +21,14 @@ except ImportError as error:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MetricsAddress:
     """Where metrics are served: everybody who reaches it may read them."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> MetricsAddress:
         """Read ``PORT``, which is this machine's alone, or ``HOST:PORT``.
 
         Raises:
@@ -65,7 +65,7 @@ def _family(metric: Metric) -> MetricFamily:
     return kind(f"{PREFIX}_{metric.name}", metric.title, labels=labels)
 
 
-def serve_metrics(place: Place, status: Callable[[], Status]) -> Callable[[], None]:
+def serve_metrics(place: MetricsAddress, status: Callable[[], Status]) -> Callable[[], None]:
     """Serve until the returned function is called.
 
     Args:

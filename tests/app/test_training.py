@@ -20,7 +20,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
         out.mkdir(parents=True)
         return {"exit_reason": "max_opts"}
 
-    monkeypatch.setattr(training, "run_here", pretend)
+    monkeypatch.setattr(training, "run_locally", pretend)
     return asked
 
 

@@ -15,8 +15,8 @@ from pages import PAGES, ROOT, commands, make_place, script, words
 
 from vedette.cli.app import app
 from vedette_services.config import load_config
-from vedette_services.learner.run_recorder import Curves
-from vedette_services.run.boards import Evaluations, Ingest, Learning
+from vedette_services.learner.run_recorder import CurveRecorder
+from vedette_services.run.status_records import EvaluatorStatus, GatewayStatus, TrainerStatus
 
 RUN = [page for page in PAGES if "```sh\n" in page.read_text("utf-8")]
 
@@ -95,14 +95,14 @@ def test_the_table_of_tags_names_what_is_recorded() -> None:
 
     names = ("produced", "inserted", "dropped", "rejected", "in_flight", "lost", "duplicates")
     manager = {"state": "running", "actors": [{"return_mean": 1.0, "length_mean": 1.0}]}
-    ingest = Ingest(
+    ingest = GatewayStatus(
         samples=dict.fromkeys(names, 1),
         managers=[manager],
         lag={"mean": 1.0, "p95": 1.0, "max": 1.0, "seconds_mean": 1.0},
     )
     recorder: Any = Names()
-    seen = Evaluations(count=1, version=1)
-    Curves(recorder).look(1.0, Learning(opt_steps=1), ingest, seen)
+    seen = EvaluatorStatus(count=1, version=1)
+    CurveRecorder(recorder).record(1.0, TrainerStatus(opt_steps=1), ingest, seen)
     costs = {"average_opt_time", "average_sample_time"}
     others = {tag for tag in told if tag.startswith(("train/", "priority/"))}
     assert told - others == written | costs

@@ -13,7 +13,7 @@ from typing import Self
 from daemons import Daemon, Daemons, free_address
 from proxy import Proxy
 
-from vedette_services.errors import ending
+from vedette_services.errors import describe_exit
 from vedette_services.net.addresses import Address
 
 MANAGERS = 2
@@ -72,7 +72,7 @@ class Stage:
 
     def _say_end(self, daemon: Daemon, *, may_give_up: bool) -> str:
         code = daemon.process.returncode
-        told = f"the {daemon.name} ended with {ending(code)}: started again"
+        told = f"the {daemon.name} ended with {describe_exit(code)}: started again"
         # A learner whose processes die too often gives up, which is right: then its own
         # supervisor is asked.
         gave_up = may_give_up and code == 1 and "vedette: the " in daemon.log[-1000:]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vedette.local.daemons import free_port
-from vedette_services.errors import ending
+from vedette_services.errors import describe_exit
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.status_client import ask_status
@@ -89,7 +89,7 @@ class Daemons:
     def post_mortem(self) -> str:
         """For a failed test: how each daemon stands, where it stands, and the end of its log."""
         stands = [
-            f"{daemon.name}: {'runs' if daemon.running else ending(daemon.process.returncode)}"
+            f"{daemon.name}: {'runs' if daemon.running else describe_exit(daemon.process.returncode)}"
             for daemon in self.started
         ]
         for pid in self.alive():

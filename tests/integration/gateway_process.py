@@ -18,15 +18,15 @@ from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.messages import Ack, Batch, ControlMessage, Refusal, Report, Run
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import column_bounds, transition_dtype
 from vedette_services.config.loading import load_config
-from vedette_services.host.processes import Bell
+from vedette_services.host.processes import WakeupEvent
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
-from vedette_services.net.status_asker import StatusAsker
-from vedette_services.run.boards import BoardWriter, Learning
+from vedette_services.net.status_client import StatusClient
+from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.spec import LearnerSpec
@@ -68,12 +68,12 @@ class GatewayProcess:
         spec = LearnerSpec(self.run, self.run_id, self.config, self.address, keys)
         spec.write()
         self._model = MODEL if model is None else model
-        self._bell = Bell()
+        self._wakeup = WakeupEvent()
         self._models = ModelMapWriter(self.run.model_map, Schema.from_arrays(self._model))
         self.publish(0)
-        self._board: BoardWriter[Learning] = BoardWriter(self.run.learning_map, Learning)
-        self._board.write(Learning(epoch=1, phase="training"))
-        spaces = probe(self.config.env)
+        self._board: StatusRecordWriter[TrainerStatus] = StatusRecordWriter(self.run.learning_map, TrainerStatus)
+        self._board.write(TrainerStatus(epoch=1, phase="training"))
+        spaces = probe_environment(self.config.env)
         self.schema = Schema.from_dtype(transition_dtype(spaces), column_bounds(spaces))
         self.log_file = root / "gateway.log"
         self.start()
@@ -83,9 +83,9 @@ class GatewayProcess:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "vedette_services.learner.gateway"),
-                    *(str(self.run.root), str(self._bell.fileno())),
+                    *(str(self.run.root), str(self._wakeup.fileno())),
                 ],
-                pass_fds=[self._bell.fileno()],
+                pass_fds=[self._wakeup.fileno()],
                 env=environment(""),
                 stdout=out,
                 stderr=out,
@@ -94,14 +94,14 @@ class GatewayProcess:
     def publish(self, version: int) -> None:
         """Another version of the model, as the trainer would."""
         self._models.write(1, ModelInfo(version, self._model))
-        self._bell.ring()
+        self._wakeup.set()
 
     @property
     def log(self) -> str:
         return self.log_file.read_text()
 
     def status(self, timeout_s: float = START_S) -> dict[str, Any]:
-        with StatusAsker(self.address, self.keys) as asker:
+        with StatusClient(self.address, self.keys) as asker:
             found = asker.ask(timeout_s)
         assert found is not None, self.log
         return found

@@ -20,12 +20,12 @@ from vedette_services.net.addresses import Address
 class _Idle(Manager):
     """A manager that starts nobody."""
 
-    def _do(self, instruction: Instruction) -> None:
+    def _execute(self, instruction: Instruction) -> None:
         if not isinstance(instruction, StartActor):
-            super()._do(instruction)
+            super()._execute(instruction)
 
     def turn(self, signals: StopSignals) -> None:
-        self._turn(signals)
+        self._run_once(signals)
 
     def end(self) -> None:
         self._end()

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from trial import Trial, parser_of
 
 from vedette_rl.checkpoint import Checkpoints
-from vedette_services.run.boards import BoardReader, Learning
+from vedette_services.run.status_records import StatusRecordReader, TrainerStatus
 from vedette_services.run.evaluate import evaluate_run
 
 KILLS = 5
@@ -120,9 +120,9 @@ class Training:
     def _steps(self) -> int:
         return self._board().opt_steps
 
-    def _board(self) -> Learning:
+    def _board(self) -> TrainerStatus:
         """The trainer's last word; the file is another one after each start."""
-        return BoardReader(self._run / "live" / "learning.map", Learning).read()
+        return StatusRecordReader(self._run / "live" / "learning.map", TrainerStatus).read()
 
 
 def train(place: Path, seed: int, kills: list[int]) -> Trained:

@@ -77,7 +77,7 @@ class Cable:
         if way in ("up", "both"):
             self._in(*_wrong_neighbour(self.here, self._far))
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         """Undo `cut`."""
         _ip("neigh", "flush", "all", "dev", self._near, "nud", "permanent")
         self._in("neigh", "flush", "all", "dev", self._far, "nud", "permanent")

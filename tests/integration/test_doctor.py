@@ -62,24 +62,24 @@ def test_each_reason_why_not_is_told_with_its_mend_and_status(
     assert (unknown.check, unknown.status) == ("name", 1)
 
     closed = worst(looked(Address("127.0.0.1", free_port())))
-    assert "nothing listens" in closed.said
+    assert "nothing listens" in closed.message
     assert closed.status == 1
 
     without = worst(looked(gateway.address))
     assert (without.check, without.status) == ("key", 3)
-    assert "--keys DIR" in without.said
+    assert "--keys DIR" in without.message
 
     make_keys(tmp_path / "other", [])
     wrong = worst(looked(gateway.address, ClientKeys.read(tmp_path / "other")))
     assert wrong.status == 3
-    assert "another key than learner.toml says" in wrong.said
+    assert "another key than learner.toml says" in wrong.message
 
     missing = worst(looked(gateway.address, gateway.keys, env="NoSuch-v0"))
     assert (missing.check, missing.status) == ("environment", 1)
 
     other = worst(looked(gateway.address, gateway.keys, env="Acrobot-v1"))
     assert (other.check, other.status) == ("spec", 3)
-    assert "'obs'" in other.said
+    assert "'obs'" in other.message
 
 
 @contextmanager
@@ -115,9 +115,9 @@ def answering(words: bytes) -> Iterator[Address]:
 
 def test_ports_of_something_else_are_recognized() -> None:
     with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 100) as address:
-        assert "something answers that is no learner" in worst(looked(address)).said
+        assert "something answers that is no learner" in worst(looked(address)).message
     with answering(b"") as address:
-        assert "says nothing" in worst(looked(address)).said
+        assert "says nothing" in worst(looked(address)).message
 
 
 def test_a_learner_of_another_protocol_is_refused_at_once() -> None:
@@ -147,4 +147,4 @@ def test_a_learner_of_another_protocol_is_refused_at_once() -> None:
             one.close(linger=0)
         context.term()
     assert found.status == 3
-    assert "protocol version 2" in found.said
+    assert "protocol version 2" in found.message

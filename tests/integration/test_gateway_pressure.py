@@ -26,7 +26,7 @@ from vedette_services.learner.flow_control import REMEMBERED_S
 from vedette_services.learner.supervisor import private_bytes
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys, make_keys
-from vedette_services.net.status_asker import ask_status
+from vedette_services.net.status_client import ask_status
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -176,7 +176,7 @@ def test_readers_that_stall_cost_a_few_models_together(gateway: Make) -> None:
 def read(readers: list[ModelListener], newest: list[int]) -> int:
     """Take what has come; the version that all have at least."""
     for place, reader in enumerate(readers):
-        if (model := reader.take()) is not None:
+        if (model := reader.pop_model()) is not None:
             newest[place] = model.version
     return min(newest)
 
@@ -203,7 +203,7 @@ def test_a_line_that_is_too_slow_for_every_model_carries_some_of_them_whole(gate
             if now - began > 4.0 + 0.4 * version:
                 version += 1
                 learner.publish(version)
-            if (model := reader.take()) is not None:
+            if (model := reader.pop_model()) is not None:
                 came.append((now - began, model.version))
             heard = len(honest.acks)
             honest.hear_until(lambda heard=heard: len(honest.acks) > heard, 0.05)

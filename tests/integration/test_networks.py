@@ -64,7 +64,7 @@ def test_silent_cuts_and_a_pulled_cable_cost_no_sample(run: CountingRun, cable: 
     for way in ways:
         cable.cut(way)
         time.sleep(8.0 if way == "both" else 4.0)
-        cable.mend()
+        cable.fix()
         assert_it_goes_on(run)
     cable.pull(out=True)
     time.sleep(4.0)
@@ -87,7 +87,7 @@ def test_minutes_without_a_network_cost_no_sample(
     wait_for(lambda: state_of(run, "far") == "gone", "word that the manager is gone")
     assert status(run.address)["samples"]["lost"] >= 0  # what it held counts as lost until ...
     time.sleep(60.0 * minutes - (time.monotonic() - began))
-    cable.mend()
+    cable.fix()
     assert_it_goes_on(run)
     assert state_of(run, "far") == "running"  # ... it is there again
     assert_nothing_was_lost(run)

@@ -102,4 +102,4 @@ def _decode(decoder: Decoder, frames: list[bytes]) -> None:
     again = [bytes(frame) for frame in encode(message)]
     assert [bytes(frame) for frame in encode(decoder(again))] == again, "it means something else"
     if decoder is decode_model:
-        ModelAssembler(MODELS_MAX_BYTES).offer(message)  # type: ignore[arg-type]  # a chunk
+        ModelAssembler(MODELS_MAX_BYTES).add_chunk(message)  # type: ignore[arg-type]  # a chunk

@@ -21,8 +21,8 @@ UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 
 
 def near(limit: int) -> st.SearchStrategy[int]:
-    edges = [edge for edge in (*EDGES, limit) if edge <= limit]
-    return st.one_of(st.sampled_from(edges), st.integers(0, min(300, limit)))
+    extra_frames = [edge for edge in (*EDGES, limit) if edge <= limit]
+    return st.one_of(st.sampled_from(extra_frames), st.integers(0, min(300, limit)))
 
 
 @st.composite

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from vedette_protocol.codec import decode_control, decode_up, encode
-from vedette_protocol.credit import share
+from vedette_protocol.credit import share_credit
 from vedette_protocol.errors import RetiredError
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Ack, Batch, Buffer, Report
@@ -78,12 +78,12 @@ class Learner:
             key = (batch.manager, batch.incarnation, batch.seq)
             self.ledger.settle_rejected(*key, batch.rows, now)
             return
-        if not self.ledger.knows(batch.manager, batch.incarnation):
-            self.ledger.hear(batch.manager, batch.incarnation, now)
-        verdict = self.ledger.take(batch, now)
+        if not self.ledger.has_account(batch.manager, batch.incarnation):
+            self.ledger.mark_alive(batch.manager, batch.incarnation, now)
+        verdict = self.ledger.record_batch(batch, now)
         self.duplicates += batch.rows * (verdict == "duplicate")
         if verdict == "new" and bad:
-            self.ledger.refuse(batch)
+            self.ledger.reject_batch(batch)
         elif verdict == "new":
             self.ring.append((payload, batch.rows))
 
@@ -99,8 +99,8 @@ class Learner:
         self.epoch += new_epoch
 
     def ack(self, manager: Manager, budget: int, paused: str) -> list[Buffer]:
-        credit = share(budget, budget * 150, MANAGERS, paused)[manager.name]
-        ack = self.ledger.ack(
+        credit = share_credit(budget, budget * 150, MANAGERS, paused)[manager.name]
+        ack = self.ledger.make_ack(
             manager.name,
             manager.incarnation,
             epoch=self.epoch,
@@ -141,7 +141,7 @@ class Delivery(RuleBasedStateMachine):
             return
         self.made += 1
         manager.held[payload] = rows
-        manager.window.offer(0, 1, 0, rows, payload)
+        manager.window.add_batch(0, 1, 0, rows, payload)
 
     def receive_ack(self, manager: Manager, frames: list[Buffer]) -> None:
         ack = decode_control(frames)
@@ -158,7 +158,7 @@ class Delivery(RuleBasedStateMachine):
     @rule(name=name, limit=st.integers(1, 8), taken=st.integers(0, 8))
     def send(self, name: str, limit: int, taken: int) -> None:
         manager = self.managers[name]
-        batches = manager.window.take(self.now, limit)
+        batches = manager.window.next_batches(self.now, limit)
         manager.up += [encode(batch) for batch in batches[:taken]]
         manager.window.put_back(batches[taken:])
 
@@ -180,7 +180,7 @@ class Delivery(RuleBasedStateMachine):
     @rule(name=name)
     def report(self, name: str) -> None:
         manager = self.managers[name]
-        manager.up.append(encode(manager.window.report("host", "running")))
+        manager.up.append(encode(manager.window.make_report("host", "running")))
 
     @rule(name=name, place=place, again=st.booleans())
     def arrive(self, name: str, place: int, again: bool) -> None:
@@ -280,12 +280,12 @@ class Delivery(RuleBasedStateMachine):
     @invariant()
     def the_books_balance(self) -> None:
         ledger = self.learner.ledger
-        for manager in (None, *ledger.managers()):
-            b = ledger.books(manager)
+        for manager in (None, *ledger.manager_ids()):
+            b = ledger.accounting(manager)
             assert b.produced == b.inserted + b.rejected + b.dropped + b.in_flight + b.lost
             assert min(b.counts()) >= 0
-        assert ledger.books().duplicates == self.learner.duplicates
-        assert ledger.books().inserted == sum(rows for _, rows in self.learner.ring)
+        assert ledger.accounting().duplicates == self.learner.duplicates
+        assert ledger.accounting().inserted == sum(rows for _, rows in self.learner.ring)
 
     def teardown(self) -> None:
         if not hasattr(self, "managers"):
@@ -308,7 +308,7 @@ class Delivery(RuleBasedStateMachine):
             self.now += 1.0
             for manager in self.managers.values():
                 self.report(manager.name)
-                manager.up += [encode(batch) for batch in manager.window.take(self.now)]
+                manager.up += [encode(batch) for batch in manager.window.next_batches(self.now)]
                 self.all_arrive(manager.name)
             self.learner.commit()
             for manager in self.managers.values():
@@ -328,7 +328,7 @@ class Delivery(RuleBasedStateMachine):
         assert window.batches == 0
         assert window.bytes == 0
         assert window.outstanding == window.outstanding_bytes == 0
-        books = self.learner.ledger.books(manager.name)
+        books = self.learner.ledger.accounting(manager.name)
         assert books.in_flight == 0
         if self.rolled_back:
             return

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_examples import REPORT, example_batch
 
-from vedette_protocol.account import Books
+from vedette_protocol.account import SampleAccounting
 from vedette_protocol.credit import Credit
 from vedette_protocol.errors import LedgerFullError, RetiredError, Sender, StampError
 from vedette_protocol.ledger import Ledger
@@ -36,21 +36,21 @@ def batch(seq: int, *, manager: str = "m", incarnation: int = 7, base: int = 0) 
 
 def test_a_batch_that_was_taken_and_is_refused_is_settled_as_rejected() -> None:
     one, other = Ledger(RUN), Ledger(RUN)
-    one.hear("m", 7, 0.0)
-    one.take(batch(0), 0.0)
-    one.refuse(batch(0))
+    one.mark_alive("m", 7, 0.0)
+    one.record_batch(batch(0), 0.0)
+    one.reject_batch(batch(0))
     other.settle_rejected("m", 7, 0, 10, 0.0)
     assert one.to_bytes() == other.to_bytes()
 
 
 def test_nothing_is_taken_of_an_incarnation_that_was_never_heard() -> None:
     with pytest.raises(KeyError):
-        Ledger(RUN).take(batch(0), 0.0)
+        Ledger(RUN).record_batch(batch(0), 0.0)
 
 
 def insert(ledger: Ledger, taken: Batch, now: float = 0.0) -> str:
-    ledger.hear(taken.manager, taken.incarnation, now)
-    return ledger.take(taken, now)
+    ledger.mark_alive(taken.manager, taken.incarnation, now)
+    return ledger.record_batch(taken, now)
 
 
 def report(
@@ -77,7 +77,7 @@ def report(
 
 
 def ack_of(ledger: Ledger, manager: str = "m", incarnation: int = 7) -> Ack:
-    return ledger.ack(
+    return ledger.make_ack(
         manager,
         incarnation,
         epoch=1,
@@ -92,7 +92,7 @@ def test_ledger_drops_a_batch_it_has_seen_and_counts_it() -> None:
     ledger = Ledger(RUN)
     assert insert(ledger, batch(0)) == "new"
     assert insert(ledger, batch(0)) == "duplicate"
-    assert ledger.books() == Books(produced=10, inserted=10, duplicates=10)
+    assert ledger.accounting() == SampleAccounting(produced=10, inserted=10, duplicates=10)
 
 
 def test_order_does_not_matter() -> None:
@@ -131,15 +131,15 @@ def test_a_rejected_batch_is_settled_and_counted_once() -> None:
     assert not ledger.settle_rejected("m", 7, 0, 10, 0.0)
     ack = ack_of(ledger)
     assert (ack.contiguous, ack.rejected_batches, ack.rejected_rows) == (1, 1, 10)
-    assert ledger.books() == Books(produced=10, rejected=10)
+    assert ledger.accounting() == SampleAccounting(produced=10, rejected=10)
 
 
 def test_incarnations_and_managers_have_sets_of_their_own() -> None:
     ledger = Ledger(RUN)
     for manager, incarnation in (("m", 7), ("m", 8), ("n", 7)):
         assert insert(ledger, batch(0, manager=manager, incarnation=incarnation)) == "new"
-    assert ledger.books("m").inserted == 20
-    assert ledger.books().inserted == 30
+    assert ledger.accounting("m").inserted == 20
+    assert ledger.accounting().inserted == 30
 
 
 def test_a_manager_keeps_its_number() -> None:
@@ -149,63 +149,63 @@ def test_a_manager_keeps_its_number() -> None:
     insert(ledger, batch(0, manager="m", incarnation=8))
     ledger = Ledger.from_bytes(ledger.to_bytes(), 0.0)
     insert(ledger, batch(0, manager="o"))
-    assert [ledger.number(manager) for manager in ("m", "n", "o")] == [0, 1, 2]
+    assert [ledger.manager_number(manager) for manager in ("m", "n", "o")] == [0, 1, 2]
 
 
 def test_what_a_living_manager_holds_is_in_flight() -> None:
     ledger = Ledger(RUN)
     ledger.on_report(report(100, dropped=20, window_rows=80), 0.0)
     insert(ledger, batch(0))
-    assert ledger.books() == Books(produced=100, inserted=10, dropped=20, in_flight=70)
+    assert ledger.accounting() == SampleAccounting(produced=100, inserted=10, dropped=20, in_flight=70)
 
 
 def test_what_is_known_to_exist_was_produced_even_before_the_report() -> None:
     ledger = Ledger(RUN)
     ledger.on_report(report(5, window_rows=5), 0.0)
     insert(ledger, batch(0))
-    assert ledger.books() == Books(produced=10, inserted=10)
+    assert ledger.accounting() == SampleAccounting(produced=10, inserted=10)
 
 
 def test_a_late_report_does_not_take_back_a_later_one() -> None:
     ledger = Ledger(RUN)
     ledger.on_report(report(200, dropped=20, window_rows=180, base=2), 0.0)
     ledger.on_report(report(100, window_rows=100), 0.0)
-    assert ledger.books() == Books(produced=200, dropped=20, in_flight=180)
+    assert ledger.accounting() == SampleAccounting(produced=200, dropped=20, in_flight=180)
 
 
 def test_what_a_gone_manager_held_is_lost_until_it_is_heard_again() -> None:
     ledger = Ledger(RUN)
     ledger.on_report(report(100, window_rows=100), 0.0)
     ledger.mark_gone("m")
-    assert ledger.books().lost == 100
-    assert ledger.living() == []
+    assert ledger.accounting().lost == 100
+    assert ledger.alive_incarnations() == []
     insert(ledger, batch(0))
-    assert (ledger.books().lost, ledger.books().in_flight) == (0, 90)
-    assert ledger.living() == [("m", 7)]
+    assert (ledger.accounting().lost, ledger.accounting().in_flight) == (0, 90)
+    assert ledger.alive_incarnations() == [("m", 7)]
 
 
 def test_what_a_killed_incarnation_held_is_lost_when_the_next_one_comes() -> None:
     ledger = Ledger(RUN)
     ledger.on_report(report(100, window_rows=100), 0.0)
     insert(ledger, batch(0, incarnation=8))
-    assert ledger.books() == Books(produced=110, inserted=10, lost=100)
-    assert ledger.living() == [("m", 8)]
+    assert ledger.accounting() == SampleAccounting(produced=110, inserted=10, lost=100)
+    assert ledger.alive_incarnations() == [("m", 8)]
 
 
 def test_a_manager_that_left_in_order_loses_nothing() -> None:
     ledger = Ledger(RUN)
     insert(ledger, batch(0))
     ledger.on_report(report(30, dropped=20, base=1, state="gone"), 0.0)
-    assert ledger.books() == Books(produced=30, inserted=10, dropped=20)
-    assert ledger.living() == []
+    assert ledger.accounting() == SampleAccounting(produced=30, inserted=10, dropped=20)
+    assert ledger.alive_incarnations() == []
 
 
 def test_a_report_for_another_run_shows_only_that_the_manager_lives() -> None:
     ledger = Ledger(RUN)
     ledger.on_report(replace(report(100, window_rows=100), run_id=""), 3.0)
-    assert ledger.books() == Books()
+    assert ledger.accounting() == SampleAccounting()
     assert ledger.last_seen("m") == 3.0
-    assert ledger.living() == [("m", 7)]
+    assert ledger.alive_incarnations() == [("m", 7)]
 
 
 @pytest.mark.parametrize("by", ["batch", "report"])
@@ -234,7 +234,7 @@ def test_catching_up_keeps_what_is_settled_beyond() -> None:
 def test_what_was_acknowledged_in_a_forgotten_state_is_lost() -> None:
     ledger = Ledger(RUN)
     ledger.on_report(report(1000, window_rows=20, base=98), 0.0)
-    assert ledger.books() == Books(produced=1000, in_flight=20, lost=980)
+    assert ledger.accounting() == SampleAccounting(produced=1000, in_flight=20, lost=980)
 
 
 def test_the_stamp_brings_everything_back() -> None:
@@ -249,11 +249,11 @@ def test_the_stamp_brings_everything_back() -> None:
     again = Ledger.from_bytes(ledger.to_bytes(), 50.0)
     assert again.to_bytes() == ledger.to_bytes()
     assert again.run_id == RUN
-    assert again.managers() == ledger.managers()
-    assert again.living() == ledger.living()
+    assert again.manager_ids() == ledger.manager_ids()
+    assert again.alive_incarnations() == ledger.alive_incarnations()
     assert ack_of(again) == ack_of(ledger)
     for manager in (None, "m", "n"):
-        assert again.books(manager) == ledger.books(manager)
+        assert again.accounting(manager) == ledger.accounting(manager)
     assert again.last_seen("m") == 50.0
     with pytest.raises(RetiredError):
         insert(again, batch(3, manager="n", incarnation=0))
@@ -273,7 +273,7 @@ def test_the_stamp_follows_every_change() -> None:
     for change in changes:
         change()
         stamps.append(ledger.to_bytes())
-        assert Ledger.from_bytes(stamps[-1], 0.0).books() == ledger.books()
+        assert Ledger.from_bytes(stamps[-1], 0.0).accounting() == ledger.accounting()
     assert len(set(stamps)) == len(stamps)
 
 
@@ -306,7 +306,7 @@ def test_a_damaged_stamp_is_read_or_refused(place: int, byte: int) -> None:
     stamp = bytearray(ledger.to_bytes())
     stamp[place % len(stamp)] = byte
     with contextlib.suppress(StampError):
-        Ledger.from_bytes(stamp, 0.0).books()
+        Ledger.from_bytes(stamp, 0.0).accounting()
 
 
 def test_a_manager_that_keeps_restarting_takes_no_more_room() -> None:
@@ -314,7 +314,7 @@ def test_a_manager_that_keeps_restarting_takes_no_more_room() -> None:
     for incarnation in range(3 * RETIRED_MAX):
         insert(ledger, batch(0, incarnation=incarnation))
     assert len(ledger.to_bytes()) < 20_000
-    assert ledger.books().inserted == 30 * RETIRED_MAX
+    assert ledger.accounting().inserted == 30 * RETIRED_MAX
     with pytest.raises(RetiredError, match="two managers use the same id"):
         insert(ledger, batch(0, incarnation=3 * RETIRED_MAX - OLD_ACCOUNTS_MAX - 3))
     assert not ledger.is_new("m", 3 * RETIRED_MAX - OLD_ACCOUNTS_MAX - 3, 0)
@@ -330,10 +330,10 @@ def test_a_full_ledger_closes_who_has_been_gone_longest_and_keeps_the_sums() -> 
     ledger.mark_gone("m4")
     ledger.mark_gone("m3")
     insert(ledger, batch(0, manager="late", incarnation=5000))
-    assert "m3" not in ledger.managers()
-    assert "m4" in ledger.managers()
-    assert ledger.number("late") == ACCOUNTS_MAX
-    assert ledger.books().inserted == 10 * (ACCOUNTS_MAX + 1)
+    assert "m3" not in ledger.manager_ids()
+    assert "m4" in ledger.manager_ids()
+    assert ledger.manager_number("late") == ACCOUNTS_MAX
+    assert ledger.accounting().inserted == 10 * (ACCOUNTS_MAX + 1)
 
 
 def test_the_largest_ledger_fits_in_its_stamp() -> None:
@@ -365,7 +365,7 @@ def test_the_largest_ledger_fits_in_its_stamp() -> None:
 
 def test_an_ack_carries_the_credit_and_its_reason() -> None:
     ledger = Ledger(RUN)
-    ack = ledger.ack(
+    ack = ledger.make_ack(
         "m",
         7,
         epoch=2,

@@ -19,7 +19,7 @@ from vedette_protocol.model import (
     CompleteModel,
     ModelAssembler,
     body_bytes,
-    chunks,
+    split_into_chunks,
     digest_of,
     pack_model,
     unpack_model,
@@ -37,11 +37,11 @@ def cut(
     version: int, *, epoch: int = 1, run_id: str = "run", value: float = 1.0
 ) -> list[ModelChunk]:
     body = pack_model(version, arrays(value), LARGE)
-    return list(chunks(run_id, epoch, LARGE.hash, body, chunk_bytes=CHUNK_MIN_BYTES))
+    return list(split_into_chunks(run_id, epoch, LARGE.hash, body, chunk_bytes=CHUNK_MIN_BYTES))
 
 
 def offer_all(assembler: ModelAssembler, pieces: list[ModelChunk]) -> list[CompleteModel]:
-    return [model for piece in pieces if (model := assembler.offer(piece)) is not None]
+    return [model for piece in pieces if (model := assembler.add_chunk(piece)) is not None]
 
 
 def test_a_model_comes_out_as_it_went_in() -> None:
@@ -90,11 +90,11 @@ def test_chunks_of_any_body_are_valid_messages_and_give_it_back(size: int, most:
     body = random.Random(size).randbytes(8)[:7] + b"\x00" + bytes(size - 8)
     assembler = ModelAssembler()
     complete = None
-    for piece in chunks("run", 1, LARGE.hash, body, chunk_bytes=most):
+    for piece in split_into_chunks("run", 1, LARGE.hash, body, chunk_bytes=most):
         assert complete is None
         decoded = decode_model(encode(piece))
         assert decoded == piece
-        complete = assembler.offer(decoded)
+        complete = assembler.add_chunk(decoded)
     assert complete is not None
     assert complete.body == body
 
@@ -115,7 +115,7 @@ def test_a_newer_model_drops_what_has_come_of_an_older_one() -> None:
     assert assembler.missing == 6
     (model,) = offer_all(assembler, cut(4))
     assert model.version == 4
-    assert (assembler.newest, assembler.missing) == ((1, 4), 0)
+    assert (assembler.newest_model, assembler.missing) == ((1, 4), 0)
 
 
 def test_an_older_model_is_refused_and_the_same_one_comes_once() -> None:
@@ -130,7 +130,7 @@ def test_an_older_model_is_refused_and_the_same_one_comes_once() -> None:
 def test_a_forgotten_model_may_come_again() -> None:
     assembler = ModelAssembler()
     offer_all(assembler, cut(4))
-    assembler.forget()
+    assembler.reset()
     assert len(offer_all(assembler, cut(4))) == 1
 
 
@@ -158,7 +158,7 @@ def test_a_model_that_does_not_give_its_digest_is_dropped_and_the_next_one_comes
     pieces[2] = replace(pieces[2], payload=bytes(len(pieces[2].payload)))
     with pytest.raises(ModelError, match="model 3: the bytes do not give the digest"):
         offer_all(assembler, pieces)
-    assert assembler.newest == (-1, -1)
+    assert assembler.newest_model == (-1, -1)
     assert [m.version for m in offer_all(assembler, cut(3))] == [3]
 
 
@@ -169,10 +169,10 @@ def test_a_body_that_says_another_version_is_dropped() -> None:
 
 def test_a_model_larger_than_expected_takes_no_memory() -> None:
     with pytest.raises(ModelError, match="expected no more than 100000"):
-        ModelAssembler(max_bytes=100_000).offer(cut(3)[0])
+        ModelAssembler(max_bytes=100_000).add_chunk(cut(3)[0])
 
 
 @pytest.mark.parametrize("body", [b"", bytes(8)])
 def test_an_empty_body_is_not_sent(body: bytes) -> None:
     with pytest.raises(ModelError, match="a model of"):
-        list(chunks("run", 1, LARGE.hash, body))
+        list(split_into_chunks("run", 1, LARGE.hash, body))

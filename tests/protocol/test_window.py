@@ -42,24 +42,24 @@ def sending(held: Window, count: int) -> Window:
     """A window that has sent `count` batches of 10 rows and 100 bytes."""
     held.on_ack(ack(), 0.0)
     for _ in range(count):
-        held.offer(3, 1, 9, 10, bytes(100))
-    assert len(held.take(0.0)) == count
+        held.add_batch(3, 1, 9, 10, bytes(100))
+    assert len(held.next_batches(0.0)) == count
     return held
 
 
 def test_nothing_is_sent_before_an_ack_gives_credit() -> None:
     held = window()
-    held.offer(0, 1, 0, 10, bytes(100))
-    assert held.take(0.0) == []
+    held.add_batch(0, 1, 0, 10, bytes(100))
+    assert held.next_batches(0.0) == []
     held.on_ack(ack(), 0.0)
-    assert [batch.seq for batch in held.take(0.0)] == [0]
+    assert [batch.seq for batch in held.next_batches(0.0)] == [0]
 
 
 def test_a_batch_says_what_it_was_offered_with() -> None:
     held = window()
     held.on_ack(ack(), 0.0)
-    held.offer(3, 2, 1500, 10, b"payload")
-    assert held.take(0.0) == [
+    held.add_batch(3, 2, 1500, 10, b"payload")
+    assert held.next_batches(0.0) == [
         example_batch()._replace(
             run_id="run",
             manager="m",
@@ -79,31 +79,31 @@ def test_a_batch_says_what_it_was_offered_with() -> None:
 def test_credit_bounds_what_is_outstanding_in_batches() -> None:
     held = window()
     for _ in range(5):
-        held.offer(0, 1, 0, 10, bytes(100))
+        held.add_batch(0, 1, 0, 10, bytes(100))
     held.on_ack(ack(credit_batches=2), 0.0)
-    assert [batch.seq for batch in held.take(0.0)] == [0, 1]
-    assert held.take(0.0) == []
+    assert [batch.seq for batch in held.next_batches(0.0)] == [0, 1]
+    assert held.next_batches(0.0) == []
     held.on_ack(ack(contiguous=1, credit_batches=2), 0.1)
-    assert [batch.seq for batch in held.take(0.1)] == [2]
+    assert [batch.seq for batch in held.next_batches(0.1)] == [2]
 
 
 def test_credit_bounds_what_is_outstanding_in_bytes() -> None:
     held = window()
     for _ in range(5):
-        held.offer(0, 1, 0, 10, bytes(100))
+        held.add_batch(0, 1, 0, 10, bytes(100))
     held.on_ack(ack(credit_bytes=250), 0.0)
-    assert len(held.take(0.0)) == 2
+    assert len(held.next_batches(0.0)) == 2
     assert held.outstanding_bytes == 200
 
 
 def test_a_batch_larger_than_the_credit_goes_alone_and_does_not_wait_for_ever() -> None:
     held = window()
     for _ in range(2):
-        held.offer(0, 1, 0, 10, bytes(100))
+        held.add_batch(0, 1, 0, 10, bytes(100))
     held.on_ack(ack(credit_bytes=1), 0.0)
-    assert [batch.seq for batch in held.take(0.0)] == [0]
+    assert [batch.seq for batch in held.next_batches(0.0)] == [0]
     held.on_ack(ack(contiguous=1, credit_bytes=1), 0.0)
-    assert [batch.seq for batch in held.take(0.0)] == [1]
+    assert [batch.seq for batch in held.next_batches(0.0)] == [1]
 
 
 @pytest.mark.parametrize("credit", [{"credit_batches": 0}, {"credit_bytes": 0}])
@@ -111,7 +111,7 @@ def test_no_credit_stops_even_what_is_to_be_sent_again(credit: dict[str, int]) -
     held = sending(window(), 2)
     held.resend_all()
     held.on_ack(ack(**credit), 0.0)  # type: ignore[arg-type]  # a test's shorthand
-    assert held.take(0.0) == []
+    assert held.next_batches(0.0) == []
 
 
 def test_an_ack_frees_what_is_contiguous_and_the_extras() -> None:
@@ -119,7 +119,7 @@ def test_an_ack_frees_what_is_contiguous_and_the_extras() -> None:
     assert held.on_ack(ack(contiguous=2, extras=0b1010), 0.0) == 40
     assert (held.batches, held.bytes, held.settled, held.base) == (2, 200, 40, 2)
     held.resend_all()
-    assert [(batch.seq, batch.base) for batch in held.take(0.0)] == [(2, 2), (4, 2)]
+    assert [(batch.seq, batch.base) for batch in held.next_batches(0.0)] == [(2, 2), (4, 2)]
 
 
 def test_an_older_ack_with_extras_frees_what_it_means_and_nothing_else() -> None:
@@ -127,7 +127,7 @@ def test_an_older_ack_with_extras_frees_what_it_means_and_nothing_else() -> None
     held.on_ack(ack(contiguous=3), 0.0)
     held.on_ack(ack(contiguous=1, extras=0b11010), 0.0)  # 2, 4 and 5
     held.resend_all()
-    assert [batch.seq for batch in held.take(0.0)] == [3]
+    assert [batch.seq for batch in held.next_batches(0.0)] == [3]
 
 
 def test_an_older_ack_frees_nothing_again() -> None:
@@ -167,7 +167,7 @@ def test_an_ack_beyond_what_was_sent_is_an_error_and_frees_nothing(beyond: Ack) 
 def test_a_new_learner_or_epoch_makes_everything_unsettled_go_again(new: dict[str, int]) -> None:
     held = sending(window(), 3)
     held.on_ack(ack(contiguous=1, **new), 1.0)  # type: ignore[arg-type]  # a test's shorthand
-    assert [batch.seq for batch in held.take(1.0)] == [1, 2]
+    assert [batch.seq for batch in held.next_batches(1.0)] == [1, 2]
     assert held.stats()["resent"] == 2
 
 
@@ -176,31 +176,31 @@ def test_a_late_ack_of_a_former_learner_does_not_deafen_the_window() -> None:
     held.on_ack(ack(learner=51), 1.0)
     held.on_ack(ack(contiguous=1, learner=50), 1.1)
     assert held.on_ack(ack(contiguous=3, learner=51), 1.2) == 20
-    assert held.take(1.2) == []
+    assert held.next_batches(1.2) == []
 
 
 def test_what_is_sent_again_goes_before_what_is_new_and_in_order() -> None:
     held = sending(window(), 3)
-    held.offer(0, 1, 0, 10, bytes(100))
+    held.add_batch(0, 1, 0, 10, bytes(100))
     held.resend_all()
-    assert [batch.seq for batch in held.take(0.0)] == [0, 1, 2, 3]
+    assert [batch.seq for batch in held.next_batches(0.0)] == [0, 1, 2, 3]
 
 
 def test_sending_again_twice_sends_once() -> None:
     held = sending(window(), 3)
     assert held.resend_all() == 3
     assert held.resend_all() == 0
-    assert len(held.take(0.0)) == 3
+    assert len(held.next_batches(0.0)) == 3
 
 
 def test_what_the_socket_did_not_take_goes_again() -> None:
     held = window()
     held.on_ack(ack(), 0.0)
     for _ in range(3):
-        held.offer(0, 1, 0, 10, bytes(100))
-    held.put_back(held.take(0.0)[1:])
+        held.add_batch(0, 1, 0, 10, bytes(100))
+    held.put_back(held.next_batches(0.0)[1:])
     assert held.outstanding == 1
-    assert [batch.seq for batch in held.take(0.0)] == [1, 2]
+    assert [batch.seq for batch in held.next_batches(0.0)] == [1, 2]
 
 
 def test_a_batch_that_acks_pass_over_for_five_seconds_is_sent_again() -> None:
@@ -209,7 +209,7 @@ def test_a_batch_that_acks_pass_over_for_five_seconds_is_sent_again() -> None:
     assert held.resend_stalled(5.0) == 0
     held.on_ack(ack(extras=0b10), 5.0)
     assert held.resend_stalled(5.0) == 1
-    assert [batch.seq for batch in held.take(5.0)] == [0]
+    assert [batch.seq for batch in held.next_batches(5.0)] == [0]
     assert held.resend_stalled(5.1) == 0
 
 
@@ -221,11 +221,11 @@ def test_nothing_is_sent_again_into_silence() -> None:
 
 def test_a_full_window_refuses_when_it_blocks() -> None:
     held = window(batches=2)
-    held.offer(0, 1, 0, 10, bytes(100))
-    held.offer(0, 1, 0, 10, bytes(100))
+    held.add_batch(0, 1, 0, 10, bytes(100))
+    held.add_batch(0, 1, 0, 10, bytes(100))
     assert not held.has_room(1)
     with pytest.raises(WindowFullError, match="no room in the window for 100 bytes"):
-        held.offer(0, 1, 0, 10, bytes(100))
+        held.add_batch(0, 1, 0, 10, bytes(100))
     assert held.produced == 20
 
 
@@ -233,23 +233,23 @@ def test_a_full_window_drops_the_oldest_that_was_never_sent() -> None:
     held = window("drop_oldest", batches=3)
     held.on_ack(ack(credit_batches=1), 0.0)
     for version in range(3):
-        held.offer(0, 1, version, 10, bytes(100))
-    assert [batch.version for batch in held.take(0.0)] == [0]
-    assert held.offer(0, 1, 3, 7, bytes(100)) == 10
+        held.add_batch(0, 1, version, 10, bytes(100))
+    assert [batch.version for batch in held.next_batches(0.0)] == [0]
+    assert held.add_batch(0, 1, 3, 7, bytes(100)) == 10
     held.on_ack(ack(), 0.0)
-    assert [(batch.seq, batch.version) for batch in held.take(0.0)] == [(1, 2), (2, 3)]
+    assert [(batch.seq, batch.version) for batch in held.next_batches(0.0)] == [(1, 2), (2, 3)]
     assert (held.produced, held.dropped, held.rows) == (37, 10, 27)
 
 
 def test_a_window_of_sent_batches_drops_the_offered_one() -> None:
     held = sending(window("drop_oldest", batches=3), 3)
-    assert held.offer(0, 1, 0, 7, bytes(100)) == 7
+    assert held.add_batch(0, 1, 0, 7, bytes(100)) == 7
     assert (held.batches, held.dropped) == (3, 7)
 
 
 def test_a_batch_that_can_never_fit_is_refused_whatever_the_policy() -> None:
     with pytest.raises(WindowFullError):
-        window("drop_oldest").offer(0, 1, 0, 10, bytes(801))
+        window("drop_oldest").add_batch(0, 1, 0, 10, bytes(801))
 
 
 def test_a_sender_stays_within_the_reach_of_the_ledger() -> None:
@@ -257,25 +257,25 @@ def test_a_sender_stays_within_the_reach_of_the_ledger() -> None:
     held = window(batches=count, payload_bytes=count)
     held.on_ack(ack(credit_batches=count), 0.0)
     for _ in range(count):
-        held.offer(0, 1, 0, 1, b"p")
-    assert len(held.take(0.0, limit=count)) == EXTRAS_MAX
+        held.add_batch(0, 1, 0, 1, b"p")
+    assert len(held.next_batches(0.0, limit=count)) == EXTRAS_MAX
     held.on_ack(ack(contiguous=2, credit_batches=count), 0.0)
-    assert [batch.seq for batch in held.take(0.0)] == [EXTRAS_MAX, EXTRAS_MAX + 1]
+    assert [batch.seq for batch in held.next_batches(0.0)] == [EXTRAS_MAX, EXTRAS_MAX + 1]
 
 
 def test_abandoning_drops_what_was_never_sent_only() -> None:
     held = sending(window(), 2)
-    held.offer(0, 1, 0, 10, bytes(100))
-    assert held.abandon() == 10
-    report = held.report("host", "gone")
+    held.add_batch(0, 1, 0, 10, bytes(100))
+    assert held.drop_unsent() == 10
+    report = held.make_report("host", "gone")
     assert (report.produced, report.dropped, report.window_rows) == (30, 10, 20)
 
 
 def test_a_report_counts_what_the_window_counts() -> None:
     held = sending(window(), 3)
     held.on_ack(ack(contiguous=1, rejected_batches=1, rejected_rows=10), 0.0)
-    held.offer(0, 1, 0, 5, bytes(60))
-    report = held.report("host", "running")
+    held.add_batch(0, 1, 0, 5, bytes(60))
+    report = held.make_report("host", "running")
     assert (report.run_id, report.manager, report.incarnation) == ("run", "m", 7)
     assert (report.produced, report.dropped) == (35, 0)
     assert (report.window_batches, report.window_rows, report.window_bytes) == (3, 25, 260)
@@ -296,5 +296,5 @@ def test_what_is_settled_or_to_be_sent_again_is_not_outstanding() -> None:
     held.resend_all()
     assert (held.outstanding, held.outstanding_bytes) == (0, 0)
     held.on_ack(ack(contiguous=2), 0.0)
-    assert len(held.take(0.0)) == 2
+    assert len(held.next_batches(0.0)) == 2
     assert (held.outstanding, held.outstanding_bytes) == (2, 200)

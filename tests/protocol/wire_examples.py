@@ -18,7 +18,7 @@ from vedette_protocol.messages import (
     Status,
     Stop,
 )
-from vedette_protocol.model import chunks, pack_model
+from vedette_protocol.model import split_into_chunks, pack_model
 from vedette_protocol.schema import Column, Columns, Schema
 
 SCHEMA = Schema(
@@ -92,7 +92,7 @@ def example_chunk() -> ModelChunk:
     """The only chunk of a small model."""
     weight = np.arange(8, dtype=np.float32).reshape(2, 4)
     body = pack_model(1500, {"0.weight": weight, "0.bias": np.zeros(2, np.float32)}, MODEL)
-    (chunk,) = chunks("20250102-cartpole", 2, MODEL.hash, body)
+    (chunk,) = split_into_chunks("20250102-cartpole", 2, MODEL.hash, body)
     return chunk
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from vedette_rl.acting_loop import ActingLoop
+from vedette_rl.acting_loop import RolloutLoop
 from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs import transition_dtype
-from vedette_rl.envs.loop_row import LoopRow
+from vedette_rl.envs.loop_row import LoopVectorEnv
 from vedette_rl.steps import NStep
 from vedette_rl.testing import ScriptedEnv
 
@@ -35,13 +35,13 @@ class Published:
     epoch = 0
 
     def __init__(self) -> None:
-        self.version, self.fresh = 0, True
+        self.version, self.has_new = 0, True
 
     def publish(self, version: int) -> None:
-        self.version, self.fresh = version, True
+        self.version, self.has_new = version, True
 
     def read(self) -> Published:
-        self.fresh = False
+        self.has_new = False
         return self
 
     def info(self) -> ModelInfo:
@@ -50,12 +50,12 @@ class Published:
 
 def test_it_explores_on_the_newest_model() -> None:
     row, policy, models = (
-        LoopRow([ScriptedEnv(), ScriptedEnv(1)], seed=0),
+        LoopVectorEnv([ScriptedEnv(), ScriptedEnv(1)], seed=0),
         Remembering(),
         Published(),
     )
     processor = NStep(3, 0.99, 2, transition_dtype(row.spaces))
-    loop = ActingLoop(row, policy, processor, models, 3)
+    loop = RolloutLoop(row, policy, processor, models, 3)
     loop.begin()
     for version in (1, 1, 2, 7, 7, 7):
         if version != models.version:
@@ -67,9 +67,9 @@ def test_it_explores_on_the_newest_model() -> None:
 
 
 def test_a_transition_is_as_old_as_the_model_that_began_it() -> None:
-    row, models = LoopRow([ScriptedEnv()], seed=0), Published()
+    row, models = LoopVectorEnv([ScriptedEnv()], seed=0), Published()
     processor = NStep(2, 0.99, 1, transition_dtype(row.spaces))
-    loop = ActingLoop(row, Remembering(), processor, models, 2)
+    loop = RolloutLoop(row, Remembering(), processor, models, 2)
     loop.begin()
     made_by = []
     for version in (1, 2, 3, 4):

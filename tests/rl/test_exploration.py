@@ -11,23 +11,23 @@ from vedette_rl.errors import UnknownNameError
 from vedette_rl.exploration import (
     Exploration,
     ExplorationConfig,
-    ladder_position,
-    ladder_positions,
+    exploration_rank,
+    exploration_ranks,
     make_exploration,
 )
 
 
 def test_ladder_positions_cover_evenly_however_many_there_are() -> None:
-    assert ladder_positions(0, 7).tolist() == [0.5, 0.25, 0.75, 0.125, 0.625, 0.375, 0.875]
+    assert exploration_ranks(0, 7).tolist() == [0.5, 0.25, 0.75, 0.125, 0.625, 0.375, 0.875]
     for count in (1, 3, 16, 100, 1000):
-        places = np.sort(ladder_positions(0, count))
+        places = np.sort(exploration_ranks(0, count))
         gaps = np.diff(np.concatenate([[0.0], places, [1.0]]))
         assert gaps.min() > 0
         assert gaps.max() < 2.1 / (count + 1)
 
 
 def test_a_position_does_not_depend_on_who_else_is_there() -> None:
-    assert ladder_positions(5, 3).tolist() == [ladder_position(i) for i in (5, 6, 7)]
+    assert exploration_ranks(5, 3).tolist() == [exploration_rank(i) for i in (5, 6, 7)]
 
 
 def test_the_ladder_is_ape_xs() -> None:
@@ -37,7 +37,7 @@ def test_the_ladder_is_ape_xs() -> None:
 
 
 def test_one_actor_alone_has_a_finite_epsilon() -> None:
-    epsilon = Exploration(ExplorationConfig(), ladder_positions(0, 1), 0).epsilon(0)
+    epsilon = Exploration(ExplorationConfig(), exploration_ranks(0, 1), 0).epsilon(0)
     assert epsilon.tolist() == [pytest.approx(0.4**4.5)]
 
 
@@ -61,8 +61,8 @@ def test_epsilon_is_the_share_of_random_actions() -> None:
 
 
 def test_each_environment_has_its_own_epsilon() -> None:
-    positions = np.repeat([0.0, 1.0], 5000)
-    exploration = Exploration(ExplorationConfig(epsilon_alpha=50), positions, 0)
+    ranks = np.repeat([0.0, 1.0], 5000)
+    exploration = Exploration(ExplorationConfig(epsilon_alpha=50), ranks, 0)
     action = exploration.choose(np.tile(np.array([[0, 1]], np.float32), (10_000, 1)), 0)
     assert 0.15 < (action[:5000] == 0).mean() < 0.25
     assert (action[5000:] == 0).mean() == 0

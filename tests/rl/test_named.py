@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from vedette_rl.agents.dqn.own_network import OwnQNetwork
+from vedette_rl.agents.dqn.own_network import CustomQNetwork
 from vedette_rl.agents.registry import BuildsGreedy, agent_type
 from vedette_rl.core import Columns, ModelInfo, Step
 from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.errors import OwnNetworkError, UnknownNameError
+from vedette_rl.errors import CustomNetworkError, UnknownNameError
 from vedette_rl.exploration import Exploration, ExplorationConfig, make_exploration
-from vedette_rl.named import load_named
+from vedette_rl.named import import_by_name
 from vedette_rl.recording import CsvRecorder, JsonlRecorder, NullRecorder, TensorboardRecorder
 from vedette_rl.recording.registry import make_recorders
 from vedette_rl.steps.registry import make_step_processor
@@ -57,8 +57,8 @@ class NoModule:
 
 
 class Zeros:
-    def __init__(self, config: ExplorationConfig, positions: Any, seed: int) -> None:
-        self.rows = len(positions)
+    def __init__(self, config: ExplorationConfig, ranks: Any, seed: int) -> None:
+        self.rows = len(ranks)
 
     def choose(self, q_EA: Any, version: int) -> Any:
         return np.zeros(self.rows, np.int64)
@@ -93,7 +93,7 @@ def named(kind: type) -> str:
 )
 def test_a_name_of_nothing_says_what_is_missing(name: str, why: str) -> None:
     with pytest.raises(UnknownNameError, match=why) as raised:
-        load_named("agent.network", name)
+        import_by_name("agent.network", name)
     assert str(raised.value).startswith(f"agent.network is '{name}'")
 
 
@@ -107,7 +107,7 @@ def test_an_own_network_learns_and_acts_the_same_on_both_sides() -> None:
         agent.opt({name: torch.from_numpy(column) for name, column in columns.items()})
     after = agent.model_info()
     assert not np.array_equal(before.arrays["net.q.weight"], after.arrays["net.q.weight"])
-    policy = kind.build_policy(config, SPACES, positions=np.zeros(5), seed=0)
+    policy = kind.build_policy(config, SPACES, ranks=np.zeros(5), seed=0)
     policy.sync_model(after)
     obs = sampled_obs(SPACES.observation, 5, 1)
     q = obs["obs"] @ after.arrays["net.q.weight"].T + after.arrays["net.q.bias"]
@@ -118,7 +118,7 @@ def test_an_own_network_is_exported_as_it_acts() -> None:
     kind = agent_type("dqn")
     config = kind.config(network=named(Net))
     model = kind.build_agent(config, SPACES, device="cpu", seed=0).model_info()
-    policy = kind.build_policy(config, SPACES, positions=np.zeros(9), seed=0)
+    policy = kind.build_policy(config, SPACES, ranks=np.zeros(9), seed=0)
     policy.sync_model(model)
     obs = sampled_obs(SPACES.observation, 9, 1)
     assert isinstance(kind, BuildsGreedy)
@@ -127,7 +127,7 @@ def test_an_own_network_is_exported_as_it_acts() -> None:
 
 
 def test_an_own_network_gets_a_dictionary_as_columns() -> None:
-    network = OwnQNetwork(named(Net), NESTED, 2)
+    network = CustomQNetwork(named(Net), NESTED, 2)
     columns = sampled_obs(NESTED, 4, 0)
     assert network({name: torch.from_numpy(c) for name, c in columns.items()}).shape == (4, 2)
 
@@ -142,8 +142,8 @@ def test_an_own_network_gets_a_dictionary_as_columns() -> None:
     ],
 )
 def test_a_network_that_would_not_work_is_refused(kind: type, why: str) -> None:
-    with pytest.raises(OwnNetworkError, match=why):
-        OwnQNetwork(named(kind), SPACES.observation, 2)
+    with pytest.raises(CustomNetworkError, match=why):
+        CustomQNetwork(named(kind), SPACES.observation, 2)
 
 
 def test_an_exploration_by_name() -> None:
@@ -185,7 +185,7 @@ def test_recorders_by_name(tmp_path: Path) -> None:
 def test_a_model_of_another_network_is_refused() -> None:
     kind = agent_type("dqn")
     policy = kind.build_policy(
-        kind.config(network=named(Net)), SPACES, positions=np.zeros(1), seed=0
+        kind.config(network=named(Net)), SPACES, ranks=np.zeros(1), seed=0
     )
     with pytest.raises(Exception, match=r"net\.q\.weight"):
         policy.sync_model(ModelInfo(0, {}))

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from vedette_rl import newest
-from vedette_rl.errors import MapSpaceError, NewestFormatError, OneWriterError
-from vedette_rl.newest import HEADER_BYTES, NewestReader, NewestWriter
-from vedette_rl.recycler import Recycler
+from vedette_rl.errors import MapSpaceError, LatestValueFormatError, OneWriterError
+from vedette_rl.newest import HEADER_BYTES, LatestValueReader, LatestValueWriter
+from vedette_rl.recycler import BufferPool
 
 WRITE_AT_FULL_SPEED = """
 import sys
-from vedette_rl.newest import NewestWriter
-writer = NewestWriter(sys.argv[1], max_bytes=4096, summed=sys.argv[2] == "summed")
+from vedette_rl.newest import LatestValueWriter
+writer = LatestValueWriter(sys.argv[1], max_bytes=4096, summed=sys.argv[2] == "summed")
 while True:
     number = writer.seq + 1
     writer.write(number.to_bytes(8, "little"), bytes([number % 251]) * (number % 4000))
@@ -32,10 +32,10 @@ def assert_whole(seq: int, data: bytes) -> None:
 
 
 def test_a_reader_sees_nothing_before_the_file_is_made(tmp_path: Path) -> None:
-    reader = NewestReader(tmp_path / "n")
+    reader = LatestValueReader(tmp_path / "n")
     assert reader.seq == 0
     assert reader.read() is None
-    writer = NewestWriter(tmp_path / "n", max_bytes=10)
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=10)
     assert reader.seq == 0
     assert reader.read() is None
     writer.write(b"a")
@@ -47,15 +47,15 @@ def test_making_a_map_waits_for_the_disk_only_where_it_must_outlive_a_power_cut(
 ) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    NewestWriter(tmp_path / "live", max_bytes=10)
+    LatestValueWriter(tmp_path / "live", max_bytes=10)
     assert not synced  # a manager makes one between two words with its learner
-    NewestWriter(tmp_path / "kept", max_bytes=10, durable=True)
+    LatestValueWriter(tmp_path / "kept", max_bytes=10, durable=True)
     assert len(synced) == 1
 
 
 def test_the_parts_of_a_value_follow_each_other(tmp_path: Path) -> None:
-    writer = NewestWriter(tmp_path / "n", max_bytes=10)
-    reader = NewestReader(tmp_path / "n")
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=10)
+    reader = LatestValueReader(tmp_path / "n")
     for number in range(1, 9):
         assert writer.write(b"value ", str(number).encode()) == number
         assert reader.seq == number
@@ -66,9 +66,9 @@ def test_the_parts_of_a_value_follow_each_other(tmp_path: Path) -> None:
 def test_a_large_value_stays_as_it_was_read_while_somebody_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest, "Recycler", lambda: Recycler(large_bytes=100))
-    writer = NewestWriter(tmp_path / "n", max_bytes=200)
-    reader = NewestReader(tmp_path / "n")
+    monkeypatch.setattr(newest, "BufferPool", lambda: BufferPool(large_bytes=100))
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=200)
+    reader = LatestValueReader(tmp_path / "n")
     held = []
     for number in range(1, 9):
         writer.write(bytes([number]) * 200)
@@ -83,120 +83,120 @@ def test_a_large_value_stays_as_it_was_read_while_somebody_holds_it(
 
 
 def test_an_empty_value_is_a_value(tmp_path: Path) -> None:
-    writer = NewestWriter(tmp_path / "n", max_bytes=1)
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=1)
     writer.write()
-    assert NewestReader(tmp_path / "n").read() == (1, b"")
+    assert LatestValueReader(tmp_path / "n").read() == (1, b"")
 
 
 def test_a_value_too_large_is_refused_and_the_one_before_stays(tmp_path: Path) -> None:
-    writer = NewestWriter(tmp_path / "n", max_bytes=4)
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=4)
     writer.write(b"1234")
     with pytest.raises(ValueError, match=r"5 bytes .* takes 4"):
         writer.write(b"12345")
-    assert NewestReader(tmp_path / "n").read() == (1, b"1234")
+    assert LatestValueReader(tmp_path / "n").read() == (1, b"1234")
 
 
 def test_numbers_continue_when_the_file_is_opened_again(tmp_path: Path) -> None:
-    writer = NewestWriter(tmp_path / "n", max_bytes=4)
-    reader = NewestReader(tmp_path / "n")
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=4)
+    reader = LatestValueReader(tmp_path / "n")
     writer.write(b"a")
     writer.close()
-    again = NewestWriter(tmp_path / "n", max_bytes=4)
+    again = LatestValueWriter(tmp_path / "n", max_bytes=4)
     assert again.value() == b"a"
     assert again.write(b"b") == 2
     assert reader.read(after=1) == (2, b"b")
 
 
 def test_only_one_may_write(tmp_path: Path) -> None:
-    writer = NewestWriter(tmp_path / "n", max_bytes=4)
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=4)
     with pytest.raises(OneWriterError, match="in use by another process"):
-        NewestWriter(tmp_path / "n", max_bytes=4)
+        LatestValueWriter(tmp_path / "n", max_bytes=4)
     writer.close()
-    NewestWriter(tmp_path / "n", max_bytes=4)
+    LatestValueWriter(tmp_path / "n", max_bytes=4)
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\0" * 5000])
 def test_another_file_is_refused_by_both(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "n").write_bytes(content)
-    with pytest.raises(NewestFormatError, match=r"n is no map .* delete it"):
-        NewestWriter(tmp_path / "n", max_bytes=4)
-    with pytest.raises(NewestFormatError, match="no map"):
-        NewestReader(tmp_path / "n")
+    with pytest.raises(LatestValueFormatError, match=r"n is no map .* delete it"):
+        LatestValueWriter(tmp_path / "n", max_bytes=4)
+    with pytest.raises(LatestValueFormatError, match="no map"):
+        LatestValueReader(tmp_path / "n")
 
 
 def test_a_file_cut_short_is_refused(tmp_path: Path) -> None:
-    NewestWriter(tmp_path / "n", max_bytes=400).close()
+    LatestValueWriter(tmp_path / "n", max_bytes=400).close()
     os.truncate(tmp_path / "n", 500)
-    with pytest.raises(NewestFormatError, match="cut short"):
-        NewestWriter(tmp_path / "n", max_bytes=400)
+    with pytest.raises(LatestValueFormatError, match="cut short"):
+        LatestValueWriter(tmp_path / "n", max_bytes=400)
 
 
 def test_a_file_for_smaller_values_is_refused(tmp_path: Path) -> None:
-    NewestWriter(tmp_path / "n", max_bytes=400).close()
-    with pytest.raises(NewestFormatError, match="400 bytes, and 401 are asked"):
-        NewestWriter(tmp_path / "n", max_bytes=401)
-    NewestWriter(tmp_path / "n", max_bytes=399)
+    LatestValueWriter(tmp_path / "n", max_bytes=400).close()
+    with pytest.raises(LatestValueFormatError, match="400 bytes, and 401 are asked"):
+        LatestValueWriter(tmp_path / "n", max_bytes=401)
+    LatestValueWriter(tmp_path / "n", max_bytes=399)
 
 
 def test_a_disk_without_room_is_told_with_file_and_bytes(tmp_path: Path) -> None:
     with pytest.raises(MapSpaceError, match=f"cannot make {tmp_path / 'n'} of 3.38 PB: .*make roo"):
-        NewestWriter(tmp_path / "n", max_bytes=1 << 50)
+        LatestValueWriter(tmp_path / "n", max_bytes=1 << 50)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_value_changed_on_disk_is_refused_not_returned(tmp_path: Path) -> None:
-    writer = NewestWriter(tmp_path / "n", max_bytes=64)
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=64)
     writer.write(b"value")
     writer.close()
     content = (tmp_path / "n").read_bytes()
     (tmp_path / "n").write_bytes(content.replace(b"value", b"vAlue"))
-    assert NewestReader(tmp_path / "n").read() is None
-    with pytest.raises(NewestFormatError, match="torn: value 1 is not whole"):
-        NewestWriter(tmp_path / "n", max_bytes=64)
+    assert LatestValueReader(tmp_path / "n").read() is None
+    with pytest.raises(LatestValueFormatError, match="torn: value 1 is not whole"):
+        LatestValueWriter(tmp_path / "n", max_bytes=64)
 
 
 def test_a_value_numbered_but_not_pointed_at_is_found_by_the_next_writer(tmp_path: Path) -> None:
-    writer = NewestWriter(tmp_path / "n", max_bytes=64)
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=64)
     writer.write(b"a")
     writer.write(b"b")
     writer.close()
     content = bytearray((tmp_path / "n").read_bytes())
     content[64:72] = (1).to_bytes(8, "little")  # the store that a kill took away
     (tmp_path / "n").write_bytes(content)
-    assert NewestReader(tmp_path / "n").read() == (1, b"a")
-    assert NewestWriter(tmp_path / "n", max_bytes=64).value() == b"b"
-    assert NewestReader(tmp_path / "n").read() == (2, b"b")
+    assert LatestValueReader(tmp_path / "n").read() == (1, b"a")
+    assert LatestValueWriter(tmp_path / "n", max_bytes=64).value() == b"b"
+    assert LatestValueReader(tmp_path / "n").read() == (2, b"b")
 
 
 def test_a_slot_half_written_is_passed_over(tmp_path: Path) -> None:
-    writer = NewestWriter(tmp_path / "n", max_bytes=64)
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=64)
     writer.write(b"a")
     writer.close()
     content = bytearray((tmp_path / "n").read_bytes())
     slot = HEADER_BYTES + 2 * 128  # of number 2, marked empty, with some data
     content[slot + 64 : slot + 70] = b"half a"
     (tmp_path / "n").write_bytes(content)
-    again = NewestWriter(tmp_path / "n", max_bytes=64)
+    again = LatestValueWriter(tmp_path / "n", max_bytes=64)
     assert again.value() == b"a"
     assert again.write(b"whole") == 2
-    assert NewestReader(tmp_path / "n").read() == (2, b"whole")
+    assert LatestValueReader(tmp_path / "n").read() == (2, b"whole")
 
 
 def test_a_file_goes_on_as_it_was_made(tmp_path: Path) -> None:
-    writer = NewestWriter(tmp_path / "n", max_bytes=64, summed=False)
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=64, summed=False)
     writer.write(b"value")
     writer.close()
-    again = NewestWriter(tmp_path / "n", max_bytes=64)
+    again = LatestValueWriter(tmp_path / "n", max_bytes=64)
     assert again.value() == b"value"
     again.write(b"other")
-    assert NewestReader(tmp_path / "n").read() == (2, b"other")
+    assert LatestValueReader(tmp_path / "n").read() == (2, b"other")
     content = bytearray((tmp_path / "n").read_bytes())
     assert content[:8] == newest.MAGIC_UNSUMMED
 
 
 def test_a_value_is_to_be_had_as_an_array(tmp_path: Path) -> None:
-    writer = NewestWriter(tmp_path / "n", max_bytes=1 << 20)
-    reader = NewestReader(tmp_path / "n")
+    writer = LatestValueWriter(tmp_path / "n", max_bytes=1 << 20)
+    reader = LatestValueReader(tmp_path / "n")
     assert reader.read_array() is None
     writer.write(bytes(100_000), b"end")
     found = reader.read_array()
@@ -206,8 +206,8 @@ def test_a_value_is_to_be_had_as_an_array(tmp_path: Path) -> None:
 
 
 def test_several_threads_may_read_with_one_reader(tmp_path: Path) -> None:
-    NewestWriter(tmp_path / "n", max_bytes=1 << 16).write(bytes(60_000))
-    reader = NewestReader(tmp_path / "n")
+    LatestValueWriter(tmp_path / "n", max_bytes=1 << 16).write(bytes(60_000))
+    reader = LatestValueReader(tmp_path / "n")
     reader.read()  # it has opened the file
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: reader.read(), range(2000)))
@@ -215,8 +215,8 @@ def test_several_threads_may_read_with_one_reader(tmp_path: Path) -> None:
 
 
 def test_the_file_is_really_reserved(tmp_path: Path) -> None:
-    NewestWriter(tmp_path / "n", max_bytes=1 << 20)
-    assert (tmp_path / "n").stat().st_blocks * 512 >= newest.file_bytes(1 << 20, 3)
+    LatestValueWriter(tmp_path / "n", max_bytes=1 << 20)
+    assert (tmp_path / "n").stat().st_blocks * 512 >= newest.latest_value_file_bytes(1 << 20, 3)
 
 
 @pytest.fixture(params=["summed", "unsummed"])
@@ -238,7 +238,7 @@ def start_writer(tmp_path: Path, request: pytest.FixtureRequest) -> "Iterator[St
 StartWriter = Callable[[], "subprocess.Popen[bytes]"]
 
 
-def wait_for_more(reader: NewestReader, seq: int) -> None:
+def wait_for_more(reader: LatestValueReader, seq: int) -> None:
     """Until a writer that has just been started went beyond value number `seq`."""
     until = time.monotonic() + 60.0
     while reader.seq <= seq:
@@ -250,7 +250,7 @@ def test_a_reader_racing_a_writer_never_gets_a_torn_value(
     tmp_path: Path, start_writer: StartWriter
 ) -> None:
     start_writer()
-    reader = NewestReader(tmp_path / "n")
+    reader = LatestValueReader(tmp_path / "n")
     wait_for_more(reader, 0)
     seen, reads, until = 0, 0, time.monotonic() + 1.0
     while time.monotonic() < until:
@@ -266,7 +266,7 @@ def test_a_killed_writer_leaves_a_whole_value(tmp_path: Path, start_writer: Star
     before = 0
     for kill in range(5):
         child = start_writer()
-        reader = NewestReader(tmp_path / "n")
+        reader = LatestValueReader(tmp_path / "n")
         wait_for_more(reader, before)
         time.sleep(0.003 * kill)
         child.send_signal(signal.SIGKILL)
@@ -275,7 +275,7 @@ def test_a_killed_writer_leaves_a_whole_value(tmp_path: Path, start_writer: Star
         assert value is not None
         assert value[0] > before
         assert_whole(*value)
-        writer = NewestWriter(tmp_path / "n", max_bytes=4096)
+        writer = LatestValueWriter(tmp_path / "n", max_bytes=4096)
         assert writer.seq - value[0] in (0, 1)
         before = writer.seq
         writer.close()

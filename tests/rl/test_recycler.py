@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 
-from vedette_rl.recycler import Recycler
+from vedette_rl.recycler import BufferPool
 
 
 def address(array: np.ndarray) -> int:
@@ -12,45 +12,45 @@ def address(array: np.ndarray) -> int:
 
 
 def test_memory_is_used_again_once_its_array_is_gone() -> None:
-    recycler = Recycler(large_bytes=8)
-    array = recycler.take(1000)
+    recycler = BufferPool(large_bytes=8)
+    array = recycler.allocate(1000)
     first = address(array)
     del array
-    assert address(recycler.take(900)) == first
+    assert address(recycler.allocate(900)) == first
 
 
 def test_what_a_view_holds_is_not_used_again() -> None:
-    recycler = Recycler(large_bytes=8)
-    array = recycler.take(1000)
+    recycler = BufferPool(large_bytes=8)
+    array = recycler.allocate(1000)
     array[...] = 7
     view = array[8:].view(np.uint64)[1:]
     del array
-    recycler.take(1000)[...] = 9
+    recycler.allocate(1000)[...] = 9
     assert (view.view(np.uint8) == 7).all()
 
 
 def test_what_a_buffer_holds_is_not_used_again() -> None:
-    recycler = Recycler(large_bytes=8)
-    array = recycler.take(1000)
+    recycler = BufferPool(large_bytes=8)
+    array = recycler.allocate(1000)
     array[...] = 7
     buffer = array.data[500:]
     del array
-    recycler.take(1000)[...] = 9
+    recycler.allocate(1000)[...] = 9
     assert bytes(buffer) == b"\7" * 500
 
 
 def test_memory_that_is_too_small_is_left() -> None:
-    recycler = Recycler(large_bytes=8)
-    recycler.take(10)
-    large = recycler.take(1000)
+    recycler = BufferPool(large_bytes=8)
+    recycler.allocate(10)
+    large = recycler.allocate(1000)
     assert large.nbytes == 1000
 
 
 def test_no_more_is_kept_than_who_changes_over_needs() -> None:
-    recycler = Recycler(large_bytes=8)
+    recycler = BufferPool(large_bytes=8)
     tracemalloc.start()
     try:
-        arrays = [recycler.take(1 << 20) for _ in range(5)]
+        arrays = [recycler.allocate(1 << 20) for _ in range(5)]
         arrays.clear()
         kept, _ = tracemalloc.get_traced_memory()
     finally:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from vedette.local.daemons import free_port
 from vedette_services.errors import MetricsError, SettingError
-from vedette_services.prometheus import COUNTERS, PREFIX, Place, numbers, serve_metrics
+from vedette_services.prometheus import COUNTERS, PREFIX, MetricsAddress, numbers, serve_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +44,7 @@ STATUS: dict[str, Any] = {
 
 @pytest.fixture
 def scraped() -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    place = Place("127.0.0.1", free_port())
+    place = MetricsAddress("127.0.0.1", free_port())
     close = serve_metrics(place, lambda: STATUS)
     try:
         with urllib.request.urlopen(
@@ -126,7 +126,7 @@ def test_the_counters_are_numbers_of_the_status() -> None:
 
 
 def test_a_taken_port_is_said_in_a_line() -> None:
-    place = Place("127.0.0.1", free_port())
+    place = MetricsAddress("127.0.0.1", free_port())
     close = serve_metrics(place, lambda: STATUS)
     try:
         with pytest.raises(MetricsError, match="choose another port"):
@@ -140,10 +140,10 @@ def test_a_taken_port_is_said_in_a_line() -> None:
     [("9108", "127.0.0.1", 9108), ("0.0.0.0:9108", "0.0.0.0", 9108), ("[::]:9108", "::", 9108)],
 )
 def test_a_bare_port_is_this_machines_alone(text: str, host: str, port: int) -> None:
-    assert Place.parse(text) == Place(host, port)
+    assert MetricsAddress.parse(text) == MetricsAddress(host, port)
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "host:", "65536", "host:x"])
 def test_what_is_no_port_is_refused(text: str) -> None:
     with pytest.raises(SettingError, match="--metrics-port"):
-        Place.parse(text)
+        MetricsAddress.parse(text)

@@ -13,7 +13,7 @@ from vedette_services.config import load_config
 from vedette_services.config.plugins import MLFLOW
 from vedette_services.errors import SettingError
 from vedette_services.mlflow import MlflowRecorder, tracking_from
-from vedette_services.run.checks import check_named
+from vedette_services.run.checks import check_import_names
 
 
 def recorder_to(uri: str, run: Path, **more: str) -> MlflowRecorder:
@@ -87,7 +87,7 @@ def test_an_address_that_is_none_is_refused_before_the_start(
     config = load_config(settings=['learner.recorders=["csv", "mlflow"]'], environment={}).config
     assert config.learner.recorders == ("csv", MLFLOW)
     with pytest.raises(SettingError, match="MLFLOW_TRACKING_URI"):
-        check_named(config)
+        check_import_names(config)
 
 
 def test_a_token_comes_before_a_password() -> None:

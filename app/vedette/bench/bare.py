@@ -18,9 +18,9 @@ from vedette.bench.daemons import Measured
 from vedette.bench.measuring import processor_s
 from vedette.bench.producer import payloads_of
 from vedette_protocol.schema import Schema
-from vedette_rl.core import columns_of
+from vedette_rl.core import empty_columns
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
-from vedette_services.host.processes import die_with_parent, end, python_module, spawn
+from vedette_services.host.processes import die_with_parent, end_children, python_module, spawn
 
 _MOST_WAITING = 1000
 _WAITING_BYTES = 32 << 20
@@ -74,14 +74,14 @@ def bare(payload: Payload, capacity: int, port: int, seconds: float) -> Measured
     try:
         return _receive(pull, payload, capacity, seconds)
     finally:
-        end(producers, term_s=5.0)
+        end_children(producers, term_s=5.0)
         context.destroy(linger=0)
 
 
 def _receive(pull: zmq.Socket[bytes], payload: Payload, capacity: int, seconds: float) -> Measured:
     schema, rows = payload.schema, payload.rows
     capacity = max(rows, capacity // rows * rows)
-    ring = columns_of(schema.row_dtype, capacity)
+    ring = empty_columns(schema.row_dtype, capacity)
     at = inserted = 0
     spent: float | None = None
     if not pull.poll(30_000):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.core import Agent, columns_of
+from vedette_rl.core import Agent, empty_columns
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.loading import make_loader
 from vedette_rl.replay.rows import MemoryRing
@@ -24,7 +24,7 @@ _WARM_OPTS = 50
 
 
 @contextmanager
-def as_a_trainer() -> Iterator[None]:
+def imitate_trainer() -> Iterator[None]:
     """One thread of torch's, and Python's switching between threads as in the trainer."""
     torch.set_num_threads(1)
     interval_s = sys.getswitchinterval()
@@ -69,7 +69,7 @@ def _filled(spaces: Spaces) -> UniformReplay:
     row = transition_dtype(spaces)
     ring, rng = MemoryRing(row, _ROWS), np.random.default_rng(0)
     while ring.inserted < _ROWS:
-        columns = columns_of(row, ring.room)
+        columns = empty_columns(row, ring.room)
         for column in columns.values():
             column[...] = rng.integers(0, 2, column.shape)
         ring.append(columns, ring.room)

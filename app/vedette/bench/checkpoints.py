@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vedette.bench.bare_loop import BareLoop, as_a_trainer
-from vedette.bench.measuring import ratio, spread
+from vedette.bench.bare_loop import BareLoop, imitate_trainer
+from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_rl.checkpoint import Checkpoints
-from vedette_services.learner.background import Saver
+from vedette_services.learner.background import CheckpointWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class CheckpointBench:
     def run(self) -> dict[str, Any]:
         """Measure; optimization steps a second, their ratio, and what a checkpoint costs."""
         with (
-            as_a_trainer(),
+            imitate_trainer(),
             tempfile.TemporaryDirectory(dir=self.directory, prefix="vedette-bench-") as place,
         ):
             loop = _SavingLoop(self, Path(place))
@@ -51,13 +51,13 @@ class CheckpointBench:
         writing = [steps.writing_opts / steps.writing_s for steps in rounds]
         costs = [steps.cost_s / self.checkpoints for steps in rounds]
         return {
-            "opt_steps_per_s": spread(peace),
-            "opt_steps_per_s_while_writing": spread(writing),
-            "ratio": ratio(writing, peace),
+            "opt_steps_per_s": summarize_rounds(peace),
+            "opt_steps_per_s_while_writing": summarize_rounds(writing),
+            "ratio": ratio_of_rounds(writing, peace),
             "checkpoint_bytes": size,
-            "checkpoint_ms": spread([1e3 * r.writing_s / self.checkpoints for r in rounds]),
-            "cost_ms": spread([1e3 * cost for cost in costs]),
-            "cost_opt_steps": spread([c * rate for c, rate in zip(costs, peace, strict=True)]),
+            "checkpoint_ms": summarize_rounds([1e3 * r.writing_s / self.checkpoints for r in rounds]),
+            "cost_ms": summarize_rounds([1e3 * cost for cost in costs]),
+            "cost_opt_steps": summarize_rounds([c * rate for c, rate in zip(costs, peace, strict=True)]),
         }
 
     def _round(self, loop: _SavingLoop) -> _Steps:
@@ -92,20 +92,20 @@ class _SavingLoop(BareLoop):
     def __init__(self, bench: CheckpointBench, place: Path) -> None:
         super().__init__(bench.batch_size, bench.hidden)
         self._checkpoints = Checkpoints(place, keep=3)
-        self._saver = Saver(self._checkpoints)
+        self._checkpoint_writer = CheckpointWriter(self._checkpoints)
 
     def opts_while_writing(self) -> tuple[int, float]:
         """Begin a checkpoint and optimize until it is written; the steps and the seconds."""
         opts, began = 0, time.perf_counter()
         self._save()
-        while self._saver.busy:
+        while self._checkpoint_writer.busy:
             self.opt()
             opts += 1
         return opts, time.perf_counter() - began
 
     def _save(self) -> None:
         state = {"agent": self.agent.get_state(), "replay": self.replay.get_state()}
-        self._saver.save(self.agent.opt_steps, state, {"sampled": self.agent.opt_steps})
+        self._checkpoint_writer.save(self.agent.opt_steps, state, {"sampled": self.agent.opt_steps})
 
     def checkpoint_bytes(self) -> int:
         return sum(file.stat().st_size for file in self._checkpoints.list()[-1].iterdir())

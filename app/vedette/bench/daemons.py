@@ -15,11 +15,11 @@ from vedette.bench.measuring import processor_s
 from vedette.local.daemons import daemon_command, free_port
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.errors import ActorDiedError, NoAnswerError
-from vedette_services.host.processes import end, spawn
+from vedette_services.host.processes import end_children, spawn
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.status import Status
-from vedette_services.run.status_client import StatusAsker
+from vedette_services.run.status_client import StatusClient
 
 NOT_TRAINING = ("agent.batch_size=64", "replay.samples_per_insert=1e-12", "replay.error_buffer=32")
 """Settings under which the learner inserts for ever and never draws a batch: the first would be
@@ -39,7 +39,7 @@ QUIET = Path(os.devnull)
 """The log of a daemon whose words nobody needs."""
 
 
-def taking_run(
+def ingest_run(
     rows: int, shape: tuple[int, ...], dtype: str, capacity: int, *, frame_stack: int = 0
 ) -> RunConfig:
     """A run whose learner takes samples of a synthetic environment, and does nothing else.
@@ -72,7 +72,7 @@ def taking_run(
 @contextmanager
 def learner_of(
     config: RunConfig, keys: Path | None = None
-) -> Iterator[tuple[Address, StatusAsker]]:
+) -> Iterator[tuple[Address, StatusClient]]:
     """A learner of its own on a free port, with a run directory that is removed afterwards.
 
     Args:
@@ -91,13 +91,13 @@ def learner_of(
         )
         learner = spawn(command, log=place / "learner.log")
         try:
-            with StatusAsker(address, ClientKeys.read(keys) if keys else None) as asker:
+            with StatusClient(address, ClientKeys.read(keys) if keys else None) as asker:
                 yield address, asker
         finally:
-            end([learner], term_s=_END_S)
+            end_children([learner], term_s=_END_S)
 
 
-def ask(asker: StatusAsker, wait_s: float = _START_S) -> Status:
+def ask(asker: StatusClient, wait_s: float = _START_S) -> Status:
     """The status, from a learner that may still be starting.
 
     Raises:
@@ -123,7 +123,7 @@ def check_actors(status: Status) -> None:
                 raise ActorDiedError(manager.id, actor.id, actor.error)
 
 
-def inserted_per_s(asker: StatusAsker, warm_s: float, measure_s: float) -> float:
+def inserted_per_s(asker: StatusClient, warm_s: float, measure_s: float) -> float:
     """Samples inserted a second over `measure_s`; see `measured`."""
     return measured(asker, warm_s, measure_s).per_s
 
@@ -149,7 +149,7 @@ class Measured:
 
 
 def measured(
-    asker: StatusAsker, warm_s: float, measure_s: float, modules: Sequence[str] = ()
+    asker: StatusClient, warm_s: float, measure_s: float, modules: Sequence[str] = ()
 ) -> Measured:
     """Samples inserted over `measure_s`, counted in the replay, `warm_s` after the first.
 

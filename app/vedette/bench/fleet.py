@@ -14,10 +14,10 @@ from vedette.bench.daemons import (
     inserted_per_s,
     learner_of,
 )
-from vedette.bench.measuring import resident_bytes, spread
+from vedette.bench.measuring import resident_bytes, summarize_rounds
 from vedette.local.daemons import daemon_command
 from vedette_services.config.loading import load_config
-from vedette_services.host.processes import end, spawn
+from vedette_services.host.processes import end_children, spawn
 
 _CAPACITY = 1_000_000
 _WARM_S = 2.0
@@ -67,12 +67,12 @@ class FleetBench:
                 check_actors(ask(asker))
                 resident = resident_bytes(ACTOR)
             finally:
-                end([manager], term_s=_END_S)
+                end_children([manager], term_s=_END_S)
         return {
             "env": self.env,
             "actors": self.actors,
             "envs_per_actor": self.envs,
             "vectorization": self.vectorization,
-            "steps_per_s": spread(rates),
+            "steps_per_s": summarize_rounds(rates),
             "actor_resident_bytes": max(resident, default=0),
         }

@@ -10,13 +10,13 @@ from typing import Any
 
 from vedette.bench.checkpoints import CheckpointBench
 from vedette.bench.daemons import QUIET, TRAINER, ask, learner_of
-from vedette.bench.measuring import KeptCore, core_kept, processor_s, ratio, spread, usable_cores
+from vedette.bench.measuring import ReservedCore, reserve_core, processor_s, ratio_of_rounds, summarize_rounds, usable_cores
 from vedette.bench.publishing import PublishingBench
 from vedette.local.daemons import daemon_command
 from vedette_services.config.loading import load_config
-from vedette_services.host.processes import end, python_module, spawn
+from vedette_services.host.processes import end_children, python_module, spawn
 from vedette_services.net.addresses import Address
-from vedette_services.run.status_client import StatusAsker
+from vedette_services.run.status_client import StatusClient
 
 _WARM_S = 2.0
 _FIRST_OPT_S = 60.0
@@ -59,12 +59,12 @@ class LearnerBench:
             "double": self.double,
             "actors": self.actors,
             "own_core": len(usable_cores()) > 1,
-            "opt_steps_per_s": spread(ours),
-            "handwritten_opt_steps_per_s": spread(bound),
-            "ratio": ratio(ours, bound),
-            "processor_ms_per_opt": spread(cost),
-            "handwritten_processor_ms_per_opt": spread(bound_cost),
-            "processor_ratio": ratio(cost, bound_cost),
+            "opt_steps_per_s": summarize_rounds(ours),
+            "handwritten_opt_steps_per_s": summarize_rounds(bound),
+            "ratio": ratio_of_rounds(ours, bound),
+            "processor_ms_per_opt": summarize_rounds(cost),
+            "handwritten_processor_ms_per_opt": summarize_rounds(bound_cost),
+            "processor_ratio": ratio_of_rounds(cost, bound_cost),
             "checkpoint": CheckpointBench(self.batch_size, self.hidden).run(),
             "publishing": PublishingBench(self.batch_size).run(),
         }
@@ -101,18 +101,18 @@ class LearnerBench:
                 "stop.max_seconds=600",
             ],
         ).config
-        with core_kept() as kept, learner_of(config) as (address, asker):
+        with reserve_core() as kept, learner_of(config) as (address, asker):
             manager = spawn(_manager_command(address, self.actors), log=QUIET)
             try:
                 return self._opts_per_s(asker, kept)
             finally:
-                end([manager], term_s=15.0)
+                end_children([manager], term_s=15.0)
 
-    def _opts_per_s(self, asker: StatusAsker, kept: KeptCore) -> tuple[float, float]:
+    def _opts_per_s(self, asker: StatusClient, kept: ReservedCore) -> tuple[float, float]:
         deadline = time.monotonic() + _FIRST_OPT_S
         while not ask(asker).opt_steps and time.monotonic() < deadline:
             time.sleep(0.1)
-        kept.give_to(TRAINER)
+        kept.assign_to(TRAINER)
         time.sleep(_WARM_S)
         before, began = ask(asker).opt_steps or 0, time.monotonic()
         spent = -processor_s(TRAINER)

@@ -74,7 +74,7 @@ def _is_ours(pid: int, parents: dict[int, int]) -> bool:
     return False
 
 
-class KeptCore:
+class ReservedCore:
     """The core, and who may use it.
 
     Args:
@@ -84,7 +84,7 @@ class KeptCore:
     def __init__(self, core: int | None) -> None:
         self.core = core
 
-    def give_to(self, module: str) -> None:
+    def assign_to(self, module: str) -> None:
         """Have our descendants that run `python -m MODULE` run on it, and nowhere else."""
         if self.core is None:
             return
@@ -99,26 +99,26 @@ def usable_cores() -> set[int]:
 
 
 @contextlib.contextmanager
-def core_kept() -> Iterator[KeptCore]:
+def reserve_core() -> Iterator[ReservedCore]:
     """Keep this process, and all that it starts meanwhile, off one core; of one there is none."""
     cores = usable_cores()
     if len(cores) < 2:
-        yield KeptCore(None)
+        yield ReservedCore(None)
         return
     core = max(cores)
     os.sched_setaffinity(0, cores - {core})
     try:
-        yield KeptCore(core)
+        yield ReservedCore(core)
     finally:
         os.sched_setaffinity(0, cores)
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def summarize_rounds(values: Sequence[float]) -> dict[str, float]:
     """Median, least and most of the rounds."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+def ratio_of_rounds(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
     """The ratio of medians, between the least and the most of the ratios within a round."""
     rounds = [a / b for a, b in zip(ours, theirs, strict=True)]
     medians = statistics.median(ours) / statistics.median(theirs)

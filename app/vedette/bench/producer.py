@@ -130,7 +130,7 @@ class Producer:
             return False
         if now >= self._report_at:
             self._report_at = now + _REPORT_EVERY_S
-            report = window.report(host="bench", state="running", actors=())
+            report = window.make_report(host="bench", state="running", actors=())
             self._push.send_multipart(encode(report))
         self._due = min(64.0, self._due + (now - self._due_at) * self._batches_per_s)
         self._due_at = now
@@ -140,8 +140,8 @@ class Producer:
                 break
             self._turn += 1
             self._due -= 1
-            window.offer(0, 1, 0, self._rows, payload)
-        batches = window.take(now)
+            window.add_batch(0, 1, 0, self._rows, payload)
+        batches = window.next_batches(now)
         for sent, batch in enumerate(batches):
             try:
                 send_now(self._push, encode(batch))

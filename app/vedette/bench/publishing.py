@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vedette.bench.bare_loop import BareLoop, as_a_trainer
-from vedette.bench.measuring import ratio, spread
+from vedette.bench.bare_loop import BareLoop, imitate_trainer
+from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_protocol.model import body_bytes
 from vedette_protocol.schema import Schema
-from vedette_services.learner.background import ModelOutlet
+from vedette_services.learner.background import BackgroundPublisher
 from vedette_services.run.model_map import ModelMapWriter
 
 _CLOSE_S = 20.0
@@ -41,7 +41,7 @@ class PublishingBench:
 
     def run(self) -> dict[str, Any]:
         """Measure; optimization steps a second, their ratio, and what a model costs."""
-        with as_a_trainer(), tempfile.TemporaryDirectory(prefix="vedette-bench-") as place:
+        with imitate_trainer(), tempfile.TemporaryDirectory(prefix="vedette-bench-") as place:
             loop = _PublishingLoop(self, Path(place) / "model.map")
             try:
                 rounds = [self._round(loop) for _ in range(self.rounds)]
@@ -51,12 +51,12 @@ class PublishingBench:
         rates = [count / without for without, _, _ in rounds]
         publishing = [count / took for _, took, _ in rounds]
         return {
-            "opt_steps_per_s": spread(rates),
-            "opt_steps_per_s_publishing": spread(publishing),
-            "ratio": ratio(publishing, rates),
+            "opt_steps_per_s": summarize_rounds(rates),
+            "opt_steps_per_s_publishing": summarize_rounds(publishing),
+            "ratio": ratio_of_rounds(publishing, rates),
             "model_bytes": loop.model_bytes,
-            "call_ms": spread([1e3 * calls / count for _, _, calls in rounds]),
-            "cost_ms": spread([1e3 * (took - without) / count for without, took, _ in rounds]),
+            "call_ms": summarize_rounds([1e3 * calls / count for _, _, calls in rounds]),
+            "cost_ms": summarize_rounds([1e3 * (took - without) / count for without, took, _ in rounds]),
         }
 
     def _round(self, loop: _PublishingLoop) -> tuple[float, float, float]:
@@ -77,7 +77,7 @@ class _PublishingLoop(BareLoop):
         super().__init__(bench.batch_size, bench.hidden)
         schema = Schema.from_arrays(self.agent.model_info().arrays)
         self.model_bytes = body_bytes(schema)
-        self._outlet = ModelOutlet(ModelMapWriter(file, schema), epoch=1)
+        self._publisher = BackgroundPublisher(ModelMapWriter(file, schema), epoch=1)
 
     def opts_publishing(self, count: int) -> tuple[float, float]:
         """Optimize and publish after each step; the seconds it took, and those of publishing."""
@@ -85,9 +85,9 @@ class _PublishingLoop(BareLoop):
         for _ in range(count):
             self.opt()
             called = time.perf_counter()
-            self._outlet.publish(self.agent.model_info())
+            self._publisher.publish(self.agent.model_info())
             calls += time.perf_counter() - called
         return time.perf_counter() - began, calls
 
     def close(self) -> None:
-        self._outlet.close(_CLOSE_S)
+        self._publisher.close(_CLOSE_S)

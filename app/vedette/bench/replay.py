@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import gymnasium as gym
 import numpy as np
 
-from vedette.bench.measuring import ratio, spread
-from vedette_rl.core import Columns, columns_of
+from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
+from vedette_rl.core import Columns, empty_columns
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
@@ -152,7 +152,7 @@ class _PlainArrays:
     """A ring of arrays as one writes it in an afternoon."""
 
     def __init__(self, row: np.dtype[Any], capacity: int) -> None:
-        self._columns = columns_of(row, capacity)
+        self._columns = empty_columns(row, capacity)
         for column in self._columns.values():
             column.fill(0)
         self._capacity, self._at, self._rng = capacity, 0, np.random.default_rng(0)
@@ -214,7 +214,7 @@ def _drawing_by_priority(
 
 
 def _random_rows(row: np.dtype[Any], rows: int) -> Columns:
-    rng, columns = np.random.default_rng(0), columns_of(row, rows)
+    rng, columns = np.random.default_rng(0), empty_columns(row, rows)
     for column in columns.values():
         column[...] = rng.integers(0, 2, column.shape)
     return columns
@@ -224,7 +224,7 @@ def _compared(rates: dict[str, list[float]]) -> dict[str, Any]:
     """Rows a second of each, their ratios to plain numpy, and that of disk to memory."""
     bound = rates["numpy"]
     return {
-        **{f"{name}_rows_per_s": spread(found) for name, found in rates.items()},
-        **{f"{name}_ratio": ratio(rates[name], bound) for name in ("memory", "mapped")},
-        "mapped_to_memory_ratio": ratio(rates["mapped"], rates["memory"]),
+        **{f"{name}_rows_per_s": summarize_rounds(found) for name, found in rates.items()},
+        **{f"{name}_ratio": ratio_of_rounds(rates[name], bound) for name in ("memory", "mapped")},
+        "mapped_to_memory_ratio": ratio_of_rounds(rates["mapped"], rates["memory"]),
     }

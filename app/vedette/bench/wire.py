@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from vedette.bench.bare import Payload, bare
-from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, learner_of, measured, taking_run
-from vedette.bench.measuring import ratio, spread
+from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, learner_of, measured, ingest_run
+from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette.local.daemons import free_port
-from vedette_services.host.processes import end, python_module, spawn
+from vedette_services.host.processes import end_children, python_module, spawn
 
 SMALL = Payload(64, (4,), "float32")
 ATARI = Payload(32, (4, 84, 84), "uint8")
@@ -52,19 +52,19 @@ class WireBench:
             "shape": list(self.payload.shape),
             "dtype": self.payload.dtype,
             "batch_bytes": self.payload.schema.payload_bytes(self.payload.rows),
-            "transitions_per_s": spread(rate),
-            "bare_transitions_per_s": spread(bound_rate),
-            "ratio": ratio(rate, bound_rate),
-            "processor_us_per_batch": spread(cost),
-            "bare_processor_us_per_batch": spread(bound_cost),
-            "processor_ratio": ratio(cost, bound_cost),
+            "transitions_per_s": summarize_rounds(rate),
+            "bare_transitions_per_s": summarize_rounds(bound_rate),
+            "ratio": ratio_of_rounds(rate, bound_rate),
+            "processor_us_per_batch": summarize_rounds(cost),
+            "bare_processor_us_per_batch": summarize_rounds(bound_cost),
+            "processor_ratio": ratio_of_rounds(cost, bound_cost),
         }
         if once:
             once_rate, once_cost = [x.per_s for x in once], [self._batch_us(x) for x in once]
             found |= {
-                "frames_once_transitions_per_s": spread(once_rate),
-                "frames_once_ratio": ratio(once_rate, bound_rate),
-                "frames_once_processor_us_per_batch": spread(once_cost),
+                "frames_once_transitions_per_s": summarize_rounds(once_rate),
+                "frames_once_ratio": ratio_of_rounds(once_rate, bound_rate),
+                "frames_once_processor_us_per_batch": summarize_rounds(once_cost),
             }
         return found
 
@@ -87,7 +87,7 @@ class WireBench:
         if frames_once:
             stack, *frame = payload.shape
             shape = tuple(frame)
-        config = taking_run(payload.rows, shape, payload.dtype, self.capacity, frame_stack=stack)
+        config = ingest_run(payload.rows, shape, payload.dtype, self.capacity, frame_stack=stack)
         with learner_of(config, keys) as (address, asker):
             arguments = (str(self.payload.rows), "1", "inf", *([str(keys)] if keys else []))
             producers = [
@@ -97,4 +97,4 @@ class WireBench:
             try:
                 return measured(asker, _WARM_S, self.seconds, (GATEWAY, PRODUCER))
             finally:
-                end(producers, term_s=5.0)
+                end_children(producers, term_s=5.0)

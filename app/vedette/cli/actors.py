@@ -54,12 +54,12 @@ def actors(
     manager_id = chosen_id(manager_id)
     shown = client_keys(keys, insecure)
     from vedette_services.actors.manager import run_manager
-    from vedette_services.host.processes import cores
+    from vedette_services.host.processes import count_cores
 
     raise typer.Exit(
         run_manager(
             learner,
-            count=count or cores(),
+            count=count or count_cores(),
             manager_id=manager_id,
             allow_import=tuple(allow_import or ()),
             keys=shown,

@@ -26,9 +26,9 @@ from vedette.cli.report import report
 from vedette.cli.run import run
 from vedette.cli.status import status
 from vedette_rl.errors import (
-    FilmError,
+    VideoError,
     NoImageError,
-    OwnNetworkError,
+    CustomNetworkError,
     UnknownAgentError,
     UnknownEnvironmentError,
     UnknownNameError,
@@ -41,19 +41,19 @@ from vedette_services.errors import (
     USAGE,
     ManySettingsError,
     ServicesError,
-    is_known,
-    sentence,
+    is_self_explanatory,
+    error_message,
 )
-from vedette_services.host.exit_report import listener, tell
-from vedette_services.host.logs import outlive_full_disk
+from vedette_services.host.exit_report import take_report_descriptor, send_exit_report
+from vedette_services.host.logs import tolerate_full_disk
 from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent
 
 _DAEMONS = ("run", "learner", "actors")
 
 _USAGE = (
-    FilmError,
+    VideoError,
     NoImageError,
-    OwnNetworkError,
+    CustomNetworkError,
     UnknownAgentError,
     UnknownEnvironmentError,
     UnknownNameError,
@@ -109,25 +109,25 @@ def _vedette(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit status. Every error is a line on stderr."""
-    _settle_in()
-    parent = listener()
+    _join_parent()
+    parent = take_report_descriptor()
     asked = sys.argv[1:] if arguments is None else arguments
     if asked and asked[0] in _DAEMONS:
-        _end_when_told()
-        outlive_full_disk()
+        _exit_on_signal()
+        tolerate_full_disk()
     _refuse_empty(asked)
     try:
         status = app(args=list(asked), prog_name="vedette", standalone_mode=False)
     except typer.Abort:
         sys.exit(FAILED)
     except _MISUSE as e:
-        _say_misuse(e)
+        _print_usage_error(e)
         sys.exit(USAGE)
     except Exception as e:  # noqa: BLE001 - the border: every error becomes a line and a status
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
-        lines = sentences(e)
-        tell(parent, "; ".join(lines))
+        lines = error_lines(e)
+        send_exit_report(parent, "; ".join(lines))
         with contextlib.suppress(OSError):  # a log on a full disk
             for line in lines:
                 print(f"vedette: {line}", file=sys.stderr)
@@ -147,18 +147,18 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
             sys.exit(USAGE)
 
 
-def _say_misuse(error: Any) -> None:  # click's, whose own module typer keeps to itself
+def _print_usage_error(error: Any) -> None:  # click's, whose own module typer keeps to itself
     """A wrong command line in one line; the whole help where nothing was asked for."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
         return
-    said = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".")
     command = error.ctx.command_path if error.ctx is not None else "vedette"
-    said = f"{said[:1].lower()}{said[1:]}{_meant(error)}"
-    print(f"vedette: {said}; see {command} --help", file=sys.stderr)
+    message = f"{message[:1].lower()}{message[1:]}{_suggest(error)}"
+    print(f"vedette: {message}; see {command} --help", file=sys.stderr)
 
 
-def _meant(error: Any) -> str:  # click's, as above
+def _suggest(error: Any) -> str:  # click's, as above
     """What a wrong command or option was probably meant to be; "" where nobody can tell."""
     if error.ctx is None:
         return ""
@@ -167,9 +167,9 @@ def _meant(error: Any) -> str:  # click's, as above
         return f" (there are {', '.join(asked.commands)})"
     if type(error).__name__ != "NoSuchOption" or "settings" not in (p.name for p in asked.params):
         return ""
-    from vedette.cli.options import setting_meant
+    from vedette.cli.options import suggest_setting
 
-    key = setting_meant(error.option_name)
+    key = suggest_setting(error.option_name)
     return f" (a setting is given as {key}=VALUE)" if key else ""
 
 
@@ -180,25 +180,25 @@ def exit_status(error: Exception) -> int:
     return USAGE if isinstance(error, _USAGE) else FAILED
 
 
-def sentences(error: Exception) -> list[str]:
+def error_lines(error: Exception) -> list[str]:
     """An error in a line; several errors of the configuration in a line each."""
     if isinstance(error, ManySettingsError):
-        return [sentence(one) for one in error.errors]
-    said = sentence(error)
+        return [error_message(one) for one in error.errors]
+    message = error_message(error)
     filed = not isinstance(error, OSError) or error.filename
-    if is_known(error) and filed:
-        return [said]
+    if is_self_explanatory(error) and filed:
+        return [message]
     hint = "" if os.environ.get(TRACEBACK) else f" ({TRACEBACK}=1 shows where)"
-    return [f"{said}{hint}"]
+    return [f"{message}{hint}"]
 
 
-def _end_when_told() -> None:
+def _exit_on_signal() -> None:
     """Until a daemon takes its signals there is nothing to put in order: stopped on request."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(DONE))
 
 
-def _settle_in() -> None:
+def _join_parent() -> None:
     if PARENT_VARIABLE in os.environ:
         # A terminal's Ctrl-C goes to a whole process group. Who started us gets it and tells us
         # once; twice would mean to leave without a checkpoint. `spawn(own_group=True)` is sooner.

@@ -132,7 +132,7 @@ def show_figures(found: dict[str, Any], *, as_json: bool, lines: Any) -> None:
 
 def replay_lines(found: dict[str, Any]) -> list[str]:
     """The figures of `bench replay` for people."""
-    said = [
+    message = [
         f"capacity {found['capacity']:,}, rows of {found['row_bytes']} bytes, batches of "
         f"{found['rows_in']} in and {found['rows_out']} out, {found['rounds']} rounds; "
         "rows/s, and the ratio to plain numpy's (uniform draws, for prioritized ones)"
@@ -144,15 +144,15 @@ def replay_lines(found: dict[str, Any]) -> list[str]:
                 continue  # plain arrays know no priorities: the uniform draw is the bound
             compared = found[group].get(f"{name}_ratio")
             times = "" if compared is None else "   " + format_spread(compared, "{:.2f}")
-            said.append(f"{group:<12}{name:<8}{format_spread(rate, '{:>12,.0f}')}{times}")
+            message.append(f"{group:<12}{name:<8}{format_spread(rate, '{:>12,.0f}')}{times}")
         beside = found[group]["mapped_to_memory_ratio"]
-        said.append(f"{'':<12}mapped beside memory {format_spread(beside, '{:.2f}')}")
-    return said
+        message.append(f"{'':<12}mapped beside memory {format_spread(beside, '{:.2f}')}")
+    return message
 
 
 def wire_lines(found: dict[str, Any]) -> list[str]:
     """The figures of `bench wire` for people."""
-    said = [
+    message = [
         f"batches of {found['rows']} transitions, {found['batch_bytes']:,} bytes; transitions/s",
         f"vedette          {format_spread(found['transitions_per_s'], '{:>12,.0f}')}",
         f"plain PUSH/PULL  {format_spread(found['bare_transitions_per_s'], '{:>12,.0f}')}",
@@ -164,13 +164,13 @@ def wire_lines(found: dict[str, Any]) -> list[str]:
     ]
     if "frames_once_ratio" in found:
         rate, cost = "frames_once_transitions_per_s", "frames_once_processor_us_per_batch"
-        said += [
+        message += [
             "vedette as its actors send stacks, each frame of a batch once; plain PUSH/PULL whole",
             f"transitions/s    {format_spread(found[rate], '{:>12,.0f}')}",
             f"ratio            {format_spread(found['frames_once_ratio'], '{:>12.2f}')}",
             f"µs of a batch    {format_spread(found[cost], '{:>12.1f}')}",
         ]
-    return said
+    return message
 
 
 def learner_lines(found: dict[str, Any]) -> list[str]:

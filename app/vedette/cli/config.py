@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vedette.cli.options import Agent, Arguments, Env, Settings, loaded
+from vedette.cli.options import Agent, Arguments, Env, Settings, load_from_arguments
 
 
 def config(
@@ -35,5 +35,5 @@ def config(
         return
     from vedette_services.config.saving import config_text
 
-    found = loaded(arguments, env, agent, settings)
+    found = load_from_arguments(arguments, env, agent, settings)
     typer.echo(config_text(found.config, found.note), nl=False)

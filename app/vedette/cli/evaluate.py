@@ -52,12 +52,12 @@ def evaluate(
     found, pictures = evaluate_run(
         run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video
     )
-    typer.echo(json.dumps(fields(found)) if as_json else line(found))
+    typer.echo(json.dumps(evaluation_fields(found)) if as_json else evaluation_line(found))
     if video is not None:
         typer.echo(f"{pictures} pictures of the first episode in {video}", err=as_json)
 
 
-def fields(found: Evaluation) -> dict[str, Any]:
+def evaluation_fields(found: Evaluation) -> dict[str, Any]:
     """What ``--json`` prints. The interval is null for a single episode."""
     from vedette_rl.evaluation.confidence import confidence_interval
 
@@ -73,7 +73,7 @@ def fields(found: Evaluation) -> dict[str, Any]:
     }
 
 
-def line(found: Evaluation) -> str:
+def evaluation_line(found: Evaluation) -> str:
     """An evaluation in one line."""
     from vedette_rl.evaluation.confidence import confidence_interval
 

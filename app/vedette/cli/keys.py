@@ -55,7 +55,7 @@ def new(
     make_keys(directory, names)
     typer.echo(f"the learner's keys are in {directory}: vedette learner --keys {directory}")
     for name in names:
-        _say_copy(name, directory / HOSTS / name)
+        _print_copy_hint(name, directory / HOSTS / name)
     if not names:
         typer.echo(f"nobody else is let in yet: vedette keys add {directory} NAME")
 
@@ -69,7 +69,7 @@ def add(directory: Directory, name: Name) -> None:
     """
     from vedette_services.net.keys import add_key
 
-    _say_copy(name, add_key(directory, name))
+    _print_copy_hint(name, add_key(directory, name))
 
 
 @app.command()
@@ -107,5 +107,5 @@ def _keep(directory: Path, names: list[str]) -> None:
     typer.echo(f"the learner's keys are in {directory}; made now: {', '.join(made) or 'none'}")
 
 
-def _say_copy(name: str, host: Path) -> None:
+def _print_copy_hint(name: str, host: Path) -> None:
     typer.echo(f"copy {host} to {name} as a whole: vedette actors --keys takes it there")

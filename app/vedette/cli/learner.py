@@ -20,8 +20,8 @@ from vedette.cli.options import (
     Out,
     Settings,
     chosen_keys,
-    loaded,
-    metrics_place,
+    load_from_arguments,
+    parse_metrics_address,
 )
 
 Bind = Annotated[
@@ -68,8 +68,8 @@ def learner(
     if folder is not None:
         LearnerKeys.read(folder)
     address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
-    metrics = metrics_place(metrics_port)
-    found = loaded(arguments, env, agent, settings)
+    metrics = parse_metrics_address(metrics_port)
+    found = load_from_arguments(arguments, env, agent, settings)
     directory = out or default_out(found.config)
     checked = check_config(found.config, directory, fresh=fresh, force=force)
     if warning := port_warning(address):

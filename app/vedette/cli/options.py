@@ -13,9 +13,9 @@ import typer
 from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
-    from vedette_services.config.loading import Loaded
+    from vedette_services.config.loading import LoadedConfig
     from vedette_services.net.keys import ClientKeys
-    from vedette_services.prometheus import Place
+    from vedette_services.prometheus import MetricsAddress
 
 
 def complete_environments(incomplete: str) -> list[str]:
@@ -41,7 +41,7 @@ def complete_settings(incomplete: str) -> list[str]:
     return [f"{key}=" for key in _every_key() if key.startswith(incomplete)]
 
 
-def setting_meant(option: str) -> str:
+def suggest_setting(option: str) -> str:
     """The key of the configuration that somebody took for an option; "" for none."""
     from vedette_services.config.explain import nearest
 
@@ -187,7 +187,7 @@ MetricsPort = Annotated[
 ]
 
 
-def metrics_place(text: str | None) -> Place | None:
+def parse_metrics_address(text: str | None) -> MetricsAddress | None:
     """Where metrics are to be served; None: nowhere.
 
     Raises:
@@ -195,9 +195,9 @@ def metrics_place(text: str | None) -> Place | None:
     """
     if text is None:
         return None
-    from vedette_services.prometheus import Place
+    from vedette_services.prometheus import MetricsAddress
 
-    return Place.parse(text)
+    return MetricsAddress.parse(text)
 
 
 def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:
@@ -233,17 +233,17 @@ def chosen_id(manager: str | None) -> str | None:
     """
     if manager is None:
         return None
-    from vedette_services.run.directory import host_in_an_id
+    from vedette_services.run.directory import host_for_manager_id
 
-    found = manager.replace("{host}", host_in_an_id(socket.gethostname()))
+    found = manager.replace("{host}", host_for_manager_id(socket.gethostname()))
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", found):
         raise SettingError("--id", f"{found!r} has other than 1 to 64 of A-Z a-z 0-9 . _ -")
     return found
 
 
-def loaded(
+def load_from_arguments(
     arguments: list[str] | None, env: str | None, agent: str | None, settings: list[str] | None
-) -> Loaded:
+) -> LoadedConfig:
     """The configuration that a command line means.
 
     Raises:
@@ -267,8 +267,8 @@ def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:
     paths = [text for text in arguments if text not in settings]
     for text in paths:
         if not text.endswith(".toml") and not Path(text).exists():
-            mend = "an environment goes to --env, a setting is KEY=VALUE"
-            raise SettingError(text, "no such file", mend)
+            fix = "an environment goes to --env, a setting is KEY=VALUE"
+            raise SettingError(text, "no such file", fix)
     if len(paths) > 1:
         raise UsageError(f"{paths[1]!r}: one file is read, and that is {paths[0]!r}")
     return (Path(paths[0]) if paths else None), settings

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vedette.cli import sweep as several
-from vedette.cli.options import Agent, Arguments, Env, Force, Fresh, Out, Settings, loaded
+from vedette.cli.options import Agent, Arguments, Env, Force, Fresh, Out, Settings, load_from_arguments
 from vedette_services.errors import UnsavedEndError, UsageError
 
 if TYPE_CHECKING:
-    from vedette_services.config.loading import Loaded
+    from vedette_services.config.loading import LoadedConfig
     from vedette_services.run.status import Status
 
 
@@ -48,16 +48,16 @@ def run(
     vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
     if seeds is not None or sweep:
-        typed = several.Typed(arguments, env, agent, settings)
+        typed = several.TypedConfig(arguments, env, agent, settings)
         several.run_sweep(typed, out, seeds or 1, sweep or [], jobs, in_process, fresh, force)
         return
     if jobs is not None:
         raise UsageError("--jobs: it goes with --seeds or --sweep")
     from vedette_services.run.checks import check_config
     from vedette_services.run.directory import default_out
-    from vedette_services.run.endings import already_done, summary_of
+    from vedette_services.run.outcome import describe_already_done, read_summary
 
-    found = loaded(arguments, env, agent, settings)
+    found = load_from_arguments(arguments, env, agent, settings)
     config = found.config
     directory = out or default_out(config)
     checked = check_config(config, directory, fresh=fresh, force=force, in_process=in_process)
@@ -65,9 +65,9 @@ def run(
         typer.echo(line)
     if found.note:
         typer.echo(found.note)
-    if not fresh and (done := already_done(directory, config.stop)):
+    if not fresh and (done := describe_already_done(directory, config.stop)):
         typer.echo(done)
-        _report(summary_of(directory), directory)
+        _report(read_summary(directory), directory)
         return
     for line in checked.lines:
         typer.echo(line)
@@ -78,7 +78,7 @@ def run(
         raise
 
 
-def _train(found: Loaded, out: Path, *, in_process: bool, fresh: bool) -> Status:
+def _train(found: LoadedConfig, out: Path, *, in_process: bool, fresh: bool) -> Status:
     """Train until the run is over; its last status."""
     from vedette.live import view_for
 
@@ -87,7 +87,7 @@ def _train(found: Loaded, out: Path, *, in_process: bool, fresh: bool) -> Status
     if in_process:
         from vedette.local.in_process import run_in_process as train
     else:
-        from vedette.local.daemons import run_here as train
+        from vedette.local.daemons import run_locally as train
     return train(config, out, fresh=fresh, note=found.note, view=view, signals=True)
 
 

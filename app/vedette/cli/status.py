@@ -14,7 +14,7 @@ from vedette_services.errors import AbsentManagerError, NoAnswerError
 if TYPE_CHECKING:
     from vedette_services.net.addresses import Address
     from vedette_services.run.status import Manager, Status
-    from vedette_services.run.status_client import StatusAsker
+    from vedette_services.run.status_client import StatusClient
 
 WATCH_EVERY_S = 1.0
 
@@ -47,19 +47,19 @@ def status(
     from vedette.cli.options import chosen_id
     from vedette_services.net.addresses import Address
     from vedette_services.run.status import Status
-    from vedette_services.run.status_client import StatusAsker
+    from vedette_services.run.status_client import StatusClient
     from vedette_services.run.status_fields import decode
 
     address, manager = Address.find(learner), chosen_id(manager)
-    with StatusAsker(address, client_keys(keys, insecure)) as asker:
+    with StatusClient(address, client_keys(keys, insecure)) as asker:
         if watch and not as_json:
             _watch(asker, address, timeout)
             return
         while True:
             found = asker.ask_json(timeout)
             if found is None:
-                mend = f"`vedette doctor --learner {address}` says why"
-                raise NoAnswerError(address, timeout, mend)
+                fix = f"`vedette doctor --learner {address}` says why"
+                raise NoAnswerError(address, timeout, fix)
             status = decode(Status, found) or Status()
             only = None if manager is None else _find_manager(status, manager)
             if not as_json:
@@ -92,7 +92,7 @@ def _find_manager(status: Status, manager: str) -> Manager:
     raise AbsentManagerError(manager)
 
 
-def _watch(asker: StatusAsker, address: Address, timeout_s: float) -> None:
+def _watch(asker: StatusClient, address: Address, timeout_s: float) -> None:
     """Show it until Ctrl-C. A learner that does not answer may be starting, or starting again."""
     from vedette.live import view_for
 

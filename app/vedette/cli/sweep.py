@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from vedette.cli.options import loaded
+from vedette.cli.options import load_from_arguments
 
 if TYPE_CHECKING:
     from vedette.sweep.trials import Changes
@@ -47,7 +47,7 @@ Jobs = Annotated[
 ]
 
 
-class Typed(NamedTuple):
+class TypedConfig(NamedTuple):
     """What was typed of the configuration."""
 
     arguments: list[str] | None
@@ -58,11 +58,11 @@ class Typed(NamedTuple):
     def configure(self, changes: Changes) -> RunConfig:
         """The configuration with changes over everything else."""
         more = [f"{key}={value}" for key, value in changes.items()]
-        return loaded([*(self.arguments or []), *more], self.env, self.agent, self.settings).config
+        return load_from_arguments([*(self.arguments or []), *more], self.env, self.agent, self.settings).config
 
 
 def run_sweep(
-    typed: Typed,
+    typed: TypedConfig,
     out: Path | None,
     seeds: int,
     sweep: list[str],
@@ -72,7 +72,7 @@ def run_sweep(
     force: bool,
 ) -> None:
     """Run every trial and report on all; leave with the status of the first that failed."""
-    from vedette.sweep import Sweep, plan
+    from vedette.sweep import Sweep, plan_trials
     from vedette.sweep.runner import exit_status, jobs_within, report_on
     from vedette.sweep.trials import parse_sweep
     from vedette_services.errors import FAILED
@@ -83,7 +83,7 @@ def run_sweep(
 
     values = parse_sweep(sweep)
     directory = out or default_out(typed.configure({}))
-    trials = plan(typed.configure, directory, seeds=seeds, sweep=values)
+    trials = plan_trials(typed.configure, directory, seeds=seeds, sweep=values)
     for trial in trials:
         check_config(trial.config, trial.out, fresh=fresh, force=force, in_process=in_process)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
@@ -98,7 +98,7 @@ def run_sweep(
     stop = StopSignals(leave=leave)
     outcomes = whole.run(stop)
     for outcome in outcomes:
-        typer.echo(f"  {outcome.trial.name:<12} {outcome.said}")
+        typer.echo(f"  {outcome.trial.name:<12} {outcome.message}")
     if stop:
         typer.echo(exit_sentence("interrupted"))
     page = report_on(trials, directory)

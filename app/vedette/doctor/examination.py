@@ -22,15 +22,15 @@ from vedette_protocol.errors import ProtocolError
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_protocol.messages import Run
 from vedette_rl.errors import RlError
-from vedette_services.actors.errors import ImportRefusedError
-from vedette_services.errors import DONE, FAILED, REFUSED, AddressError, RefusedError, in_a_line
+from vedette_services.actors.errors import RunImportRefusedError
+from vedette_services.errors import DONE, FAILED, REFUSED, AddressError, RefusedError, foreign_error_message
 from vedette_services.host.versions import vedette_version
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
-from vedette_services.net.handshake import mechanism_at
+from vedette_services.net.handshake import probe_mechanism
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.status import Status
-from vedette_services.run.status_client import StatusAsker
+from vedette_services.run.status_client import StatusClient
 
 PORTS = ("samples", "control", "models")
 
@@ -83,11 +83,11 @@ class Examination:
         if any(finding.state == "fail" for finding in ports):
             return
         try:
-            with StatusAsker(address, self._keys) as asker:
+            with StatusClient(address, self._keys) as asker:
                 status = asker.ask(_ANSWER_S)
                 if status is None:
-                    mend = "look at the learner's log; `vedette status` asks the same question"
-                    yield fail("status", f"no answer within {_ANSWER_S:g} s", mend)
+                    fix = "look at the learner's log; `vedette status` asks the same question"
+                    yield fail("status", f"no answer within {_ANSWER_S:g} s", fix)
                     return
                 yield ok("key", "accepted" if self._keys else "none is asked for (--insecure)")
                 yield from _versions(status)
@@ -107,17 +107,17 @@ class Examination:
             socket.create_connection((address.host, port), timeout=_CONNECT_S).close()
         except TimeoutError:
             open_ports = f"{address.port} to {address.port + 2}"
-            mend = f"let TCP ports {open_ports} through the firewalls in between"
-            return fail(check, f"{port}: no answer within {_CONNECT_S:g} s", mend)
+            fix = f"let TCP ports {open_ports} through the firewalls in between"
+            return fail(check, f"{port}: no answer within {_CONNECT_S:g} s", fix)
         except ConnectionRefusedError:
-            mend = "start the learner, or see that its --bind is not 127.0.0.1 and the port is its"
-            return fail(check, f"{port}: nothing listens there", mend)
+            fix = "start the learner, or see that its --bind is not 127.0.0.1 and the port is its"
+            return fail(check, f"{port}: nothing listens there", fix)
         except OSError as error:
             unreachable = error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH)
             what = "no route to it" if unreachable else error.strerror or str(error)
             return fail(check, f"{port}: {what}", "check the network, VPN or tunnel to this host")
         took_ms = 1000 * (time.monotonic() - began)
-        mechanism = mechanism_at(address, above, _GREETING_S)
+        mechanism = probe_mechanism(address, above, _GREETING_S)
         if mechanism is None:
             return fail(
                 check,
@@ -125,12 +125,12 @@ class Examination:
                 "a tunnel or proxy without a learner behind it, or a learner that hangs",
             )
         if not mechanism:
-            mend = "give the port that the learner prints at its start"
-            return fail(check, f"{port}: something answers that is no learner", mend)
+            fix = "give the port that the learner prints at its start"
+            return fail(check, f"{port}: something answers that is no learner", fix)
         closed = "with keys" if mechanism == "CURVE" else "without keys"
         return ok(check, f"{port}: connected in {took_ms:.1f} ms, ZMTP 3 {closed}")
 
-    def _link(self, asker: StatusAsker) -> Iterator[Finding]:
+    def _link(self, asker: StatusClient) -> Iterator[Finding]:
         """Clock and round trip, by asking for the status again and again."""
         trips, offsets = [], []
         for _ in range(_ASKS):
@@ -201,8 +201,8 @@ class Examination:
                 received += len(chunk.payload)
                 if received >= chunk.total_bytes:
                     return _received(chunk.version, received, time.monotonic() - began)
-        mend = "the link is slow, or the models' port is held up on the way"
-        return warn("model", f"{received:,} bytes of it within {_MODEL_S:g} s", mend)
+        fix = "the link is slow, or the models' port is held up on the way"
+        return warn("model", f"{received:,} bytes of it within {_MODEL_S:g} s", fix)
 
 
 def _received(version: int, received: int, took_s: float) -> Finding:
@@ -236,9 +236,9 @@ def examine_environment(
         env: what to build in place of the run's environment.
     """
     from vedette_rl.envs.config import EnvConfig
-    from vedette_rl.envs.make import probe
+    from vedette_rl.envs.make import probe_environment
     from vedette_services.actors.actor import check_schema
-    from vedette_services.actors.run_terms import accept_run
+    from vedette_services.actors.run_validation import validate_run
 
     if run is None and env is None:
         yield warn("environment", "not looked at: there is no run", "--env ID builds one")
@@ -246,24 +246,24 @@ def examine_environment(
     try:
         if env is not None:
             config = EnvConfig(id=env)
-            spaces = probe(config)  # typed here: it may import what it names
+            spaces = probe_environment(config)  # typed here: it may import what it names
         else:
             assert run is not None, "one of the two is there"
-            accept_run(run, allow_import)
+            validate_run(run, allow_import)
             config = EnvConfig.model_validate(dict(run.env))
-            spaces = probe(config)  # every import it asks for was allowed above
+            spaces = probe_environment(config)  # every import it asks for was allowed above
         yield ok("environment", f"{config.id} can be built and stepped here")
         if run is not None:
             check_schema(spaces, run.schema)
             yield ok("spec", f"rows here are those of the run (schema {run.schema.hash})")
-    except ImportRefusedError as error:
+    except RunImportRefusedError as error:
         yield refused("environment", str(error))
     except RefusedError as error:
         yield refused("spec", str(error))
     except (RlError, ValueError) as error:
         yield fail("environment", " ".join(str(error).split()), "install it on this host")
     except Exception as error:  # noqa: BLE001 - an environment may raise anything
-        yield fail("environment", f"it raises {in_a_line(error)}", "mend it here")
+        yield fail("environment", f"it raises {foreign_error_message(error)}", "mend it here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,34 +274,34 @@ class Finding:
         check: what was looked at, in a word or two.
         state: "warn" where a run works all the same.
         said: what was found.
-        mend: what to do about it.
+        fix: what to do about it.
         status: the exit status that this finding asks for.
     """
 
     check: str
     state: Literal["ok", "warn", "fail"]
-    said: str
-    mend: str = ""
+    message: str
+    fix: str = ""
     status: int = DONE
 
     def __str__(self) -> str:
-        mend = f"; {self.mend}" if self.mend else ""
-        return f"{self.state:<4}  {self.check:<12} {self.said}{mend}"
+        fix = f"; {self.fix}" if self.fix else ""
+        return f"{self.state:<4}  {self.check:<12} {self.message}{fix}"
 
 
 def ok(check: str, said: str) -> Finding:
     return Finding(check, "ok", said)
 
 
-def warn(check: str, said: str, mend: str = "") -> Finding:
-    return Finding(check, "warn", said, mend)
+def warn(check: str, said: str, fix: str = "") -> Finding:
+    return Finding(check, "warn", said, fix)
 
 
-def fail(check: str, said: str, mend: str = "") -> Finding:
+def fail(check: str, said: str, fix: str = "") -> Finding:
     """Something that keeps this host from taking part."""
-    return Finding(check, "fail", said, mend, FAILED)
+    return Finding(check, "fail", said, fix, FAILED)
 
 
-def refused(check: str, said: str, mend: str = "") -> Finding:
+def refused(check: str, said: str, fix: str = "") -> Finding:
     """The other side says no, and trying again will not help."""
-    return Finding(check, "fail", said, mend, REFUSED)
+    return Finding(check, "fail", said, fix, REFUSED)

@@ -80,14 +80,14 @@ class Screen:
         status, short = self.status, width < WIDE
         yield from self._bars(format_short if short else format_number)
         table = self._grid()
-        for label, said in status_text.status_rows(status, short=short):
-            table.add_row(Text(label), Text(said))
+        for label, message in status_text.status_rows(status, short=short):
+            table.add_row(Text(label), Text(message))
         table.add_row(Text("learner"), self._time())
         if waits := status_text.wait_reason(status):
             table.add_row(Text("waits"), Text(waits, style="yellow"))
         told, fits = status_text.actor_errors(status), self.height is not None
-        for said in told[:_ERRORS]:
-            cut = Text(said, style="red", no_wrap=fits, overflow="ellipsis")
+        for message in told[:_ERRORS]:
+            cut = Text(message, style="red", no_wrap=fits, overflow="ellipsis")
             table.add_row(Text("error"), cut)
         if len(told) > _ERRORS:
             table.add_row(Text(""), Text(f"and {len(told) - _ERRORS} other errors", style="red"))
@@ -120,37 +120,37 @@ class Screen:
             self._add_bar(grid, goal, now, f"{number(now)} of {number(goal)} {words}")
         target, best = self.status.stop.target_return, self.status.eval.best_return_mean
         if target is not None and best is not None:
-            said = f"best evaluation {format_number(best, 1)} of {target:g}"
+            message = f"best evaluation {format_number(best, 1)} of {target:g}"
             if self.first_return is None:  # where it began is not known: no share of the way is
-                grid.add_row(Text("goal"), Text(said))
+                grid.add_row(Text("goal"), Text(message))
             else:
                 way = max(target - self.first_return, 1e-9)
                 gone = way if best >= target else best - self.first_return
-                self._add_bar(grid, way, gone, said)
+                self._add_bar(grid, way, gone, message)
         if grid.row_count:
             yield grid
 
-    def _add_bar(self, grid: Table, whole: float, done: float, said: str) -> None:
+    def _add_bar(self, grid: Table, whole: float, done: float, message: str) -> None:
         row = Table.grid(padding=(0, 2))
         bar = ProgressBar(whole, min(max(done, 0.0), whole), width=_BAR)
-        row.add_row(bar, Text(said, no_wrap=True, overflow="ellipsis"))
+        row.add_row(bar, Text(message, no_wrap=True, overflow="ellipsis"))
         grid.add_row(Text("goal"), row)
 
     def _time(self) -> Text:
         """What the learner spends its time on: a bar, and the shares in the bar's colours."""
-        said = Text(no_wrap=True, overflow="ellipsis")
+        message = Text(no_wrap=True, overflow="ellipsis")
         if self.split is None:
-            return said.append("-")
+            return message.append("-")
         shares = [(name, getattr(self.split, name), *look) for name, *look in _SHARES]
         edge, drawn = 0.0, 0
         for _, share, block, style in shares:
             edge += share
             cells = round(edge * _SPLIT_BAR) - drawn
-            said.append(block * cells, style=style)
+            message.append(block * cells, style=style)
             drawn += cells
         for name, share, block, style in shares:
-            said.append(f" {block} ", style=style).append(f"{name} {share:.0%}")
-        return said
+            message.append(f" {block} ", style=style).append(f"{name} {share:.0%}")
+        return message
 
     def _grid(self) -> Table:
         table = Table.grid(padding=(0, 1))
@@ -252,7 +252,7 @@ class TimeSplit:
     other: float
 
 
-class TimeWatch:
+class TimeSplitTracker:
     """Remembers what statuses said, for the shares of the last seconds instead of the whole epoch.
 
     Args:
@@ -264,7 +264,7 @@ class TimeWatch:
         self._epoch: int | None = None
         self._seen: deque[tuple[float, ...]] = deque()
 
-    def look(self, status: Status) -> TimeSplit | None:
+    def update(self, status: Status) -> TimeSplit | None:
         """The shares since about `window_s` before this status; None before there are any."""
         now = _times(status)
         if now is None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
-from vedette.live.screen import TimeSplit, TimeWatch
+from vedette.live.screen import TimeSplit, TimeSplitTracker
 from vedette_services.run.number_format import format_clock
 from vedette_services.run.status import Status
 from vedette_services.run.status_text import run_title, status_line
@@ -34,7 +34,7 @@ class View(Protocol):
         """A new status, None while the learner does not answer. Cheap to call often."""
         ...
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line that stays."""
         ...
 
@@ -51,7 +51,7 @@ class QuietView:
     def show(self, status: Status | None) -> None:
         """Nothing."""
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Nothing."""
 
 
@@ -85,9 +85,9 @@ class LineView(QuietView):
         self._seen = self._seen or status is not None
         busy = "no answer: the learner is busy, or ending"
         nobody = busy if self._seen else "waiting for the learner"
-        self.say(nobody if status is None else status_line(status))
+        self.print_line(nobody if status is None else status_line(status))
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line with the time since the beginning."""
         print(f"{format_clock(self._now() - self._began)}  {text}", file=self._out, flush=True)
 
@@ -113,7 +113,7 @@ class TerminalView(QuietView):
         self._title, self._whole, self._now = title, whole, now
         self._out = out
         self._live: Live | None = None
-        self._times = TimeWatch()
+        self._times = TimeSplitTracker()
         self._status: Status | None = None
         self._split: TimeSplit | None = None
         self._first_return: float | None = None
@@ -145,11 +145,11 @@ class TerminalView(QuietView):
         if status is None:
             return
         self._status, self._heard = status, self._now()
-        self._split = self._times.look(status)
+        self._split = self._times.update(status)
         if self._first_return is None:
             self._first_return = status.eval.best_return_mean
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line above the view."""
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False)
@@ -202,7 +202,7 @@ def print_once(status: Status, out: IO[str] | None = None) -> None:
     screen = Screen(
         run_title(status),
         status,
-        split=TimeWatch().look(status),
+        split=TimeSplitTracker().update(status),
         height=max(8, int(lines) - WATCH_HEADING) if cut else None,
     )
     with console.capture() as drawn:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vedette.live import QuietView, View
-from vedette_services.actors.run_terms import imported_names
+from vedette_services.actors.run_validation import imported_names
 from vedette_services.config import RunConfig, write_config
 from vedette_services.config.settings import ENVIRONMENT
 from vedette_services.errors import (
@@ -23,13 +23,13 @@ from vedette_services.errors import (
     DaemonFailedError,
     ServicesError,
     UnsavedEndError,
-    ending,
+    describe_exit,
 )
-from vedette_services.host.exit_report import LastWords
-from vedette_services.host.processes import StopSignals, end, python_module, spawn
+from vedette_services.host.exit_report import ExitReportReader
+from vedette_services.host.processes import StopSignals, end_children, python_module, spawn
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.endings import last_status, leave_at_once, stage_of_start
+from vedette_services.run.outcome import last_status, exit_at_once, startup_stage
 from vedette_services.run.status import Status
 
 ASK_EVERY_S = 0.5
@@ -57,7 +57,7 @@ AskStatus = Callable[[float], Status | None]
 """The learner's status, waiting so many seconds at most."""
 
 
-def run_here(
+def run_locally(
     config: RunConfig,
     out: Path,
     *,
@@ -86,16 +86,16 @@ def run_here(
         DaemonFailedError: a daemon ended badly.
         UnsavedEndError: the run has ended, and its end could not be written.
     """
-    from vedette_services.run.status_client import StatusAsker
+    from vedette_services.run.status_client import StatusClient
 
     run = LocalRun(config, out, fresh=fresh, note=note, view=view or QuietView())
 
     def leave() -> None:
         run.kill()
-        leave_at_once(out)
+        exit_at_once(out)
 
     stop = StopSignals(leave=leave) if signals else None
-    with run, StatusAsker(run.address) as asker:
+    with run, StatusClient(run.address) as asker:
         return run.watch(asker.ask, stop)
 
 
@@ -132,7 +132,7 @@ class LocalRun:
         self._handed_over = self._logs / f"config-{secrets.token_hex(4)}.toml"
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
-        self._words: dict[str, LastWords] = {}
+        self._words: dict[str, ExitReportReader] = {}
         self._manager_ends: list[float] = []
         self._manager_due = 0.0
         self._began = time.time()
@@ -146,10 +146,10 @@ class LocalRun:
     def __exit__(self, *error: Any) -> None:
         try:
             if learner := self._children.get("learner"):
-                end([learner], term_s=STOP_S)
+                end_children([learner], term_s=STOP_S)
             if actors := self._children.get("actors"):
                 # After a crash nobody takes what they still hold.
-                end([actors], term_s=CRASH_STOP_S if error[0] else ACTORS_STOP_S)
+                end_children([actors], term_s=CRASH_STOP_S if error[0] else ACTORS_STOP_S)
         finally:
             for words in self._words.values():
                 words.close()
@@ -174,12 +174,12 @@ class LocalRun:
         """
         self._start_learner()
         self._start_manager()
-        self._view.say(f"in another terminal: vedette status --learner {self.address}")
+        self._view.print_line(f"in another terminal: vedette status --learner {self.address}")
         learner = self._children["learner"]
         deadline: float | None = None
         while True:
             if stop and deadline is None:
-                self._view.say(f"stopping: {self._to_save()}")
+                self._view.print_line(f"stopping: {self._to_save()}")
                 learner.terminate()
                 # They hand in what they have and say so, for which the learner waits.
                 self._children["actors"].terminate()
@@ -196,7 +196,7 @@ class LocalRun:
     def _show(self, status: Status | None) -> None:
         self._heard = status or self._heard
         if self._heard is None:
-            status = Status(waits=stage_of_start(RunDirectory(self._out), self._began))
+            status = Status(waits=startup_stage(RunDirectory(self._out), self._began))
         self._view.show(status)
 
     def _to_save(self) -> str:
@@ -212,9 +212,9 @@ class LocalRun:
         if stopped and learner == -signal.SIGTERM:
             return Status()  # before it had begun
         status = last_status(self._out, self._heard, since=self._began, stopped=stopped)
-        said = self._words["learner"].hear()
-        if said.startswith(UnsavedEndError.begins):
-            raise UnsavedEndError(said.removeprefix(UnsavedEndError.begins), status)
+        message = self._words["learner"].read()
+        if message.startswith(UnsavedEndError.begins):
+            raise UnsavedEndError(message.removeprefix(UnsavedEndError.begins), status)
         if learner != 0:
             raise self._failed("learner", learner)
         # They end by themselves: the learner has told them that the run is over.
@@ -229,14 +229,14 @@ class LocalRun:
         self._start("learner", "learner", *arguments)
 
     def _start_manager(self) -> None:
-        allowed = [f"--allow-import={name}" for name in imports_of(self._config)]
+        allowed = [f"--allow-import={name}" for name in configured_packages(self._config)]
         count = str(self._config.actors.count)
         arguments = ["--learner", str(self.address), "--count", count, "--id", MANAGER_ID]
         self._start("actors", "actors", *arguments, *allowed)
 
     def _start(self, name: str, *arguments: str) -> None:
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
-        argv, words = self._command(*arguments), LastWords()
+        argv, words = self._command(*arguments), ExitReportReader()
         environment.update(words.environment)
         self._children[name] = spawn(
             argv,
@@ -245,7 +245,7 @@ class LocalRun:
             pass_fds=[words.fileno()],
             own_group=True,
         )
-        words.sent_off()
+        words.close_child_end()
         if before := self._words.get(name):
             before.close()
         self._words[name] = words
@@ -262,27 +262,27 @@ class LocalRun:
                 raise self._failed("actor manager", status)
             self._manager_ends = [*ends, now]
             self._manager_due = now + 0.25 * 2 ** len(ends)
-            self._view.say(f"the actor manager ended with {ending(status)}: starting it again")
+            self._view.print_line(f"the actor manager ended with {describe_exit(status)}: starting it again")
         elif now >= self._manager_due:
             self._manager_due = 0.0
             self._start_manager()
 
     def _failed(self, name: str, status: int) -> ServicesError:
         child = "learner" if name == "learner" else "actors"
-        log, said = self._log(child), self._words[child].hear()
+        log, message = self._log(child), self._words[child].read()
         lines = last_lines(log, 10) if status > 0 else []  # a signal is not told of in a log
-        if not said or said.endswith(IN_THE_LOG):  # it could not say why itself
+        if not message or message.endswith(IN_THE_LOG):  # it could not say why itself
             if status not in (USAGE, REFUSED):
                 for line in lines[:-1]:
-                    self._view.say(line)
-            said = said or (lines[-1] if lines else "")
-        return DaemonFailedError(name, status, log, said.removeprefix("vedette: "))
+                    self._view.print_line(line)
+            message = message or (lines[-1] if lines else "")
+        return DaemonFailedError(name, status, log, message.removeprefix("vedette: "))
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
 
-def imports_of(config: RunConfig) -> list[str]:
+def configured_packages(config: RunConfig) -> list[str]:
     """The packages that the operator named in the configuration: local actors may import them."""
     agent, actors = config.agent.model_dump(mode="json"), config.actors.model_dump(mode="json")
     names = imported_names(config.env, agent, actors)

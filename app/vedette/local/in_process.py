@@ -18,19 +18,19 @@ import numpy as np
 import torch
 
 from vedette.live import QuietView, View
-from vedette_protocol.account import Books
+from vedette_protocol.account import SampleAccounting
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import ActorReport, Report
 from vedette_protocol.model import check_model
 from vedette_protocol.schema import Schema
-from vedette_rl.acting_loop import ActingLoop
+from vedette_rl.acting_loop import RolloutLoop
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
-from vedette_rl.core import Agent, Columns, ModelInfo, ReplayBuffer, columns_of
-from vedette_rl.envs.make import probe
-from vedette_rl.envs.row import make_row
-from vedette_rl.exploration import ladder_positions
+from vedette_rl.core import Agent, Columns, ModelInfo, ReplayBuffer, empty_columns
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.row import make_vector_environment
+from vedette_rl.exploration import exploration_ranks
 from vedette_rl.loading import make_loader
 from vedette_rl.networks.seeding import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
@@ -40,27 +40,27 @@ from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.actors.actor_spec import actor_seeds
-from vedette_services.actors.batching import Batching, make_transitions
-from vedette_services.actors.stats import EpisodeTally
+from vedette_services.actors.batching import TransitionBatcher, make_transition_pipeline
+from vedette_services.actors.stats import RecentEpisodes
 from vedette_services.config import publish_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import UnsavedEndError
 from vedette_services.host.files import write_json
 from vedette_services.host.processes import StopSignals
-from vedette_services.host.rate_limited import Complaints
-from vedette_services.learner.background import Saver
+from vedette_services.host.rate_limited import RateLimitedLog
+from vedette_services.learner.background import CheckpointWriter
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.fleet import Fleet
-from vedette_services.learner.lag import LagMeter, Rate
-from vedette_services.learner.run_recorder import Curves, cut_curves_back, open_recorder
-from vedette_services.learner.trainer import device_of
-from vedette_services.learner.training_loop import Progress, TrainingLoop, exit_reason
-from vedette_services.run.boards import Ingest, Learning, assemble_status
+from vedette_services.learner.lag import LagMeter, RateMeter
+from vedette_services.learner.run_recorder import CurveRecorder, truncate_curves, open_recorder
+from vedette_services.learner.trainer import resolve_device
+from vedette_services.learner.training_loop import RunProgress, TrainingLoop, find_exit_reason
+from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.endings import leave_at_once, unsaved
-from vedette_services.run.events import Chronicle
-from vedette_services.run.replay_layout import ReplayLayout, replay_layout, run_limiter
-from vedette_services.run.resume import erase
+from vedette_services.run.outcome import exit_at_once, describe_unsaved
+from vedette_services.run.events import RunEventLog
+from vedette_services.run.replay_layout import ReplayLayout, replay_layout, make_run_limiter
+from vedette_services.run.resume import erase_run
 from vedette_services.run.status import Rates, Replay, Samples, Status
 
 log = logging.getLogger("vedette.in_process")
@@ -71,7 +71,7 @@ _LAST_EVALUATION_S = 60.0  # beyond `stop.max_seconds`, as a learner daemon's
 
 
 class InProcessRun:
-    """The learner, its actors and its evaluator; the `Surroundings` of the training loop."""
+    """The learner, its actors and its evaluator; the `LoopCallbacks` of the training loop."""
 
     def __init__(
         self,
@@ -88,11 +88,11 @@ class InProcessRun:
         # no evaluation is played longer
         self._play_until = self._began + (config.stop.max_seconds or math.inf)
         self._gave_up = False
-        self._chronicle = Chronicle(run.events_file)
-        self._chronicle.started(f"in one process on {socket.gethostname()}")
+        self._event_log = RunEventLog(run.events_file)
+        self._event_log.log_start(f"in one process on {socket.gethostname()}")
         torch.set_num_threads(config.learner.torch_threads)
         seed_process(config.seed, self._epoch)
-        device, spaces = device_of(config.learner.device), probe(config.env)
+        device, spaces = resolve_device(config.learner.device), probe_environment(config.env)
         self.agent: Agent = agent_type(config.agent.name).build_agent(
             config.agent, spaces, device=str(device), seed=config.seed
         )
@@ -102,21 +102,21 @@ class InProcessRun:
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
         earlier = self._resume()
         self._loader = make_loader(self.replay, config.agent.batch_size, device)
-        self._models = NewestModel()
-        self._inserting = Inserting(self.ring, layout.schema)
+        self._models = LatestModel()
+        self._inserting = ReplayInserter(self.ring, layout.schema)
         self._actors = [
             build_actor(config, self._epoch, number, self._inserting, self._models.reader())
             for number in range(config.actors.count)
         ]
         self._evaluation = ModelEvaluation(config, self.run_id, run.best)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
-        recorded = cut_curves_back(run.tensorboard, self.agent.opt_steps)
-        self._curves = Curves(self._recorder, self, recorded)
-        self._saver = Saver(self._checkpoints)
-        self._account = Account(
+        recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
+        self._curves = CurveRecorder(self._recorder, self, recorded)
+        self._checkpoint_writer = CheckpointWriter(self._checkpoints)
+        self._account = InProcessAccounting(
             self.run_id, self._epoch, earlier, self.ring, self._inserting, self._actors
         )
-        self._learning = Learning(epoch=self._epoch, opt_steps=self.agent.opt_steps)
+        self._learning = TrainerStatus(epoch=self._epoch, opt_steps=self.agent.opt_steps)
         self._acting = False
         self._next_show = 0.0
 
@@ -138,7 +138,7 @@ class InProcessRun:
     def train(self) -> Status:
         """Train to the end of the run; its summary."""
         config = self.config
-        self._chronicle.epoch(self._epoch, self.agent.opt_steps)
+        self._event_log.log_epoch(self._epoch, self.agent.opt_steps)
         loop = TrainingLoop(
             self.agent,
             self.replay,
@@ -154,11 +154,11 @@ class InProcessRun:
         )
         last = loop.run()
         self._evaluate_last(last.exit_reason)
-        last = replace(last, unsaved=self._saver.close(_LAST_SAVE_S))
+        last = replace(last, unsaved=self._checkpoint_writer.close(_LAST_SAVE_S))
         self._look(last)
         self._evaluation.close()
         self._recorder.close()
-        self._chronicle.ended(last.exit_reason)
+        self._event_log.log_end(last.exit_reason)
         return self._write_summary()
 
     def _play(self) -> None:
@@ -186,7 +186,7 @@ class InProcessRun:
         self._learning = replace(self._learning, opt_steps=model.version)
         waits = f"learner waits: version {model.version:,} is being evaluated"
 
-        def given_up() -> bool:
+        def is_cancelled() -> bool:
             """Whether nobody waits for it any more; meanwhile the view goes on."""
             now = time.monotonic()
             if now >= self._next_show:
@@ -196,7 +196,7 @@ class InProcessRun:
             self._gave_up = self._is_over(now)
             return self._gave_up
 
-        self._evaluation.evaluate(self._epoch, model, given_up=given_up)
+        self._evaluation.evaluate(self._epoch, model, is_cancelled=is_cancelled)
         self._next_show = 0.0  # its curve is drawn where it was played, whatever the clock says
 
     def _is_over(self, now: float) -> bool:
@@ -207,17 +207,17 @@ class InProcessRun:
 
     def publish(self, agent: Agent) -> None:
         model = agent.model_info()
-        self._inserting.lag.published(model.version, time.monotonic())
+        self._inserting.lag.on_published(model.version, time.monotonic())
         self._models.write(self._epoch, model)
-        if self._evaluation.due(model.version) and not self._is_over(time.monotonic()):
+        if self._evaluation.is_due(model.version) and not self._is_over(time.monotonic()):
             self._evaluate(model)
 
-    def save(self, agent: Agent, learning: Learning) -> None:
+    def save(self, agent: Agent, learning: TrainerStatus) -> None:
         if learning.phase == "done":  # the last books have what actors had begun
             for actor in self._actors:
                 actor.finish()
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
-        books = self._account.books()
+        books = self._account.accounting()
         meta = {
             "run_id": self.run_id,
             "epoch": self._epoch,
@@ -231,7 +231,7 @@ class InProcessRun:
                 "sampled": self._account.earlier.sampled + learning.sampled,
             },
         }
-        self._saver.save(agent.opt_steps, state, meta)
+        self._checkpoint_writer.save(agent.opt_steps, state, meta)
         self._look(learning)
         self._write_summary()
 
@@ -241,7 +241,7 @@ class InProcessRun:
     def flush(self, opt_steps: int) -> None:
         self._recorder.flush(opt_steps)
 
-    def tick(self, learning: Learning) -> str:
+    def tick(self, learning: TrainerStatus) -> str:
         self._inserting.version = learning.opt_steps
         now = time.monotonic()
         if now >= self._next_show:
@@ -251,11 +251,11 @@ class InProcessRun:
         if self._stop:
             return "interrupted"
         board = self._evaluation.board
-        return exit_reason(
+        return find_exit_reason(
             self.config.stop,
-            Progress(
+            RunProgress(
                 learning.opt_steps,
-                self._account.books().produced,
+                self._account.accounting().produced,
                 now - self._began,
                 board.return_mean,
             ),
@@ -265,20 +265,20 @@ class InProcessRun:
 
     def status(self) -> Status:
         """The contract's status, as of the last look."""
-        ingest = self._account.ingest(time.monotonic(), len(self.replay))
+        ingest = self._account.gateway_status(time.monotonic(), len(self.replay))
         sampled = self._account.earlier.sampled + self._learning.sampled
         learning = replace(self._learning, sampled=sampled)
         return assemble_status(self, learning, ingest, self._evaluation.board)
 
-    def _look(self, learning: Learning) -> None:
+    def _look(self, learning: TrainerStatus) -> None:
         """Keep the learner's word, draw the curves, and say what was rejected."""
         self._learning = learning
         now = time.monotonic()
         self._account.report(now)
-        ingest = self._account.ingest(now, len(self.replay))
-        self._curves.look(now, learning, ingest, self._evaluation.board)
-        self._chronicle.look(learning, ingest)
-        for line in self._inserting.complaints.due(now):
+        ingest = self._account.gateway_status(now, len(self.replay))
+        self._curves.record(now, learning, ingest, self._evaluation.board)
+        self._event_log.log_changes(learning, ingest)
+        for line in self._inserting.complaints.due_lines(now):
             log.warning("%s", line)
 
     def _write_summary(self) -> Status:
@@ -297,7 +297,7 @@ def lock_step(config: RunConfig) -> Limiter:
     each step of an actor's row of environments.
     """
     batch = config.agent.batch_size
-    rate = run_limiter(config).samples_per_insert or batch / config.actors.envs_per_actor
+    rate = make_run_limiter(config).samples_per_insert or batch / config.actors.envs_per_actor
     return Limiter(rate, config.learner.warmup_period, float(batch), batch)
 
 
@@ -332,14 +332,14 @@ def run_in_process(
     run.lock()
     try:
         if fresh:
-            erase(run)
+            erase_run(run)
             run.make()
         publish_config(config, run.config_file, note)
         run.ensure_id(in_process=True)
         with view or QuietView() as shown:
-            stop = StopSignals(leave=lambda: leave_at_once(out)) if signals else None
+            stop = StopSignals(leave=lambda: exit_at_once(out)) if signals else None
             status = InProcessRun(config, run, view=shown, stop=stop).train()
-        if why := unsaved(out, status):
+        if why := describe_unsaved(out, status):
             raise UnsavedEndError(why, status)
     finally:
         run.unlock()
@@ -372,7 +372,7 @@ class Earlier:
     sampled: int = 0
 
 
-class Account:
+class InProcessAccounting:
     """What was produced, what became of it, and by whom.
 
     Args:
@@ -390,19 +390,19 @@ class Account:
         epoch: int,
         earlier: Earlier,
         ring: MemoryRing,
-        inserting: Inserting,
+        inserting: ReplayInserter,
         actors: Sequence[InProcessActor],
     ) -> None:
         self._run_id, self._epoch, self.earlier = run_id, epoch, earlier
         self._ring, self._inserting, self._actors = ring, inserting, actors
-        self._fleet, self._rate = Fleet(), Rate()
+        self._fleet, self._rate = Fleet(), RateMeter()
 
-    def books(self) -> Books:
+    def accounting(self) -> SampleAccounting:
         """Over all starts of the run, in rows."""
         earlier = self.earlier
         produced = sum(actor.produced for actor in self._actors)
         inserted, rejected = self._ring.inserted, self._inserting.rejected
-        return Books(
+        return SampleAccounting(
             produced=earlier.produced + produced,
             inserted=earlier.inserted + inserted,
             rejected=earlier.rejected + rejected,
@@ -418,7 +418,7 @@ class Account:
             host=socket.gethostname(),
             state="running",
             run_id=self._run_id,
-            produced=self.books().produced,
+            produced=self.accounting().produced,
             dropped=0,
             window_batches=0,
             window_rows=0,
@@ -428,18 +428,18 @@ class Account:
         )
         self._fleet.on_report(report, now)
 
-    def ingest(self, now: float, rows: int) -> Ingest:
+    def gateway_status(self, now: float, rows: int) -> GatewayStatus:
         """What a gateway would tell.
 
         Args:
             rows: that can be drawn.
         """
-        return Ingest(
-            samples=Samples(**asdict(self.books())),
+        return GatewayStatus(
+            samples=Samples(**asdict(self.accounting())),
             managers=self._fleet.status(now),
             replay=Replay(size=rows, bytes=self._ring.total_bytes),
-            rates=Rates(samples_per_sec=self._rate.at(self._ring.inserted, now)),
-            lag=self._inserting.lag.figures(),
+            rates=Rates(samples_per_sec=self._rate.update(self._ring.inserted, now)),
+            lag=self._inserting.lag.summarize(),
             rejecting=self._inserting.rejecting,
         )
 
@@ -447,9 +447,9 @@ class Account:
 class InProcessActor:
     """One actor. Seeds and place on the ladder are those that its process would have."""
 
-    def __init__(self, loop: ActingLoop, batching: Batching, number: int) -> None:
+    def __init__(self, loop: RolloutLoop, batching: TransitionBatcher, number: int) -> None:
         self._loop, self._number, self._batching = loop, number, batching
-        self._tally = EpisodeTally()
+        self._tally = RecentEpisodes()
         self.produced = 0
         """Rows made so far."""
 
@@ -476,7 +476,7 @@ class InProcessActor:
 
     def report(self) -> ActorReport:
         """How it does, as a manager would tell."""
-        self._tally.add(self._loop.finished())
+        self._tally.add(self._loop.pop_finished_episodes())
         return ActorReport(
             id=self._number,
             alive=True,
@@ -490,7 +490,7 @@ class InProcessActor:
 
 
 def build_actor(
-    config: RunConfig, epoch: int, number: int, inserting: Inserting, models: NewestModelReader
+    config: RunConfig, epoch: int, number: int, inserting: ReplayInserter, models: LatestModelReader
 ) -> InProcessActor:
     """The actor of this number, from 0, with its environments.
 
@@ -499,24 +499,24 @@ def build_actor(
     """
     agent, envs = config.agent, config.actors.envs_per_actor
     env_seed, exploration_seed = actor_seeds(config.seed, number, epoch)
-    row = make_row(config.env, envs, env_seed)
+    row = make_vector_environment(config.env, envs, env_seed)
     policy = agent_type(agent.name).build_policy(
         agent,
         row.spaces,
-        positions=ladder_positions(number * envs, envs),
+        ranks=exploration_ranks(number * envs, envs),
         seed=exploration_seed,
     )
-    made = make_transitions(inserting.schema, row.spaces, policy, agent, config.actors)
+    made = make_transition_pipeline(inserting.schema, row.spaces, policy, agent, config.actors)
     n_buffer = config.actors.n_buffer
     return InProcessActor(
-        ActingLoop(row, policy, made.processor, models, agent.n_step),
-        made.batching(ReplaySlot(inserting, n_buffer, number), n_buffer, lambda: True),
+        RolloutLoop(row, policy, made.processor, models, agent.n_step),
+        made.make_batcher(ReplaySlot(inserting, n_buffer, number), n_buffer, lambda: True),
         number,
     )
 
 
 @dataclass(slots=True)
-class Inserting:
+class ReplayInserter:
     """The replay's writing end, which all actors share.
 
     Args:
@@ -533,7 +533,7 @@ class Inserting:
     version: int = 0
     rejected: int = 0
     rejecting: str = ""
-    complaints: Complaints = field(default_factory=Complaints)
+    complaints: RateLimitedLog = field(default_factory=RateLimitedLog)
     lag: LagMeter = field(default_factory=LagMeter)
 
     def insert(self, columns: Columns, rows: int, version: int, actor: int) -> None:
@@ -548,16 +548,16 @@ class Inserting:
         self.rejecting = ""
         self.ring.append({**columns, "version": version, "manager": 0, "actor": actor}, rows)
         self.ring.commit()
-        self.lag.inserted(version, self.version, rows, time.monotonic())
+        self.lag.on_inserted(version, self.version, rows, time.monotonic())
 
 
 class ReplaySlot:
-    """The one slot of an actor's `Batching`: what is published is inserted at once."""
+    """The one slot of an actor's `TransitionBatcher`: what is published is inserted at once."""
 
-    def __init__(self, inserting: Inserting, n_buffer: int, actor: int) -> None:
+    def __init__(self, inserting: ReplayInserter, n_buffer: int, actor: int) -> None:
         self._inserting, self._actor = inserting, actor
         schema = inserting.schema
-        self.columns: Columns = columns_of(schema.row_dtype, n_buffer)
+        self.columns: Columns = empty_columns(schema.row_dtype, n_buffer)
         self._shared = ""
         if schema.sharing is not None:
             entry, self._shared = schema.sharing.column, schema.sharing.column.name
@@ -574,7 +574,7 @@ class ReplaySlot:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptModel:
+class EpochModel:
     """A model and the learner's start that made it."""
 
     epoch: int
@@ -585,12 +585,12 @@ class KeptModel:
         return self.model
 
 
-class NewestModel:
+class LatestModel:
     """The newest model: one side writes, any number of readers look."""
 
     def __init__(self) -> None:
         self.seq = 0
-        self.newest: KeptModel | None = None
+        self.newest: EpochModel | None = None
         self._schema: Schema | None = None
 
     def write(self, epoch: int, model: ModelInfo) -> None:
@@ -602,26 +602,26 @@ class NewestModel:
         if self._schema is None:
             self._schema = Schema.from_arrays(model.arrays)
         check_model(model.version, model.arrays, self._schema)
-        self.newest = KeptModel(epoch, model)
+        self.newest = EpochModel(epoch, model)
         self.seq += 1
 
-    def reader(self) -> NewestModelReader:
+    def reader(self) -> LatestModelReader:
         """One that has read nothing yet."""
-        return NewestModelReader(self)
+        return LatestModelReader(self)
 
 
-class NewestModelReader:
-    """Where an `ActingLoop` looks for models."""
+class LatestModelReader:
+    """Where an `RolloutLoop` looks for models."""
 
-    def __init__(self, models: NewestModel) -> None:
+    def __init__(self, models: LatestModel) -> None:
         self._models, self._seq = models, 0
 
     @property
-    def fresh(self) -> bool:
+    def has_new(self) -> bool:
         """Whether there is a model that `read` has not returned yet."""
         return self._models.seq != self._seq
 
-    def read(self) -> KeptModel | None:
+    def read(self) -> EpochModel | None:
         """The newest model; None before the first."""
         self._seq = self._models.seq
         return self._models.newest

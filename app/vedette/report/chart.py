@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vedette.report.lines import Floats, Line
-from vedette.report.markup import Markup, element, joined
+from vedette.report.lines import Floats, ChartLine
+from vedette.report.markup import Markup, element, join_markup
 from vedette_services.run.number_format import format_axis
 
 WIDTH, HEIGHT = 400.0, 216.0
@@ -37,14 +37,14 @@ class Chart:
 
     title: str
     x_label: str
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
     levels: tuple[tuple[float, str], ...] = ()
     moments: tuple[tuple[float, str], ...] = ()
     x_max: float = 0.0
     title_says_it: bool = False
 
 
-def figure(chart: Chart) -> Markup:
+def draw_chart(chart: Chart) -> Markup:
     """A chart with its title and legend."""
     return element("figure", element("figcaption", chart.title), _legend(chart), _drawing(chart))
 
@@ -106,16 +106,16 @@ def _may_show(chart: Chart) -> list[Floats]:
     return [side for band in bands for side in (band.low, band.high)]
 
 
-def _axes(x: Axis, y: Axis, label: str) -> Iterator[Markup]:
-    for value, said in zip(y.ticks, y.labels(), strict=True):
+def _axes(x: ChartAxis, y: ChartAxis, label: str) -> Iterator[Markup]:
+    for value, message in zip(y.ticks, y.labels(), strict=True):
         at = _unit(y.at(value))
         yield element("path", d=f"M{_LEFT:g} {at}H{WIDTH - _RIGHT:g}", class_="grid")
-        yield element("text", said, x=f"{_LEFT - 5:g}", y=at, dy="0.32em", class_="y")
-    for value, said in zip(x.ticks, x.labels(), strict=True):
+        yield element("text", message, x=f"{_LEFT - 5:g}", y=at, dy="0.32em", class_="y")
+    for value, message in zip(x.ticks, x.labels(), strict=True):
         at = _unit(x.at(value))
         foot = HEIGHT - _BOTTOM
         yield element("path", d=f"M{at} {foot:g}v4", class_="tick")
-        yield element("text", said, x=at, y=f"{foot + 15:g}", class_=_anchor(float(x.at(value))))
+        yield element("text", message, x=at, y=f"{foot + 15:g}", class_=_anchor(float(x.at(value))))
     middle = (_LEFT + WIDTH - _RIGHT) / 2
     yield element("text", label, x=f"{middle:g}", y=f"{HEIGHT - 5:g}", class_="x label")
 
@@ -124,7 +124,7 @@ def _anchor(at: float) -> str:
     return "x last" if at > WIDTH - _RIGHT - 16 else "x"
 
 
-def _levels(chart: Chart, x: Axis, y: Axis) -> Iterator[Markup]:
+def _levels(chart: Chart, x: ChartAxis, y: ChartAxis) -> Iterator[Markup]:
     for value, _ in chart.levels:
         yield element(
             "path", d=f"M{_LEFT:g} {_unit(y.at(value))}H{WIDTH - _RIGHT:g}", class_="level"
@@ -135,7 +135,7 @@ def _levels(chart: Chart, x: Axis, y: Axis) -> Iterator[Markup]:
             yield element("path", element("title", label), d=path, class_="moment")
 
 
-def _bands(line: Line, x: Axis, y: Axis) -> Markup:
+def _bands(line: ChartLine, x: ChartAxis, y: ChartAxis) -> Markup:
     drawn = []
     for band in line.bands:
         whole = np.isfinite(band.low) & np.isfinite(band.high)
@@ -150,7 +150,7 @@ def _bands(line: Line, x: Axis, y: Axis) -> Markup:
     return element("g", *drawn, class_=f"c{line.colour}")
 
 
-def _line(line: Line, x: Axis, y: Axis) -> Markup:
+def _line(line: ChartLine, x: ChartAxis, y: ChartAxis) -> Markup:
     at, height = x.at(line.x), y.at(line.y)
     drawn = [element("path", d=_path(at, height), class_="faint" if line.faint else "line")]
     if at.size <= 12 and not line.faint:
@@ -161,7 +161,7 @@ def _line(line: Line, x: Axis, y: Axis) -> Markup:
     return element("g", *drawn, class_=f"c{line.colour}")
 
 
-def _readouts(lines: Sequence[Line], x: Axis, y: Axis, x_label: str) -> Iterator[Markup]:
+def _readouts(lines: Sequence[ChartLine], x: ChartAxis, y: ChartAxis, x_label: str) -> Iterator[Markup]:
     """Strips of the plot; the one under the pointer shows its line and its figures."""
     every = np.unique(np.concatenate([line.x for line in lines])) if lines else np.zeros(0)
     if every.size > _STRIPS:
@@ -192,36 +192,36 @@ def _readouts(lines: Sequence[Line], x: Axis, y: Axis, x_label: str) -> Iterator
         )
 
 
-def _dot(line: Line, step: float, place: float, y: Axis) -> Markup | None:
+def _dot(line: ChartLine, step: float, place: float, y: ChartAxis) -> Markup | None:
     if not line.x[0] <= step <= line.x[-1]:
         return None
     height = y.at(np.interp(step, line.x, line.y))
     return element("circle", cx=_unit(place), cy=_unit(height), r="3", class_=f"c{line.colour}")
 
 
-def _said(lines: Sequence[Line], step: float, x_label: str) -> list[tuple[str, int | None]]:
+def _said(lines: Sequence[ChartLine], step: float, x_label: str) -> list[tuple[str, int | None]]:
     """What is so at a step: a text and the colour of what it speaks of."""
-    said: list[tuple[str, int | None]] = [(f"{format_axis(step)} {x_label}", None)]
+    message: list[tuple[str, int | None]] = [(f"{format_axis(step)} {x_label}", None)]
     shown = [line for line in lines if line.x[0] <= step <= line.x[-1]]
     for line in shown[:_READOUT_LINES]:
-        said.append((f"{line.label[:28]} {format_axis(_value(line, line.y, step))}", line.colour))
+        message.append((f"{line.label[:28]} {format_axis(_value(line, line.y, step))}", line.colour))
         for band in line.bands if len(lines) == 1 else ():
             low, high = _value(line, band.low, step), _value(line, band.high, step)
             if math.isfinite(low) and math.isfinite(high):
-                said.append((f"{band.label} {format_axis(low)} to {format_axis(high)}", None))
+                message.append((f"{band.label} {format_axis(low)} to {format_axis(high)}", None))
     if len(shown) > _READOUT_LINES:
-        said.append((f"and {len(shown) - _READOUT_LINES} more", None))
-    return said
+        message.append((f"and {len(shown) - _READOUT_LINES} more", None))
+    return message
 
 
-def _value(line: Line, values: Floats, step: float) -> float:
+def _value(line: ChartLine, values: Floats, step: float) -> float:
     """The value at the line's point that is nearest to a step."""
     return float(values[int(np.argmin(np.abs(line.x - step)))])
 
 
-def _box(said: list[tuple[str, int | None]], place: float) -> Markup:
+def _box(message: list[tuple[str, int | None]], place: float) -> Markup:
     """The readout, on the side of the plot where the pointer is not."""
-    width = max(len(text) for text, _ in said) * _LETTER + 12
+    width = max(len(text) for text, _ in message) * _LETTER + 12
     width = min(width, WIDTH - _RIGHT - _LEFT)
     left = place + 8 if place + 8 + width <= WIDTH - _RIGHT else max(_LEFT, place - 8 - width)
     rows = [
@@ -232,12 +232,12 @@ def _box(said: list[tuple[str, int | None]], place: float) -> Markup:
             y=f"{_TOP + 14 + _ROW * row:.1f}",
             class_=None if colour is None else f"t c{colour}",
         )
-        for row, (text, colour) in enumerate(said)
+        for row, (text, colour) in enumerate(message)
     ]
-    height = _ROW * len(said) + 8
+    height = _ROW * len(message) + 8
     box = element("rect", x=f"{left:.1f}", y=f"{_TOP + 2:g}", width=f"{width:.1f}",
                   height=f"{height:.1f}", rx="3", class_="box")  # fmt: skip
-    return joined([box, *rows])
+    return join_markup([box, *rows])
 
 
 def _path(x: Floats, y: Floats) -> str:
@@ -249,7 +249,7 @@ def _unit(value: Floats | float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ChartAxis:
     """From values to a drawing's units.
 
     Args:
@@ -274,7 +274,7 @@ class Axis:
         return [format_axis(tick) for tick in self.ticks]
 
 
-def value_axis(parts: Iterable[Floats], others: Iterable[Floats], begin: float, end: float) -> Axis:
+def value_axis(parts: Iterable[Floats], others: Iterable[Floats], begin: float, end: float) -> ChartAxis:
     """An axis that begins and ends at a tick, and at 0 where the values are near it.
 
     Args:
@@ -295,10 +295,10 @@ def value_axis(parts: Iterable[Floats], others: Iterable[Floats], begin: float, 
     low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     count = round((high - low) / step)
     ticks = tuple(_round(low + i * step, step) for i in range(count + 1))
-    return Axis(low, high, begin, end, ticks)
+    return ChartAxis(low, high, begin, end, ticks)
 
 
-def step_axis(parts: Iterable[Floats], least_end: float, begin: float, end: float) -> Axis:
+def step_axis(parts: Iterable[Floats], least_end: float, begin: float, end: float) -> ChartAxis:
     """An axis of steps, from the first to the last, or from 0 where the first is near it.
 
     Args:
@@ -311,7 +311,7 @@ def step_axis(parts: Iterable[Floats], least_end: float, begin: float, end: floa
     step = _step(high - low, 4)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     ticks = tuple(_round(i * step, step) for i in range(first, last + 1))
-    return Axis(low, high, begin, end, ticks)
+    return ChartAxis(low, high, begin, end, ticks)
 
 
 def _range(parts: Iterable[Floats]) -> tuple[float, float]:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vedette.report.chart import Chart
-from vedette.report.lines import Line, mean_line
+from vedette.report.lines import ChartLine, mean_line
 from vedette.report.markup import Markup, element
 from vedette.report.one_run import seconds_of
-from vedette.report.page import chart_groups, notes, page, section
+from vedette.report.page import chart_groups, html_notes, html_page, html_section
 from vedette.report.record import RunRecord
 from vedette.report.selection import levels_of, main_line, specs_for, x_ends, x_label
-from vedette.report.tables import configuration, flat, row, shown, table
+from vedette.report.tables import configuration_tables, flatten_keys, table_row, format_setting, html_table
 from vedette_rl.evaluation.confidence import confidence_interval
 from vedette_services.run.number_format import format_count, format_decimal, format_duration
 from vedette_services.run.status_fields import ChartSpec
@@ -27,23 +27,23 @@ def comparison_page(records: Sequence[RunRecord], command: str) -> str:
     Args:
         command: what writes it again.
     """
-    groups = grouped(records)
+    groups = group_runs(records)
     count = f"{len(records)} runs of {_counted(len(groups), 'configuration')}"
-    return page(
+    return html_page(
         f"{count}: {', '.join(dict.fromkeys(group.runs[0].title for group in groups))}",
         element("h1", count),
         element("p", _titles(groups), class_="soft"),
-        notes(_remarks(groups)),
-        section("Outcome", table(_OUTCOME, (_outcome(group) for group in groups))),
-        section("What differs", _differences(groups)),
-        section("Curves", chart_groups(_charts(groups))),
-        section("The runs", table(_RUNS, _runs(groups))),
-        section("Configuration of the first", *configuration(records[0].config)),
+        html_notes(_remarks(groups)),
+        html_section("Outcome", html_table(_OUTCOME, (_outcome(group) for group in groups))),
+        html_section("What differs", _differences(groups)),
+        html_section("Curves", chart_groups(_charts(groups))),
+        html_section("The runs", html_table(_RUNS, _runs(groups))),
+        html_section("Configuration of the first", *configuration_tables(records[0].config)),
         command=command,
     )
 
 
-def _titles(groups: Sequence[Group]) -> str:
+def _titles(groups: Sequence[RunGroup]) -> str:
     return ", ".join(dict.fromkeys(group.runs[0].title for group in groups))
 
 
@@ -51,7 +51,7 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
-def _remarks(groups: Sequence[Group]) -> Iterator[str]:
+def _remarks(groups: Sequence[RunGroup]) -> Iterator[str]:
     """What a reader should know before believing a line."""
     for group in groups:
         for run in group.runs:
@@ -69,13 +69,13 @@ def _remarks(groups: Sequence[Group]) -> Iterator[str]:
 _OUTCOME = ("configuration", "seeds", "best evaluation", "solved", "env steps", "time")
 
 
-def _outcome(group: Group) -> Markup:
+def _outcome(group: RunGroup) -> Markup:
     """One configuration: means over its seeds, with intervals where there are several."""
     runs = group.runs
     best = [run.summary.eval.best_return_mean for run in runs]
     solved = sum(run.exit_reason == "target_return" for run in runs)
     aims = any(run.target is not None for run in runs)
-    return row(
+    return table_row(
         group.label,
         str(len(runs)),
         _mean(best, 1),
@@ -102,16 +102,16 @@ def _average(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _differences(groups: Sequence[Group]) -> Markup | None:
+def _differences(groups: Sequence[RunGroup]) -> Markup | None:
     """A row a key, a column a configuration; None where there is one only."""
     if len(groups) < 2:
         return None
     names = list(groups[0].differs)
-    rows = [row(name, *(group.differs[name] for group in groups)) for name in names]
-    return table(("key", *(group.label for group in groups)), rows)
+    rows = [table_row(name, *(group.differs[name] for group in groups)) for name in names]
+    return html_table(("key", *(group.label for group in groups)), rows)
 
 
-def _charts(groups: Sequence[Group]) -> Iterator[tuple[str, Chart]]:
+def _charts(groups: Sequence[RunGroup]) -> Iterator[tuple[str, Chart]]:
     """The charts of any run, each of its first curve that any of them has."""
     names: dict[str, None] = {}
     for group in groups:
@@ -124,9 +124,9 @@ def _charts(groups: Sequence[Group]) -> Iterator[tuple[str, Chart]]:
             yield spec.group, replace(chart, x_max=ends[chart.x_label])
 
 
-def _chart(spec: ChartSpec, groups: Sequence[Group], names: dict[str, None]) -> Chart | None:
+def _chart(spec: ChartSpec, groups: Sequence[RunGroup], names: dict[str, None]) -> Chart | None:
     name, label = next((name, label) for name, label in spec.curves if name in names)
-    lines: list[Line] = []
+    lines: list[ChartLine] = []
     for number, group in enumerate(groups):
         lines += _lines(name, group, number % COLOURS, spec.points)
     if not lines or (spec.nonzero and not any(line.y.any() for line in lines)):
@@ -136,7 +136,7 @@ def _chart(spec: ChartSpec, groups: Sequence[Group], names: dict[str, None]) -> 
     return Chart(title, x_label(name), tuple(lines), tuple(levels) if len(levels) == 1 else ())
 
 
-def _lines(name: str, group: Group, colour: int, points: int) -> Iterator[Line]:
+def _lines(name: str, group: RunGroup, colour: int, points: int) -> Iterator[ChartLine]:
     """A configuration's seeds, thinly, and their mean."""
     found = [main_line(run.curves[name], points) for run in group.runs if name in run.curves]
     seeds = [line for line in found if line is not None]
@@ -149,7 +149,7 @@ def _lines(name: str, group: Group, colour: int, points: int) -> Iterator[Line]:
 _RUNS = ("run", "configuration", "seed", "state", "best evaluation", "env steps", "time", "where")
 
 
-def _runs(groups: Sequence[Group]) -> Iterator[Markup]:
+def _runs(groups: Sequence[RunGroup]) -> Iterator[Markup]:
     for group in groups:
         for run in group.runs:
             yield element(
@@ -179,7 +179,7 @@ _NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RunGroup:
     """Runs of one configuration.
 
     Args:
@@ -193,7 +193,7 @@ class Group:
     differs: dict[str, str]
 
 
-def grouped(records: Sequence[RunRecord]) -> list[Group]:
+def group_runs(records: Sequence[RunRecord]) -> list[RunGroup]:
     """The runs in groups, in the order in which each first comes."""
     settings: dict[str, dict[str, str]] = {}
     members: dict[str, list[RunRecord]] = {}
@@ -203,18 +203,18 @@ def grouped(records: Sequence[RunRecord]) -> list[Group]:
         key = repr(sorted(found.items())) if found else str(record.directory.resolve())
         settings[key] = found
         members.setdefault(key, []).append(record)
-    keys = differing(list(settings.values()))
-    groups: list[Group] = []
+    keys = find_differing_keys(list(settings.values()))
+    groups: list[RunGroup] = []
     for number, (key, runs) in enumerate(members.items(), 1):
         differs = {name: settings[key].get(name, "–") for name in keys}
         label = _label(differs, runs[0], number, len(runs) == 1)
         if any(group.label == label for group in groups):
             label = f"{number}: {label}"
-        groups.append(Group(label, tuple(runs), differs))
+        groups.append(RunGroup(label, tuple(runs), differs))
     return groups
 
 
-def differing(settings: Sequence[dict[str, str]]) -> list[str]:
+def find_differing_keys(settings: Sequence[dict[str, str]]) -> list[str]:
     """Keys of which not all have the same value; environment and agent first."""
     known = [found for found in settings if found]
     names = dict.fromkeys(name for found in known for name in found)
@@ -225,8 +225,8 @@ def differing(settings: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _settings(record: RunRecord) -> dict[str, str]:
-    found = dict(flat(record.config))
-    return {name: shown(value) for name, value in found.items() if not name.startswith(_OF_A_SEED)}
+    found = dict(flatten_keys(record.config))
+    return {name: format_setting(value) for name, value in found.items() if not name.startswith(_OF_A_SEED)}
 
 
 def _label(differs: dict[str, str], run: RunRecord, number: int, alone: bool) -> str:

@@ -46,7 +46,7 @@ class Lane:
     marks: list[RunEvent] = field(default_factory=list)
 
 
-def lanes(record: RunRecord) -> list[Lane]:
+def fleet_lanes(record: RunRecord) -> list[Lane]:
     """The learner's lane, and one for each manager in the order of their coming.
 
     A learner that was killed has not said when: its curves say until when it lived.
@@ -98,9 +98,9 @@ def _last_before(curve: Curve, before_s: float) -> float:
     return float(earlier.max()) if earlier.size else -math.inf
 
 
-def timeline(record: RunRecord) -> Markup:
+def draw_timeline(record: RunRecord) -> Markup:
     """The lanes, and the events as a table."""
-    rows = lanes(record)
+    rows = fleet_lanes(record)
     begin = min((span[0] for lane in rows for span in lane.spans), default=0.0)
     end = max((span[1] for lane in rows for span in lane.spans), default=0.0)
     width = max(end - begin, 1.0)
@@ -128,7 +128,7 @@ def _lane(lane: Lane, begin: float, width: float) -> Markup:
         element(
             "i",
             style=f"left:{_percent(event.time_s - begin, width)}",
-            title=f"{format_time(event.time_s)}: {said(event)}",
+            title=f"{format_time(event.time_s)}: {describe_event(event)}",
             class_="mark bad" if event.kind in _BAD else "mark",
         )
         for event in lane.marks[-EVENTS_MAX:]
@@ -151,7 +151,7 @@ def _percent(part: float, whole: float) -> str:
     return f"{100 * min(max(part / whole, 0.0), 1.0):.3f}%"
 
 
-def said(event: RunEvent) -> str:
+def describe_event(event: RunEvent) -> str:
     """An event in words."""
     words = _WORDS[event.kind]
     if event.kind in ("started", "ended", "failed", "epoch"):
@@ -172,7 +172,7 @@ def event_rows(events: Sequence[RunEvent]) -> Iterator[Markup]:
         yield element(
             "tr",
             element("td", clock, class_="time"),
-            element("td", said(event), class_="bad" if event.kind in _BAD else None),
+            element("td", describe_event(event), class_="bad" if event.kind in _BAD else None),
             element(
                 "td", format_count(event.env_steps) if event.env_steps else "", class_="number"
             ),

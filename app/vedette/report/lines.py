@@ -37,7 +37,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """A line of a chart.
 
     Args:
@@ -56,7 +56,7 @@ class Line:
     faint: bool = False
 
 
-def line_of(curve: Curve, label: str, *, colour: int = 0, points: int = POINTS) -> Line:
+def curve_line(curve: Curve, label: str, *, colour: int = 0, points: int = POINTS) -> ChartLine:
     """A curve as a line.
 
     A long one becomes means of equal stretches, with a band from the least to the greatest value
@@ -65,7 +65,7 @@ def line_of(curve: Curve, label: str, *, colour: int = 0, points: int = POINTS) 
     finite = np.isfinite(curve.values)
     x, y = curve.steps[finite].astype(np.float64), curve.values[finite]
     if x.size <= points:
-        return Line(label, x, y, colour=colour)
+        return ChartLine(label, x, y, colour=colour)
     where = _stretches(x, points)
     counts = np.bincount(where, minlength=points)
     held = counts > 0
@@ -75,10 +75,10 @@ def line_of(curve: Curve, label: str, *, colour: int = 0, points: int = POINTS) 
     np.minimum.at(low, where, y)
     np.maximum.at(high, where, y)
     band = Band("from least to greatest", low[held], high[held])
-    return Line(label, middles, means, (band,), colour)
+    return ChartLine(label, middles, means, (band,), colour)
 
 
-def evaluation_line(mean: Curve, others: dict[str, Curve], episodes: int) -> Line:
+def evaluation_line(mean: Curve, others: dict[str, Curve], episodes: int) -> ChartLine:
     """Evaluations, with the interval of each mean and the spread of the episodes.
 
     Args:
@@ -99,20 +99,20 @@ def evaluation_line(mean: Curve, others: dict[str, Curve], episodes: int) -> Lin
         bands.append(
             Band("95 % of the mean", (value - half)[finite], (value + half)[finite], strong=True)
         )
-    return Line("mean return", step[finite], value[finite], tuple(bands))
+    return ChartLine("mean return", step[finite], value[finite], tuple(bands))
 
 
-def spread_line(mean: Curve, low: Curve | None, high: Curve | None, label: str, what: str) -> Line:
+def spread_line(mean: Curve, low: Curve | None, high: Curve | None, label: str, what: str) -> ChartLine:
     """A mean between the lowest and the highest of its parts, thinned."""
-    line = line_of(mean, label)
+    line = curve_line(mean, label)
     if low is None or high is None or not line.x.size:
         return line
-    below, above = line_of(low, ""), line_of(high, "")
+    below, above = curve_line(low, ""), curve_line(high, "")
     band = Band(what, _at(below, line.x, 0), _at(above, line.x, 1))
     return replace(line, bands=(band,))
 
 
-def mean_line(lines: Sequence[Line], label: str, *, colour: int) -> Line:
+def mean_line(lines: Sequence[ChartLine], label: str, *, colour: int) -> ChartLine:
     """The mean of seeds with its 95 % interval, as far as every one of them has come.
 
     Args:
@@ -128,7 +128,7 @@ def mean_line(lines: Sequence[Line], label: str, *, colour: int) -> Line:
     half = t_quantile(len(lines) - 1) * seeds.std(0, ddof=1) / np.sqrt(len(lines))
     what = f"95 % of the mean of {len(lines)} seeds"
     band = Band(what, mean - half, mean + half, loose=True)
-    return Line(label, x, mean, (band,), colour)
+    return ChartLine(label, x, mean, (band,), colour)
 
 
 def step_at(curve: Curve, time_s: float) -> float | None:
@@ -164,7 +164,7 @@ def _half_interval(std: Floats, episodes: Floats, otherwise: int) -> Floats:
     )
 
 
-def _at(line: Line, x: Floats, side: int) -> Floats:
+def _at(line: ChartLine, x: Floats, side: int) -> Floats:
     """The line's extreme (0: least, 1: greatest) at other places."""
     if not line.x.size:
         return np.full(x.size, np.nan)

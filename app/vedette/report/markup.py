@@ -30,21 +30,21 @@ def element(name: str, /, *children: str | None, **attributes: object) -> Markup
         attributes: ``class_`` for ``class``, ``data_x`` for ``data-x``; None is left out.
     """
     given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{to_markup(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
     if name in _VOID:
         return Markup(f"<{name}{given}>")
-    return Markup(f"<{name}{given}>{joined(children)}</{name}>")
+    return Markup(f"<{name}{given}>{join_markup(children)}</{name}>")
 
 
-def joined(children: Iterable[str | None]) -> Markup:
+def join_markup(children: Iterable[str | None]) -> Markup:
     """Several after one another."""
-    return Markup("".join(text(child) for child in children if child is not None))
+    return Markup("".join(to_markup(child) for child in children if child is not None))
 
 
-def text(value: object) -> Markup:
+def to_markup(value: object) -> Markup:
     """A value as HTML shows it; `Markup` stays what it is."""
     if isinstance(value, Markup):
         return value

@@ -6,18 +6,18 @@ import base64
 from collections.abc import Iterator
 from pathlib import Path
 
-from vedette.report.fleet_timeline import EVENTS_MAX, event_rows, lanes, timeline
+from vedette.report.fleet_timeline import EVENTS_MAX, event_rows, fleet_lanes, draw_timeline
 from vedette.report.markup import Markup, element
-from vedette.report.page import cards, chart_groups, notes, page, section
+from vedette.report.page import figure_cards, chart_groups, html_notes, html_page, html_section
 from vedette.report.record import RunRecord
 from vedette.report.selection import charts_of
 from vedette.report.tables import (
-    books,
-    configuration,
-    managers,
+    accounting_table,
+    configuration_tables,
+    managers_table,
     replay_text,
-    table,
-    where_the_time_went,
+    html_table,
+    time_split_bar,
 )
 from vedette_rl.bytes_text import bytes_text
 from vedette_services.run.number_format import format_count, format_decimal, format_duration
@@ -31,26 +31,26 @@ def run_page(record: RunRecord, command: str) -> str:
     Args:
         command: what writes it again.
     """
-    films_shown = list(films(record.directory))
-    return page(
+    films_shown = list(video_figures(record.directory))
+    return html_page(
         f"{record.title} · {record.name}",
         element("h1", record.title),
         element("p", _identity(record), class_="soft"),
-        notes(record.notes),
-        cards(_figures(record)),
-        section("Curves", chart_groups(charts_of(record))),
-        section("The fleet", *_fleet(record)),
-        section("The learner's time since its last start", where_the_time_went(record)),
-        section("The books, in samples", books(record)),
-        section("Films", element("div", *films_shown, class_="films") if films_shown else None),
-        section("Configuration", *configuration(record.config)),
+        html_notes(record.notes),
+        figure_cards(_figures(record)),
+        html_section("Curves", chart_groups(charts_of(record))),
+        html_section("The fleet", *_fleet(record)),
+        html_section("The learner's time since its last start", time_split_bar(record)),
+        html_section("The books, in samples", accounting_table(record)),
+        html_section("Films", element("div", *films_shown, class_="films") if films_shown else None),
+        html_section("Configuration", *configuration_tables(record.config)),
         command=command,
     )
 
 
 def seconds_of(record: RunRecord) -> float | None:
     """How long the learner has run, all its starts together, as far as that is known."""
-    spans = [end - begin for lane in lanes(record)[:1] for begin, end in lane.spans]
+    spans = [end - begin for lane in fleet_lanes(record)[:1] for begin, end in lane.spans]
     return sum(spans) if spans else record.summary.seconds
 
 
@@ -78,22 +78,22 @@ def _figures(record: RunRecord) -> list[tuple[str, str]]:
         ("lag, mean", f"{format_decimal(found.lag.seconds_mean, 2)} s"),
         ("replay", replay_text(record)),
     ]
-    return [(what, said) for what, said in figures if not said.startswith("–")]
+    return [(what, message) for what, message in figures if not message.startswith("–")]
 
 
 def _fleet(record: RunRecord) -> list[Markup | None]:
     """Timeline, events, and the managers as they were last."""
     if not record.events:
-        return [managers(record)]
+        return [managers_table(record)]
     rows = list(event_rows(record.events))
     head = ("when", "what", "env steps")
     listed = element(
         "details",
         element("summary", _count(len(record.events))),
-        table(head, rows),
+        html_table(head, rows),
         open="" if len(rows) <= _OPEN_MAX else None,
     )
-    return [timeline(record), listed, managers(record)]
+    return [draw_timeline(record), listed, managers_table(record)]
 
 
 def _count(events: int) -> str:
@@ -102,26 +102,26 @@ def _count(events: int) -> str:
     return f"{events} events" if events != 1 else "1 event"
 
 
-FILM_BYTES_MAX = 8 << 20
-ALL_BYTES_MAX = 24 << 20
+VIDEO_BYTES_MAX = 8 << 20
+ALL_VIDEOS_BYTES_MAX = 24 << 20
 _PLACES = ("*", "videos/*")
 _TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
 
 
-def film_files(run: Path) -> list[Path]:
+def video_files(run: Path) -> list[Path]:
     """The films in a run's directory and in its ``videos/``."""
     found = [path for pattern in _PLACES for path in run.glob(pattern)]
     return sorted(path for path in found if path.suffix in _TYPES and path.is_file())
 
 
-def films(run: Path) -> Iterator[Markup]:
+def video_figures(run: Path) -> Iterator[Markup]:
     """Each as a figure; one that is too large, or cannot be read, as a line."""
-    room = ALL_BYTES_MAX
-    for path in film_files(run):
+    room = ALL_VIDEOS_BYTES_MAX
+    for path in video_files(run):
         name = path.relative_to(run).as_posix()
         try:
             count = path.stat().st_size
-            if count > min(FILM_BYTES_MAX, room):
+            if count > min(VIDEO_BYTES_MAX, room):
                 yield element(
                     "p", f"{name} ({bytes_text(count)}) is too large to be part of this page."
                 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from vedette.report.chart import Chart, figure
-from vedette.report.markup import Markup, element, joined
+from vedette.report.chart import Chart, draw_chart
+from vedette.report.markup import Markup, element, join_markup
 from vedette_services.host.versions import vedette_version
 from vedette_services.run.number_format import format_time
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
 
 
-def page(title: str, *sections: str | None, command: str) -> str:
+def html_page(title: str, *sections: str | None, command: str) -> str:
     """An HTML document.
 
     Args:
@@ -29,23 +29,23 @@ def page(title: str, *sections: str | None, command: str) -> str:
         element("title", title),
         element("style", Markup(STYLE)),
     )
-    said = f"vedette {vedette_version()}".rstrip()
+    message = f"vedette {vedette_version()}".rstrip()
     footer = element(
         "footer",
-        f"Written by {said}, {format_time(time.time())}. Again: ",
+        f"Written by {message}, {format_time(time.time())}. Again: ",
         element("code", command),
     )
     body = element("body", *sections, footer)
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
-def section(title: str, *parts: str | None) -> Markup | None:
+def html_section(title: str, *parts: str | None) -> Markup | None:
     """A heading and what is under it; None where there is nothing."""
     there = [part for part in parts if part]
     return element("section", element("h2", title), *there) if there else None
 
 
-def cards(figures: Iterable[tuple[str, str]]) -> Markup:
+def figure_cards(figures: Iterable[tuple[str, str]]) -> Markup:
     """Figures at a glance: what, and how much."""
     return element(
         "div",
@@ -61,17 +61,17 @@ def chart_groups(charts: Iterable[tuple[str, Chart]]) -> Markup:
     """Charts under the headings of their groups."""
     groups: dict[str, list[Markup]] = {}
     for group, chart in charts:
-        groups.setdefault(group, []).append(figure(chart))
-    return joined(
-        joined([element("h3", group), element("div", *figures, class_="charts")])
+        groups.setdefault(group, []).append(draw_chart(chart))
+    return join_markup(
+        join_markup([element("h3", group), element("div", *figures, class_="charts")])
         for group, figures in groups.items()
     )
 
 
-def notes(lines: Iterable[str]) -> Markup | None:
+def html_notes(lines: Iterable[str]) -> Markup | None:
     """What a reader should know first."""
-    said = [element("p", line) for line in lines]
-    return element("div", *said, class_="notes") if said else None
+    message = [element("p", line) for line in lines]
+    return element("div", *message, class_="notes") if message else None
 
 
 STYLE = """

@@ -85,10 +85,10 @@ class RunRecord:
     @property
     def last_s(self) -> float | None:
         """When something was last heard of it, in seconds since 1970."""
-        said = [float(curve.times[-1]) for curve in self.curves.values() if curve.times.size]
-        said += [event.time_s for event in self.events]
-        said += [self.summary.time_s] if self.summary.time_s is not None else []
-        return max(said, default=None)
+        message = [float(curve.times[-1]) for curve in self.curves.values() if curve.times.size]
+        message += [event.time_s for event in self.events]
+        message += [self.summary.time_s] if self.summary.time_s is not None else []
+        return max(message, default=None)
 
 
 def read_record(directory: Path) -> RunRecord:
@@ -107,8 +107,8 @@ def read_record(directory: Path) -> RunRecord:
     events = _events(run, notes)
     running = _in_use(run.root / "lock")
     record = RunRecord(directory, config, summary, recorded.curves, events, running, tuple(notes))
-    said = (*_state(record), *notes, *_absences(record))
-    return RunRecord(directory, config, summary, recorded.curves, events, running, said)
+    message = (*_state(record), *notes, *_absences(record))
+    return RunRecord(directory, config, summary, recorded.curves, events, running, message)
 
 
 def is_run(directory: Path) -> bool:

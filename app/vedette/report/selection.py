@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vedette.report.chart import Chart
-from vedette.report.lines import POINTS, Line, evaluation_line, line_of, spread_line, step_at
+from vedette.report.lines import POINTS, ChartLine, evaluation_line, curve_line, spread_line, step_at
 from vedette.report.record import RunRecord
 from vedette_rl.recording.reading import Curve
-from vedette_services.learner.run_recorder import counts_opt_steps
+from vedette_services.learner.run_recorder import is_against_opt_steps
 from vedette_services.run.status import Status, charts
 from vedette_services.run.status_fields import ChartSpec, declared
 
@@ -29,7 +29,7 @@ def specs_for(names: Mapping[str, object]) -> list[ChartSpec]:
     known |= {tag for number in declared(Status) for tag in number.tags}
     found = [spec for spec in CHART_SPECS if any(name in names for name, _ in spec.curves)]
     for name in sorted(set(names) - known, key=lambda name: (name not in _FIRST, name)):
-        group = "Learning" if counts_opt_steps(name) else "More"
+        group = "Learning" if is_against_opt_steps(name) else "More"
         found.append(ChartSpec(group, _title(name), ((name, _title(name)),)))
     return sorted(found, key=lambda spec: GROUPS.index(spec.group))
 
@@ -68,7 +68,7 @@ def x_ends(records: Sequence[RunRecord]) -> dict[str, float]:
 
 def x_label(name: str) -> str:
     """What a curve's steps count."""
-    return "optimization steps" if counts_opt_steps(name) else "env steps"
+    return "optimization steps" if is_against_opt_steps(name) else "env steps"
 
 
 def levels_of(spec: ChartSpec, record: RunRecord) -> Iterator[tuple[float, str]]:
@@ -81,20 +81,20 @@ def levels_of(spec: ChartSpec, record: RunRecord) -> Iterator[tuple[float, str]]
             yield float(value), label
 
 
-def main_line(curve: Curve, points: int = POINTS) -> Line | None:
+def main_line(curve: Curve, points: int = POINTS) -> ChartLine | None:
     """A curve as a comparison draws it; None where it has no finite value."""
-    line = line_of(curve, "", points=points)
+    line = curve_line(curve, "", points=points)
     return replace(line, bands=()) if line.x.size else None
 
 
-def _lines(spec: ChartSpec, record: RunRecord) -> Iterator[Line]:
+def _lines(spec: ChartSpec, record: RunRecord) -> Iterator[ChartLine]:
     there = [(name, label) for name, label in spec.curves if name in record.curves]
     if spec.nonzero:
         there = [(name, label) for name, label in there if record.curves[name].values.any()]
     for colour, (name, label) in enumerate(there):
         special = _SPECIAL.get(name)
         line = (
-            special(record) if special else line_of(record.curves[name], label, points=spec.points)
+            special(record) if special else curve_line(record.curves[name], label, points=spec.points)
         )
         if not line.x.size:
             continue
@@ -103,7 +103,7 @@ def _lines(spec: ChartSpec, record: RunRecord) -> Iterator[Line]:
         yield replace(line, colour=colour)
 
 
-def _evaluation(record: RunRecord) -> Line:
+def _evaluation(record: RunRecord) -> ChartLine:
     parts = {
         name: record.curves[f"eval/{name}{tail}"]
         for name, tail in (("std", "_reward"), ("min", "_reward"), ("max", "_reward"))
@@ -117,14 +117,14 @@ def _evaluation(record: RunRecord) -> Line:
     )
 
 
-def _rollout(record: RunRecord) -> Line:
+def _rollout(record: RunRecord) -> ChartLine:
     low, high = (record.curves.get(f"rollout/ep_rew_{end}") for end in ("min", "max"))
     return spread_line(
         record.curves[ROLLOUT], low, high, "mean return", "from the least to the best actor"
     )
 
 
-_SPECIAL: dict[str, Callable[[RunRecord], Line]] = {EVALUATION: _evaluation, ROLLOUT: _rollout}
+_SPECIAL: dict[str, Callable[[RunRecord], ChartLine]] = {EVALUATION: _evaluation, ROLLOUT: _rollout}
 
 
 def _moments(record: RunRecord, along: Curve) -> Iterator[tuple[float, str]]:

@@ -15,14 +15,14 @@ MANAGERS_MAX = 200
 _ACCOUNTED = ("inserted", "dropped", "rejected", "in_flight", "lost")
 
 
-def table(head: Sequence[str], rows: Iterable[Markup], **attributes: object) -> Markup:
+def html_table(head: Sequence[str], rows: Iterable[Markup], **attributes: object) -> Markup:
     """A table that scrolls by itself where the page is narrow."""
     titles = element("thead", element("tr", *(element("th", title) for title in head)))
     body = element("table", titles if head else None, element("tbody", *rows), **attributes)
     return element("div", body, class_="wide")
 
 
-def row(name: str, *cells: str, note: str | None = None) -> Markup:
+def table_row(name: str, *cells: str, note: str | None = None) -> Markup:
     """A name, figures, and what it means."""
     return element(
         "tr",
@@ -32,11 +32,11 @@ def row(name: str, *cells: str, note: str | None = None) -> Markup:
     )
 
 
-def books(record: RunRecord) -> Markup:
+def accounting_table(record: RunRecord) -> Markup:
     """Where the samples went, and whether that adds up."""
     samples = record.summary.samples
     rows = [
-        row(name.replace("_", " "), format_count(count), note=number.title)
+        table_row(name.replace("_", " "), format_count(count), note=number.title)
         for (name,), number, count in numbers(samples)
     ]
     if not rows:
@@ -52,12 +52,12 @@ def books(record: RunRecord) -> Markup:
     verdict = f"{format_count(produced)} produced {'=' if same else '≠'} {terms}"
     return element(
         "div",
-        table((), rows),
+        html_table((), rows),
         element("p", verdict, class_="good" if same else "bad"),
     )
 
 
-def managers(record: RunRecord) -> Markup | None:
+def managers_table(record: RunRecord) -> Markup | None:
     """The managers at the end; None where there were none. All of it came over the network."""
     found = record.summary.managers
     if not found:
@@ -67,7 +67,7 @@ def managers(record: RunRecord) -> Markup | None:
     head = ("manager", "host", "state", "actors", "restarts", "env steps", "episodes", "return")
     return element(
         "div",
-        table((*head, "last error"), rows),
+        html_table((*head, "last error"), rows),
         element("p", f"and {hidden} more") if hidden > 0 else None,
     )
 
@@ -94,7 +94,7 @@ def _manager(manager: Manager) -> Markup:
     )
 
 
-def where_the_time_went(record: RunRecord) -> Markup | None:
+def time_split_bar(record: RunRecord) -> Markup | None:
     """The learner's seconds since its last start, as one bar; None where that is not known."""
     time = record.summary.time
     spent = (time.optimizing_s or 0.0, time.sampling_s or 0.0, time.waiting_s or 0.0)
@@ -138,28 +138,28 @@ def replay_text(record: RunRecord) -> str:
     )
 
 
-def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten_keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys and their values."""
     for name, value in table.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            yield from flat(value, f"{key}.")
+            yield from flatten_keys(value, f"{key}.")
         else:
             yield key, value
 
 
-def configuration(config: Mapping[str, Any]) -> Iterator[Markup]:
+def configuration_tables(config: Mapping[str, Any]) -> Iterator[Markup]:
     """A table a part, folded."""
     plain = {name: value for name, value in config.items() if not isinstance(value, Mapping)}
     parts = {"run": plain, **{n: v for n, v in config.items() if isinstance(v, Mapping)}}
     for name, part in parts.items():
-        rows = [row(key, shown(value)) for key, value in flat(part) if key != "preset"]
+        rows = [table_row(key, format_setting(value)) for key, value in flatten_keys(part) if key != "preset"]
         if rows:
-            yield element("details", element("summary", name), table((), rows, class_="keys"))
+            yield element("details", element("summary", name), html_table((), rows, class_="keys"))
 
 
-def shown(value: object) -> str:
+def format_setting(value: object) -> str:
     """A configured value as `--set` takes it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return ", ".join(map(shown, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(format_setting, value)) if isinstance(value, list) else str(value)

@@ -14,9 +14,9 @@ from vedette.report.record import is_run
 from vedette.report.writing import write_report
 from vedette.sweep.trials import Trial
 from vedette_services.config import RunConfig, write_config
-from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, ending
-from vedette_services.host.processes import StopSignals, cores, end, pause, spawn
-from vedette_services.run.endings import is_over, summary_of
+from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, describe_exit
+from vedette_services.host.processes import StopSignals, count_cores, end_children, pause, spawn
+from vedette_services.run.outcome import is_over, read_summary
 from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.status_text import status_line
 
@@ -29,18 +29,18 @@ _PAPERS = "sweep"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """What came of a trial.
 
     Args:
         trial: which.
         status: of ``vedette run``; 0 also where it was over already, or has not begun.
-        said: in a line.
+        message: in a line.
     """
 
     trial: Trial
     status: int
-    said: str
+    message: str
 
 
 @dataclass(slots=True)
@@ -79,11 +79,11 @@ class Sweep:
         self._options += ["--in-process"] if in_process else []
         self._fresh, self._command = fresh, command
         self._running: list[_Running] = []
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: dict[str, TrialOutcome] = {}
         self._stopping = False
         self._began = time.monotonic()
 
-    def run(self, stop: StopSignals | None = None) -> list[Outcome]:
+    def run(self, stop: StopSignals | None = None) -> list[TrialOutcome]:
         """Run what is not over, to the end of all or until asked to stop; then report on all.
 
         None of the processes is left when this returns or raises.
@@ -106,12 +106,12 @@ class Sweep:
                 self._collect()
                 if time.monotonic() >= next_lines:
                     next_lines = time.monotonic() + LINE_EVERY_S
-                    self._tell()
+                    self._print_progress()
                 _wait(stop)
         finally:
-            end([running.process for running in self._running], term_s=_TRIAL_STOP_S)
+            end_children([running.process for running in self._running], term_s=_TRIAL_STOP_S)
         for trial in waiting:
-            self._outcomes[trial.name] = Outcome(trial, DONE, "has not begun")
+            self._outcomes[trial.name] = TrialOutcome(trial, DONE, "has not begun")
         return [self._outcomes[trial.name] for trial in self._trials]
 
     def kill(self) -> None:
@@ -123,8 +123,8 @@ class Sweep:
     def _left(self) -> list[Trial]:
         left = []
         for trial in self._trials:
-            if not self._fresh and is_over(summary_of(trial.out), trial.config.stop):
-                self._end(Outcome(trial, DONE, f"over already: {_result(trial)}"))
+            if not self._fresh and is_over(read_summary(trial.out), trial.config.stop):
+                self._end(TrialOutcome(trial, DONE, f"over already: {_result(trial)}"))
             else:
                 left.append(trial)
         return left
@@ -146,7 +146,7 @@ class Sweep:
         self._stopping = True
         if self._running:
             self._line(f"stopping: {len(self._running)} running, each writes a checkpoint")
-        end([running.process for running in self._running], term_s=_TRIAL_STOP_S)
+        end_children([running.process for running in self._running], term_s=_TRIAL_STOP_S)
 
     def _collect(self) -> None:
         """Take note of those that have ended."""
@@ -157,23 +157,23 @@ class Sweep:
             self._running.remove(running)
             trial = running.trial
             if status == DONE or (self._stopping and status in _UNREADY):
-                self._end(Outcome(trial, DONE, _result(trial)))
+                self._end(TrialOutcome(trial, DONE, _result(trial)))
                 continue
             words = last_lines(self._log(trial), 1)
             last = f": {words[-1].removeprefix('vedette: ')}" if words and status > 0 else ""
-            said = f"failed with {ending(status)}{last} (its log: {self._log(trial)})"
+            message = f"failed with {describe_exit(status)}{last} (its log: {self._log(trial)})"
             known = status if status in (USAGE, REFUSED) else FAILED
-            self._end(Outcome(trial, known, said))
+            self._end(TrialOutcome(trial, known, message))
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: TrialOutcome) -> None:
         self._outcomes[outcome.trial.name] = outcome
-        self._line(f"{outcome.trial.name}: {outcome.said}")
+        self._line(f"{outcome.trial.name}: {outcome.message}")
 
-    def _tell(self) -> None:
+    def _print_progress(self) -> None:
         """A line for each that runs."""
         for running in self._running:
             trial = running.trial
-            status = summary_of(trial.out)
+            status = read_summary(trial.out)
             new = (status.time_s or 0.0) >= running.began_s
             self._line(f"{trial.name}: {status_line(status) if new else 'starting'}")
 
@@ -194,17 +194,17 @@ def report_on(trials: Sequence[Trial], out: Path) -> Path | None:
 
 def jobs_within(config: RunConfig, *, in_process: bool) -> int:
     """How many runs of this kind the cores can carry: a learner and its actors each."""
-    return max(1, cores() // (1 if in_process else 1 + config.actors.count))
+    return max(1, count_cores() // (1 if in_process else 1 + config.actors.count))
 
 
-def exit_status(outcomes: Sequence[Outcome]) -> int:
+def exit_status(outcomes: Sequence[TrialOutcome]) -> int:
     """Of the first that failed; 0 where none has."""
     return next((outcome.status for outcome in outcomes if outcome.status), DONE)
 
 
 def _result(trial: Trial) -> str:
     """What a run that has ended came to."""
-    summary = summary_of(trial.out)
+    summary = read_summary(trial.out)
     if not summary.run_id:
         return "stopped before it had begun"
     best, steps = format_number(summary.eval.best_return_mean, 1), format_number(summary.env_steps)

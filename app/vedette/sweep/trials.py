@@ -34,7 +34,7 @@ class Trial:
     out: Path
 
 
-def plan(
+def plan_trials(
     configure: Callable[[Changes], RunConfig],
     out: Path,
     *,
@@ -112,8 +112,8 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _combination_name(changes: Changes) -> str:
-    said = ",".join(f"{key}={value}" for key, value in changes.items())
-    return re.sub(r"[^A-Za-z0-9_.=,+-]+", "_", said)[:120]
+    message = ",".join(f"{key}={value}" for key, value in changes.items())
+    return re.sub(r"[^A-Za-z0-9_.=,+-]+", "_", message)[:120]
 
 
 def _unique(names: Iterator[str]) -> Iterator[str]:

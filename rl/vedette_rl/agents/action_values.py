@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import DiscreteActions
-from vedette_rl.core.columns import Columns, part
+from vedette_rl.core.columns import Columns, select_part
 from vedette_rl.exploration import ExplorationConfig, make_exploration
 
 Values = Callable[[Columns], NDArray[np.float32]]
 """Action values ``(B, A)`` of columns ``obs...``."""
 
 
-class ActsByValues(Protocol):
+class ActionValueConfig(Protocol):
     """The configuration of an agent that acts on action values."""
 
     @property
@@ -33,13 +33,13 @@ class ActsByValues(Protocol):
     def exploration(self) -> ExplorationConfig: ...
 
 
-class ActionChoice:
+class ActionChooser:
     """What every policy on action values has: how it explores, and what an action is called.
 
     Args:
         config: the agent's.
         actions: the environment's.
-        positions: of the environments on the exploration's ladder, ``(E,)`` in [0, 1].
+        ranks: of the environments on the exploration's ladder, ``(E,)`` in [0, 1].
         seed: of the exploration.
 
     Raises:
@@ -48,13 +48,13 @@ class ActionChoice:
 
     def __init__(
         self,
-        config: ActsByValues,
+        config: ActionValueConfig,
         actions: gym.Space[Any],
-        positions: NDArray[np.floating[Any]],
+        ranks: NDArray[np.floating[Any]],
         seed: int,
     ) -> None:
-        self.actions = DiscreteActions.of(config.name, actions)
-        self._exploration = make_exploration(config.exploration, positions, seed)
+        self.actions = DiscreteActions.from_space(config.name, actions)
+        self._exploration = make_exploration(config.exploration, ranks, seed)
         self._discount = config.discount
 
     def choose(
@@ -89,8 +89,8 @@ def greedy_td_errors(
         first_action: what the first action is called.
     """
     a_tm1 = transitions["action"] - first_action
-    q_tm1 = np.take_along_axis(q(part(transitions, "obs")), a_tm1[:, np.newaxis], 1)[:, 0]
-    q_t = q(part(transitions, "next_obs")).max(axis=1)
+    q_tm1 = np.take_along_axis(q(select_part(transitions, "obs")), a_tm1[:, np.newaxis], 1)[:, 0]
+    q_t = q(select_part(transitions, "next_obs")).max(axis=1)
     discount_t = discount ** transitions["n_steps"].astype(np.float32)
     discount_t[transitions["terminated"]] = 0.0
     errors: NDArray[np.float32] = np.abs(transitions["reward"] + discount_t * q_t - q_tm1)

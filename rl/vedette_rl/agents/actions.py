@@ -23,7 +23,7 @@ class DiscreteActions:
     start: int
 
     @classmethod
-    def of(cls, agent: str, space: gym.Space[Any]) -> DiscreteActions:
+    def from_space(cls, agent: str, space: gym.Space[Any]) -> DiscreteActions:
         """Read it from the space.
 
         Raises:
@@ -49,7 +49,7 @@ class BoxActions:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, agent: str, space: gym.Space[Any]) -> BoxActions:
+    def from_space(cls, agent: str, space: gym.Space[Any]) -> BoxActions:
         """Read it from the space.
 
         Raises:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
-from vedette_rl.named import one_of
+from vedette_rl.named import choice_or_import
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -68,6 +68,6 @@ class NetworkConfig(AgentConfig):
 
     shaping: ClassVar[tuple[str, ...]] = ("network", "hidden_sizes", "cnn_hidden_sizes")
 
-    network: Annotated[str, one_of("auto", "mlp", "cnn")] = "auto"
+    network: Annotated[str, choice_or_import("auto", "mlp", "cnn")] = "auto"
     hidden_sizes: HiddenSizes = (256, 256)
     cnn_hidden_sizes: HiddenSizes = (512,)

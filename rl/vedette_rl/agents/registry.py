@@ -15,7 +15,7 @@ from vedette_rl.core.acting import Policy
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import UnknownAgentError, UnknownNameError
-from vedette_rl.named import load_named
+from vedette_rl.named import import_by_name
 
 if TYPE_CHECKING:  # it imports torch
     from vedette_rl.networks.greedy import GreedyNetwork
@@ -33,7 +33,7 @@ class AgentType(Protocol[C]):
         config = kind.config(learning_rate=1e-3)
         kind.check(config, spaces)
         agent = kind.build_agent(config, spaces, device="cpu", seed=0)            # the learner
-        policy = kind.build_policy(config, spaces, positions=np.array([0.5]), seed=1)  # an actor
+        policy = kind.build_policy(config, spaces, ranks=np.array([0.5]), seed=1)  # an actor
         policy.sync_model(agent.model_info())
     """
 
@@ -60,15 +60,15 @@ class AgentType(Protocol[C]):
         ...
 
     def build_policy(
-        self, config: C, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+        self, config: C, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
     ) -> Policy:
         """The half that acts, for a row of E environments.
 
         Args:
             config: as the agent's.
             spaces: as the agent's.
-            positions: ``(E,)`` in [0, 1], where each environment stands among all that explore
-                (`vedette_rl.exploration.ladder_positions`).
+            ranks: ``(E,)`` in [0, 1], where each environment stands among all that explore
+                (`vedette_rl.exploration.exploration_ranks`).
             seed: of the exploration; each actor's own.
         """
         ...
@@ -101,7 +101,7 @@ def agent_type(name: str) -> AgentType[Any]:
     if not module_name or not attribute:
         raise UnknownAgentError(name, list(BUILT_IN))
     try:
-        found = load_named("agent.name", name)
+        found = import_by_name("agent.name", name)
     except UnknownNameError as error:
         raise UnknownAgentError(name, list(BUILT_IN), error.why) from error
     kind = found() if isinstance(found, type) else found

@@ -3,8 +3,8 @@
 Nothing here imports torch: the gateway and slim actors use these names too.
 """
 
-from vedette_rl.core.acting import Policy, Step, StepProcessor, TellsTdErrors
-from vedette_rl.core.columns import Columns, columns_of, part, row_dtype
+from vedette_rl.core.acting import Policy, Step, StepProcessor, TdErrorPolicy
+from vedette_rl.core.columns import Columns, empty_columns, select_part, row_dtype
 from vedette_rl.core.evaluation import Evaluation, Evaluator
 from vedette_rl.core.learning import Agent, ModelInfo, OptResult, State, SyncModel
 from vedette_rl.core.recording import Record, Recorder
@@ -26,8 +26,8 @@ __all__ = [
     "Step",
     "StepProcessor",
     "SyncModel",
-    "TellsTdErrors",
-    "columns_of",
-    "part",
+    "TdErrorPolicy",
+    "empty_columns",
+    "select_part",
     "row_dtype",
 ]

@@ -70,7 +70,7 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class TellsTdErrors(Protocol):
+class TdErrorPolicy(Protocol):
     """What a `Policy` may be besides, so that actors can tell initial priorities (Ape-X)."""
 
     def td_errors(self, transitions: Columns) -> NDArray[Any]:

@@ -24,7 +24,7 @@ def row_dtype(fields: Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> n
     return np.dtype([(name, dtype, shape) for name, dtype, shape in fields])
 
 
-def columns_of(dtype: np.dtype[Any], rows: int) -> Columns:
+def empty_columns(dtype: np.dtype[Any], rows: int) -> Columns:
     """Uninitialised columns for `rows` rows of `dtype`, each contiguous and owned by the caller."""
     assert dtype.fields is not None, "a row dtype is structured"
     columns: Columns = {}
@@ -33,7 +33,7 @@ def columns_of(dtype: np.dtype[Any], rows: int) -> Columns:
     return columns
 
 
-def part(columns: Mapping[str, T], prefix: str) -> dict[str, T]:
+def select_part(columns: Mapping[str, T], prefix: str) -> dict[str, T]:
     """The columns of one part, renamed to begin with ``obs``: a view, nothing is copied.
 
     >>> part({"next_obs/a": 1, "reward": 2}, "next_obs")

@@ -1,19 +1,19 @@
 """Environments: by name, several as one row, with their spaces as columns. No torch."""
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
-from vedette_rl.envs.make import make_env, probe
-from vedette_rl.envs.row import EnvRow, make_row
+from vedette_rl.envs.make import make_env, probe_environment
+from vedette_rl.envs.row import VectorEnvironment, make_vector_environment
 from vedette_rl.envs.spaces import Spaces, action_bounds, column_bounds, transition_dtype
 
 __all__ = [
     "EnvConfig",
-    "EnvRow",
+    "VectorEnvironment",
     "Spaces",
     "WrapperConfig",
     "action_bounds",
     "column_bounds",
     "make_env",
-    "make_row",
-    "probe",
+    "make_vector_environment",
+    "probe_environment",
     "transition_dtype",
 ]

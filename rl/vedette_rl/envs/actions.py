@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vedette_rl.envs.spaces import action_field
 
 
-class ActionForm:
+class ActionConverter:
     """Turns a row of agent's actions into the environment's own.
 
     Discrete actions count from 0 for agents and from `start` for an environment; a Box of float64
@@ -31,11 +31,11 @@ class ActionForm:
         self._bounds = _bounds_that_round_outwards(space)
 
     @property
-    def is_own(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether the environment takes what agents say as it is."""
         return not self._shifted and self._env_dtype == self._dtype
 
-    def column(self, action: NDArray[Any]) -> NDArray[Any]:
+    def to_column(self, action: NDArray[Any]) -> NDArray[Any]:
         """The action as it is stored; the same array where it already is so.
 
         Raises:
@@ -46,7 +46,7 @@ class ActionForm:
             raise ValueError(f"actions of shape {action.shape}, expected {self._shape}")
         return action
 
-    def of_env(self, column: NDArray[Any]) -> NDArray[Any]:
+    def to_environment(self, column: NDArray[Any]) -> NDArray[Any]:
         """What the environments are given, of any number of them. Arrays are fresh: they may keep
         or change theirs."""
         if self._shifted:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class EpisodeTally:
+class EpisodeReturns:
     """Sums the true rewards of each environment's episode.
 
     ::
@@ -24,7 +24,7 @@ class EpisodeTally:
         self._began = np.zeros(count, np.int64)
         self._finished: list[tuple[float, int]] = []
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Forget unfinished episodes: all environments were reset."""
         self._returns.fill(0.0)
         self._began.fill(self._steps)
@@ -50,13 +50,13 @@ class EpisodeTally:
         self._returns[done] = 0.0
         self._began[done] = self._steps
 
-    def take(self) -> list[tuple[float, int]]:
+    def pop_finished(self) -> list[tuple[float, int]]:
         """(return, length) of the episodes that ended since the last call."""
         finished, self._finished = self._finished, []
         return finished
 
 
-class RewardForm:
+class RewardTransform:
     """Rewards of transitions: the true ones scaled, then clipped to ±`clip` (0: not clipped)."""
 
     def __init__(self, scale: float = 1.0, clip: float = 0.0) -> None:

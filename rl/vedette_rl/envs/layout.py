@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from vedette_rl.core.columns import Columns
-from vedette_rl.envs.spaces import Leaf, observation_leaves
+from vedette_rl.envs.spaces import ObservationColumn, observation_columns
 from vedette_rl.errors import SpaceLayoutError
 
 _SMALL_BYTES = 4096
@@ -22,7 +22,7 @@ class ObservationLayout:
     """Writes observations of one space into columns ``obs...``."""
 
     def __init__(self, space: gym.Space[Any]) -> None:
-        self.leaves = observation_leaves(space)
+        self.leaves = observation_columns(space)
         first = self.leaves[0]
         size = first.dtype.itemsize * math.prod(first.shape)
         self._small = first.path == () and size <= _SMALL_BYTES
@@ -91,7 +91,7 @@ def row_of_batch(batched_obs: Any, row: int) -> Any:  # of any space
             return batched_obs[row]
 
 
-def _of_shape(value: Any, shape: tuple[int, ...], leaf: Leaf) -> Any:  # an array, or a number
+def _of_shape(value: Any, shape: tuple[int, ...], leaf: ObservationColumn) -> Any:  # an array, or a number
     """The value, if it is of this shape: numpy would repeat it along the missing axes."""
     if getattr(value, "shape", None) != shape and np.shape(value) != shape:
         why = f"an observation's {leaf.name!r} has shape {np.shape(value)}"
@@ -99,7 +99,7 @@ def _of_shape(value: Any, shape: tuple[int, ...], leaf: Leaf) -> Any:  # an arra
     return value
 
 
-def _follow(obs: Any, leaf: Leaf) -> Any:  # of any space
+def _follow(obs: Any, leaf: ObservationColumn) -> Any:  # of any space
     for key in leaf.path:
         obs = obs[key]
     return obs

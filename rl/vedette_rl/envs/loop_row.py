@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
-from vedette_rl.envs.actions import ActionForm
-from vedette_rl.envs.episodes import EpisodeTally, RewardForm
+from vedette_rl.envs.actions import ActionConverter
+from vedette_rl.envs.episodes import EpisodeReturns, RewardTransform
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.spaces import agent_spaces
 
 Env = gym.Env[Any, Any]
 
 
-class LoopRow:
-    """`EnvRow` over environments of its own.
+class LoopVectorEnv:
+    """`VectorEnvironment` over environments of its own.
 
     Args:
         envs: E environments of the same spaces; closed with the row.
@@ -32,7 +32,7 @@ class LoopRow:
         rewards: what rewards become in transitions.
     """
 
-    def __init__(self, envs: Sequence[Env], *, seed: int, rewards: RewardForm | None = None):
+    def __init__(self, envs: Sequence[Env], *, seed: int, rewards: RewardTransform | None = None):
         first = envs[0]
         self.spaces = agent_spaces(first.observation_space, first.action_space)
         self._envs = list(envs)
@@ -40,9 +40,9 @@ class LoopRow:
         words = np.random.SeedSequence(seed).generate_state(len(envs))
         self._seeds = [int(word >> 1) for word in words]  # some simulators want 31 bits
         self._layout = ObservationLayout(first.observation_space)
-        self._actions = ActionForm(first.action_space, len(envs))
-        self._rewards = rewards or RewardForm()
-        self._tally = EpisodeTally(len(envs))
+        self._actions = ActionConverter(first.action_space, len(envs))
+        self._rewards = rewards or RewardTransform()
+        self._tally = EpisodeReturns(len(envs))
         # What was seen, its successor and the new episodes' beginnings: three buffers in turn,
         # so that none of a step's is overwritten before the next.
         self._buffers = [self._layout.empty(len(envs)) for _ in range(3)]
@@ -64,23 +64,23 @@ class LoopRow:
             obs, _ = env.reset(seed=seed)
             self._layout.write(self._buffers[0], i, obs)
         self._seeds = []
-        self._tally.restart()
+        self._tally.reset()
         return self._buffers[0]
 
     def step(self, action: NDArray[Any]) -> Step:
         """Step every environment; an exception of one comes out as it is, with a note of which."""
         if self._current < 0:
             raise RuntimeError("the row was not reset before its first step")
-        action = self._actions.column(action)
+        action = self._actions.to_column(action)
         seen, following = self._current, (self._current + 1) % 3
         next_obs = self._buffers[following]
-        ended = self._play(self._actions.of_env(action), next_obs)
+        ended = self._play(self._actions.to_environment(action), next_obs)
         self._rewards.write(self._true_reward, self._reward)
         self._tally.add(self._true_reward)
         self._current = following
         if ended:
             self._current = (following + 1) % 3
-            self._begin_again(next_obs, self._buffers[self._current])
+            self._reset_ended(next_obs, self._buffers[self._current])
         return Step(
             obs=self._buffers[seen],
             action=action,
@@ -110,7 +110,7 @@ class LoopRow:
         self._truncated[:] = truncated
         return True in terminated or True in truncated
 
-    def _begin_again(self, next_obs: Columns, init_obs: Columns) -> None:
+    def _reset_ended(self, next_obs: Columns, init_obs: Columns) -> None:
         done = self._terminated | self._truncated
         self._tally.end(done)
         for name, column in next_obs.items():
@@ -119,9 +119,9 @@ class LoopRow:
             obs, _ = self._envs[i].reset()
             self._layout.write(init_obs, int(i), obs)
 
-    def finished(self) -> list[tuple[float, int]]:
+    def pop_finished_episodes(self) -> list[tuple[float, int]]:
         """(return, length) of the episodes that ended since the last call."""
-        return self._tally.take()
+        return self._tally.pop_finished()
 
     def close(self) -> None:
         """Close every environment."""

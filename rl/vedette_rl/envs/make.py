@@ -12,9 +12,9 @@ from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.layout import ObservationLayout
-from vedette_rl.envs.registry import AllowImport, find_spec, import_named, what_to_install
+from vedette_rl.envs.registry import AllowImport, find_spec, import_environment_module, install_hint
 from vedette_rl.envs.spaces import Spaces, agent_spaces
-from vedette_rl.envs.stacking import stack_of
+from vedette_rl.envs.stacking import count_stacked_frames
 from vedette_rl.envs.vector_form import SingleOfVector, make_vector
 from vedette_rl.errors import CannotRenderError, EnvironmentFaultError, UnknownEnvironmentError
 
@@ -61,7 +61,7 @@ def make_env(
             **kwargs,
         )
     except (gym.error.DependencyNotInstalled, ImportError) as e:
-        raise UnknownEnvironmentError(config.id, what_to_install(e)) from e
+        raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     except TypeError as e:
         if "argument" not in str(e) or "environment creator" not in str(e):
             raise
@@ -81,7 +81,7 @@ def _can_be_made(config: EnvConfig, allow_import: AllowImport | None) -> bool:
     return True
 
 
-def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
+def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
     """The spaces of an environment, seen by making one, resetting it and stepping it once under
     Gymnasium's checks (which warn).
 
@@ -94,7 +94,7 @@ def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spac
     """
     env = make_env(config, allow_import=allow_import, check=True)
     try:
-        spaces = agent_spaces(env.observation_space, env.action_space, stack=stack_of(env, config))
+        spaces = agent_spaces(env.observation_space, env.action_space, stack=count_stacked_frames(env, config))
         layout = ObservationLayout(env.observation_space)
         env.action_space.seed(0)
         with np.errstate(over="ignore"):  # what float32 cannot hold is found below
@@ -107,8 +107,8 @@ def probe(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spac
     return spaces
 
 
-def own_actions(config: EnvConfig, *, allow_import: AllowImport | None = None) -> gym.Space[Any]:
-    """The space of actions as the environment names them, from its `start`; `probe` tells it as
+def environment_action_space(config: EnvConfig, *, allow_import: AllowImport | None = None) -> gym.Space[Any]:
+    """The space of actions as the environment names them, from its `start`; `probe_environment` tells it as
     agents see it.
 
     Raises:
@@ -137,13 +137,13 @@ def _wrap(
 ) -> Env:
     module_name, _, attribute = wrapper.name.partition(":")
     ours = module_name == "gymnasium.wrappers"  # what Gymnasium ships may always be named
-    module = import_named(module_name, config, None if ours else allow_import)
+    module = import_environment_module(module_name, config, None if ours else allow_import)
     wrapper_type = getattr(module, attribute, None)
     if not (isinstance(wrapper_type, type) and issubclass(wrapper_type, gym.Wrapper)):
         raise UnknownEnvironmentError(config.id, f"{wrapper.name!r} is no gymnasium.Wrapper")
     try:
         return wrapper_type(env, **wrapper.kwargs)
     except gym.error.DependencyNotInstalled as e:
-        raise UnknownEnvironmentError(config.id, what_to_install(e)) from e
+        raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     except TypeError as e:
         raise UnknownEnvironmentError(config.id, f"wrapper {wrapper.name!r}: {e}") from e

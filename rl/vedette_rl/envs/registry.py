@@ -12,8 +12,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.errors import ImportRefusedError, UnknownEnvironmentError
-from vedette_rl.named import why_no_module
+from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
+from vedette_rl.named import describe_import_failure
 
 AllowImport = Callable[[str], bool]
 """Whether a module of this dotted name may be imported for the one who wrote the configuration."""
@@ -36,16 +36,16 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
 
     Raises:
         UnknownEnvironmentError: nothing is.
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` said no.
     """
     if config.module is not None:
-        import_named(config.module, config, allow_import)
+        import_environment_module(config.module, config, allow_import)
     namespace = config.name.rpartition("/")[0]
     if namespace in _REGISTERED_BY and config.name not in gym.registry:
         try:
             _register(namespace)
         except ModuleNotFoundError as e:
-            raise UnknownEnvironmentError(config.id, what_to_install(e)) from e
+            raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     spec = gym.registry.get(config.name)
     if spec is None:
         raise UnknownEnvironmentError(config.id, _nearest(config.name))
@@ -60,22 +60,22 @@ def _register(namespace: str) -> None:
         module.ALEInterface.setLoggerMode(module.LoggerMode.Error)
 
 
-def import_named(module: str, config: EnvConfig, allow_import: AllowImport | None) -> Any:
+def import_environment_module(module: str, config: EnvConfig, allow_import: AllowImport | None) -> Any:
     """Import a module that a configuration names.
 
     Raises:
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` said no.
         UnknownEnvironmentError: it is not here, or needs what is not.
     """
     if allow_import is not None and not allow_import(module):
-        raise ImportRefusedError(module, config.id)
+        raise ImportNotAllowedError(module, config.id)
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as e:
-        raise UnknownEnvironmentError(config.id, why_no_module(module, e)) from e
+        raise UnknownEnvironmentError(config.id, describe_import_failure(module, e)) from e
 
 
-def what_to_install(error: Exception) -> str:
+def install_hint(error: Exception) -> str:
     """One line that says what an import error misses: our extra where one brings it."""
     text = " ".join(str(error).split())
     for word, extra in _OUR_EXTRAS.items():

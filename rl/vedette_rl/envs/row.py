@@ -8,20 +8,20 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.episodes import RewardForm
-from vedette_rl.envs.loop_row import LoopRow
+from vedette_rl.envs.episodes import RewardTransform
+from vedette_rl.envs.loop_row import LoopVectorEnv
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import AllowImport
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.envs.vector_form import make_vector, vector_of
-from vedette_rl.envs.vector_row import VectorRow
+from vedette_rl.envs.vector_form import make_vector, make_native_vector
+from vedette_rl.envs.vector_row import NativeVectorEnv
 
 AUTO_VECTOR_COUNT = 32
 """From how many environments on ``auto`` takes the vector form: CartPole's costs about as much as
 12 of the loop's steps whatever their number."""
 
 
-class EnvRow(Protocol):
+class VectorEnvironment(Protocol):
     """E environments stepped together.
 
     ::
@@ -32,7 +32,7 @@ class EnvRow(Protocol):
             step = row.step(policy.act(obs, explore=True))
             ...
             obs = step.init_obs
-            returns_and_lengths = row.finished()
+            returns_and_lengths = row.pop_finished_episodes()
         row.close()
     """
 
@@ -51,7 +51,7 @@ class EnvRow(Protocol):
         """Step every environment; where an episode ends a new one begins."""
         ...
 
-    def finished(self) -> list[tuple[float, int]]:
+    def pop_finished_episodes(self) -> list[tuple[float, int]]:
         """(return, length) of the episodes that ended since the last call: true rewards, before
         any scaling or clipping."""
         ...
@@ -61,9 +61,9 @@ class EnvRow(Protocol):
         ...
 
 
-def make_row(
+def make_vector_environment(
     config: EnvConfig, count: int, seed: int, *, allow_import: AllowImport | None = None
-) -> EnvRow:
+) -> VectorEnvironment:
     """A row of `count` environments.
 
     Args:
@@ -79,14 +79,14 @@ def make_row(
     """
     if count < 1:
         raise ValueError(f"a row has at least one environment, not {count}")
-    rewards = RewardForm(config.reward_scale, config.reward_clip)
+    rewards = RewardTransform(config.reward_scale, config.reward_clip)
     if config.vectorization == "vector_entry_point":
-        return VectorRow(make_vector(config, count, allow_import), seed=seed, rewards=rewards)
+        return NativeVectorEnv(make_vector(config, count, allow_import), seed=seed, rewards=rewards)
     envs = [make_env(config, allow_import=allow_import)]
     if config.vectorization == "auto" and count >= AUTO_VECTOR_COUNT:
-        vector = vector_of(envs[0], config, count, allow_import)
+        vector = make_native_vector(envs[0], config, count, allow_import)
         if vector is not None:
             envs[0].close()
-            return VectorRow(vector, seed=seed, rewards=rewards)
+            return NativeVectorEnv(vector, seed=seed, rewards=rewards)
     envs.extend(make_env(config, allow_import=allow_import) for _ in range(count - 1))
-    return LoopRow(envs, seed=seed, rewards=rewards)
+    return LoopVectorEnv(envs, seed=seed, rewards=rewards)

@@ -39,7 +39,7 @@ class Spaces:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ObservationColumn:
     """One array of an observation.
 
     Args:
@@ -56,7 +56,7 @@ class Leaf:
     shape: tuple[int, ...]
 
 
-def observation_leaves(space: gym.Space[Any]) -> tuple[Leaf, ...]:
+def observation_columns(space: gym.Space[Any]) -> tuple[ObservationColumn, ...]:
     """The arrays of an observation, in the order of their columns.
 
     Raises:
@@ -72,7 +72,7 @@ def observation_leaves(space: gym.Space[Any]) -> tuple[Leaf, ...]:
     return leaves
 
 
-def _leaves(space: gym.Space[Any], name: str, path: tuple[Any, ...]) -> Iterator[Leaf]:
+def _leaves(space: gym.Space[Any], name: str, path: tuple[Any, ...]) -> Iterator[ObservationColumn]:
     if isinstance(space, gs.Dict):
         for key, inner in space.spaces.items():
             yield from _leaves(inner, f"{name}/{key}", (*path, key))
@@ -80,7 +80,7 @@ def _leaves(space: gym.Space[Any], name: str, path: tuple[Any, ...]) -> Iterator
         for place, inner in enumerate(space.spaces):
             yield from _leaves(inner, f"{name}/{place}", (*path, place))
     elif isinstance(space, (gs.Box, gs.Discrete, gs.MultiDiscrete, gs.MultiBinary)):
-        yield Leaf(name, path, space, *_array("observation", space))
+        yield ObservationColumn(name, path, space, *_array("observation", space))
     else:
         raise SpaceLayoutError("observation", space, "an array of a fixed shape is needed")
 
@@ -117,7 +117,7 @@ def action_field(space: gym.Space[Any]) -> Field:
 def transition_dtype(spaces: Spaces) -> np.dtype[Any]:
     """A transition as a row: ``obs..., action, reward, next_obs..., terminated, truncated,
     n_steps``."""
-    leaves = observation_leaves(spaces.observation)
+    leaves = observation_columns(spaces.observation)
     flag = np.dtype(np.bool_)
     fields: list[Field] = [(leaf.name, leaf.dtype, leaf.shape) for leaf in leaves]
     fields.append(action_field(spaces.action))
@@ -139,7 +139,7 @@ def column_bounds(spaces: Spaces) -> dict[str, tuple[int, int]]:
     """Inclusive bounds of every discrete column, observations and `n_steps` too: what may index a
     table is checked where it comes in."""
     bounds = action_bounds(spaces)
-    for leaf in observation_leaves(spaces.observation):
+    for leaf in observation_columns(spaces.observation):
         inner = _bounds(leaf.space)
         if inner is not None:
             bounds[leaf.name] = bounds[f"next_{leaf.name}"] = inner

@@ -10,7 +10,7 @@ from gymnasium.wrappers import FrameStackObservation
 from vedette_rl.envs.config import EnvConfig
 
 
-def stack_of(env: gym.Env[Any, Any], config: EnvConfig) -> int:
+def count_stacked_frames(env: gym.Env[Any, Any], config: EnvConfig) -> int:
     """How many frames an observation of `env` is a stack of; 0: it is none that we know of.
 
     Gymnasium's `FrameStackObservation` is found wherever it is, and ALE's vector form stacks, too.

@@ -72,7 +72,7 @@ def _takes(spec: gym.envs.registration.EnvSpec, argument: str) -> bool:
         return False
 
 
-def vector_of(
+def make_native_vector(
     env: Env, config: EnvConfig, count: int, allow_import: AllowImport | None
 ) -> VectorEnv | None:
     """The vector form of `env`; None where it has none, or one of other spaces."""

@@ -19,15 +19,15 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
-from vedette_rl.envs.actions import ActionForm
-from vedette_rl.envs.episodes import EpisodeTally, RewardForm
+from vedette_rl.envs.actions import ActionConverter
+from vedette_rl.envs.episodes import EpisodeReturns, RewardTransform
 from vedette_rl.envs.layout import ObservationLayout, row_of_batch
 from vedette_rl.envs.spaces import agent_spaces
 from vedette_rl.envs.vector_form import VectorEnv, autoreset_mode, final_observations
 
 
-class VectorRow:
-    """`EnvRow` over a `gymnasium.vector.VectorEnv`.
+class NativeVectorEnv:
+    """`VectorEnvironment` over a `gymnasium.vector.VectorEnv`.
 
     Args:
         envs: closed with the row.
@@ -39,15 +39,15 @@ class VectorRow:
             its rows are transitions.
     """
 
-    def __init__(self, envs: VectorEnv, *, seed: int, rewards: RewardForm | None = None):
+    def __init__(self, envs: VectorEnv, *, seed: int, rewards: RewardTransform | None = None):
         self.spaces = agent_spaces(envs.single_observation_space, envs.single_action_space)
         self._envs = envs
         self._mode = autoreset_mode(envs)
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
         self._layout = ObservationLayout(envs.single_observation_space)
-        self._actions = ActionForm(envs.single_action_space, envs.num_envs)
-        self._rewards = rewards or RewardForm()
-        self._tally = EpisodeTally(envs.num_envs)
+        self._actions = ActionConverter(envs.single_action_space, envs.num_envs)
+        self._rewards = rewards or RewardTransform()
+        self._tally = EpisodeReturns(envs.num_envs)
         self._buffers = [self._layout.empty(envs.num_envs) for _ in range(3)]
         self._current = -1
         self._resetting = np.zeros(envs.num_envs, np.bool_)
@@ -63,15 +63,15 @@ class VectorRow:
         self._current = 0
         self._resetting = np.zeros(len(self), np.bool_)
         self._layout.write_all(self._buffers[0], obs)
-        self._tally.restart()
+        self._tally.reset()
         return self._buffers[0]
 
     def step(self, action: NDArray[Any]) -> Step:
         """Step every environment. A row that only reset is not `valid`."""
         if self._current < 0:
             raise RuntimeError("the row was not reset before its first step")
-        action = self._actions.column(action)
-        batch, reward, terminated, truncated, infos = self._envs.step(self._actions.of_env(action))
+        action = self._actions.to_column(action)
+        batch, reward, terminated, truncated, infos = self._envs.step(self._actions.to_environment(action))
         valid = ~self._resetting
         terminated, truncated = terminated & valid, truncated & valid
         done = terminated | truncated
@@ -118,9 +118,9 @@ class VectorRow:
         for i in np.flatnonzero(done):
             self._layout.write(next_obs, int(i), row_of_batch(final, int(i)))
 
-    def finished(self) -> list[tuple[float, int]]:
+    def pop_finished_episodes(self) -> list[tuple[float, int]]:
         """(return, length) of the episodes that ended since the last call."""
-        return self._tally.take()
+        return self._tally.pop_finished()
 
     def close(self) -> None:
         """Close the environments."""

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Policy
-from vedette_rl.envs.actions import ActionForm
+from vedette_rl.envs.actions import ActionConverter
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.make import Env, make_env
-from vedette_rl.envs.registry import what_to_install
-from vedette_rl.errors import CannotRenderError, FilmError
+from vedette_rl.envs.registry import install_hint
+from vedette_rl.errors import CannotRenderError, VideoError
 
 Frame = NDArray[np.uint8]
 
@@ -28,7 +28,7 @@ FPS = 30
 """Where the environment does not say."""
 
 
-class Film:
+class EpisodeVideo:
     """The episode of one seed, the same that an evaluation with this seed begins with.
 
     Args:
@@ -53,7 +53,7 @@ class Film:
         """The pictures ``(height, width, 3)``, from the first to the episode's end or `most`."""
         env = self._env
         layout = ObservationLayout(env.observation_space)
-        form, columns = ActionForm(env.action_space, 1), layout.empty(1)
+        form, columns = ActionConverter(env.action_space, 1), layout.empty(1)
         obs, _ = env.reset(seed=self._seed)
         over = False
         for shown in range(most):
@@ -61,7 +61,7 @@ class Film:
             if over or shown == most - 1:
                 return
             layout.write(columns, 0, obs)
-            action = form.of_env(form.column(policy.act(columns, explore=False)))[0]
+            action = form.to_environment(form.to_column(policy.act(columns, explore=False)))[0]
             obs, _, terminated, truncated, _ = env.step(action)
             over = bool(terminated or truncated)
 
@@ -69,7 +69,7 @@ class Film:
         try:
             picture: Any = self._env.render()  # as the environment likes
         except gym.error.DependencyNotInstalled as error:
-            raise FilmError(f"environment {self._id!r}: {what_to_install(error)}") from error
+            raise VideoError(f"environment {self._id!r}: {install_hint(error)}") from error
         except NotImplementedError as error:  # gymnasium.Env's own
             raise CannotRenderError(self._id, "it has no render()") from error
         if not isinstance(picture, np.ndarray) or picture.ndim != 3:
@@ -81,37 +81,37 @@ class Film:
         self._env.close()
 
 
-def check_film(path: Path) -> None:
+def check_video_path(path: Path) -> None:
     """See that a film of this name can be written here.
 
     Raises:
-        FilmError: says what to install or how to name it.
+        VideoError: says what to install or how to name it.
     """
     if path.suffix not in (".gif", ".mp4"):
-        raise FilmError(f"{path}: a film is named .gif or .mp4")
+        raise VideoError(f"{path}: a film is named .gif or .mp4")
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise FilmError(f"{path}: name a file in a folder that exists")
+        raise VideoError(f"{path}: name a file in a folder that exists")
     needed = ("PIL",) if path.suffix == ".gif" else ("imageio", "imageio_ffmpeg")
     missing = [module for module in needed if importlib.util.find_spec(module) is None]
     if missing:
         other = ", or name it .gif" if path.suffix == ".mp4" else ""
-        raise FilmError(
+        raise VideoError(
             f"{path}: {missing[0]} is not installed: pip install 'vedette[video]'{other}"
         )
 
 
-def write_film(path: Path, frames: Iterator[Frame], fps: int) -> int:
+def write_video(path: Path, frames: Iterator[Frame], fps: int) -> int:
     """Write a film by the name's ending; how many pictures it has.
 
     Raises:
-        FilmError: as `check_film`, or the disk refuses.
+        VideoError: as `check_video_path`, or the disk refuses.
     """
-    check_film(path)
+    check_video_path(path)
     try:
         write = _write_gif if path.suffix == ".gif" else _write_mp4
         return write(path, frames, fps)
     except OSError as error:
-        raise FilmError(f"{path}: {error.strerror or error}") from error
+        raise VideoError(f"{path}: {error.strerror or error}") from error
 
 
 def _write_gif(path: Path, frames: Iterator[Frame], fps: int) -> int:

@@ -13,12 +13,12 @@ import gymnasium as gym
 import numpy as np
 
 from vedette_rl.core import Columns, Evaluation, Policy
-from vedette_rl.envs.actions import ActionForm
+from vedette_rl.envs.actions import ActionConverter
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import AllowImport
-from vedette_rl.errors import EnvironmentFaultError, EvaluationGivenUpError
+from vedette_rl.errors import EnvironmentFaultError, EvaluationCancelledError
 
 Env = gym.Env[Any, Any]
 
@@ -57,7 +57,7 @@ class GreedyEvaluator:
         self._envs: list[Env] = []
 
     def evaluate(
-        self, policy: Policy, version: int, *, given_up: Callable[[], bool] = lambda: False
+        self, policy: Policy, version: int, *, is_cancelled: Callable[[], bool] = lambda: False
     ) -> Evaluation:
         """Play the same episodes (same seeds) at every call, greedily.
 
@@ -65,18 +65,18 @@ class GreedyEvaluator:
             policy: acts on the model of `version` already; discrete actions count from 0 for it,
                 whatever the environment's `start` is.
             version: noted in the result.
-            given_up: asked before every step: whether nobody waits for the result any more.
+            is_cancelled: asked before every step: whether nobody waits for the result any more.
 
         Raises:
-            EvaluationGivenUpError: nobody does; the next evaluation plays all its episodes anew.
+            EvaluationCancelledError: nobody does; the next evaluation plays all its episodes anew.
             EnvironmentFaultError: rewards are not finite; a mean of them could not be compared.
         """
         while len(self._envs) < self._width:
             self._envs.append(make_env(self._config, allow_import=self._allow_import))
-        table = _Table(self._envs, self._seed, self._episodes, self._longest)
+        table = _EpisodeTable(self._envs, self._seed, self._episodes, self._longest)
         while len(table):
-            if given_up():
-                raise EvaluationGivenUpError(version, table.ended, self._episodes)
+            if is_cancelled():
+                raise EvaluationCancelledError(version, table.ended, self._episodes)
             table.play(policy.act(table.obs(), explore=False))
         if not np.isfinite(table.returns).all():
             fault = (
@@ -93,7 +93,7 @@ class GreedyEvaluator:
         self._envs = []
 
 
-class _Table:
+class _EpisodeTable:
     """The episodes being played. A place is an environment and the episode in it; places that
     have nothing left to play are given up, so that no step is played for nothing."""
 
@@ -108,7 +108,7 @@ class _Table:
         self._places: list[tuple[Env, int]] = []
         for place, env in enumerate(envs):
             self._places.append(self._begin(env, place))
-        self._form = ActionForm(self._space, len(envs))
+        self._form = ActionConverter(self._space, len(envs))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -124,8 +124,8 @@ class _Table:
 
     def play(self, action: Any) -> None:  # the environment's own
         """Step every place; begin the next episode where one ends."""
-        actions = self._form.of_env(self._form.column(action))
-        given_up: list[int] = []
+        actions = self._form.to_environment(self._form.to_column(action))
+        is_cancelled: list[int] = []
         for place, (env, episode) in enumerate(self._places):
             obs, reward, terminated, truncated, _ = env.step(actions[place])
             self.returns[episode] += float(reward)
@@ -135,8 +135,8 @@ class _Table:
             elif self._begun < len(self.returns):
                 self._places[place] = self._begin(env, place)
             else:
-                given_up.append(place)
-        for place in reversed(given_up):
+                is_cancelled.append(place)
+        for place in reversed(is_cancelled):
             self._give_up(place)
 
     def _begin(self, env: Env, place: int) -> tuple[Env, int]:
@@ -151,4 +151,4 @@ class _Table:
         for column in self._obs.values():
             column[place] = column[last]
         self._places.pop()
-        self._form = ActionForm(self._space, len(self._places))
+        self._form = ActionConverter(self._space, len(self._places))

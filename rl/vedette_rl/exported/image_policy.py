@@ -15,7 +15,7 @@ from vedette_rl.core.acting import Policy
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.named import is_named
+from vedette_rl.named import is_import_name
 from vedette_rl.networks.model_arrays import Shapes, check_arrays
 from vedette_rl.networks.numpy_nature import NumpyNatureEncoder
 from vedette_rl.networks.observation import Image, find_image
@@ -36,7 +36,7 @@ class NumpyImagePolicy:
         head = config.model_copy(update={"network": "mlp", "hidden_sizes": config.cnn_hidden_sizes})
         seen = gym.spaces.Box(0.0, np.inf, (features,), np.float32)
         self._head = BUILT_IN[config.name].build_policy(
-            head, Spaces(seen, action), positions=np.zeros(1), seed=seed
+            head, Spaces(seen, action), ranks=np.zeros(1), seed=seed
         )
         self._encoder: NumpyNatureEncoder | None = None
 
@@ -80,7 +80,7 @@ def image_policy(
     seed: int,
 ) -> Policy | None:
     """The policy in numpy where a built-in agent sees an image; None for everything else."""
-    if config.name not in BUILT_IN or config.network == "mlp" or is_named(config.network):
+    if config.name not in BUILT_IN or config.network == "mlp" or is_import_name(config.network):
         return None
     image = find_image(spaces.observation)
     return None if image is None else NumpyImagePolicy(config, image, spaces.action, seed)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.envs import EnvConfig, make_env
-from vedette_rl.envs.actions import ActionForm
-from vedette_rl.envs.spaces import observation_leaves
+from vedette_rl.envs.actions import ActionConverter
+from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import ExportError
 from vedette_rl.replay.episodes import Episode, episodes
 from vedette_rl.replay.export import LiveRows
@@ -81,7 +81,7 @@ def _buffers(
         yield EpisodeBuffer(
             id=number,
             observations=_observations(live, rows, observation),
-            actions=ActionForm(action, len(rows)).of_env(live.take("action", rows)),
+            actions=ActionConverter(action, len(rows)).to_environment(live.take("action", rows)),
             rewards=live.take("reward", rows).tolist(),
             terminations=live.take("terminated", rows).tolist(),
             truncations=truncated.tolist(),
@@ -95,7 +95,7 @@ def _observations(live: LiveRows, rows: NDArray[np.int64], space: gym.Space[Any]
         leaf.path: np.concatenate(
             [live.take(leaf.name, rows), live.take(f"next_{leaf.name}", rows[-1:])]
         )
-        for leaf in observation_leaves(space)
+        for leaf in observation_columns(space)
     }
     return _composed(space, (), values)
 

@@ -36,13 +36,13 @@ def write_onnx(path: Path, found: PolicyFile) -> None:
     kind = agent_type(found.config.name)
     if not isinstance(kind, BuildsGreedy):
         raise ExportError(f"agent {found.config.name!r} has no build_greedy, which onnx needs")
-    network = kind.build_greedy(found.config, found.seen, found.model).eval()
+    network = kind.build_greedy(found.config, found.agent_spaces, found.model).eval()
     program = _traced(network, getattr(found.spaces.action, "start", 0))
     program.model.metadata_props["vedette"] = found.header()
     program.save(str(path))
 
 
-class _OwnActions(torch.nn.Module):
+class _ActionOffsetNetwork(torch.nn.Module):
     """A network whose discrete actions count from the environment's `start`."""
 
     start: torch.Tensor
@@ -54,8 +54,8 @@ class _OwnActions(torch.nn.Module):
 
     def forward(self, *columns: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """What the network says, its action moved."""
-        said = self.network(*columns)
-        outputs = list(said) if isinstance(said, tuple) else [said]
+        message = self.network(*columns)
+        outputs = list(message) if isinstance(message, tuple) else [message]
         outputs[self._place] = outputs[self._place] + self.start
         return tuple(outputs)
 
@@ -73,7 +73,7 @@ def _traced(network: GreedyNetwork, start: Any) -> Any:  # ONNXProgram, private 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                _OwnActions(network, start) if np.any(start) else network,
+                _ActionOffsetNetwork(network, start) if np.any(start) else network,
                 examples,
                 input_names=[leaf.name for leaf in network.leaves],
                 output_names=list(network.outputs),

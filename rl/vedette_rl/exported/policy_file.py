@@ -21,12 +21,12 @@ from vedette_rl.agents.registry import agent_type
 from vedette_rl.core.acting import Policy
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
-from vedette_rl.envs.actions import ActionForm
+from vedette_rl.envs.actions import ActionConverter
 from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.errors import PolicyFileError
 from vedette_rl.exported.image_policy import image_policy
 from vedette_rl.exported.space_text import space_from_json, space_to_json
-from vedette_rl.named import names_in
+from vedette_rl.named import find_import_names
 
 FORMAT = "vedette policy"
 FORMAT_VERSION = 1
@@ -53,7 +53,7 @@ class PolicyFile:
     meta: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def seen(self) -> Spaces:
+    def agent_spaces(self) -> Spaces:
         """The spaces as agents see them: discrete actions count from 0."""
         return agent_spaces(self.spaces.observation, self.spaces.action, stack=self.spaces.stack)
 
@@ -71,27 +71,27 @@ class PolicyFile:
             }
         )
 
-    def policy(self, *, seed: int = 0) -> Policy:
+    def make_policy(self, *, seed: int = 0) -> Policy:
         """The policy, on its model, as actors and evaluators play it: discrete actions count from
         0. Built-in agents act in numpy, on images too."""
-        found = image_policy(self.config, self.seen, seed)
+        found = image_policy(self.config, self.agent_spaces, seed)
         if found is None:
             found = agent_type(self.config.name).build_policy(
-                self.config, self.seen, positions=np.zeros(1), seed=seed
+                self.config, self.agent_spaces, ranks=np.zeros(1), seed=seed
             )
         found.sync_model(self.model)
         return found
 
-    def acting(self, *, seed: int = 0) -> Policy:
+    def make_environment_policy(self, *, seed: int = 0) -> Policy:
         """The policy, on its model, giving the environment's own actions."""
-        policy, form = self.policy(seed=seed), ActionForm(self.spaces.action, 1)
-        return policy if form.is_own else _OwnActions(policy, form)
+        policy, form = self.make_policy(seed=seed), ActionConverter(self.spaces.action, 1)
+        return policy if form.is_identity else _ActionOffsetPolicy(policy, form)
 
 
-class _OwnActions:
+class _ActionOffsetPolicy:
     """A `Policy` whose actions the environment takes as they are."""
 
-    def __init__(self, policy: Policy, form: ActionForm) -> None:
+    def __init__(self, policy: Policy, form: ActionConverter) -> None:
         self._policy, self._form = policy, form
 
     def sync_model(self, model: ModelInfo) -> None:
@@ -100,7 +100,7 @@ class _OwnActions:
 
     def act(self, obs: Columns, *, explore: bool) -> NDArray[Any]:
         """Actions ``(E, *shape)``, as the environment names them."""
-        return self._form.of_env(self._policy.act(obs, explore=explore))
+        return self._form.to_environment(self._policy.act(obs, explore=explore))
 
 
 def load_policy(path: str | Path, *, seed: int = 0, allow_import: bool = False) -> Policy:
@@ -115,7 +115,7 @@ def load_policy(path: str | Path, *, seed: int = 0, allow_import: bool = False) 
     Raises:
         PolicyFileError: it is not such a file, it is torn, or it names a module.
     """
-    return read_policy(path, allow_import=allow_import).acting(seed=seed)
+    return read_policy(path, allow_import=allow_import).make_environment_policy(seed=seed)
 
 
 def read_policy(path: str | Path, *, allow_import: bool = False) -> PolicyFile:
@@ -172,7 +172,7 @@ def _policy_file(
     if text["format"] != FORMAT or text["format_version"] != FORMAT_VERSION:
         raise ValueError(f"{text['format']!r}, version {text['format_version']}")
     name = str(text["agent"]["name"])
-    imported = next(names_in(text["agent"]), None)  # the agent, its network, its exploration
+    imported = next(find_import_names(text["agent"]), None)  # the agent, its network, its exploration
     if imported and not allow_import:
         why = f"it imports {imported!r}: give allow_import=True if you trust it"
         raise PolicyFileError(path, why)

@@ -79,9 +79,9 @@ class VectorAdam:
             grad_scale=clip,
         )
         if self._steps % _SWEEP_INTERVAL == 0:
-            self._forget_the_negligible()
+            self._flush_negligible()
 
-    def _forget_the_negligible(self) -> None:
+    def _flush_negligible(self) -> None:
         # The moments of a dead unit decay until they are denormal, and a CPU adds those twenty
         # times slower than other numbers: 1.3 ms a step in place of 0.06 on 68,000 parameters.
         for moment in (self._exp_avg, self._exp_avg_sq):

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vedette_rl.networks.observation import FlatPart, Image, Own, Seen, features
-from vedette_rl.networks.own_module import OwnEncoder
+from vedette_rl.networks.observation import FlatPart, Image, CustomInput, NetworkInput, count_features
+from vedette_rl.networks.own_module import CustomEncoder
 
 Obs = Mapping[str, torch.Tensor]
 
@@ -23,7 +23,7 @@ class FlatEncoder(nn.Module):
     def __init__(self, parts: tuple[FlatPart, ...]) -> None:
         super().__init__()
         self._parts = parts
-        self.features = features(parts)
+        self.features = count_features(parts)
 
     def forward(self, obs: Obs) -> torch.Tensor:
         """``(B, F)`` float32."""
@@ -76,12 +76,12 @@ def _side_out(pixels: int) -> int:
     return pixels
 
 
-def build_encoder(seen: Seen) -> FlatEncoder | NatureEncoder | OwnEncoder:
+def build_encoder(seen: NetworkInput) -> FlatEncoder | NatureEncoder | CustomEncoder:
     """The encoder of what a network sees (`vedette_rl.networks.observation.choose_input`)."""
     match seen:
         case Image():
             return NatureEncoder(seen)
-        case Own(name, observation):
-            return OwnEncoder(name, observation)
+        case CustomInput(name, observation):
+            return CustomEncoder(name, observation)
         case _:
             return FlatEncoder(seen)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vedette_rl.core.learning import ModelInfo
-from vedette_rl.envs.spaces import observation_leaves
+from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.networks.model_arrays import check_arrays
 
 
@@ -38,7 +38,7 @@ class GreedyNetwork(nn.Module):
             for name, parameter in parameters.items():
                 parameter.copy_(torch.tensor(model.arrays[name]))
         self.network = network.requires_grad_(False).eval()
-        self.leaves = observation_leaves(observation)
+        self.leaves = observation_columns(observation)
 
     def output(self, columns: tuple[torch.Tensor, ...], *more: torch.Tensor) -> torch.Tensor:
         """The network's output for columns in their order."""

@@ -17,8 +17,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vedette_rl.errors import NoImageError, UnsupportedSpaceError
-from vedette_rl.named import is_named, load_named
-from vedette_rl.networks.threads import act_on_one_thread
+from vedette_rl.named import is_import_name, import_by_name
+from vedette_rl.networks.threads import load_torch_single_threaded
 
 SMALLEST_IMAGE = 36
 """Pixels: the shortest side that the three Nature convolutions leave anything of."""
@@ -64,14 +64,14 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class CustomInput:
     """Whatever an encoder of the user's own sees in it (`vedette_rl.networks.own_module`)."""
 
     name: str
     observation: gym.Space[Any]
 
 
-Seen = Image | Own | tuple[FlatPart, ...]
+NetworkInput = Image | CustomInput | tuple[FlatPart, ...]
 """What a network sees of an observation."""
 
 
@@ -142,15 +142,15 @@ def find_image(space: gym.Space[Any]) -> Image | None:
     return image if min(image.height, image.width) >= SMALLEST_IMAGE else None
 
 
-def choose_input(agent: str, network: str, space: gym.Space[Any]) -> Seen:
+def choose_input(agent: str, network: str, space: gym.Space[Any]) -> NetworkInput:
     """What a network of this kind (``auto``, ``mlp``, ``cnn`` or ``module:Name``) sees.
 
     Raises:
         NoImageError: it is ``cnn``, and the observation is no image.
         UnsupportedSpaceError: it cannot take the observation.
     """
-    if is_named(network):
-        return Own(network, space)
+    if is_import_name(network):
+        return CustomInput(network, space)
     image = find_image(space) if network != "mlp" else None
     if image is None and network == "cnn":
         raise NoImageError(space, SMALLEST_IMAGE)
@@ -164,24 +164,24 @@ def check_network(agent: str, network: str, space: gym.Space[Any]) -> None:
         NoImageError, UnsupportedSpaceError: it cannot take it.
         UnknownNameError: nothing of its name can be imported.
     """
-    if is_named(network):
-        act_on_one_thread()  # the user's module imports torch
-        load_named("agent.network", network)
+    if is_import_name(network):
+        load_torch_single_threaded()  # the user's module imports torch
+        import_by_name("agent.network", network)
     else:
         choose_input(agent, network, space)
 
 
-def acts_by_torch(agent: str, network: str, space: gym.Space[Any]) -> bool:
+def needs_torch_to_act(agent: str, network: str, space: gym.Space[Any]) -> bool:
     """Whether acting needs torch: on images, and with networks of the user's own."""
     return not isinstance(choose_input(agent, network, space), tuple)
 
 
-def features(parts: tuple[FlatPart, ...]) -> int:
+def count_features(parts: tuple[FlatPart, ...]) -> int:
     """F: the width of the flat vector."""
     return sum(part.width for part in parts)
 
 
-def flatten(parts: tuple[FlatPart, ...], obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+def flatten_observation(parts: tuple[FlatPart, ...], obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
     """The observation as ``(B, F)`` float32; a view where it is one float32 column already."""
     flat = [_flatten_part(part, obs[part.column]) for part in parts]
     return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)

@@ -16,7 +16,7 @@ from vedette_rl.networks.seeding import build_seeded
 N = TypeVar("N", bound=nn.Module)
 
 
-class Optimizes(Protocol):
+class OptimizerConfig(Protocol):
     """What an agent's configuration says of it."""
 
     @property
@@ -55,7 +55,7 @@ class OnlineTarget(Generic[N]):
     """
 
     def __init__(
-        self, build: Callable[[], N], config: Optimizes, *, device: str, seed: int
+        self, build: Callable[[], N], config: OptimizerConfig, *, device: str, seed: int
     ) -> None:
         self.online = build_seeded(build, seed, device)
         self.target = build_seeded(build, seed, device).eval()

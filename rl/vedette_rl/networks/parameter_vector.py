@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.recycler import Recycler
+from vedette_rl.recycler import BufferPool
 
 _ALIGNMENT = 16
 """Floats: every parameter begins on a cache line, as if it had been allocated by itself."""
@@ -43,7 +43,7 @@ class ParameterVector:
         for name, parameter in parameters.items():
             self._places[name] = (end, parameter.numel(), parameter.shape)
             end += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT
-        self._memory = Recycler()
+        self._memory = BufferPool()
         device = next(iter(parameters.values())).device
         self.data = torch.zeros(end, device=device)
         self.grad = torch.zeros(end if learns else 0, device=device)
@@ -75,7 +75,7 @@ class ParameterVector:
     def _copies(self, vector: torch.Tensor) -> dict[str, NDArray[np.float32]]:
         # Views are numpy's: torch takes ten times as long to make one, and the training loop waits
         # for all of them.
-        copy = self._memory.take(vector.nbytes).view(np.float32)
+        copy = self._memory.allocate(vector.nbytes).view(np.float32)
         torch.from_numpy(copy).copy_(vector.detach())
         return {
             name: copy[start : start + size].reshape(shape)

@@ -3,7 +3,7 @@
 import sys
 
 
-def act_on_one_thread() -> None:
+def load_torch_single_threaded() -> None:
     """Load torch with one thread, in a process that has not loaded it yet.
 
     Many actors share a machine: two threads each on busy cores act ten times slower than one. A

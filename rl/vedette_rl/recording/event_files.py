@@ -21,7 +21,7 @@ _CHECKSUM_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
+class PurgeResult:
     """What a purge found.
 
     Args:
@@ -33,7 +33,7 @@ class Purged:
     last_other_step: int
 
 
-def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bool]) -> Purged:
+def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bool]) -> PurgeResult:
     """Remove events whose step is higher than `after` and whose names are all of concern.
 
     A file that is changed is replaced at once by what stays of it; others are left alone.
@@ -50,8 +50,8 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
     for path in sorted(Path(directory).glob("events.out.tfevents.*")):
         data = path.read_bytes()
         kept, dropped = [], 0
-        for record in records_of(data):
-            event = event_of(record)
+        for record in iterate_records(data):
+            event = parse_event(record)
             names = [] if event is None else [value.tag for value in event.summary.value]
             if not names or not all(concerns(name) for name in names):
                 last_other_step = max(last_other_step, event.step if names else 0)
@@ -65,10 +65,10 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
             os.utime(aside, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
             aside.replace(path)
         removed += dropped
-    return Purged(removed, last_other_step)
+    return PurgeResult(removed, last_other_step)
 
 
-def records_of(data: bytes) -> Iterator[bytes]:
+def iterate_records(data: bytes) -> Iterator[bytes]:
     """Whole records, checksums and all; what a killed writer left half written is passed by."""
     begin = 0
     while begin + _LENGTH_BYTES <= len(data):
@@ -80,7 +80,7 @@ def records_of(data: bytes) -> Iterator[bytes]:
         begin = end
 
 
-def event_of(record: bytes) -> Any:  # an untyped Event
+def parse_event(record: bytes) -> Any:  # an untyped Event
     """What a record holds; None where that is no event: not ours to judge."""
     try:
         return events.Event.FromString(record[_LENGTH_BYTES:-_CHECKSUM_BYTES])

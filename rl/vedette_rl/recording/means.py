@@ -18,7 +18,7 @@ class Means:
             self._sums[name] = self._sums.get(name, 0.0) + float(value)
             self._counts[name] = self._counts.get(name, 0) + 1
 
-    def take(self) -> dict[str, float]:
+    def pop_means(self) -> dict[str, float]:
         """The means, and begin anew."""
         means = {name: total / self._counts[name] for name, total in self._sums.items()}
         self._sums, self._counts = {}, {}

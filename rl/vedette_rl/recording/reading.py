@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.recording.event_files import event_of, records_of
+from vedette_rl.recording.event_files import parse_event, iterate_records
 
 _HALF_WRITTEN_BYTES = 64 << 10
 """What a writer may not have finished yet; more at the end of a file is damage."""
@@ -35,7 +35,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedCurves:
     """What was found.
 
     Args:
@@ -49,7 +49,7 @@ class Recorded:
     damage: tuple[str, ...] = ()
 
 
-def read_curves(run: Path) -> Recorded:
+def read_curves(run: Path) -> RecordedCurves:
     """The curves of a run, from the first of its records that has any.
 
     A run that went on from an earlier step has recorded some steps twice: the later start counts.
@@ -60,18 +60,18 @@ def read_curves(run: Path) -> Recorded:
     """
     damage: list[str] = []
     for source, read in _SOURCES.items():
-        found = _Gathered()
+        found = _CurveBuilder()
         try:
             read(run / source, found)
         except OSError as error:
             damage.append(f"{source}: cannot be read: {error.strerror or error}")
         damage += [f"{source}: {line}" for line in found.damage]
         if found.columns:
-            return Recorded(found.curves(), source, tuple(damage))
-    return Recorded(damage=tuple(damage))
+            return RecordedCurves(found.curves(), source, tuple(damage))
+    return RecordedCurves(damage=tuple(damage))
 
 
-class _Gathered:
+class _CurveBuilder:
     """Values by name, as they come."""
 
     def __init__(self) -> None:
@@ -95,13 +95,13 @@ class _Gathered:
         }
 
 
-def _read_event_files(directory: Path, into: _Gathered) -> None:
+def _read_event_files(directory: Path, into: _CurveBuilder) -> None:
     for path in sorted(directory.glob("events.out.tfevents.*")):
         data = path.read_bytes()
         whole, broken = 0, 0
-        for record in records_of(data):
+        for record in iterate_records(data):
             whole += len(record)
-            event = event_of(record)
+            event = parse_event(record)
             if event is None:
                 broken += 1
                 continue
@@ -115,7 +115,7 @@ def _read_event_files(directory: Path, into: _Gathered) -> None:
             into.damage.append(f"{path.name} is damaged, its last {left:,} bytes are left out")
 
 
-def _read_lines(path: Path, into: _Gathered, take: Callable[[Path], Iterator[object]]) -> None:
+def _read_lines(path: Path, into: _CurveBuilder, take: Callable[[Path], Iterator[object]]) -> None:
     if not path.is_file():
         return
     broken = sum(1 for problem in take(path) if problem)
@@ -123,7 +123,7 @@ def _read_lines(path: Path, into: _Gathered, take: Callable[[Path], Iterator[obj
         into.damage.append(f"{broken} lines are damaged and left out")
 
 
-def _read_jsonl(path: Path, into: _Gathered) -> None:
+def _read_jsonl(path: Path, into: _CurveBuilder) -> None:
     def take(path: Path) -> Iterator[bool]:
         with path.open(encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -138,14 +138,14 @@ def _read_jsonl(path: Path, into: _Gathered) -> None:
     _read_lines(path, into, take)
 
 
-def _add_record(record: dict[str, object], into: _Gathered) -> None:
+def _add_record(record: dict[str, object], into: _CurveBuilder) -> None:
     step, time_s = int(str(record["step"])), float(str(record["time_s"]))
     for name, value in record.items():
         if name not in ("step", "time_s"):
             into.add(name, step, time_s, np.nan if value is None else float(str(value)))
 
 
-def _read_csv(path: Path, into: _Gathered) -> None:
+def _read_csv(path: Path, into: _CurveBuilder) -> None:
     def take(path: Path) -> Iterator[bool]:
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
             rows = csv.reader(line.replace("\0", "") for line in file)
@@ -161,7 +161,7 @@ def _read_csv(path: Path, into: _Gathered) -> None:
     _read_lines(path, into, take)
 
 
-_SOURCES: dict[str, Callable[[Path, _Gathered], None]] = {
+_SOURCES: dict[str, Callable[[Path, _CurveBuilder], None]] = {
     "tensorboard": _read_event_files,
     "records.jsonl": _read_jsonl,
     "records.csv": _read_csv,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vedette_rl.core import Recorder
 from vedette_rl.errors import UnknownNameError
-from vedette_rl.named import is_named, load_named
+from vedette_rl.named import is_import_name, import_by_name
 from vedette_rl.recording.csv import CsvRecorder
 from vedette_rl.recording.jsonl import JsonlRecorder
 from vedette_rl.recording.tensorboard import TensorboardRecorder
@@ -36,10 +36,10 @@ def make_recorders(names: Sequence[str], run: Path) -> list[Recorder]:
 def _make(name: str, run: Path) -> Recorder:
     if name in BUILT_IN:
         return BUILT_IN[name](run)
-    if not is_named(name):
+    if not is_import_name(name):
         known = ", ".join(BUILT_IN)
         raise UnknownNameError("learner.recorders", name, f"known: {known}, or module:Name")
-    own = load_named("learner.recorders", name)(run)
+    own = import_by_name("learner.recorders", name)(run)
     if not isinstance(own, Recorder):
         raise UnknownNameError("learner.recorders", name, "it is no Recorder")
     return own

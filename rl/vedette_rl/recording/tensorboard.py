@@ -74,7 +74,7 @@ class TensorboardRecorder:
 
     def flush(self, step: int) -> None:
         """Write what was stored, and push everything written so far out to the disk."""
-        self.write(self._means.take(), step)
+        self.write(self._means.pop_means(), step)
         self._push()
 
     def write_text(self, name: str, text: str) -> None:

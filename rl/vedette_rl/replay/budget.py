@@ -12,7 +12,7 @@ import numpy as np
 
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.errors import ReplayBudgetError
-from vedette_rl.newest import file_bytes
+from vedette_rl.newest import latest_value_file_bytes
 from vedette_rl.replay.commits import COMMIT_MAX_BYTES, COMMIT_SLOTS
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.ring_files import PAGE_BYTES
@@ -24,7 +24,7 @@ MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ReplaySpace:
     """Bytes of a replay.
 
     Args:
@@ -46,7 +46,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class OtherSpace:
     """What else will take space, on the replay's disk or on another.
 
     Args:
@@ -58,31 +58,31 @@ class Beside:
     more_bytes: int
 
 
-def replay_need(
+def replay_space(
     row_dtype: np.dtype[Any],
     capacity: int,
     *,
     prioritized: bool,
     guard: int | None = None,
     shared: SharedSpec | None = None,
-) -> Need:
+) -> ReplaySpace:
     """What a replay of this capacity takes, on disk and, to be drawn from at speed, in memory."""
     assert row_dtype.fields is not None, "a row dtype is structured"
     row_bytes = sum(field.itemsize for field, *_ in row_dtype.fields.values())
     guard = default_guard(capacity, row_dtype.itemsize) if guard is None else guard
     pages = PAGE_BYTES * (len(row_dtype.fields) + 2)
-    rows_bytes = row_bytes * (capacity + guard) + pages + file_bytes(COMMIT_MAX_BYTES, COMMIT_SLOTS)
+    rows_bytes = row_bytes * (capacity + guard) + pages + latest_value_file_bytes(COMMIT_MAX_BYTES, COMMIT_SLOTS)
     if shared is not None:
         rows_bytes += shared.total_bytes + PAGE_BYTES
-    return Need(rows_bytes, tree_bytes(capacity) if prioritized else 0, capacity)
+    return ReplaySpace(rows_bytes, tree_bytes(capacity) if prioritized else 0, capacity)
 
 
 def check_budget(
-    need: Need,
+    need: ReplaySpace,
     directory: Path,
     *,
     must_fit_memory: bool = True,
-    beside: Beside | None = None,
+    other_space: OtherSpace | None = None,
     root: Path = ROOT,
 ) -> str:
     """Hold a need against the memory and the disk that are free.
@@ -92,7 +92,7 @@ def check_budget(
         directory: where its files will lie, or lie already: what they take is not asked again.
         must_fit_memory: False where the operator chose a disk for its size: drawing then reads
             the disk.
-        beside: what else must have room, if on the same disk.
+        other_space: what else must have room, if on the same disk.
         root: where ``/proc`` and ``/sys`` are.
 
     Returns:
@@ -101,15 +101,15 @@ def check_budget(
     Raises:
         ReplayBudgetError: there is too little of one; it names the need, what is free and the mend.
     """
-    taken = disk_taken(directory.glob("*"))
-    free_disk = disk_free(directory)
+    taken = used_disk_bytes(directory.glob("*"))
+    free_disk = free_disk_bytes(directory)
     in_memory = file_system(directory, root) in MEMORY_FILE_SYSTEMS
-    more = beside.more_bytes if beside and same_disk(beside.directory, directory) else 0
+    more = other_space.more_bytes if other_space and same_disk(other_space.directory, directory) else 0
     if need.total_bytes + more > free_disk + taken:
         # Said only where it makes the difference.
         others = ""
-        if beside and need.total_bytes <= free_disk + taken:
-            others = f", and {beside.directory} {bytes_text(more)} more,"
+        if other_space and need.total_bytes <= free_disk + taken:
+            others = f", and {other_space.directory} {bytes_text(more)} more,"
         raise ReplayBudgetError(
             f"disk in {directory}",
             f"{bytes_text(need.total_bytes)}{others}",
@@ -134,12 +134,12 @@ def available_memory(root: Path = ROOT) -> int:
     return min([_machine_memory(root), *_cgroup_memory(root)])
 
 
-def disk_taken(paths: Iterable[Path]) -> int:
+def used_disk_bytes(paths: Iterable[Path]) -> int:
     """Bytes that these files take, as far as they are there."""
     return sum(path.stat().st_blocks * 512 for path in paths if path.is_file())
 
 
-def disk_free(directory: Path) -> int:
+def free_disk_bytes(directory: Path) -> int:
     """Bytes that are free where `directory` is or would be."""
     return shutil.disk_usage(_nearest_existing(directory)).free
 

@@ -10,8 +10,8 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from vedette_rl.errors import NewestFormatError, ReplayFormatError, ReplayTornError
-from vedette_rl.newest import NewestWriter, last_value
+from vedette_rl.errors import LatestValueFormatError, ReplayFormatError, ReplayTornError
+from vedette_rl.newest import LatestValueWriter, read_latest_value
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -61,8 +61,8 @@ class CommitWriter:
         if not path.exists():  # a new one would say that nothing was ever inserted
             raise ReplayTornError(path, _MISSING)
         try:
-            self._map = NewestWriter(path, COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True)
-        except NewestFormatError as e:
+            self._map = LatestValueWriter(path, COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True)
+        except LatestValueFormatError as e:
             raise ReplayTornError(path, _TORN) from e
         try:
             self.last = _unpacked(self._map.value(), path)
@@ -75,7 +75,7 @@ class CommitWriter:
     def make(directory: Path) -> None:
         """Make the file of an empty replay."""
         path = directory / COMMITS
-        NewestWriter(path, COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True).close()
+        LatestValueWriter(path, COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True).close()
 
     def write(self, inserted: int, stamp: Buffer, *, synced: bool) -> None:
         """Make this the last commit."""
@@ -98,10 +98,10 @@ def last_commit(directory: Path) -> Commit:
     """
     path = directory / COMMITS
     try:
-        newest = last_value(path)
+        newest = read_latest_value(path)
     except FileNotFoundError as e:
         raise ReplayTornError(path, _MISSING) from e
-    except NewestFormatError as e:
+    except LatestValueFormatError as e:
         raise ReplayTornError(path, _TORN) from e
     return _unpacked(newest[1] if newest else None, path)
 

@@ -42,7 +42,7 @@ class LiveRows:
         self.directory = Path(directory)
         self.manifest = read_manifest(self.directory)
         try:
-            self._lock = ring_files.lock(self.directory, shared=True)
+            self._lock = ring_files.lock_directory(self.directory, shared=True)
         except OSError as e:
             raise ReplayFormatError(f"{self.directory} cannot be read: {e.strerror}") from e
         try:
@@ -59,7 +59,7 @@ class LiveRows:
     @property
     def dtype(self) -> np.dtype[Any]:
         """A row: the columns, in order."""
-        return self._rows.drawn
+        return self._rows.drawn_dtype
 
     @property
     def names(self) -> tuple[str, ...]:

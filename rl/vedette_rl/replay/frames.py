@@ -9,7 +9,7 @@ once, and a row the *places* of those that its stacks are made of::
     next_obs   (rows, S) uint32
 
 A batch needs no other: order, loss and repetition cost nothing more than they do anyhow. The price
-is that the frames at its edges are in two batches.
+is that the frames at its extra_frames are in two batches.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ FRAMES = "frames"
 STACKS = ("obs", "next_obs")
 """The columns that hold places of frames."""
 
-SPANS = "frame_span"
+FRAME_SPANS = "frame_span"
 """The stored column that says of a row's batch which frames of the run are its: [begin, end)."""
 
-EPISODES_SHARE = 0.05
+EPISODE_STARTS_SHARE = 0.05
 """Frames kept beyond a frame a row and a batch's edges, for those that begin episodes."""
 
 _PLACES = np.dtype("<u4")
@@ -89,7 +89,7 @@ def frame_stack(config: ReplayConfig, spaces: Spaces) -> FrameStack | None:
     return FrameStack(spaces.stack, stored, tuple(shape[1:]))
 
 
-def row_of_places(row: np.dtype[Any], stack: int) -> np.dtype[Any]:
+def row_with_places(row: np.dtype[Any], stack: int) -> np.dtype[Any]:
     """A transition's row as it travels: places for stacks."""
     return _replaced(row, _PLACES, stack)
 
@@ -104,11 +104,11 @@ def stored_row(row: np.dtype[Any], stack: int) -> np.dtype[Any]:
     replaced = _replaced(row, _STORED_PLACES, stack)
     assert replaced.fields is not None
     fields = [(name, field.base, field.shape) for name, (field, *_) in replaced.fields.items()]
-    return row_dtype([*fields, (SPANS, np.dtype("<i8"), (2,))])
+    return row_dtype([*fields, (FRAME_SPANS, np.dtype("<i8"), (2,))])
 
 
-def frames_kept(
-    frames: FrameStack, capacity: int, *, guard: int, edges: int, rows_per_batch: int
+def make_frame_ring_spec(
+    frames: FrameStack, capacity: int, *, guard: int, extra_frames: int, rows_per_batch: int
 ) -> SharedSpec:
     """The ring of frames beside the rows of a replay.
 
@@ -119,13 +119,13 @@ def frames_kept(
         frames: how observations are made of them.
         capacity: rows that can be drawn.
         guard: rows that may be appended before a commit.
-        edges: frames that a batch has beyond one a row: what a stack and n steps need more, of
+        extra_frames: frames that a batch has beyond one a row: what a stack and n steps need more, of
             each environment of an actor.
         rows_per_batch: of a full batch.
     """
     # No batch has more frames than places, whatever its environments show.
     largest = rows_per_batch * frames.places_per_row
-    share = 1 + EPISODES_SHARE + edges / rows_per_batch
+    share = 1 + EPISODE_STARTS_SHARE + extra_frames / rows_per_batch
     # The oldest batch is kept whole as long as one of its rows is live.
     kept = max(largest, math.ceil((capacity + rows_per_batch) * share))
     return SharedSpec(FRAMES, frames.dtype.str, frames.shape, kept, max(largest, guard))

@@ -3,7 +3,7 @@
 ::
 
     ring = FrameRingWriter.open(directory, stored_row(row, stack), capacity, run_id=run_id,
-                                shared=frames_kept(...))
+                                shared=make_frame_ring_spec(...))
     ring.append({"obs": places, "next_obs": places, "frames": frames, ...}, rows)
     ring.commit(stamp)                               # rows, frames and stamp, all or none
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayFormatError
-from vedette_rl.replay.frames import FRAMES, SPANS, STACKS
+from vedette_rl.replay.frames import FRAMES, FRAME_SPANS, STACKS
 from vedette_rl.replay.manifest import Manifest, SharedSpec
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing, PlainRows, RowAppender
@@ -42,7 +42,7 @@ class FrameRows(PlainRows):
     frames_capacity: int
 
     @property
-    def drawn(self) -> np.dtype[Any]:
+    def drawn_dtype(self) -> np.dtype[Any]:
         """A row as it is drawn: stacks whole."""
         frame = self.frames.shape[1:]
         return np.dtype(
@@ -51,7 +51,7 @@ class FrameRows(PlainRows):
                 if name in STACKS
                 else (name, column.dtype, column.shape[1:])
                 for name, column in self.columns.items()
-                if name != SPANS
+                if name != FRAME_SPANS
             ]
         )
 
@@ -61,7 +61,7 @@ class FrameRows(PlainRows):
         oldest, inserted = super().live()
         if not inserted:
             return oldest, inserted
-        spans = self.columns[SPANS]
+        spans = self.columns[FRAME_SPANS]
         rows = len(spans)
         first_kept = int(spans[(inserted - 1) % rows, 1]) - self.frames_capacity
         if first_kept > spans[oldest % rows, 0]:
@@ -93,7 +93,7 @@ class FrameAppender(FrameRows, RowAppender):
         """Begin behind the last committed row's frames."""
         self.frames, self.frames_capacity = frames, shared.capacity
         self._frames_guard = shared.guard
-        last = self.columns[SPANS][(self.inserted - 1) % self._physical_rows, 1]
+        last = self.columns[FRAME_SPANS][(self.inserted - 1) % self._physical_rows, 1]
         self.frames_inserted = self._frames_appended = int(last) if self.inserted else 0
 
     @property
@@ -125,7 +125,7 @@ class FrameAppender(FrameRows, RowAppender):
         begin, end = self._frames_appended, self._frames_appended + len(frames)
         for name in STACKS:
             columns[name] = self._stored_places(columns[name], begin)
-        columns[SPANS] = np.broadcast_to(np.array([begin, end], np.int64), (rows, 2))
+        columns[FRAME_SPANS] = np.broadcast_to(np.array([begin, end], np.int64), (rows, 2))
         at = begin % len(self.frames)
         before_wrap = min(len(frames), len(self.frames) - at)
         self.frames[at : at + before_wrap] = frames[:before_wrap]

@@ -46,16 +46,16 @@ class Limiter:
                 f"would never be drawn: raise it to {self.batch_size / 2:g} or more"
             )
 
-    def surplus(self, inserted: int, sampled: int) -> float:
+    def sample_surplus(self, inserted: int, sampled: int) -> float:
         """Samples that may still be drawn for what was inserted; below 0 in debt."""
         return self.samples_per_insert * inserted - sampled
 
-    def may_insert(self, inserted: int, sampled: int) -> str:
+    def insert_wait_reason(self, inserted: int, sampled: int) -> str:
         """Why inserting waits, as a sentence; empty where it need not."""
         if not self.samples_per_insert or inserted < self.min_size:
             return ""
         most = self.samples_per_insert * self.min_size + self.error_buffer
-        surplus = self.surplus(inserted, sampled)
+        surplus = self.sample_surplus(inserted, sampled)
         if surplus <= most:
             return ""
         return (
@@ -63,22 +63,22 @@ class Limiter:
             f"{self.samples_per_insert:g} per sample inserted"
         )
 
-    def insertable(self, inserted: int, sampled: int) -> int | None:
+    def insertable_samples(self, inserted: int, sampled: int) -> int | None:
         """Samples that may be inserted before inserting waits; None: as many as there are."""
         if not self.samples_per_insert:
             return None
         most = self.samples_per_insert * self.min_size + self.error_buffer
-        room = (most - self.surplus(inserted, sampled)) / self.samples_per_insert
+        room = (most - self.sample_surplus(inserted, sampled)) / self.samples_per_insert
         return max(0, self.min_size - inserted, math.ceil(room))
 
-    def may_sample(self, inserted: int, sampled: int) -> str:
+    def sample_wait_reason(self, inserted: int, sampled: int) -> str:
         """Why drawing a batch waits, as a sentence; empty where it need not."""
         if inserted < max(1, self.min_size):
             return f"learner waits: {inserted:,} of {max(1, self.min_size):,} warm-up samples"
         if not self.samples_per_insert:
             return ""
         least = self.samples_per_insert * self.min_size - self.error_buffer + self.batch_size
-        surplus = self.surplus(inserted, sampled)
+        surplus = self.sample_surplus(inserted, sampled)
         if surplus >= least:
             return ""
         missing = (least - surplus) / self.samples_per_insert
@@ -93,11 +93,11 @@ class Limiter:
         center = self.samples_per_insert * self.min_size
         return {
             "samples_per_insert": sampled / since if since > 0 else 0.0,
-            "surplus": self.surplus(inserted, sampled) - center,
+            "surplus": self.sample_surplus(inserted, sampled) - center,
         }
 
 
-def limiter_of(
+def make_limiter(
     config: ReplayConfig, *, usual: float, min_size: int, batch_size: int, insert_rows: int
 ) -> Limiter:
     """The limiter that a configuration asks for.

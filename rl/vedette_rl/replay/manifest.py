@@ -146,8 +146,8 @@ def read_manifest(directory: Path) -> Manifest:
     except FileNotFoundError as e:
         raise ReplayFormatError(f"{directory} holds no replay: there is no {MANIFEST}") from e
     except OSError as e:
-        mend = f"let this user read it, or delete {directory} to begin an empty replay"
-        raise ReplayFormatError(f"{path} cannot be read: {e.strerror}: {mend}") from e
+        fix = f"let this user read it, or delete {directory} to begin an empty replay"
+        raise ReplayFormatError(f"{path} cannot be read: {e.strerror}: {fix}") from e
     except (ValueError, RecursionError) as e:
         raise ReplayTornError(path, "is damaged (no JSON)") from e
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:

@@ -28,7 +28,7 @@ from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.ring import RingReader
-from vedette_rl.replay.rows import Rows, live_places, places_of
+from vedette_rl.replay.rows import Rows, live_places, ring_places
 from vedette_rl.replay.sum_tree import SumTree, padded
 from vedette_rl.replay.uniform import SampleBuffers, redraw_stale
 
@@ -98,7 +98,7 @@ class PrioritizedReplay:
             EmptyReplayError: nothing has been inserted yet.
             ReplayOverrunError: rows are overwritten faster than they are copied.
         """
-        seen = self.see_new_rows()
+        seen = self.add_new_rows()
         if not seen:
             raise EmptyReplayError
         if len(self._strata) != batch_size:
@@ -113,8 +113,8 @@ class PrioritizedReplay:
             redrawn = redraw_stale(self.rows, self._buffers, numbers, columns, self._rng)
             if len(redrawn):
                 # Drawn uniformly, and weighted as the new rows that they mostly are.
-                self.see_new_rows()
-                places = places_of(numbers, self.rows.capacity)
+                self.add_new_rows()
+                places = ring_places(numbers, self.rows.capacity)
                 masses = self._tree.leaves.take(places)
                 # A row may have died since: it is whole, and has no mass any more.
                 masses[masses == 0.0] = masses.max() or 1.0
@@ -136,19 +136,19 @@ class PrioritizedReplay:
         highest = float(priorities.max())
         if not math.isfinite(highest):
             raise ValueError("a TD error is not finite: the agent has diverged")
-        self.see_new_rows()
+        self.add_new_rows()
         oldest, _ = self.rows.live()
         self._head[_MAX_PRIORITY] = max(float(self._head[_MAX_PRIORITY]), highest)
         drawn, places = self._last
         if indices is not drawn:  # mostly it is the sample drawn last, whose places are known
-            places = places_of(np.asarray(indices), self.rows.capacity)
+            places = ring_places(np.asarray(indices), self.rows.capacity)
         masses = priorities**self.config.alpha
         if int(indices.min()) < oldest:
             live = indices >= oldest
             places, masses = places[live], masses[live]
         self._tree.set(places, masses)
 
-    def see_new_rows(self) -> int:
+    def add_new_rows(self) -> int:
         """Give rows inserted since the last look their first priority, and those that died none;
         returns `inserted`.
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayDiffersError, ReplayFormatError, ReplayTornError
-from vedette_rl.newest import Fence
+from vedette_rl.newest import MemoryFence
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.commits import (
     COMMITS,
@@ -64,7 +64,7 @@ class RingWriter(RowAppender):
         self._mapped, self._commits, self._held = mapped, commits, ExitStack()
         self._cursor = ring_files.map_cursor(directory, manifest, writable=True)
         self._cursor[0] = inserted
-        self._fence = Fence()
+        self._fence = MemoryFence()
 
     @classmethod
     def open(
@@ -154,7 +154,7 @@ class RingReader(PlainRows):
         self.columns: Columns = mapped.columns
         self.shared = mapped.shared
         self._cursor = ring_files.map_cursor(self.directory, self.manifest, writable=False)
-        self._fence = Fence()
+        self._fence = MemoryFence()
 
     @property
     def inserted(self) -> int:
@@ -187,7 +187,7 @@ def check_ring(
     Raises:
         ReplayFormatError: torn, foreign, or of another run, capacity or columns; names the mend.
     """
-    if not check_place(directory):
+    if not check_replay_directory(directory):
         return b""
     manifest = read_manifest(directory)
     _compare(
@@ -199,7 +199,7 @@ def check_ring(
     return commit.stamp
 
 
-def check_place(directory: Path) -> bool:
+def check_replay_directory(directory: Path) -> bool:
     """Whether a replay lies in a directory; one can be made there where not.
 
     Raises:
@@ -222,7 +222,7 @@ def _prepare(directory: Path) -> int:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         ring_files.check_directory(directory)
-        return ring_files.lock(directory, shared=False)
+        return ring_files.lock_directory(directory, shared=False)
     except OSError as e:
         raise _no_place(directory, e) from e
 
@@ -257,31 +257,31 @@ def _make(directory: Path, manifest: Manifest) -> None:
 
 def _compare(directory: Path, asked: Manifest, found: Manifest, guard: int | None) -> None:
     """Refuse what is not what was asked for, naming the first difference."""
-    mend = f"delete {directory} to begin an empty replay"
+    fix = f"delete {directory} to begin an empty replay"
     if found.run_id != asked.run_id:
         raise ReplayDiffersError(
             "run",
             f"the replay in {directory} is of run {found.run_id!r}, not {asked.run_id!r}: "
-            f"name another directory, or {mend}",
+            f"name another directory, or {fix}",
         )
     if found.capacity != asked.capacity:
         raise ReplayDiffersError(
             "capacity",
             f"the replay in {directory} has a capacity of {found.capacity}, not {asked.capacity}: "
-            f"set replay.capacity={found.capacity}, or {mend}",
+            f"set replay.capacity={found.capacity}, or {fix}",
         )
     if guard is not None and found.guard < guard:
         raise ReplayDiffersError(
             "guard",
             f"the replay in {directory} takes {found.guard} rows before a commit, and {guard} are "
-            f"asked: {mend}",
+            f"asked: {fix}",
         )
     difference = _shared_difference(found.shared, asked.shared) or _columns_difference(
         found.columns, asked.columns
     )
     if difference:
         what = "columns" if (found.shared is None) == (asked.shared is None) else "storage"
-        raise ReplayDiffersError(what, f"the replay in {directory} has {difference}: {mend}")
+        raise ReplayDiffersError(what, f"the replay in {directory} has {difference}: {fix}")
 
 
 def _columns_difference(found: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, ...]) -> str:

@@ -222,7 +222,7 @@ def _open_array(
     return file
 
 
-def lock(directory: Path, *, shared: bool) -> int:
+def lock_directory(directory: Path, *, shared: bool) -> int:
     """Take the directory's lock; closing the descriptor returned lets it go.
 
     Raises:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import Columns, columns_of
+from vedette_rl.core.columns import Columns, empty_columns
 
 GUARD_ROWS_MIN = 4096
 GUARD_ROWS_MAX = 65536
@@ -44,7 +44,7 @@ class Rows(Protocol):
         ...
 
     @property
-    def drawn(self) -> np.dtype[Any]:
+    def drawn_dtype(self) -> np.dtype[Any]:
         """A row as it is drawn, which need not be as it lies."""
         ...
 
@@ -69,7 +69,7 @@ class PlainRows:
         raise NotImplementedError
 
     @property
-    def drawn(self) -> np.dtype[Any]:
+    def drawn_dtype(self) -> np.dtype[Any]:
         """A row as it is drawn."""
         columns = self.columns.items()
         return np.dtype([(name, column.dtype, column.shape[1:]) for name, column in columns])
@@ -264,7 +264,7 @@ class MemoryRing(RowAppender):
         if capacity < 1:
             raise ValueError(f"a capacity of {capacity} rows: at least 1")
         guard = default_guard(capacity, row_dtype.itemsize) if guard is None else guard
-        columns = columns_of(row_dtype, capacity + guard)
+        columns = empty_columns(row_dtype, capacity + guard)
         for column in columns.values():
             column.fill(0)  # the pages are taken now, not at some insert in the middle of a run
         super().__init__(columns, capacity)
@@ -293,7 +293,7 @@ def live_places(inserted: int, capacity: int, physical_rows: int) -> list[slice]
     return [slice(oldest, physical_rows), slice(0, newest - physical_rows)]
 
 
-def places_of(
+def ring_places(
     numbers: NDArray[np.int64], count: int, out: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """``numbers % count``: numpy divides by one number quickly, but takes no such remainder."""

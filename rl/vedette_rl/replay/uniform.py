@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import Columns, columns_of
+from vedette_rl.core.columns import Columns, empty_columns
 from vedette_rl.core.learning import State
 from vedette_rl.core.replay_buffer import Sample
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
-from vedette_rl.replay.rows import Rows, places_of
+from vedette_rl.replay.rows import Rows, ring_places
 
 REDRAWS_MAX = 64
 REDRAWS_UNIFORM = 4
@@ -93,7 +93,7 @@ class SampleBuffers:
     def __init__(self, rows: Rows, names: Iterable[str] | None = None) -> None:
         self._rows = rows
         self._physical_rows = len(next(iter(rows.columns.values())))
-        drawn = rows.drawn
+        drawn = rows.drawn_dtype
         self._dtype = drawn if names is None else np.dtype([(n, drawn[n]) for n in names])
         self._places = np.empty(0, np.int64)
         self._columns: Columns = {}
@@ -102,8 +102,8 @@ class SampleBuffers:
         """Copy the rows of these numbers to `out`, or to a buffer of our own."""
         if len(numbers) != len(self._places):
             self._places = np.empty(len(numbers), np.int64)
-            self._columns = columns_of(self._dtype, len(numbers))
-        places_of(numbers, self._physical_rows, self._places)
+            self._columns = empty_columns(self._dtype, len(numbers))
+        ring_places(numbers, self._physical_rows, self._places)
         columns = self._columns if out is None else out
         self._rows.gather(self._places, columns)
         return columns

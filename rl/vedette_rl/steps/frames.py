@@ -46,9 +46,9 @@ class FramePool:
 
     def store(self, env: int, frame: NDArray[Any]) -> int:
         """Keep a frame of an environment; its place."""
-        return int(self.store_newest(np.array([env]), frame[np.newaxis])[0])
+        return int(self.store_frames(np.array([env]), frame[np.newaxis])[0])
 
-    def store_newest(self, envs: NDArray[np.intp], frames: NDArray[Any]) -> NDArray[np.int64]:
+    def store_frames(self, envs: NDArray[np.intp], frames: NDArray[Any]) -> NDArray[np.int64]:
         """Keep one frame of each of these environments; their places."""
         places: NDArray[np.int64] = envs * self._depth + self._next[envs]
         self._next[envs] = (self._next[envs] + 1) % self._depth
@@ -70,7 +70,7 @@ class FrameSteps:
     """A `StepProcessor` whose transitions hold places in `pool` for stacks.
 
     Args:
-        inner: made for rows of places (`vedette_rl.replay.frames.row_of_places`).
+        inner: made for rows of places (`vedette_rl.replay.frames.row_with_places`).
         frames: how observations are made of frames.
         envs: E.
         n_step: steps that a transition of `inner` spans at most.
@@ -89,8 +89,8 @@ class FrameSteps:
         seen = self._seen
         following = np.empty_like(seen)
         following[:, :-1] = seen[:, 1:]
-        moved = is_moved(obs, next_obs)
-        following[moved, -1] = self.pool.store_newest(np.flatnonzero(moved), next_obs[moved, -1])
+        moved = is_shifted(obs, next_obs)
+        following[moved, -1] = self.pool.store_frames(np.flatnonzero(moved), next_obs[moved, -1])
         for env in np.flatnonzero(~moved).tolist():
             following[env] = self.pool.store_stack(env, next_obs[env])
         beginning = following
@@ -113,7 +113,7 @@ class FrameSteps:
         """What is still unfinished, as transitions of fewer steps."""
         return self._inner.flush()
 
-    def whole(self, transitions: Columns) -> Columns:
+    def with_whole_stacks(self, transitions: Columns) -> Columns:
         """The same transitions with whole stacks: copies. For what `process` returned last."""
         return {
             name: self.pool.frames[column] if name in STACKS else column
@@ -124,7 +124,7 @@ class FrameSteps:
         return np.array([self.pool.store_stack(env, stack) for env, stack in enumerate(obs)])
 
 
-def is_moved(obs: NDArray[Any], next_obs: NDArray[Any]) -> NDArray[np.bool_]:
+def is_shifted(obs: NDArray[Any], next_obs: NDArray[Any]) -> NDArray[np.bool_]:
     """Which stacks ``(E, S, *frame)`` have a successor that begins with all but their oldest frame:
     ``(E,)``, to the last bit."""
     envs, stack = obs.shape[:2]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Columns, Step, columns_of
+from vedette_rl.core import Columns, Step, empty_columns
 
 N_MAX = 255  # the column `n_steps` is uint8
 
@@ -41,7 +41,7 @@ class NStep:
         # each, in a ring. `_alive` marks those whose transition is unfinished.
         self._begun: Columns = {
             name: column.reshape(n, envs, *column.shape[1:])
-            for name, column in columns_of(_begin_dtype(dtype), n * envs).items()
+            for name, column in empty_columns(_begin_dtype(dtype), n * envs).items()
         }
         self._returns = np.zeros((n, envs), np.float64)
         self._alive = np.zeros((n, envs), np.bool_)
@@ -68,19 +68,19 @@ class NStep:
         if done.any():
             which = self._alive & done
             which[oldest] |= self._alive[oldest]
-            return self._take(which, step, place)
-        return self._take_oldest(oldest, step)
+            return self._complete(which, step, place)
+        return self._complete_oldest(oldest, step)
 
     def flush(self) -> Columns:
         """What is unfinished, up to the successor seen last: neither terminated nor truncated, so
         its value still counts. Call it before the row's next step; the processor is empty after.
         """
         if self._last is None:
-            return columns_of(self._dtype, 0)
+            return empty_columns(self._dtype, 0)
         step, self._last = self._last, None
-        return self._take(self._alive.copy(), step, (self._place - 1) % self._n)
+        return self._complete(self._alive.copy(), step, (self._place - 1) % self._n)
 
-    def _take(self, which: NDArray[Any], step: Step, now: int) -> Columns:
+    def _complete(self, which: NDArray[Any], step: Step, now: int) -> Columns:
         """The transitions marked in `which` ``(n, E)``, up to the step at place `now`."""
         then, rows = np.nonzero(which)
         order = np.lexsort((-self._ages[now, then], rows))
@@ -90,7 +90,7 @@ class NStep:
         ages = self._ages[now, then].astype(np.uint8)
         return _transitions(begun, self._returns[then, rows], step, rows, ages)
 
-    def _take_oldest(self, oldest: int, step: Step) -> Columns:
+    def _complete_oldest(self, oldest: int, step: Step) -> Columns:
         """Where no episode ends, only those of n steps are complete."""
         alive = self._alive[oldest]
         rows = slice(None) if alive.all() else np.flatnonzero(alive)

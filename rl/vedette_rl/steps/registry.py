@@ -8,7 +8,7 @@ import numpy as np
 
 from vedette_rl.core import StepProcessor
 from vedette_rl.errors import UnknownNameError
-from vedette_rl.named import is_named, load_named
+from vedette_rl.named import is_import_name, import_by_name
 from vedette_rl.steps.n_step import NStep
 
 
@@ -23,9 +23,9 @@ def make_step_processor(
     """
     if name == "n_step":
         return NStep(n, discount, envs, dtype)
-    if not is_named(name):
+    if not is_import_name(name):
         raise UnknownNameError("actors.step_processor", name, "there are n_step and module:Name")
-    own = load_named("actors.step_processor", name)(n, discount, envs, dtype)
+    own = import_by_name("actors.step_processor", name)(n, discount, envs, dtype)
     if not isinstance(own, StepProcessor):
         raise UnknownNameError("actors.step_processor", name, "it is no StepProcessor")
     return own

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from vedette_rl.core import Columns, Step, StepProcessor
-from vedette_rl.core.acting import TellsTdErrors
+from vedette_rl.core.acting import TdErrorPolicy
 from vedette_rl.replay.prioritized import TD_ERROR
 
 
@@ -22,7 +22,7 @@ class StepsWithTdErrors:
     """
 
     def __init__(
-        self, inner: StepProcessor, policy: TellsTdErrors, whole: Callable[[Columns], Columns]
+        self, inner: StepProcessor, policy: TdErrorPolicy, whole: Callable[[Columns], Columns]
     ) -> None:
         self._inner, self._policy, self._whole = inner, policy, whole
 

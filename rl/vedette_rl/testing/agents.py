@@ -22,7 +22,7 @@ class AgentContract(LossContract):
             def make_spaces(self) -> Spaces: ...
             def make_agent(self, seed: int) -> Agent: ...     # on the CPU, deterministic by seed
 
-    What is false of yours is said by setting it to False: `bootstraps_through_truncation`,
+    What is false of yours is message by setting it to False: `bootstraps_through_truncation`,
     `bootstraps`, `takes_n_steps`, `takes_weights`, `plain_td_errors`; `discount` says what your
     agent discounts by (see `LossContract`).
     """

@@ -103,7 +103,7 @@ class _Played:
         obs, _ = env.reset(seed=seed)
         first = self._look(obs, "reset")
         self.seen.append((first, 0.0, False, False))
-        self._episode_ends.begins(first)
+        self._episode_ends.add_start(first)
         for _ in range(steps):
             action = env.action_space.sample()
             obs, reward, terminated, truncated, _ = env.step(action)
@@ -114,12 +114,12 @@ class _Played:
             if terminated or truncated:
                 self.lengths.append(length)
                 self.ends.append((bool(terminated), bool(truncated)))
-                self._episode_ends.ends(columns, terminated=bool(terminated))
+                self._episode_ends.add_end(columns, terminated=bool(terminated))
                 length = 0
                 obs, _ = env.reset()
-                self._episode_ends.begins(self._look(obs, "reset"))
+                self._episode_ends.add_start(self._look(obs, "reset"))
             else:
-                self._episode_ends.goes_on(columns)
+                self._episode_ends.add_middle(columns)
 
     def _look(self, obs: Any, came_from: str) -> Columns:
         if not self._env.observation_space.contains(obs):
@@ -153,7 +153,7 @@ class _Played:
         obs, _ = twin.reset(seed=seed)
         for _ in range(min(2 * len(self.lengths), _REHEARSED_RESETS)):
             obs, _ = twin.reset()
-            self._episode_ends.begins(self._look(obs, "reset"))
+            self._episode_ends.add_start(self._look(obs, "reset"))
 
     def doubts(self, limit: int | None) -> Iterator[str]:
         """What may be wrong.
@@ -174,7 +174,7 @@ class _Played:
                 f"all {len(self.lengths)} episodes were terminated after {self.lengths[0]} steps: "
                 "a time limit is truncation, beyond which the value still counts"
             )
-        for count, way in self._episode_ends.that_begin():
+        for count, way in self._episode_ends.describe_ends_seen_as_starts():
             yield (
                 f"all {count} {way} episodes ended on an observation that reset() gives: does it "
                 "reset itself? step() should give what came after the last action"
@@ -229,15 +229,15 @@ class _VectorEnds:
 
     def begin(self, batch: Any, which: Any) -> None:
         for i in np.flatnonzero(which):
-            self.seen.begins(self._row(batch, i))
+            self.seen.add_start(self._row(batch, i))
 
     def go_on(self, batch: Any, which: Any) -> None:
         for i in np.flatnonzero(which):
-            self.seen.goes_on(self._row(batch, i))
+            self.seen.add_middle(self._row(batch, i))
 
     def end(self, batch: Any, which: Any, terminated: Any) -> None:
         for i in np.flatnonzero(which):
-            self.seen.ends(self._row(batch, i), terminated=bool(terminated[i]))
+            self.seen.add_end(self._row(batch, i), terminated=bool(terminated[i]))
 
     def _row(self, batch: Any, i: Any) -> Columns:
         return self._layout.encode(row_of_batch(batch, int(i)))
@@ -245,7 +245,7 @@ class _VectorEnds:
 
 def _doubts_of_vector(mode: AutoresetMode, ends: EpisodeEnds) -> Iterator[str]:
     name = "`final_obs`" if mode is AutoresetMode.SAME_STEP else "the last row of each"
-    for count, way in ends.that_begin():
+    for count, way in ends.describe_ends_seen_as_starts():
         yield (
             f"its vector form: all {count} {way} episodes ended on an observation that begins one: "
             f"is {name} what came after the last action, and not the next episode's first?"

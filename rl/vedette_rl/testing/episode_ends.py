@@ -22,19 +22,19 @@ class EpisodeEnds:
         self._between: list[int] = []
         self._last: dict[str, list[int]] = {"terminated": [], "truncated": []}
 
-    def begins(self, obs: Columns) -> None:
+    def add_start(self, obs: Columns) -> None:
         """A reset gave this observation, of one row."""
         self._first.add(_digest(obs))
 
-    def goes_on(self, obs: Columns) -> None:
+    def add_middle(self, obs: Columns) -> None:
         """A step within an episode gave it."""
         self._between.append(_digest(obs))
 
-    def ends(self, obs: Columns, *, terminated: bool) -> None:
+    def add_end(self, obs: Columns, *, terminated: bool) -> None:
         """It is told as the last one of an episode."""
         self._last["terminated" if terminated else "truncated"].append(_digest(obs))
 
-    def that_begin(self) -> Iterator[tuple[int, str]]:
+    def describe_ends_seen_as_starts(self) -> Iterator[tuple[int, str]]:
         """How many episodes ended in which way, where each of them ended on an observation that
         begins an episode, and hardly by chance. A time limit's wrapper ends its own way."""
         alike = sum(digest in self._first for digest in self._between)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from vedette_rl.core import Columns, StepProcessor
-from vedette_rl.envs.loop_row import LoopRow
-from vedette_rl.envs.row import EnvRow
+from vedette_rl.envs.loop_row import LoopVectorEnv
+from vedette_rl.envs.row import VectorEnvironment
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.testing.scripted import ScriptedEnv
 
@@ -28,7 +28,7 @@ class StepProcessorContract:
         """A new processor for a row of `envs` and transitions of `dtype`."""
         raise NotImplementedError
 
-    def make_row(self) -> EnvRow:
+    def make_row(self) -> VectorEnvironment:
         """Three environments with every kind of end."""
         scripts: list[list[Any]] = [
             [(3, "terminated"), (4, "truncated"), (1, "both"), (9, "truncated")],
@@ -36,7 +36,7 @@ class StepProcessorContract:
             [(100, "terminated")],
         ]
         envs = [ScriptedEnv(number, script) for number, script in enumerate(scripts)]
-        return LoopRow(envs, seed=0)
+        return LoopVectorEnv(envs, seed=0)
 
     def play(self) -> list[Columns]:
         """What each of some steps gave, and the flush."""

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Columns, columns_of
+from vedette_rl.core import Columns, empty_columns
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 
@@ -27,7 +27,7 @@ def sampled_transitions(spaces: Spaces, rows: int, seed: int) -> Columns:
     """Transitions of one step whose observations and actions are drawn from `spaces`; a tenth ends
     an episode each way."""
     rng = np.random.default_rng(seed)
-    columns = columns_of(transition_dtype(spaces), rows)
+    columns = empty_columns(transition_dtype(spaces), rows)
     before = sampled_obs(spaces.observation, rows, seed)
     after = sampled_obs(spaces.observation, rows, seed + 1)
     for name, column in before.items():

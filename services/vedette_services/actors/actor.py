@@ -17,24 +17,24 @@ from pathlib import Path
 import gymnasium as gym
 
 from vedette_protocol.schema import Schema, spec_difference
-from vedette_rl.acting_loop import ActingLoop
+from vedette_rl.acting_loop import RolloutLoop
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.row import make_row
+from vedette_rl.envs.row import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, column_bounds
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.exploration import ladder_positions
-from vedette_rl.newest import NewestWriter
+from vedette_rl.exploration import exploration_ranks
+from vedette_rl.newest import LatestValueWriter
 from vedette_rl.replay.frames import STACKS, FrameStack
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_services.actors.actor_spec import ActorSpec
-from vedette_services.actors.batching import Transitions, make_transitions
+from vedette_services.actors.batching import TransitionPipeline, make_transition_pipeline
 from vedette_services.actors.errors import SpecMismatchError
-from vedette_services.actors.handover import HandoverWriter, slot_form
-from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, EpisodeTally
+from vedette_services.actors.handover import HandoverWriter, slot_layout
+from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, RecentEpisodes
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.host.logs import place_log, set_up_logging
+from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_layout import batch_schema, transition_row
@@ -55,17 +55,17 @@ class Actor:
     def __init__(
         self,
         *,
-        loop: ActingLoop,
-        transitions: Transitions,
+        loop: RolloutLoop,
+        transitions: TransitionPipeline,
         n_buffer: int,
         handover: HandoverWriter,
         tell: Callable[[ActorStats], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop, self._handover = loop, handover
-        self._batching = transitions.batching(handover, n_buffer, self._wait_for_slot)
+        self._batching = transitions.make_batcher(handover, n_buffer, self._wait_for_slot)
         self._tell, self._clock = tell, clock
-        self._tally = EpisodeTally()
+        self._tally = RecentEpisodes()
         self._orders_at = self._stats_at = 0.0
 
     def run(self) -> None:
@@ -86,7 +86,7 @@ class Actor:
         self._loop.begin()
         while not self._handover.stopped:
             self._push(self._loop.step())
-            self._tend()
+            self._poll_and_publish()
         self._push(self._loop.flush())
         self._batching.flush()
 
@@ -94,12 +94,12 @@ class Actor:
         if len(transitions["reward"]):
             self._batching.push(transitions, self._loop.made_by)
 
-    def _tend(self) -> None:
+    def _poll_and_publish(self) -> None:
         """What is looked at by time and not at every step."""
         now = self._clock()
         if now - self._orders_at >= ORDERS_EVERY_S:
             self._orders_at = now
-            self._handover.look(0.0)
+            self._handover.poll(0.0)
         if now - self._stats_at >= STATS_EVERY_S:
             self._publish_stats("playing")
 
@@ -109,15 +109,15 @@ class Actor:
             if self._loop.sync():
                 return True
             self._publish_stats("waiting for a model")
-            self._handover.look(WAIT_S)
+            self._handover.poll(WAIT_S)
         return False
 
     def _wait_for_slot(self) -> bool:
         """True once a slot is free; False if the manager is gone."""
-        self._handover.look(0.0)
+        self._handover.poll(0.0)
         patience = PATIENCE_S
         while not self._handover.has_slot and not self._handover.gone:
-            self._handover.look(patience)
+            self._handover.poll(patience)
             if not self._handover.has_slot:
                 self._publish_stats("waiting for room")
                 patience = WAIT_S
@@ -126,7 +126,7 @@ class Actor:
         return not self._handover.gone
 
     def _publish_stats(self, state: ActorState) -> None:
-        self._tally.add(self._loop.finished())
+        self._tally.add(self._loop.pop_finished_episodes())
         self._stats_at = self._clock()
         self._tell(
             ActorStats(
@@ -149,26 +149,26 @@ def build_actor(spec: ActorSpec) -> Actor:
     """
     schema = Schema.from_wire(spec.schema)
     actors = ActorsConfig.model_validate(spec.actors)
-    form = slot_form(schema, actors)
-    handover = HandoverWriter(spec.memory_fd, spec.socket_fd, form, spec.slots)
-    board = NewestWriter(spec.stats_map, STATS_MAX_BYTES)
+    layout = slot_layout(schema, actors)
+    handover = HandoverWriter(spec.memory_fd, spec.socket_fd, layout, spec.slots)
+    board = LatestValueWriter(spec.stats_map, STATS_MAX_BYTES)
     board.write(ActorStats().to_bytes())
     env_seed, exploration_seed = spec.seeds()
     envs = actors.envs_per_actor
-    row = make_row(EnvConfig.model_validate(spec.env), envs, env_seed)
+    row = make_vector_environment(EnvConfig.model_validate(spec.env), envs, env_seed)
     check_schema(row.spaces, schema)
     kind = agent_type(spec.agent["name"])
     agent = kind.config.model_validate(spec.agent)
     policy = kind.build_policy(
         agent,
         row.spaces,
-        positions=ladder_positions(spec.number * envs, envs),
+        ranks=exploration_ranks(spec.number * envs, envs),
         seed=exploration_seed,
     )
-    one_torch_thread()
-    made = make_transitions(schema, row.spaces, policy, agent, actors)
+    limit_torch_threads()
+    made = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
     models = ModelMapReader(Path(spec.model_map))
-    loop = ActingLoop(row, policy, made.processor, models, agent.n_step)
+    loop = RolloutLoop(row, policy, made.processor, models, agent.n_step)
     return Actor(
         loop=loop,
         transitions=made,
@@ -200,7 +200,7 @@ def check_schema(spaces: Spaces, schema: Schema) -> None:
         raise SpecMismatchError("environment", difference)
 
 
-def one_torch_thread() -> None:
+def limit_torch_threads() -> None:
     """Actors share the processors among them: a policy that uses torch gets one thread."""
     if "torch" in sys.modules:
         import torch
@@ -208,15 +208,15 @@ def one_torch_thread() -> None:
         torch.set_num_threads(1)
 
 
-def cause_of(error: Exception) -> str:
+def describe_cause(error: Exception) -> str:
     """An exception and its notes in one line."""
     lines = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
     return " ".join(" ".join(lines).split())
 
 
-def _tell(board: NewestWriter, loop: ActingLoop, stats: ActorStats) -> None:
+def _tell(board: LatestValueWriter, loop: RolloutLoop, stats: ActorStats) -> None:
     board.write(stats.to_bytes())
-    place_log(epoch=max(0, loop.acting_on[0]) or None)  # the learner may have started again
+    set_log_context(epoch=max(0, loop.acting_on[0]) or None)  # the learner may have started again
 
 
 def main() -> None:
@@ -226,11 +226,11 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     spec = ActorSpec.from_json(Path(sys.argv[1]).read_bytes())
     set_up_logging()
-    place_log(actor=spec.index, epoch=spec.epoch)
+    set_log_context(actor=spec.index, epoch=spec.epoch)
     try:
         build_actor(spec).run()
     except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is reported
-        Path(spec.traceback_file).write_text(f"{cause_of(error)}\n{traceback.format_exc()}")
+        Path(spec.traceback_file).write_text(f"{describe_cause(error)}\n{traceback.format_exc()}")
         sys.exit(REFUSED if isinstance(error, SpecMismatchError) else FAILED)
 
 

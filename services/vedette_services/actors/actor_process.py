@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from vedette_rl.newest import NewestReader
+from vedette_rl.newest import LatestValueReader
 from vedette_services.actors.actor_spec import ActorSpec
-from vedette_services.actors.handover import FinishedBatch, HandoverReader, slot_form
+from vedette_services.actors.handover import FinishedBatch, HandoverReader, slot_layout
 from vedette_services.actors.instructions import StartActor
 from vedette_services.actors.stats import ActorStats
 from vedette_services.config.parts import ActorsConfig
@@ -25,12 +25,12 @@ class ActorProcess:
     def __init__(self, order: StartActor, directory: Path, model_map: Path) -> None:
         self.index, self.run = order.index, order.run
         config = ActorsConfig.model_validate(dict(order.run.actors))
-        self.handover = HandoverReader(slot_form(order.run.schema, config), SLOTS)
+        self.handover = HandoverReader(slot_layout(order.run.schema, config), SLOTS)
         self._traceback_file = directory / f"actor-{order.index}.traceback"
         self._traceback_file.unlink(missing_ok=True)
         stats_map = directory / f"actor-{order.index}-{order.restarts}.stats"
         self._stats_map = stats_map
-        self._stats = NewestReader(stats_map)
+        self._stats = LatestValueReader(stats_map)
         self._stats_seq = 0
         spec_file = directory / f"actor-{order.index}.json"
         spec_file.write_bytes(self._spec(order, model_map).to_json())
@@ -39,7 +39,7 @@ class ActorProcess:
             environment=_ONE_THREAD,
             pass_fds=self.handover.pass_fds,
         )
-        self.handover.started()
+        self.handover.close_child_ends()
 
     def _spec(self, order: StartActor, model_map: Path) -> ActorSpec:
         run = order.run
@@ -71,9 +71,9 @@ class ActorProcess:
         """Of the oldest batch it handed over."""
         return self.handover.next_bytes
 
-    def take(self) -> FinishedBatch:
+    def receive_batch(self) -> FinishedBatch:
         """The oldest batch it handed over."""
-        return self.handover.take()
+        return self.handover.receive()
 
     def stats(self) -> ActorStats | None:
         """What it tells of itself, if that is new."""
@@ -98,7 +98,7 @@ class ActorProcess:
         except subprocess.TimeoutExpired:
             return  # stuck in the kernel; it dies when it leaves it, and nobody waits for it
 
-    def last_words(self) -> tuple[str, str]:
+    def read_exit_report(self) -> tuple[str, str]:
         """What ended it in one line, and its traceback; "" where it left no word."""
         try:
             text = self._traceback_file.read_text(errors="replace")

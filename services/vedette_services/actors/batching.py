@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.core import Columns, Policy, StepProcessor
-from vedette_rl.core.acting import TellsTdErrors
+from vedette_rl.core.acting import TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.replay.frames import FRAMES, STACKS, row_of_places
+from vedette_rl.replay.frames import FRAMES, STACKS, row_with_places
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.steps.frames import FramePool, FrameSteps
 from vedette_rl.steps.registry import make_step_processor
 from vedette_rl.steps.td_errors import StepsWithTdErrors
 from vedette_services.actors.errors import SpecMismatchError
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.run.replay_layout import frames_of
+from vedette_services.run.replay_layout import frame_stack_of_schema
 
 
 class Slots(Protocol):
@@ -74,7 +74,7 @@ class WholeRows:
         """Nothing is kept from slot to slot."""
 
 
-class Batching:
+class TransitionBatcher:
     """Fills slots. A step's rows may straddle two batches.
 
     A batch carries the oldest (epoch, version) that contributed a row, so that its lag is never
@@ -182,21 +182,21 @@ class FrameWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class Transitions:
+class TransitionPipeline:
     """A step processor, and the pool that its rows point into, where their stacks are places."""
 
     processor: StepProcessor
     pool: FramePool | None
 
-    def batching(self, slots: Slots, n_buffer: int, wait_for_slot: Callable[[], bool]) -> Batching:
+    def make_batcher(self, slots: Slots, n_buffer: int, wait_for_slot: Callable[[], bool]) -> TransitionBatcher:
         """What fills slots with the processor's rows."""
         writer = WholeRows() if self.pool is None else FrameWriter(self.pool)
-        return Batching(slots, n_buffer, wait_for_slot, writer)
+        return TransitionBatcher(slots, n_buffer, wait_for_slot, writer)
 
 
-def make_transitions(
+def make_transition_pipeline(
     schema: Schema, spaces: Spaces, policy: Policy, agent: AgentConfig, actors: ActorsConfig
-) -> Transitions:
+) -> TransitionPipeline:
     """What an actor needs to make rows of `schema`.
 
     Args:
@@ -211,21 +211,21 @@ def make_transitions(
         UnknownNameError: there is no such step processor.
     """
     envs, n_step = actors.envs_per_actor, agent.n_step
-    frames, row = frames_of(schema), transition_dtype(spaces)
+    frames, row = frame_stack_of_schema(schema), transition_dtype(spaces)
     if frames is not None:
-        row = row_of_places(row, frames.stack)
+        row = row_with_places(row, frames.stack)
     made = make_step_processor(actors.step_processor, n_step, agent.discount, envs, row)
     processor: StepProcessor = made
     whole: Callable[[Columns], Columns] = _as_it_is
     pool = None
     if frames is not None:
         processor = framed = FrameSteps(made, frames, envs, n_step)
-        pool, whole = framed.pool, framed.whole
+        pool, whole = framed.pool, framed.with_whole_stacks
     if any(column.name == TD_ERROR for column in schema.columns):
-        if not isinstance(policy, TellsTdErrors):
+        if not isinstance(policy, TdErrorPolicy):
             raise SpecMismatchError("policy", f"{TD_ERROR!r} is not expected: it tells none")
         processor = StepsWithTdErrors(processor, policy, whole)
-    return Transitions(processor, pool)
+    return TransitionPipeline(processor, pool)
 
 
 def _as_it_is(transitions: Columns) -> Columns:

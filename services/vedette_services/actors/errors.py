@@ -24,7 +24,7 @@ class SpecMismatchError(ActorError, RefusedError):
         self.what = what
 
 
-class ImportRefusedError(ActorError, RefusedError):
+class RunImportRefusedError(ActorError, RefusedError):
     """The run names code to import that the operator of this host has not allowed."""
 
     def __init__(self, name: str, package: str) -> None:

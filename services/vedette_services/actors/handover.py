@@ -49,7 +49,7 @@ class FinishedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotForm:
+class SlotLayout:
     """What a slot holds; both ends work it out from the same.
 
     Args:
@@ -75,18 +75,18 @@ class SlotForm:
         return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def slot_form(schema: Schema, actors: ActorsConfig) -> SlotForm:
+def slot_layout(schema: Schema, actors: ActorsConfig) -> SlotLayout:
     """What a slot holds in a run."""
-    return SlotForm(schema, actors.n_buffer, min(PAYLOAD_MAX_BYTES, actors.window_bytes))
+    return SlotLayout(schema, actors.n_buffer, min(PAYLOAD_MAX_BYTES, actors.window_bytes))
 
 
 class HandoverReader:
     """The manager's end. It owns the memory and both ends of the socket until `started`."""
 
-    def __init__(self, form: SlotForm, slots: int) -> None:
-        self._form, self._schema = form, form.schema
+    def __init__(self, layout: SlotLayout, slots: int) -> None:
+        self._layout, self._schema = layout, layout.schema
         self._slots = slots
-        self._slot_bytes = form.bytes
+        self._slot_bytes = layout.bytes
         self._memory_fd = anonymous_file("vedette-handover")
         os.ftruncate(self._memory_fd, slots * self._slot_bytes)
         self._memory = mmap.mmap(self._memory_fd, slots * self._slot_bytes)
@@ -102,7 +102,7 @@ class HandoverReader:
         """The actor's descriptors: memory, socket."""
         return self._memory_fd, self._actors_end.fileno()
 
-    def started(self) -> None:
+    def close_child_ends(self) -> None:
         """The actor has been spawned: let go of its descriptors, so that its death is seen."""
         self._actors_end.close()
         os.close(self._memory_fd)
@@ -113,11 +113,11 @@ class HandoverReader:
         return self._socket.fileno()
 
     @property
-    def ready(self) -> int:
+    def ready_batches(self) -> int:
         """Batches that wait to be taken."""
         return self._published - self._taken
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Learn what the actor published; never waits."""
         while not self.ended:
             try:
@@ -135,46 +135,46 @@ class HandoverReader:
         """Bytes of the payload to be taken next; at most a slot's, whatever it says."""
         at = self._taken % self._slots * self._slot_bytes
         rows, _, _, entries = _HEADER.unpack_from(self._memory, at)
-        most = self._form.n_buffer, self._form.entries
+        most = self._layout.n_buffer, self._layout.entries
         return self._schema.payload_bytes(min(rows, most[0]), min(entries, most[1]))
 
-    def take(self) -> FinishedBatch:
+    def receive(self) -> FinishedBatch:
         """Copy the oldest batch out and free its slot.
 
         Raises:
             HandoverError: the slot holds nonsense; the actor must not be trusted further.
         """
-        assert self.ready > 0, "look() says what is ready"
-        if self.ready > self._slots:
-            raise HandoverError(f"{self.ready} batches in {self._slots} slots")
+        assert self.ready_batches > 0, "look() says what is ready"
+        if self.ready_batches > self._slots:
+            raise HandoverError(f"{self.ready_batches} batches in {self._slots} slots")
         at = self._taken % self._slots * self._slot_bytes
         rows, epoch, version, entries = _HEADER.unpack_from(self._memory, at)
-        if not 0 < rows <= self._form.n_buffer:
-            raise HandoverError(f"a batch of {rows} rows, expected 1 to {self._form.n_buffer}")
-        if entries > self._form.entries:
-            raise HandoverError(f"{entries} entries in a slot for {self._form.entries}")
+        if not 0 < rows <= self._layout.n_buffer:
+            raise HandoverError(f"a batch of {rows} rows, expected 1 to {self._layout.n_buffer}")
+        if entries > self._layout.entries:
+            raise HandoverError(f"{entries} entries in a slot for {self._layout.entries}")
         begin = at + _PAYLOAD_AT
         payload = self._memory[begin : begin + self._schema.payload_bytes(rows, entries)]
         self._taken += 1
-        self._tell(_TAKEN)
+        self._send_order(_TAKEN)
         return FinishedBatch(rows, epoch, version, payload)
 
     def order_stop(self) -> None:
         """Ask the actor to hand over what it has and end."""
-        self._tell(_STOP)
+        self._send_order(_STOP)
 
     def announce_model(self) -> None:
         """Wake an actor that waits for its first model; later ones it finds by looking."""
         if not self._announced:
             self._announced = True
-            self._tell(_MODEL)
+            self._send_order(_MODEL)
 
     def discard(self) -> None:
         """Believe nothing of this actor any more."""
         self._taken = self._published
         self.ended = True
 
-    def _tell(self, order: bytes) -> None:
+    def _send_order(self, order: bytes) -> None:
         # Never more than K + 2 bytes are unread, so the socket has room.
         try:
             self._socket.send(order)
@@ -185,7 +185,7 @@ class HandoverReader:
         """Let go of the memory and the socket. An actor that still runs ends by itself."""
         self._socket.close()
         if self._memory_fd >= 0:
-            self.started()
+            self.close_child_ends()
         self._memory.close()
 
 
@@ -197,18 +197,18 @@ class HandoverWriter:
         handover.wait_for_slot()               # False: the manager is gone
         columns = handover.columns             # views to write into
         handover.publish(rows, epoch, version)     # and how many entries, where rows share some
-        handover.look(0.0); handover.stopped
+        handover.poll(0.0); handover.stopped
     """
 
-    def __init__(self, memory_fd: int, socket_fd: int, form: SlotForm, slots: int) -> None:
-        self._form, self._schema = form, form.schema
+    def __init__(self, memory_fd: int, socket_fd: int, layout: SlotLayout, slots: int) -> None:
+        self._layout, self._schema = layout, layout.schema
         self._slots = slots
-        self._slot_bytes = form.bytes
+        self._slot_bytes = layout.bytes
         self._memory = mmap.mmap(memory_fd, slots * self._slot_bytes)
         os.close(memory_fd)
         self._socket = socket.socket(fileno=socket_fd)
         self._socket.setblocking(False)
-        self._full_views = [self._views(slot, form.n_buffer, form.entries) for slot in range(slots)]
+        self._full_views = [self._views(slot, layout.n_buffer, layout.entries) for slot in range(slots)]
         self._published = 0
         self._freed = 0
         self.stopped = False  # finish: an order, or the manager is gone
@@ -231,7 +231,7 @@ class HandoverWriter:
         """Hand the slot's first `rows` rows, and the entries they share, over. They are the
         manager's from now on."""
         slot = self._published % self._slots
-        if rows < self._form.n_buffer:
+        if rows < self._layout.n_buffer:
             self._lay_out_again(slot, rows, entries)
         elif self._schema.sharing is not None:
             self._count(slot, rows, entries)
@@ -242,7 +242,7 @@ class HandoverWriter:
         except (BrokenPipeError, ConnectionResetError):
             self.stopped = self.gone = True
 
-    def look(self, wait_s: float) -> None:
+    def poll(self, wait_s: float) -> None:
         """Learn the manager's orders, waiting at most `wait_s` for one."""
         if wait_s > 0:
             select.select([self._socket], [], [], wait_s)

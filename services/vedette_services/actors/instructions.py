@@ -76,7 +76,7 @@ class KillActor:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class WriteLog:
     """A line for the log, of one actor where it names one."""
 
     level: Level
@@ -102,6 +102,6 @@ Instruction: TypeAlias = (
     | StartActor
     | StopActors
     | KillActor
-    | Say
+    | WriteLog
     | Exit
 )

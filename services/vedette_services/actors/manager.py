@@ -28,7 +28,7 @@ from vedette_services.actors.instructions import (
     PrepareRun,
     RemakeModels,
     RemakeSockets,
-    Say,
+    WriteLog,
     SendBatches,
     SendReport,
     StartActor,
@@ -38,14 +38,14 @@ from vedette_services.actors.instructions import (
 from vedette_services.actors.manager_state import Identity, ManagerState
 from vedette_services.actors.model_listener import ModelListener
 from vedette_services.errors import FAILED, AddressError
-from vedette_services.host.logs import place_log
+from vedette_services.host.logs import set_log_context
 from vedette_services.host.private_directory import PrivateDirectory
 from vedette_services.host.processes import StopSignals
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
-from vedette_services.net.handshake import EVENTS, HandshakeWatch
+from vedette_services.net.handshake import EVENTS, HandshakeMonitor
 from vedette_services.net.keys import ClientKeys
-from vedette_services.run.directory import host_in_an_id
+from vedette_services.run.directory import host_for_manager_id
 from vedette_services.run.model_map import ModelMapWriter
 
 log = logging.getLogger("vedette.actors")
@@ -53,12 +53,12 @@ log = logging.getLogger("vedette.actors")
 _POLL_MS = 50
 _STATS_EVERY_S = 0.2
 _MESSAGES_A_TURN = 256
-_LAST_WORDS_MS = 1000  # for the report that says we are gone
+_LAST_REPORT_MS = 1000  # for the report that says we are gone
 _KILL_WAIT_S = 2.0
 _FIND_EVERY_S = 1.0  # while the file that names the learner is not there
 
 
-class Links:
+class ManagerSockets:
     """The manager's sockets: samples up, control and models down. Made anew as a whole."""
 
     def __init__(
@@ -113,25 +113,25 @@ class Manager:
         keys: ClientKeys | None = None,
     ) -> None:
         self._find, self._manager, self._keys = find, manager, keys
-        self._handshake: HandshakeWatch | None = None
+        self._handshake: HandshakeMonitor | None = None
         self._lost = ""  # why the learner's address is not known
         self._state, self._directory = state, directory
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._links: Links | None = None
+        self._manager_sockets: ManagerSockets | None = None
         self._open_at = 0.0  # when sockets that were closed are made again
         self._actors: dict[int, ActorProcess] = {}
         self._model_map: tuple[Path, ModelMapWriter] | None = None
         self._runs = 0
         self._stats_at = 0.0
-        self._unsaid: Report | None = None  # the last word, where the socket did not take it
+        self._unsent_report: Report | None = None  # the last word, where the socket did not take it
         self._exit: Exit | None = None
-        self._placed = ("", 0)
+        self._log_context = ("", 0)
 
     def run(self, signals: StopSignals) -> int:
         """Serve until the state says that it is over; returns the exit status."""
         try:
             while self._exit is None:
-                self._turn(signals)
+                self._run_once(signals)
         finally:
             self._end()
         if self._exit.code:
@@ -140,18 +140,18 @@ class Manager:
 
     # One round
 
-    def _turn(self, signals: StopSignals) -> None:
+    def _run_once(self, signals: StopSignals) -> None:
         ready = self._wait(signals)
         now = time.monotonic()
         if signals:
-            self._obey(self._state.leave("told to stop", now))
-        if self._links is None and now >= self._open_at:
-            self._open_links(now)
-        self._listen(now)
-        self._look_at_actors(ready, now)
-        self._obey(self._state.on_tick(now))
+            self._execute_all(self._state.leave("told to stop", now))
+        if self._manager_sockets is None and now >= self._open_at:
+            self._open_sockets(now)
+        self._receive(now)
+        self._poll_actors(ready, now)
+        self._execute_all(self._state.on_tick(now))
 
-    def _open_links(self, now: float) -> None:
+    def _open_sockets(self, now: float) -> None:
         try:
             address = self._find()
         except AddressError as error:
@@ -160,8 +160,8 @@ class Manager:
             self._lost, self._open_at = str(error), now + _FIND_EVERY_S
             return
         self._lost = ""
-        self._handshake = HandshakeWatch(address, self._keys)
-        self._links = Links(self._context, address, self._manager, self._keys)
+        self._handshake = HandshakeMonitor(address, self._keys)
+        self._manager_sockets = ManagerSockets(self._context, address, self._manager, self._keys)
         self._state.on_opened()
 
     def _wait(self, signals: StopSignals) -> set[Any]:
@@ -171,76 +171,76 @@ class Manager:
         for actor in self._actors.values():
             if not actor.handover.ended:
                 poller.register(actor.handover.fileno(), zmq.POLLIN)
-        if self._links is not None:
-            poller.register(self._links.control, zmq.POLLIN)
-            poller.register(self._links.monitor, zmq.POLLIN)
-            poller.register(self._links.models.fileno(), zmq.POLLIN)
+        if self._manager_sockets is not None:
+            poller.register(self._manager_sockets.control, zmq.POLLIN)
+            poller.register(self._manager_sockets.monitor, zmq.POLLIN)
+            poller.register(self._manager_sockets.models.fileno(), zmq.POLLIN)
         return {socket for socket, _ in poller.poll(_POLL_MS)}
 
-    def _listen(self, now: float) -> None:
+    def _receive(self, now: float) -> None:
         """Everything that has come in; instructions may close the sockets on the way."""
-        if self._links is not None:
-            self._hear_connection(self._links, now)
-        if self._links is not None:
-            self._hear_control(self._links, now)
-        if self._links is not None and (model := self._links.models.take()) is not None:
-            self._obey(self._state.on_model(model, now))
+        if self._manager_sockets is not None:
+            self._poll_monitor(self._manager_sockets, now)
+        if self._manager_sockets is not None:
+            self._receive_control(self._manager_sockets, now)
+        if self._manager_sockets is not None and (model := self._manager_sockets.models.pop_model()) is not None:
+            self._execute_all(self._state.on_model(model, now))
 
-    def _hear_connection(self, links: Links, now: float) -> None:
-        while links.monitor.poll(0):
-            event = recv_monitor_message(links.monitor)
+    def _poll_monitor(self, manager_sockets: ManagerSockets, now: float) -> None:
+        while manager_sockets.monitor.poll(0):
+            event = recv_monitor_message(manager_sockets.monitor)
             if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._obey(self._state.on_connected(now))
+                self._execute_all(self._state.on_connected(now))
             elif event["event"] == zmq.EVENT_DISCONNECTED:
                 self._state.on_disconnected()
             assert self._handshake is not None, "made with the links"
-            refused = self._handshake.hear(event["event"], event["value"])
+            refused = self._handshake.on_event(event["event"], event["value"])
             if refused:
-                self._obey(self._state.on_refused(refused))
+                self._execute_all(self._state.on_refused(refused))
 
-    def _hear_control(self, links: Links, now: float) -> None:
+    def _receive_control(self, manager_sockets: ManagerSockets, now: float) -> None:
         for _ in range(_MESSAGES_A_TURN):
             try:
-                frames = links.control.recv_multipart(zmq.NOBLOCK)
+                frames = manager_sockets.control.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             try:
                 message = decode_control(frames[1:])
             except ProtocolError as error:
-                self._obey(self._state.on_garbage(error, now))
+                self._execute_all(self._state.on_invalid_message(error, now))
             else:
                 instructions = self._state.on_control(message, now)
-                self._place_log()
-                self._obey(instructions)
+                self._update_log_context()
+                self._execute_all(instructions)
 
-    def _place_log(self) -> None:
+    def _update_log_context(self) -> None:
         """What is said from now on is said of the run, and of its epoch, that is played now."""
-        playing = self._state.playing
-        if playing != self._placed:
-            self._placed = playing
-            place_log(run=playing[0], epoch=playing[1])
+        playing = self._state.current_run
+        if playing != self._log_context:
+            self._log_context = playing
+            set_log_context(run=playing[0], epoch=playing[1])
 
     # Actors
 
-    def _look_at_actors(self, ready: set[Any], now: float) -> None:
-        look_at_stats = now >= self._stats_at
-        if look_at_stats:
+    def _poll_actors(self, ready: set[Any], now: float) -> None:
+        poll_stats = now >= self._stats_at
+        if poll_stats:
             self._stats_at = now + _STATS_EVERY_S
         for actor in list(self._actors.values()):
             code = actor.exit_code()
             if code is not None or actor.handover.fileno() in ready:
-                actor.handover.look()
+                actor.handover.poll()
             self._take_batches(actor, now)
-            stats = actor.stats() if look_at_stats or code is not None else None
+            stats = actor.stats() if poll_stats or code is not None else None
             if stats is not None:
                 self._state.on_stats(actor.index, stats, now)
-            if code is not None and actor.handover.ready == 0:
-                self._bury(actor, code, now)
+            if code is not None and actor.handover.ready_batches == 0:
+                self._remove_ended_actor(actor, code, now)
 
     def _take_batches(self, actor: ActorProcess, now: float) -> None:
         try:
-            while actor.handover.ready and self._state.takes(actor.batch_bytes):
-                self._obey(self._state.on_batch(actor.index, actor.run, actor.take(), now))
+            while actor.handover.ready_batches and self._state.has_room_for(actor.batch_bytes):
+                self._execute_all(self._state.on_batch(actor.index, actor.run, actor.receive_batch(), now))
                 # Where there is room for few, whoever was served is looked at last: all play.
                 self._actors[actor.index] = self._actors.pop(actor.index)
         except HandoverError as error:
@@ -249,26 +249,26 @@ class Manager:
             actor.handover.discard()
             actor.kill()
 
-    def _bury(self, actor: ActorProcess, code: int, now: float) -> None:
+    def _remove_ended_actor(self, actor: ActorProcess, code: int, now: float) -> None:
         del self._actors[actor.index]
-        cause, traceback = actor.last_words()
+        cause, traceback = actor.read_exit_report()
         actor.close()
-        self._obey(self._state.on_actor_exited(actor.index, code, cause, traceback, now))
+        self._execute_all(self._state.on_actor_exited(actor.index, code, cause, traceback, now))
 
     # Instructions
 
-    def _obey(self, instructions: Iterable[Instruction]) -> None:
+    def _execute_all(self, instructions: Iterable[Instruction]) -> None:
         for instruction in instructions:
-            self._do(instruction)
+            self._execute(instruction)
 
-    def _do(self, instruction: Instruction) -> None:
+    def _execute(self, instruction: Instruction) -> None:
         match instruction:
             case SendReport(report):
-                sent = self._links is not None and self._links.send(report)
-                self._unsaid = None if sent else report
+                sent = self._manager_sockets is not None and self._manager_sockets.send(report)
+                self._unsent_report = None if sent else report
             case SendBatches(batches):
                 self._send(batches)
-            case Say(level, text, index):
+            case WriteLog(level, text, index):
                 number = logging.getLevelNamesMapping()[level.upper()]
                 log.log(number, "%s", text, extra={"actor": index})
             case PrepareRun(run):
@@ -287,17 +287,17 @@ class Manager:
                 if index in self._actors:
                     self._actors[index].kill()
             case RemakeSockets(delay_s):
-                self._close_links()
+                self._close_sockets()
                 self._open_at = time.monotonic() + delay_s
             case RemakeModels():
-                if self._links is not None:
-                    self._links.remake_models()
+                if self._manager_sockets is not None:
+                    self._manager_sockets.remake_models()
             case Exit():
                 self._exit = self._exit or instruction
 
     def _send(self, batches: Sequence[Batch]) -> None:
         for sent, batch in enumerate(batches):
-            if self._links is None or not self._links.send(batch):
+            if self._manager_sockets is None or not self._manager_sockets.send(batch):
                 self._state.on_unsent(batches[sent:])
                 return
 
@@ -309,17 +309,17 @@ class Manager:
 
     # The end
 
-    def _say_unsaid(self) -> None:
+    def _send_last_report(self) -> None:
         """A last word that the socket did not take: who leaves at once may not be connected yet."""
-        links, report = self._links, self._unsaid
-        if links is not None and report is not None:
-            links.samples.poll(_LAST_WORDS_MS, zmq.POLLOUT)
-            links.send(report)
+        manager_sockets, report = self._manager_sockets, self._unsent_report
+        if manager_sockets is not None and report is not None:
+            manager_sockets.samples.poll(_LAST_REPORT_MS, zmq.POLLOUT)
+            manager_sockets.send(report)
 
-    def _close_links(self, linger_ms: int = 0) -> None:
-        if self._links is not None:
-            self._links.close(linger_ms)
-            self._links = None
+    def _close_sockets(self, linger_ms: int = 0) -> None:
+        if self._manager_sockets is not None:
+            self._manager_sockets.close(linger_ms)
+            self._manager_sockets = None
 
     def _end(self) -> None:
         for actor in self._actors.values():
@@ -327,8 +327,8 @@ class Manager:
         for actor in self._actors.values():
             actor.wait(_KILL_WAIT_S)
             actor.close()
-        self._say_unsaid()
-        self._close_links(_LAST_WORDS_MS)
+        self._send_last_report()
+        self._close_sockets(_LAST_REPORT_MS)
         self._context.term()
 
 
@@ -359,11 +359,11 @@ def run_manager(
     manager = manager_id or default_manager_id(host)
     directory = PrivateDirectory()
 
-    def leave_at_once() -> None:
+    def exit_at_once() -> None:
         directory.remove()
         os._exit(FAILED)  # the actors die with us
 
-    signals = StopSignals(leave=leave_at_once)
+    signals = StopSignals(leave=exit_at_once)
     state = ManagerState(
         Identity(manager, host, where),
         count=count,
@@ -372,7 +372,7 @@ def run_manager(
         jitter=random.random,
         now=time.monotonic(),
     )
-    place_log(manager=manager)
+    set_log_context(manager=manager)
     try:
         log.info("manager %s, for the learner at %s", manager, where)
         find = partial(Address.find, where)
@@ -383,4 +383,4 @@ def run_manager(
 
 def default_manager_id(host: str) -> str:
     """An id for a manager that was given none: its host, and something of its own."""
-    return f"{host_in_an_id(host)[:40] or 'host'}-{secrets.token_hex(2)}"
+    return f"{host_for_manager_id(host)[:40] or 'host'}-{secrets.token_hex(2)}"

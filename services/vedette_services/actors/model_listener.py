@@ -15,7 +15,7 @@ import zmq
 from vedette_protocol.codec import decode_model
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.model import CompleteModel, ModelAssembler
-from vedette_rl.recycler import Recycler
+from vedette_rl.recycler import BufferPool
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
@@ -43,7 +43,7 @@ class ModelListener:
         self._stop_read, self._stop_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
-        self._assembler = ModelAssembler(memory=Recycler().take)
+        self._assembler = ModelAssembler(memory=BufferPool().allocate)
         self._refused = 0
         self._thread = threading.Thread(target=self._listen, name="models", daemon=True)
         self._thread.start()
@@ -52,7 +52,7 @@ class ModelListener:
         """Readable when there is a model to take."""
         return self._wake_read.fileno()
 
-    def take(self) -> CompleteModel | None:
+    def pop_model(self) -> CompleteModel | None:
         """The newest complete model, if it was not taken before."""
         try:
             self._wake_read.recv(4096)
@@ -88,7 +88,7 @@ class ModelListener:
 
     def _receive(self, frames: list[memoryview]) -> None:
         try:
-            complete = self._assembler.offer(decode_model(frames[1:]))
+            complete = self._assembler.add_chunk(decode_model(frames[1:]))
         except ProtocolError as error:
             self._refused += 1
             if self._refused & (self._refused - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...

@@ -20,7 +20,7 @@ START_TIMEOUT_S = 180.0
 
 _ERROR_CHARS = 200
 
-SeatState = Literal["empty", "alive", "leaving"]
+ActorPresence = Literal["empty", "alive", "leaving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class Backoff:
 
 
 @dataclass(slots=True)
-class Seat:
+class ActorRecord:
     """One actor's place: the processes in it come and go."""
 
     index: int
-    state: SeatState = "empty"
+    state: ActorPresence = "empty"
     start_at: float = 0.0
     started_at: float = 0.0
-    moved_at: float = 0.0  # when its env steps were last seen to change, or it waited for us
+    progressed_at: float = 0.0  # when its env steps were last seen to change, or it waited for us
     backoff_s: float = 0.0  # once it has died; 0: as the run says
     processes: int = 0
     stats: ActorStats = field(default_factory=ActorStats)
@@ -70,60 +70,60 @@ class Roster:
     """Seats and their back-off. Times are the caller's `now`, in seconds."""
 
     def __init__(self, count: int) -> None:
-        self.seats = [Seat(index) for index in range(count)]
+        self.actors = [ActorRecord(index) for index in range(count)]
         self.closed = False  # nobody is started any more
         self._backoff = Backoff()
         self._deaths_at_start = 0
         self._last_tick: float | None = None
 
-    def due(self, now: float) -> list[Seat]:
+    def due_actors(self, now: float) -> list[ActorRecord]:
         """Empty seats whose back-off is over."""
         if self.closed:
             return []
-        return [seat for seat in self.seats if seat.state == "empty" and now >= seat.start_at]
+        return [actor for actor in self.actors if actor.state == "empty" and now >= actor.start_at]
 
-    def started(self, seat: Seat, now: float) -> None:
+    def on_started(self, actor: ActorRecord, now: float) -> None:
         """A process took the seat."""
-        seat.state = "alive"
-        seat.started_at = seat.moved_at = now
-        seat.processes += 1
-        seat.stats = ActorStats()
-        seat.why_killed = ""
+        actor.state = "alive"
+        actor.started_at = actor.progressed_at = now
+        actor.processes += 1
+        actor.stats = ActorStats()
+        actor.why_killed = ""
 
     def on_stats(self, index: int, stats: ActorStats, now: float) -> None:
         """What the process in the seat tells of itself."""
-        seat = self.seats[index]
-        if stats.env_steps != seat.stats.env_steps or stats.waits_for_us:
-            seat.moved_at = now
+        actor = self.actors[index]
+        if stats.env_steps != actor.stats.env_steps or stats.waits_for_manager:
+            actor.progressed_at = now
         if stats.env_steps > 0:
             self._deaths_at_start = 0
-        if now - seat.started_at > HEALTHY_S:
-            seat.error = ""
-        seat.stats = stats
+        if now - actor.started_at > HEALTHY_S:
+            actor.error = ""
+        actor.stats = stats
 
     def on_tick(self, now: float) -> None:
         """Time in which this process itself was stopped is nobody's standstill."""
         if self._last_tick is not None and (gap := now - self._last_tick) > 2.0:
-            for seat in self.seats:
-                seat.moved_at += gap
+            for actor in self.actors:
+                actor.progressed_at += gap
         self._last_tick = now
 
-    def hung(self, now: float, step_timeout_s: float) -> list[Seat]:
+    def find_hung(self, now: float, step_timeout_s: float) -> list[ActorRecord]:
         """Actors that stand still though nothing holds them; each is told once."""
         hung = []
-        for seat in self.seats:
-            if seat.state != "alive" or seat.why_killed:
+        for actor in self.actors:
+            if actor.state != "alive" or actor.why_killed:
                 continue
-            starting = seat.stats.state == "starting"
-            since = seat.started_at if starting else seat.moved_at
+            starting = actor.stats.state == "starting"
+            since = actor.started_at if starting else actor.progressed_at
             limit = max(START_TIMEOUT_S, step_timeout_s) if starting else step_timeout_s
             if now - since > limit:
                 what = "did not start" if starting else "made no step"
-                seat.why_killed = f"{what} within {limit:g} s: killed"
-                hung.append(seat)
+                actor.why_killed = f"{what} within {limit:g} s: killed"
+                hung.append(actor)
         return hung
 
-    def vacate(self, index: int, code: int, cause: str, now: float) -> str:
+    def on_exited(self, index: int, code: int, cause: str, now: float) -> str:
         """The process in the seat is gone.
 
         Args:
@@ -132,64 +132,64 @@ class Roster:
         Returns:
             Why it died, or "" if it was asked to go.
         """
-        seat = self.seats[index]
-        asked = seat.state == "leaving"
-        played = seat.stats.env_steps
-        seat.env_steps_before += played
-        seat.episodes_before += seat.stats.episodes
-        seat.stats = ActorStats(
-            version=seat.stats.version,
-            return_mean=seat.stats.return_mean,
-            length_mean=seat.stats.length_mean,
+        actor = self.actors[index]
+        asked = actor.state == "leaving"
+        played = actor.stats.env_steps
+        actor.env_steps_before += played
+        actor.episodes_before += actor.stats.episodes
+        actor.stats = ActorStats(
+            version=actor.stats.version,
+            return_mean=actor.stats.return_mean,
+            length_mean=actor.stats.length_mean,
         )
-        seat.state = "empty"
+        actor.state = "empty"
         if asked:
-            seat.start_at = now
-            return "" if code == 0 or seat.why_killed else cause or _how_it_ended(code)
-        if now - seat.started_at > HEALTHY_S:
-            seat.backoff_s = 0.0
+            actor.start_at = now
+            return "" if code == 0 or actor.why_killed else cause or _how_it_ended(code)
+        if now - actor.started_at > HEALTHY_S:
+            actor.backoff_s = 0.0
         if played == 0:
             self._deaths_at_start += 1
-        seat.error = seat.why_killed or cause or _how_it_ended(code)
-        seat.backoff_s = self._backoff.after(seat.backoff_s)
-        seat.start_at = now + seat.backoff_s
-        return seat.error
+        actor.error = actor.why_killed or cause or _how_it_ended(code)
+        actor.backoff_s = self._backoff.after(actor.backoff_s)
+        actor.start_at = now + actor.backoff_s
+        return actor.error
 
     def close(self) -> None:
         """Nobody is started again; whoever plays is expected to end."""
         self.closed = True
-        for seat in self.seats:
-            if seat.state == "alive":
-                seat.state = "leaving"
+        for actor in self.actors:
+            if actor.state == "alive":
+                actor.state = "leaving"
 
-    def replace(self, now: float, backoff: Backoff) -> list[Seat]:
+    def begin_run(self, now: float, backoff: Backoff) -> list[ActorRecord]:
         """Another run begins: seats start afresh; returns those whose process must go first."""
         self._backoff = backoff
-        going = [seat for seat in self.seats if seat.state == "alive"]
-        for seat in self.seats:
-            seat.start_at, seat.backoff_s, seat.error = now, 0.0, ""
-        for seat in going:
-            seat.state, seat.why_killed = "leaving", "another run begins"
+        going = [actor for actor in self.actors if actor.state == "alive"]
+        for actor in self.actors:
+            actor.start_at, actor.backoff_s, actor.error = now, 0.0, ""
+        for actor in going:
+            actor.state, actor.why_killed = "leaving", "another run begins"
         return going
 
-    def despair(self, why: str) -> None:
+    def mark_all_failed(self, why: str) -> None:
         """Nobody can play here: that is what is wrong with every actor, from the first on."""
-        self.seats = self.seats or [Seat(0)]
-        for seat in self.seats:
-            seat.state, seat.error = "empty", why
+        self.actors = self.actors or [ActorRecord(0)]
+        for actor in self.actors:
+            actor.state, actor.error = "empty", why
 
     @property
-    def alive(self) -> list[Seat]:
+    def alive_actors(self) -> list[ActorRecord]:
         """Seats with a process in them."""
-        return [seat for seat in self.seats if seat.state != "empty"]
+        return [actor for actor in self.actors if actor.state != "empty"]
 
     @property
-    def hopeless(self) -> bool:
+    def is_hopeless(self) -> bool:
         """Whether actors only ever die here, before their first step."""
         return self._deaths_at_start >= DEATHS_AT_START
 
     def reports(self) -> tuple[ActorReport, ...]:
-        return tuple(seat.report() for seat in self.seats)
+        return tuple(actor.report() for actor in self.actors)
 
 
 def _how_it_ended(code: int) -> str:

@@ -37,7 +37,7 @@ class ActorStats:
     error: str = ""
 
     @property
-    def waits_for_us(self) -> bool:
+    def waits_for_manager(self) -> bool:
         """Whether it stands still for a reason that is not its own."""
         return self.state != "playing"
 
@@ -49,7 +49,7 @@ class ActorStats:
         return cls(**json.loads(data))
 
 
-class EpisodeTally:
+class RecentEpisodes:
     """Returns and lengths of the last 100 episodes, and how many ended in all."""
 
     def __init__(self) -> None:

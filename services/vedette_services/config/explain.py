@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from vedette_rl.agents.registry import BUILT_IN
-from vedette_services.config.field_words import OUR_KEY
+from vedette_services.config.key_synonyms import OUR_KEY
 from vedette_services.config.parts import DEVICES
 from vedette_services.errors import SettingError
 
@@ -45,7 +45,7 @@ _SENTENCES = {
 _TABLES = ("dict_type", "model_type", "model_attributes_type")
 
 
-def explain(
+def explain_errors(
     error: ValidationError, part: type[BaseModel], prefix: str, keys: Iterable[str]
 ) -> list[SettingError]:
     """pydantic's complaints about `part` as our own errors, a key once.
@@ -69,8 +69,8 @@ def _explained(key: str, complaints: list[ErrorDetails], keys: Iterable[str]) ->
         return unknown_key(key, keys)
     if "missing" in kinds:
         return SettingError(key, "is missing")
-    mend = f"set {key}.KEY" if complaints[0]["type"] in _TABLES else ""
-    return SettingError(key or "configuration", _sentence(complaints), mend)
+    fix = f"set {key}.KEY" if complaints[0]["type"] in _TABLES else ""
+    return SettingError(key or "configuration", _sentence(complaints), fix)
 
 
 def unknown_key(key: str, keys: Iterable[str]) -> SettingError:
@@ -133,12 +133,12 @@ def _sentence(complaints: list[ErrorDetails]) -> str:
     first = complaints[0]
     if first["type"] == "value_error":
         return str(first.get("ctx", {}).get("error", first["msg"]))
-    said, *others = (_said(details) for details in complaints)
+    message, *others = (_said(details) for details in complaints)
     for other in others:
-        if said.startswith("must be ") and other.startswith("must be "):
-            said += f" or {other.removeprefix('must be ')}"
+        if message.startswith("must be ") and other.startswith("must be "):
+            message += f" or {other.removeprefix('must be ')}"
     got = repr(first["input"])
-    return f"{said}, not {got if len(got) <= 60 else got[:57] + '...'}"
+    return f"{message}, not {got if len(got) <= 60 else got[:57] + '...'}"
 
 
 def _said(details: ErrorDetails) -> str:

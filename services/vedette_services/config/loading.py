@@ -21,34 +21,34 @@ from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
-from vedette_services.config.explain import explain, keys_of, unknown_key
-from vedette_services.config.plugins import spelled_out
-from vedette_services.config.presets import preset, preset_agent
+from vedette_services.config.explain import explain_errors, keys_of, unknown_key
+from vedette_services.config.plugins import expand_plugin_names
+from vedette_services.config.presets import read_preset, preset_agent
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.settings import (
     ENVIRONMENT,
     NONE,
     Layer,
     Table,
-    each,
+    split_errors,
     environment_settings,
-    laid_over,
-    merged,
-    put,
+    merge_layers,
+    merge_tables,
+    set_value,
     settings_table,
-    sourced,
+    add_sources,
 )
-from vedette_services.errors import ManySettingsError, SettingError, refuse
+from vedette_services.errors import ManySettingsError, SettingError, raise_errors
 
 DEFAULT_ENV = "CartPole-v1"
-EDGES_SHARE = 0.08
+EXTRA_FRAMES_SHARE = 0.08
 """Frames that are in two batches, of all, where `actors.n_buffer` is left to us."""
 
 Part = TypeVar("Part", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedConfig:
     """A configuration, and what was decided on the way to it.
 
     Args:
@@ -83,7 +83,7 @@ def load_config(
     settings: Iterable[str] = (),
     table: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Loaded:
+) -> LoadedConfig:
     """Lay all layers over one another.
 
     Args:
@@ -101,9 +101,9 @@ def load_config(
     variables = os.environ if environment is None else environment
     typed: Table = {}
     if env is not None:
-        put(typed, ["env", "id"], env)
+        set_value(typed, ["env", "id"], env)
     if agent is not None:
-        put(typed, ["agent", "name"], agent)
+        set_value(typed, ["agent", "name"], agent)
     layers = [
         Layer(str(path), read_toml(path) if path is not None else {}),
         Layer(ENVIRONMENT, settings_table(environment_settings(variables))),
@@ -112,9 +112,9 @@ def load_config(
         Layer("", settings_table(settings)),
     ]
     try:
-        return _with_preset(laid_over(layers))
+        return _with_preset(merge_layers(layers))
     except (SettingError, ManySettingsError) as e:
-        refuse(sourced(e, layers))
+        raise_errors(add_sources(e, layers))
         raise
 
 
@@ -128,7 +128,7 @@ def read_config(path: Path) -> RunConfig:
     try:
         return config_from_table(table)
     except (SettingError, ManySettingsError) as e:
-        refuse(sourced(e, [Layer(str(path), table)]))
+        raise_errors(add_sources(e, [Layer(str(path), table)]))
         raise
 
 
@@ -167,16 +167,16 @@ def config_from_table(table: Mapping[str, Any]) -> RunConfig:
         try:
             parts[name] = _part(cls, _table(given, name), name, keys)
         except (SettingError, ManySettingsError) as e:
-            wrong += each(e)
+            wrong += split_errors(e)
     known = {name: value for name, value in given.items() if name in RunConfig.model_fields}
     plain = {name: value for name, value in known.items() if name not in classes}
     whole = {**plain, **parts}
     try:
         config = RunConfig.model_validate(whole, strict=True)
     except ValidationError as e:
-        told = explain(e, RunConfig, "", keys)
+        told = explain_errors(e, RunConfig, "", keys)
         wrong += [error for error in told if error.key.partition(".")[0] not in classes]
-    refuse(wrong)
+    raise_errors(wrong)
     return config
 
 
@@ -207,9 +207,9 @@ def _classes(agent_class: type[AgentConfig]) -> dict[str, type[BaseModel]]:
     return {**classes, "agent": agent_class}
 
 
-def _with_preset(given: Table) -> Loaded:
+def _with_preset(given: Table) -> LoadedConfig:
     """Put the preset, or the agent that suits the environment, under what was given."""
-    given = spelled_out(given)
+    given = expand_plugin_names(given)
     env_id = _table(given, "env").get("id", DEFAULT_ENV)
     name = _table(given, "agent").get("name")
     chosen = ""
@@ -219,13 +219,13 @@ def _with_preset(given: Table) -> Loaded:
             name, chosen = _suiting_agent(_table(given, "env"))
     base: Table = {"env": {"id": env_id}, "agent": {"name": name}}
     wanted = given.get("preset", "auto")
-    tuned = preset(str(name), str(env_id)) if wanted == "auto" else None
-    config = config_from_table(merged(merged(tuned or {}, base), given))
-    refuse(list(_orphans(config.env, tuned or {}, given)))
-    return Loaded(_with_long_batches(config), f"{name}-{env_id}" if tuned else "", chosen)
+    tuned = read_preset(str(name), str(env_id)) if wanted == "auto" else None
+    config = config_from_table(merge_tables(merge_tables(tuned or {}, base), given))
+    raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
+    return LoadedConfig(_with_long_batches(config), f"{name}-{env_id}" if tuned else "", chosen)
 
 
-def _orphans(env: EnvConfig, tuned: Table, given: Table) -> Iterator[SettingError]:
+def _orphaned_wrapper_settings(env: EnvConfig, tuned: Table, given: Table) -> Iterator[SettingError]:
     """What a preset gives the constructor for its own wrappers, where the vector form is asked
     for, which takes none: ALE's would play every frame."""
     preset_env = _table(tuned, "env")
@@ -249,9 +249,9 @@ def _with_long_batches(config: RunConfig) -> RunConfig:
         return config
     if config.replay.frame_storage == "plain":
         return config
-    edges = actors.envs_per_actor * (stack + config.agent.n_step - 1)
+    extra_frames = actors.envs_per_actor * (stack + config.agent.n_step - 1)
     most = max(actors.n_buffer, config.replay.capacity // 20)
-    rows = min(max(actors.n_buffer, math.ceil(edges / EDGES_SHARE)), most)
+    rows = min(max(actors.n_buffer, math.ceil(extra_frames / EXTRA_FRAMES_SHARE)), most)
     return config.model_copy(update={"actors": actors.model_copy(update={"n_buffer": rows})})
 
 
@@ -276,16 +276,16 @@ def _table(given: Mapping[str, Any], name: str) -> Table:
 def _part(cls: type[Part], table: Table, name: str, keys: Iterable[str]) -> Part:
     """One part, validated strictly: no text is a number, no number a truth."""
     known = list(keys)
-    conformed = {key: _conformed(cls, key, value) for key, value in table.items()}
+    conformed = {key: _coerce(cls, key, value) for key, value in table.items()}
     try:
         # JSON's strictness takes a list for a tuple, Python's does not.
         return cls.model_validate_json(json.dumps(conformed, default=str), strict=True)
     except ValidationError as e:
-        refuse(explain(e, cls, name, known))
+        raise_errors(explain_errors(e, cls, name, known))
         raise
 
 
-def _conformed(cls: type[BaseModel], key: str, value: Any) -> Any:  # any value that TOML knows
+def _coerce(cls: type[BaseModel], key: str, value: Any) -> Any:  # any value that TOML knows
     """What TOML cannot say: ``none`` where None is allowed, and 1e6 where a count is meant."""
     field = cls.model_fields.get(key)
     if field is None:

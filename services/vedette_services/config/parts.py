@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vedette_rl.named import one_of
+from vedette_rl.named import choice_or_import
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
-RecorderName = Annotated[str, one_of("tensorboard", "csv", "jsonl", "mlflow")]
+RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow")]
 
 
 class ActorsConfig(BaseModel):
@@ -38,7 +38,7 @@ class ActorsConfig(BaseModel):
     count: int = Field(2, ge=1, le=4096)
     envs_per_actor: int = Field(8, ge=1, le=65_536)
     n_buffer: int = Field(100, ge=1, le=1_000_000)
-    step_processor: Annotated[str, one_of("n_step")] = "n_step"
+    step_processor: Annotated[str, choice_or_import("n_step")] = "n_step"
     window_batches: int = Field(1024, ge=1, le=1_000_000)
     window_bytes: int = Field(64 * MIB, ge=1)
     on_full: Literal["block", "drop_oldest"] = "block"

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
-from vedette_rl.named import is_named
+from vedette_rl.named import is_import_name
 from vedette_services.config.settings import Table
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -45,7 +45,7 @@ OURS: Mapping[str, Mapping[str, str]] = {
 """Names that come with Vedette, and what they mean."""
 
 
-def spelled_out(given: Mapping[str, Any]) -> Table:
+def expand_plugin_names(given: Mapping[str, Any]) -> Table:
     """The same settings with every name of a plugin as the ``module:Name`` that it stands for.
 
     A name that no package declares stays: the configuration's own check refuses it.
@@ -71,7 +71,7 @@ def _at(table: Table, path: tuple[str, ...], group: str) -> Table:
 
 
 def _meaning(group: str, name: Any) -> Any:  # whatever was typed; only texts are names
-    if not isinstance(name, str) or is_named(name):
+    if not isinstance(name, str) or is_import_name(name):
         return name
     if name in OURS[group]:
         return OURS[group][name]

@@ -7,10 +7,10 @@ import re
 import warnings
 
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import RlError
-from vedette_services.errors import SettingError, in_a_line
+from vedette_services.errors import SettingError, foreign_error_message
 
 log = logging.getLogger("vedette.config")
 
@@ -24,13 +24,13 @@ def probe_spaces(env: EnvConfig) -> Spaces:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            return probe(env)
+            return probe_environment(env)
         except RlError as e:
             raise SettingError("env.id", str(e)) from e
         except Exception as e:
             raise SettingError(
                 "env.id",
-                f"{env.id} fails when it is made, reset and stepped: {in_a_line(e)}",
+                f"{env.id} fails when it is made, reset and stepped: {foreign_error_message(e)}",
                 "mend the environment; VEDETTE_TRACEBACK=1 shows where",
             ) from e
         finally:

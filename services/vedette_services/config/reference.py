@@ -1,6 +1,6 @@
 """The configuration's reference, written from its classes: ``docs/configuration.md``.
 
-``python -m vedette_services.config.reference`` prints it.
+``python -m vedette_services.config.reference_page`` prints it.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from vedette_rl.named import NAMED
-from vedette_services.config.presets import preset_about, preset_names
+from vedette_rl.named import IMPORT_NAME
+from vedette_services.config.presets import describe_preset, preset_names
 from vedette_services.config.schema import Schema, config_schema
 
 _BEGINNING = """\
@@ -41,7 +41,7 @@ say what they are called here. A count may be written `1e6`; `none` is how TOML 
 """
 
 
-def reference() -> str:
+def reference_page() -> str:
     """The whole page."""
     schema = config_schema()
     parts = schema["properties"]
@@ -87,22 +87,22 @@ def _rows(properties: Mapping[str, Schema], prefix: str) -> Iterator[tuple[str, 
             yield from _rows(key["properties"], f"{prefix}{name}.")
             continue
         default = f"`{json.dumps(key['default'])}`" if "default" in key else ""
-        yield f"`{prefix}{name}`", default, takes(key), _sentence(key.get("description", ""))
+        yield f"`{prefix}{name}`", default, describe_values(key), _sentence(key.get("description", ""))
 
 
-def takes(key: Schema) -> str:
+def describe_values(key: Schema) -> str:
     """What a key may be, in words."""
     match key:
         case {"anyOf": list(members)}:
-            return " or ".join(dict.fromkeys(takes(member) for member in members))
+            return " or ".join(dict.fromkeys(describe_values(member) for member in members))
         case {"const": value}:
             return f"`{value}`"
         case {"enum": list(values)}:
             return ", ".join(f"`{value}`" for value in values)
         case {"type": "array", "items": inner}:
-            return f"list of: {takes(inner)}"
+            return f"list of: {describe_values(inner)}"
         case {"type": "string", "pattern": str(pattern)}:
-            return "`module:Name`" if pattern == f"^{NAMED}$" else "text"
+            return "`module:Name`" if pattern == f"^{IMPORT_NAME}$" else "text"
         case {"type": str(kind)}:
             return _KINDS[kind] + _range(key)
     return "anything"
@@ -124,7 +124,7 @@ _BOUNDS = {
 
 
 def _range(key: Schema) -> str:
-    bounds = [said.format(_number(key[name])) for name, said in _BOUNDS.items() if name in key]
+    bounds = [message.format(_number(key[name])) for name, message in _BOUNDS.items() if name in key]
     return f" {', '.join(bounds)}" if bounds else ""
 
 
@@ -142,8 +142,8 @@ def _presets() -> Iterator[str]:
     yield "A run begins from the preset of its agent and environment, where there is one; with"
     yield '`preset = "none"` it begins from the defaults.\n'
     yield "```sh\nvedette config --env Pendulum-v1        # shows what its preset comes to\n```\n"
-    yield from (f"* `{name}`: {preset_about(name)}" for name in preset_names())
+    yield from (f"* `{name}`: {describe_preset(name)}" for name in preset_names())
 
 
 if __name__ == "__main__":
-    print(reference(), end="")
+    print(reference_page(), end="")

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.envs.config import WrapperConfig
-from vedette_rl.named import NAMED
+from vedette_rl.named import IMPORT_NAME
 from vedette_services.config.run_config import RunConfig
 
 Schema = dict[str, Any]
@@ -30,11 +30,11 @@ def config_schema() -> Schema:
     own = {
         "title": "An agent of your own",
         "type": "object",
-        "properties": {"name": {"type": "string", "pattern": f"^{NAMED}$"}},
+        "properties": {"name": {"type": "string", "pattern": f"^{IMPORT_NAME}$"}},
         "required": ["name"],
     }
-    said = summary(AgentConfig)
-    schema["properties"]["agent"] = {"description": said, "anyOf": [*agents, own]}
+    message = summary(AgentConfig)
+    schema["properties"]["agent"] = {"description": message, "anyOf": [*agents, own]}
     return {"$schema": DIALECT, "title": "Vedette's configuration", **schema}
 
 
@@ -83,7 +83,7 @@ def _described(schema: Schema, part: type[BaseModel]) -> Schema:
         elif name in docs:
             inner["description"] = docs[name]
     if "wrappers" in schema["properties"]:
-        text = {"type": "string", "pattern": f"^{NAMED}$"}
+        text = {"type": "string", "pattern": f"^{IMPORT_NAME}$"}
         schema["properties"]["wrappers"]["items"] = {"anyOf": [text, part_schema(WrapperConfig)]}
     return schema
 
@@ -109,16 +109,16 @@ def summary(part: type[BaseModel]) -> str:
 def _arguments(doc: str) -> Iterator[tuple[str, str]]:
     section = doc.partition("\nArgs:\n")[2]
     names: list[str] = []
-    said: list[str] = []
+    message: list[str] = []
     for line in [*section.splitlines(), "end"]:
         begins = _ARGUMENT.fullmatch(line)
         if begins or not line.startswith("     "):
-            yield from ((name, _plain(" ".join(said))) for name in names)
-            names, said = [], []
+            yield from ((name, _plain(" ".join(message))) for name in names)
+            names, message = [], []
         if begins:
-            names, said = begins[1].split(", "), [begins[2]]
+            names, message = begins[1].split(", "), [begins[2]]
         elif names:
-            said.append(line.strip())
+            message.append(line.strip())
         if line and not line.startswith(" "):
             return
 

@@ -36,7 +36,7 @@ def settings_table(settings: Iterable[str]) -> Table:
         path = key.strip().split(".")
         if not equals or not all(path):
             raise UsageError(f"--set {text}: write KEY=VALUE, such as learner.sync_interval=100")
-        put(table, path, parse_value(value.strip()))
+        set_value(table, path, parse_value(value.strip()))
     return table
 
 
@@ -66,7 +66,7 @@ def parse_value(text: str) -> Any:  # any value that TOML knows
     return value
 
 
-def put(table: Table, path: list[str], value: object) -> None:
+def set_value(table: Table, path: list[str], value: object) -> None:
     """Set the value at `path`, making the tables on the way.
 
     Raises:
@@ -80,13 +80,13 @@ def put(table: Table, path: list[str], value: object) -> None:
     here[path[-1]] = value
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
+def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
     """`above` laid over `below`, table by table; neither is changed."""
     table: Table = dict(below)
     for name, value in above.items():
         under = table.get(name)
         if isinstance(under, Mapping) and isinstance(value, Mapping):
-            table[name] = merged(under, value)
+            table[name] = merge_tables(under, value)
         else:
             table[name] = value
     return table
@@ -105,18 +105,18 @@ class Layer:
     table: Table
 
 
-def laid_over(layers: Iterable[Layer]) -> Table:
+def merge_layers(layers: Iterable[Layer]) -> Table:
     """All layers as one table; later ones win."""
     table: Table = {}
     for layer in layers:
-        table = merged(table, layer.table)
+        table = merge_tables(table, layer.table)
     return table
 
 
-def sourced(error: SettingError | ManySettingsError, layers: Sequence[Layer]) -> list[SettingError]:
+def add_sources(error: SettingError | ManySettingsError, layers: Sequence[Layer]) -> list[SettingError]:
     """The errors, each said of the layer that the wrong value comes from."""
     told = []
-    for one in each(error):
+    for one in split_errors(error):
         depth, layer = max(
             ((_depth(layer.table, one.key), number) for number, layer in enumerate(layers)),
             default=(0, 0),
@@ -126,7 +126,7 @@ def sourced(error: SettingError | ManySettingsError, layers: Sequence[Layer]) ->
     return told
 
 
-def each(error: SettingError | ManySettingsError) -> Sequence[SettingError]:
+def split_errors(error: SettingError | ManySettingsError) -> Sequence[SettingError]:
     """The errors in one that may be several."""
     return (error,) if isinstance(error, SettingError) else error.errors
 

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from vedette_services.errors import FAILED, TRACEBACK, is_known, sentence
+from vedette_services.errors import FAILED, TRACEBACK, is_self_explanatory, error_message
 
 VARIABLE = "VEDETTE_LAST_WORDS_FD"
 """For the child: the descriptor to tell it through."""
@@ -19,16 +19,16 @@ VARIABLE = "VEDETTE_LAST_WORDS_FD"
 _BYTES_MAX = 4096  # what a pipe takes at once
 
 
-class LastWords:
+class ExitReportReader:
     """The end of who starts a process, one for each.
 
     ::
 
-        words = LastWords()
+        words = ExitReportReader()
         spawn(..., environment=words.environment, pass_fds=[words.fileno()])
-        words.sent_off()                 # the child alone holds the other end now
+        words.close_child_end()                 # the child alone holds the other end now
         ...                              # it has ended
-        words.hear(); words.close()
+        words.read(); words.close()
     """
 
     def __init__(self) -> None:
@@ -44,11 +44,11 @@ class LastWords:
         """The variables that a child gets."""
         return {VARIABLE: str(self._write)}
 
-    def sent_off(self) -> None:
+    def close_child_end(self) -> None:
         """The child has its end."""
         os.close(self._write)
 
-    def hear(self) -> str:
+    def read(self) -> str:
         """What a child that has ended said; "" where it was killed or crashed."""
         with contextlib.suppress(BlockingIOError):  # a process of its own outlives it, and holds it
             self._heard += os.read(self._read, _BYTES_MAX)
@@ -59,8 +59,8 @@ class LastWords:
         os.close(self._read)
 
 
-def listener() -> int | None:
-    """The descriptor through which to `tell` who started this process; None: nobody listens.
+def take_report_descriptor() -> int | None:
+    """The descriptor through which to `send_exit_report` who started this process; None: nobody listens.
 
     Asked once, before this process starts any of its own.
     """
@@ -68,33 +68,33 @@ def listener() -> int | None:
     return int(descriptor) if descriptor else None
 
 
-def tell(descriptor: int | None, said: str) -> bool:
+def send_exit_report(descriptor: int | None, message: str) -> bool:
     """Say it to who listens; whether that went well."""
     if descriptor is None:
         return False
     try:
-        os.write(descriptor, said.encode()[:_BYTES_MAX])
+        os.write(descriptor, message.encode()[:_BYTES_MAX])
     except OSError:
         return False
     return True
 
 
 @contextlib.contextmanager
-def told_to_the_supervisor() -> Iterator[None]:
+def report_exit() -> Iterator[None]:
     """End this process by an error as a line: the supervisor gets it, and says it.
 
     What is no error of ours is raised again besides: its traceback belongs into the log.
     """
-    descriptor = listener()
+    descriptor = take_report_descriptor()
     try:
         yield
     except Exception as error:
-        said = sentence(error)
-        told = tell(descriptor, said)
-        if not is_known(error):
+        message = error_message(error)
+        told = send_exit_report(descriptor, message)
+        if not is_self_explanatory(error):
             raise
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
         if not told:  # started by hand
-            print(f"vedette: {said}", file=sys.stderr)
+            print(f"vedette: {message}", file=sys.stderr)
         sys.exit(FAILED)

@@ -1,6 +1,6 @@
 """How daemons write their logs: as text, or as JSON with run, epoch, host and actor on every line.
 
-A daemon calls `set_up_logging` first thing, and `place_log` whenever it learns where it is. Its
+A daemon calls `set_up_logging` first thing, and `set_log_context` whenever it learns where it is. Its
 children inherit both by the environment.
 """
 
@@ -33,22 +33,22 @@ def set_up_logging(chosen: str | None = None) -> None:
         chosen: ``text`` or ``json``; None: what the parent, or `VEDETTE_LOG_FORMAT`, says. With
             ``json`` all that Python prints becomes lines of the log, too.
     """
-    outlive_full_disk()
+    tolerate_full_disk()
     chosen = chosen or os.environ.get(FORMAT_VARIABLE) or "text"
     if chosen != "json":
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
         return
     os.environ[FORMAT_VARIABLE] = chosen
-    place_log(**json.loads(os.environ.get(_PLACE_VARIABLE) or "{}"))
+    set_log_context(**json.loads(os.environ.get(_PLACE_VARIABLE) or "{}"))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(socket.gethostname()))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     sys.stdout = cast(TextIO, PrintedLines("stdout"))
     sys.stderr = cast(TextIO, PrintedLines("stderr"))
-    sys.excepthook = _log_last_words
+    sys.excepthook = _log_uncaught
 
 
-def outlive_full_disk() -> None:
+def tolerate_full_disk() -> None:
     """Let what is printed into a file be lost where its disk is full, rather than end the run."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -56,11 +56,11 @@ def outlive_full_disk() -> None:
             continue  # somebody's own
         if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             stream.flush()
-            buffer = io.BufferedWriter(_LosingFile(stream.fileno(), "wb", closefd=False))
+            buffer = io.BufferedWriter(_LossyFile(stream.fileno(), "wb", closefd=False))
             setattr(sys, name, io.TextIOWrapper(buffer, "utf-8", line_buffering=True))
 
 
-class _LosingFile(io.FileIO):
+class _LossyFile(io.FileIO):
     """A file whose writes get lost where there is no room for them."""
 
     def write(self, data: Any) -> int:  # bytes, as a buffer of any kind
@@ -72,7 +72,7 @@ class _LosingFile(io.FileIO):
             return len(data)
 
 
-def place_log(
+def set_log_context(
     *,
     run: str | None = None,
     epoch: int | None = None,
@@ -144,7 +144,7 @@ def _utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
-def _log_last_words(
+def _log_uncaught(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     logging.getLogger("vedette").critical("ended by", exc_info=(kind, error, trace))

@@ -21,7 +21,7 @@ class PrivateDirectory:
     """
 
     def __init__(self) -> None:
-        sweep(Path(tempfile.gettempdir()))
+        remove_abandoned(Path(tempfile.gettempdir()))
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -31,7 +31,7 @@ class PrivateDirectory:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def sweep(parent: Path) -> None:
+def remove_abandoned(parent: Path) -> None:
     """Remove our directories whose owner is dead."""
     for path in parent.glob(f"{_PREFIX}*"):
         try:

@@ -30,7 +30,7 @@ def python_module(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -89,7 +89,7 @@ def _watch_parent(parent: int) -> None:
     os._exit(1)
 
 
-def end(
+def end_children(
     children: Sequence[subprocess.Popen[Any]], *, term_s: float, kill_s: float = 5.0
 ) -> list[subprocess.Popen[Any]]:
     """Ask children to end, wait at most `term_s` for all of them, then kill.
@@ -159,18 +159,18 @@ def pause(signals: StopSignals, seconds: float) -> None:
     select.select([signals.fileno()], [], [], max(0.0, seconds))
 
 
-class Bell:
+class WakeupEvent:
     """Rings that nobody has heard yet are one. It has no file: children inherit its descriptor.
 
     ::
 
-        bell = Bell()                                          # in the parent
-        spawn([..., str(bell.fileno())], pass_fds=[bell.fileno()])
-        bell = Bell(int(sys.argv[1]))                          # in a child
-        bell.ring()                                            # in another
-        poll(bell.fileno()); bell.hush()
+        wakeup = WakeupEvent()                                          # in the parent
+        spawn([..., str(wakeup.fileno())], pass_fds=[wakeup.fileno()])
+        wakeup = WakeupEvent(int(sys.argv[1]))                          # in a child
+        wakeup.set()                                            # in another
+        poll(wakeup.fileno()); wakeup.clear()
 
-    A child that dies takes nothing with it: the parent holds the bell.
+    A child that dies takes nothing with it: the parent holds the wakeup.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -181,14 +181,14 @@ class Bell:
         """Readable from a ring until `hush`."""
         return self._descriptor
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """Wake who waits; never waits itself."""
         try:
             os.eventfd_write(self._descriptor, 1)
         except BlockingIOError:
             return  # 2**64 rings: it is loud enough
 
-    def hush(self) -> None:
+    def clear(self) -> None:
         """All rings so far are heard."""
         try:
             os.eventfd_read(self._descriptor)

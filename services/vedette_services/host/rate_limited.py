@@ -14,7 +14,7 @@ class _Subject:
     said_at: float = float("-inf")
 
 
-class Complaints:
+class RateLimitedLog:
     """Lines that a peer can cause as often as he likes, by subject (a few fixed words)."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
@@ -27,7 +27,7 @@ class Complaints:
         entry.last = text
         entry.count += 1
 
-    def due(self, now: float) -> list[str]:
+    def due_lines(self, now: float) -> list[str]:
         """What to say now: at most a line a subject every `every_s`."""
         lines = []
         for subject, entry in self._subjects.items():

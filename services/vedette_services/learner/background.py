@@ -32,7 +32,7 @@ class _Job(NamedTuple):
     meta: dict[str, Any]
 
 
-class Saver:
+class CheckpointWriter:
     """One thread that writes checkpoints; while it writes, a newer state replaces a waiting one.
 
     A full disk or a read-only directory is said once; the state is tried again after a while, until
@@ -104,7 +104,7 @@ class Saver:
     def _write(self, job: _Job) -> None:
         self._used_s = time.thread_time()
         try:
-            self._checkpoints.save(*job, self._give_way)
+            self._checkpoints.save(*job, self._throttle)
         except CheckpointError as error:
             if self._failed is None:
                 log.warning("%s; training goes on, and it is tried again", error)
@@ -114,7 +114,7 @@ class Saver:
                 log.warning("checkpoint %d is written now", job.opt_steps)
             self._failed = None
 
-    def _give_way(self) -> None:
+    def _throttle(self) -> None:
         """Rest until the work since the last time was `SHARE` of the time, or until the close."""
         rest_s = (time.thread_time() - self._used_s) * (1 / SHARE - 1)
         with self._work:
@@ -122,7 +122,7 @@ class Saver:
         self._used_s = time.thread_time()
 
 
-class ModelOutlet:
+class BackgroundPublisher:
     """One thread that writes models into their map; a newer one takes the place of one that waits.
 
     Packing a model and summing its bytes takes several times as long as copying it, which is all
@@ -151,12 +151,12 @@ class ModelOutlet:
         Raises:
             Exception: what an earlier one met with.
         """
-        self.check()
+        self.raise_failure()
         with self._work:
             self._waiting = info
             self._work.notify()
 
-    def check(self) -> None:
+    def raise_failure(self) -> None:
         """Nothing, as long as every model could be written; cheap.
 
         Raises:
@@ -176,7 +176,7 @@ class ModelOutlet:
             self._closed = True
             self._work.notify()
         self._thread.join(timeout_s)
-        self.check()
+        self.raise_failure()
         if self._thread.is_alive():
             raise TimeoutError(f"the last model is not written after {timeout_s:g} s")
 

@@ -14,15 +14,15 @@ import numpy as np
 
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Evaluation, ModelInfo
-from vedette_rl.envs.make import probe
-from vedette_rl.errors import CheckpointError, EnvironmentFaultError, EvaluationGivenUpError
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.errors import CheckpointError, EnvironmentFaultError, EvaluationCancelledError
 from vedette_rl.evaluation.greedy import GreedyEvaluator
 from vedette_rl.state_file import read_state, write_state
 from vedette_services.config.run_config import RunConfig
-from vedette_services.host.exit_report import told_to_the_supervisor
-from vedette_services.host.logs import place_log, set_up_logging
+from vedette_services.host.exit_report import report_exit
+from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent
-from vedette_services.run.boards import BoardReader, BoardWriter, Learning
+from vedette_services.run.status_records import StatusRecordReader, StatusRecordWriter, TrainerStatus
 from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Eval
@@ -38,8 +38,8 @@ class EvaluatorProcess:
         self._interval = spec.config.learner.eval_interval
         self._evaluation = ModelEvaluation(spec.config, spec.run_id, spec.run.best)
         self._models = ModelMapReader(spec.run.model_map)
-        self._learning = BoardReader(spec.run.learning_map, Learning)
-        self._writer = BoardWriter(spec.run.evaluation_map, Eval)
+        self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
+        self._writer = StatusRecordWriter(spec.run.evaluation_map, Eval)
         self._writer.write(self._evaluation.board)
 
     def run(self) -> None:
@@ -47,10 +47,10 @@ class EvaluatorProcess:
         model: MappedModel | None = None
         while self._interval:
             done = self._learning.read().phase == "done"
-            if self._models.fresh:
-                model = self._newest()
-            if model is not None and self._is_to_be_played(model.version, done):
-                place_log(epoch=model.epoch)
+            if self._models.has_new:
+                model = self._read_newest_model()
+            if model is not None and self._should_evaluate(model.version, done):
+                set_log_context(epoch=model.epoch)
                 if self._evaluation.evaluate(model.epoch, model.info()):
                     self._writer.write(self._evaluation.board)
             elif done:
@@ -59,14 +59,14 @@ class EvaluatorProcess:
                 time.sleep(_POLL_S)  # the maps have no event to wait for
         self._evaluation.close()
 
-    def _newest(self) -> MappedModel | None:
+    def _read_newest_model(self) -> MappedModel | None:
         """The newest model, unless an earlier start left it: the trainer may have gone back."""
         model = self._models.read()
         return model if model and model.epoch >= self._learning.read().epoch else None
 
-    def _is_to_be_played(self, version: int, done: bool) -> bool:
+    def _should_evaluate(self, version: int, done: bool) -> bool:
         last = done and self._evaluation.is_newer(version)
-        return last or self._evaluation.due(version)
+        return last or self._evaluation.is_due(version)
 
 
 def main() -> None:
@@ -75,7 +75,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     set_up_logging()
     os.nice(_NICE)
-    with told_to_the_supervisor():
+    with report_exit():
         EvaluatorProcess(LearnerSpec.read(Path(sys.argv[1]))).run()
 
 
@@ -101,15 +101,15 @@ class ModelEvaluation:
             config.env, config.evaluation.episodes, config.evaluation.seed
         )
         self._policy = agent_type(config.agent.name).build_policy(
-            config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
+            config.agent, probe_environment(config.env), ranks=np.zeros(1), seed=config.seed
         )
-        self._best, self._best_version = self._found_best()
+        self._best, self._best_version = self._read_best()
         self.board = Eval(best_return_mean=self._best, best_version=self._best_version)
         """The last evaluation and the best one."""
         self._unwritten: tuple[int, ModelInfo, Evaluation] | None = None
         self._next = 0  # the version from which on the next evaluation is due
 
-    def _found_best(self) -> tuple[float | None, int | None]:
+    def _read_best(self) -> tuple[float | None, int | None]:
         """The best model of an earlier start of this run."""
         try:
             _, meta = read_state(self._best_place)
@@ -117,7 +117,7 @@ class ModelEvaluation:
             return None, None  # there is none yet, or it is torn: the next evaluation writes one
         return float(meta["return_mean"]), int(meta["version"])
 
-    def due(self, version: int) -> bool:
+    def is_due(self, version: int) -> bool:
         """Whether a model of this version is to be evaluated."""
         return self._interval > 0 and version >= self._next
 
@@ -126,7 +126,7 @@ class ModelEvaluation:
         return version > (self.board.version or 0)
 
     def evaluate(
-        self, epoch: int, model: ModelInfo, *, given_up: Callable[[], bool] = lambda: False
+        self, epoch: int, model: ModelInfo, *, is_cancelled: Callable[[], bool] = lambda: False
     ) -> bool:
         """Play a model; False if it is none to play: nothing was learned yet, or nothing since.
 
@@ -136,7 +136,7 @@ class ModelEvaluation:
         Args:
             epoch: the learner's start that made it.
             model: what is played.
-            given_up: asked before every step: whether nobody waits for it any more.
+            is_cancelled: asked before every step: whether nobody waits for it any more.
         """
         self._next = (model.version // self._interval + 1) * self._interval
         if model.version in (0, self.board.version):
@@ -144,8 +144,8 @@ class ModelEvaluation:
         self._policy.sync_model(model)
         began = time.monotonic()
         try:
-            found = self._evaluator.evaluate(self._policy, model.version, given_up=given_up)
-        except EvaluationGivenUpError as error:
+            found = self._evaluator.evaluate(self._policy, model.version, is_cancelled=is_cancelled)
+        except EvaluationCancelledError as error:
             log.warning("%s", error)
             return False
         except EnvironmentFaultError as error:
@@ -155,7 +155,7 @@ class ModelEvaluation:
             self._unwritten = (epoch, model, found)
             self._best, self._best_version = found.return_mean, model.version
         if self._unwritten is not None:
-            self._keep(*self._unwritten)
+            self._save_best(*self._unwritten)
         self.board = Eval(
             version=found.version,
             return_mean=found.return_mean,
@@ -177,7 +177,7 @@ class ModelEvaluation:
         )
         return True
 
-    def _keep(self, epoch: int, model: ModelInfo, found: Evaluation) -> None:
+    def _save_best(self, epoch: int, model: ModelInfo, found: Evaluation) -> None:
         """Strictly better than all before: RUN/best is what `eval` and `export` read."""
         meta = {
             "run_id": self._run_id,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from vedette_protocol.messages import ActorReport, Report
 from vedette_services.host.files import write_json
-from vedette_services.learner.lag import Rate
-from vedette_services.run.boards import GONE_AFTER_S
+from vedette_services.learner.lag import RateMeter
+from vedette_services.run.status_records import GONE_AFTER_S
 from vedette_services.run.status import Actor, Manager, Window
 
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
@@ -20,14 +20,14 @@ STATUS_BYTES = 3 << 20  # what all managers together may take in a status, some 
 
 
 @dataclass(slots=True)
-class Member:
+class FleetMember:
     """One manager's last word, its actors as the status shows them, how fast it brings samples."""
 
     report: Report
     seen: float
     actors: tuple[Actor, ...]
     gone: bool = False
-    rate: Rate = field(default_factory=Rate)
+    rate: RateMeter = field(default_factory=RateMeter)
     samples_per_sec: float = 0.0
 
 
@@ -35,18 +35,18 @@ class Fleet:
     """Who has reported, by manager id."""
 
     def __init__(self) -> None:
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, FleetMember] = {}
 
     def on_report(self, report: Report, now: float) -> bool:
         """Take a report; True if the manager was unknown, gone, or is another incarnation."""
         member = self._members.get(report.manager)
         same = member is not None and member.report.incarnation == report.incarnation
         new = member is None or member.gone or not same
-        rate = member.rate if member is not None and same else Rate()
+        rate = member.rate if member is not None and same else RateMeter()
         gone = report.state == "gone"
         actors = tuple(_actor(actor, alive=actor.alive and not gone) for actor in report.actors)
-        self._members[report.manager] = Member(
-            report, now, actors, gone, rate, rate.at(report.produced, now)
+        self._members[report.manager] = FleetMember(
+            report, now, actors, gone, rate, rate.update(report.produced, now)
         )
         if len(self._members) > MEMBERS_MAX:
             self._forget_one(report.manager)
@@ -111,7 +111,7 @@ class Fleet:
         return tuple(found)
 
 
-def _manager(member: Member, actors: tuple[Actor, ...], now: float) -> Manager:
+def _manager(member: FleetMember, actors: tuple[Actor, ...], now: float) -> Manager:
     report = member.report
     return Manager(
         id=report.manager,
@@ -150,7 +150,7 @@ IDS_MAX = 1024
 key have one each); with one more it gives up the one not heard of for longest."""
 
 
-class Owners:
+class ManagerIds:
     """Which key each manager id belongs to, kept in a file of the run directory.
 
     Args:
@@ -170,13 +170,13 @@ class Owners:
         """Whether this key may speak for this manager; the first one that asks may."""
         owner = self._owner.get(manager)
         if owner is None:
-            self._take(manager, key)
+            self._bind(manager, key)
             return True
         if owner == key:
             self._owner[manager] = self._owner.pop(manager)
         return owner == key
 
-    def _take(self, manager: str, key: str) -> None:
+    def _bind(self, manager: str, key: str) -> None:
         own = [taken for taken, owner in self._owner.items() if owner == key]
         if len(own) >= IDS_MAX:
             del self._owner[own[0]]
@@ -197,6 +197,6 @@ class Owners:
         else:
             self._changed = self._failing = False
 
-    def of(self, key: str) -> list[str]:
+    def ids_of(self, key: str) -> list[str]:
         """The ids of a key."""
         return [manager for manager, owner in self._owner.items() if owner == key]

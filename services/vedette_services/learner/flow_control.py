@@ -20,7 +20,7 @@ _LOOK_S = 0.05  # and no longer
 _AT_ONCE = 1 << 62  # batches
 
 
-class AckPace:
+class AckScheduler:
     """Counts what no ack has told yet.
 
     Where managers are many, news wait; but not a manager that has used up a quarter of what it may
@@ -38,35 +38,35 @@ class AckPace:
         self._credit = Credit(0, 0)  # the least that was given last
         self._look_at = 0.0
 
-    def heard(self, manager: str) -> None:
+    def on_batch(self, manager: str) -> None:
         """A batch of this manager came."""
         self._news[manager] = self._news.get(manager, 0) + 1
 
-    def hurry(self, manager: str) -> None:
+    def expedite(self, manager: str) -> None:
         """What is new to this manager does not wait for more."""
         self._news[manager] = _AT_ONCE
 
-    def joined(self, manager: str) -> None:
+    def on_subscribed(self, manager: str) -> None:
         """It has just subscribed: an ack at the next look, too."""
         self._acked.pop(manager, None)
 
     @property
-    def news(self) -> bool:
+    def has_unacked(self) -> bool:
         """Whether there is something that no ack has told."""
         return bool(self._news)
 
-    def may_look(self, now: float) -> bool:
+    def is_poll_due(self, now: float) -> bool:
         """Whether it is worth while to ask who is due."""
         return now >= self._look_at
 
-    def due(self, living: list[Sender], now: float) -> list[Sender]:
+    def due_acks(self, living: list[Sender], now: float) -> list[Sender]:
         """Those who are sent an ack now."""
         self._look_at = now + min(_LOOK_S, _LOOK_SHARE_S * len(living))
         self._news = {m: self._news[m] for m, *_ in living if m in self._news}  # some have gone
-        wait_s, soon = max(CHANGED_S, _SHARE_S * len(living)), self._soon()
+        wait_s, soon = max(CHANGED_S, _SHARE_S * len(living)), self._urgent_batches()
         return [sender for sender in living if self._is_due(sender[0], now, wait_s, soon)]
 
-    def sent(self, managers: Iterable[str], least: Credit, now: float) -> None:
+    def on_sent(self, managers: Iterable[str], least: Credit, now: float) -> None:
         """These were told everything; nobody was given less credit than `least`."""
         self._credit = least
         for manager in managers:
@@ -80,7 +80,7 @@ class AckPace:
         news = self._news.get(manager, 0)
         return bool(news) and waited >= (CHANGED_S if news >= soon else wait_s)
 
-    def _soon(self) -> int:
+    def _urgent_batches(self) -> int:
         size = self._batch_bytes
         batches = min(self._credit.batches, self._credit.bytes // size)
         if self._window is not None:
@@ -107,7 +107,7 @@ class _Given:
     since_ack: int = 0
 
 
-class CreditWatch:
+class CreditEnforcer:
     """Counts new batches between acks.
 
     Args:
@@ -118,18 +118,18 @@ class CreditWatch:
         self._at_first = at_first
         self._given: dict[Sender, _Given] = {}
 
-    def is_spent(self, manager: str, incarnation: int) -> bool:
+    def is_exhausted(self, manager: str, incarnation: int) -> bool:
         """Whether one more new batch of this manager would be beyond its credit."""
         given = self._given.get((manager, incarnation))
         return given is not None and given.since_ack >= given.allowed
 
-    def took(self, manager: str, incarnation: int) -> None:
+    def on_batch(self, manager: str, incarnation: int) -> None:
         """A new batch of this manager was taken."""
         given = self._given.get((manager, incarnation))
         if given is not None:
             given.since_ack += 1
 
-    def granted(self, manager: str, incarnation: int, batches: int, now: float) -> None:
+    def on_ack(self, manager: str, incarnation: int, batches: int, now: float) -> None:
         """An ack goes out that gives so much."""
         given = self._given.get((manager, incarnation))
         if given is None:
@@ -146,7 +146,7 @@ class CreditWatch:
         given.allowed = max(credit for _, credit in acks)
         given.since_ack = 0
 
-    def keep(self, living: Iterable[Sender]) -> None:
+    def retain(self, living: Iterable[Sender]) -> None:
         """Forget all others."""
         living = set(living)
         for gone in [sender for sender in self._given if sender not in living]:

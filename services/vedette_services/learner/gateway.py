@@ -18,26 +18,26 @@ from pathlib import Path
 import zmq
 
 from vedette_protocol.messages import Run
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
-from vedette_services.host.exit_report import told_to_the_supervisor
-from vedette_services.host.logs import place_log, set_up_logging
-from vedette_services.host.processes import Bell, StopSignals, die_with_parent
-from vedette_services.learner.fleet import Owners
+from vedette_services.host.exit_report import report_exit
+from vedette_services.host.logs import set_log_context, set_up_logging
+from vedette_services.host.processes import WakeupEvent, StopSignals, die_with_parent
+from vedette_services.learner.fleet import ManagerIds
 from vedette_services.learner.flow_control import FlightLimits
-from vedette_services.learner.gateway_sockets import Door
+from vedette_services.learner.gateway_sockets import GatewaySockets
 from vedette_services.learner.gateway_state import GatewayState, Position
-from vedette_services.learner.lag import Rate
+from vedette_services.learner.lag import RateMeter
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.net.sockets import send_now
-from vedette_services.run.boards import (
-    BoardReader,
-    BoardWriter,
-    Ingest,
-    Learning,
+from vedette_services.run.status_records import (
+    StatusRecordReader,
+    StatusRecordWriter,
+    GatewayStatus,
+    TrainerStatus,
     assemble_status,
 )
 from vedette_services.run.model_map import MappedModel, ModelMapReader
@@ -45,7 +45,7 @@ from vedette_services.run.replay_layout import (
     ReplayLayout,
     replay_directory,
     replay_layout,
-    run_limiter,
+    make_run_limiter,
 )
 from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Eval, Rates, Refused, Replay, Samples
@@ -62,48 +62,48 @@ _HELD_BYTES = 512 << 10  # looked into together: what a processor's own cache ho
 _TICK_S = 0.2
 _RING_WAIT_S = 5.0  # a gateway killed a moment ago lets go of the replay within a second
 _END_WAIT_S = 5.0  # for managers to hand in what they have when the run is over
-_LAST_WORDS_S = 1.0  # for reports when the learner is only interrupted
-_NOTES_PER_TICK = 5
+_LAST_REPORTS_S = 1.0  # for reports when the learner is only interrupted
+_LOG_LINES_PER_TICK = 5
 
 
 class Gateway:
     """Sockets, ring and clock around a `GatewayState`.
 
     Args:
-        bell: rings when there is a newer model.
+        wakeup: rings when there is a newer model.
     """
 
-    def __init__(self, spec: LearnerSpec, bell: Bell) -> None:
+    def __init__(self, spec: LearnerSpec, wakeup: WakeupEvent) -> None:
         config = spec.config
         self._spec = spec
-        layout = replay_layout(config, probe(config.env))
+        layout = replay_layout(config, probe_environment(config.env))
         keys = LearnerKeys.read(spec.keys) if spec.keys else None
         self._ring = _open_ring(spec, layout)
-        self._owners = Owners(spec.run.owners_file) if keys else None
+        self._manager_ids = ManagerIds(spec.run.manager_ids_file) if keys else None
         self._state = GatewayState(
             spec.run_id,
             secrets.randbits(63),
             layout.schema,
             stamp=self._ring.stamp,
             now=time.monotonic(),
-            limiter=run_limiter(config),
+            limiter=make_run_limiter(config),
             rows_per_batch=config.actors.n_buffer,
             window=FlightLimits(config.actors.window_batches, config.actors.window_bytes),
             batch_bytes=layout.batch_bytes,
-            owners=self._owners,
+            manager_ids=self._manager_ids,
         )
         self._publisher = ModelPublisher()
         self._model_map = ModelMapReader(spec.run.model_map)
-        self._learning = BoardReader(spec.run.learning_map, Learning)
-        self._evaluations = BoardReader(spec.run.evaluation_map, Eval)
-        self._board = BoardWriter(spec.run.ingest_map, Ingest)
-        self._rate = Rate()
+        self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
+        self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
+        self._board = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
+        self._rate = RateMeter()
         self._next_tick = 0.0
-        self._rest = Rest()
-        queue, copies = self._publisher.queue, self._state.stacks
-        self._door = Door(spec.address, keys, queue, copies=copies)
-        self._bell = bell
-        self._door.poller.register(bell.fileno(), zmq.POLLIN)
+        self._receive_backoff = ReceiveBackoff()
+        queue, copies = self._publisher.queue_chunks, self._state.stacks
+        self._sockets = GatewaySockets(spec.address, keys, queue, copies=copies)
+        self._wakeup = wakeup
+        self._sockets.poller.register(wakeup.fileno(), zmq.POLLIN)
         whom = "listed keys" if keys else "everybody who reaches it"
         log.info("listening at %s and the two ports above, for %s", spec.address, whom)
 
@@ -111,46 +111,46 @@ class Gateway:
 
     def run(self, stop: StopSignals) -> None:
         """Serve until the trainer is done, or the supervisor says stop."""
-        self._door.poller.register(stop.fileno(), zmq.POLLIN)
+        self._sockets.poller.register(stop.fileno(), zmq.POLLIN)
         while not stop and self._learning.read().phase != "done":
-            self._turn()
+            self._run_once()
         self._end(self._learning.read().exit_reason or "interrupted")
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         """One round over the sockets, the maps and the clock."""
-        door = self._door
-        rest_ms, wait_ms = self._rest.left_ms(time.monotonic()), self._wait_ms()
-        ready = door.poll(min(wait_ms, rest_ms or wait_ms), samples=not rest_ms)
+        sockets = self._sockets
+        rest_ms, wait_ms = self._receive_backoff.remaining_ms(time.monotonic()), self._wait_ms()
+        ready = sockets.poll(min(wait_ms, rest_ms or wait_ms), samples=not rest_ms)
         now = time.monotonic()
-        if self._bell.fileno() in ready:
-            self._bell.hush()
-        if door.samples in ready and self._drain(now):
-            self._rest.begin(now)
-        if self._owners is not None:
-            self._owners.save()
+        if self._wakeup.fileno() in ready:
+            self._wakeup.clear()
+        if sockets.samples in ready and self._drain(now):
+            self._receive_backoff.start(now)
+        if self._manager_ids is not None:
+            self._manager_ids.save()
         if self._state.dirty or self._ring.pending:
             self._ring.commit(self._state.stamp())
-        self._listen(ready, now)
-        self._look_at_learning(now)
-        door.hold_models(self._publisher.queue)
-        for frames in self._publisher.turn():
-            send_now(door.models, frames)
+        self._answer_subscriptions(ready, now)
+        self._poll_trainer(now)
+        sockets.set_model_queue(self._publisher.queue_chunks)
+        for frames in self._publisher.next_messages():
+            send_now(sockets.models, frames)
         for message in self._state.acks_due(now, self._ring.inserted):
-            send_now(door.control, message)
+            send_now(sockets.control, message)
         if now >= self._next_tick:
             self._next_tick = now + _TICK_S
             self._tick(now)
 
     def _wait_ms(self) -> int:
-        if self._publisher.busy or self._model_map.fresh:
+        if self._publisher.busy or self._model_map.has_new:
             return 0
-        return _POLL_MS if self._state.has_news else _IDLE_POLL_MS
+        return _POLL_MS if self._state.has_unacked else _IDLE_POLL_MS
 
     def _drain(self, now: float) -> bool:
         """Take what has come, into the ring; visible and acknowledged at the next commit. Whether
         that was all."""
         all_taken = False
-        state, receive = self._state, self._door.receive
+        state, receive = self._state, self._sockets.receive
         bytes_left = _DRAIN_BYTES
         # No more than the ring has room for: a commit in between would call inserted what is held.
         room = self._ring.room // self._spec.config.actors.n_buffer
@@ -175,43 +175,43 @@ class Gateway:
         for block in self._state.blocks(now):
             block.append_to(self._ring)
 
-    def _listen(self, ready: dict[object, int], now: float) -> None:
+    def _answer_subscriptions(self, ready: dict[object, int], now: float) -> None:
         """Subscriptions: joiners get the run and the newest model, askers the status.
 
         A bounded number a turn: somebody may subscribe for ever.
         """
-        door = self._door
-        if door.control in ready:
+        sockets = self._sockets
+        if sockets.control in ready:
             status = b""  # made once for all who ask in this turn
-            for event in _received(door.control):
+            for event in _received(sockets.control):
                 if not status and event[1:3] == b"s/":
                     status = self._status_json(now)
                 for frames in self._state.on_subscription(event, status, now):
-                    send_now(door.control, frames)
-        if door.models in ready:
-            for event in _received(door.models):
+                    send_now(sockets.control, frames)
+        if sockets.models in ready:
+            for event in _received(sockets.models):
                 topic = self._state.on_model_subscription(event)
                 if topic:
-                    self._publisher.joined(topic)
+                    self._publisher.on_subscribed(topic)
 
-    def _look_at_learning(self, now: float) -> None:
+    def _poll_trainer(self, now: float) -> None:
         """How far the trainer is; a newer model in its map, perhaps of another epoch."""
         state, learning = self._state, self._learning.read()
         state.position = Position(
             state.position.epoch, max(state.position.version, learning.opt_steps), learning.sampled
         )
-        if not self._model_map.fresh or (self._publisher.busy and state.position.epoch):
+        if not self._model_map.has_new or (self._publisher.busy and state.position.epoch):
             return  # versions are skipped while one is going out
         model = self._model_map.read()
         if model is None:
             return
-        state.lag.published(model.version, now)
+        state.lag.on_published(model.version, now)
         if model.epoch != state.position.epoch:
-            place_log(epoch=model.epoch)
+            set_log_context(epoch=model.epoch)
             state.position = Position(model.epoch, model.version, learning.sampled)
-            for frames in state.begin(self._run_message(model)):
-                send_now(self._door.control, frames)
-        self._publisher.offer(
+            for frames in state.announce_run(self._run_message(model)):
+                send_now(self._sockets.control, frames)
+        self._publisher.publish(
             PackedModel(self._spec.run_id, model.epoch, model.schema.hash, model.body, model.digest)
         )
 
@@ -232,30 +232,30 @@ class Gateway:
     def _tick(self, now: float) -> None:
         state = self._state
         state.tick(now)
-        self._rest.managers = len(state.fleet.present)
-        for note in state.notes[:_NOTES_PER_TICK]:
+        self._receive_backoff.managers = len(state.fleet.present)
+        for note in state.log_lines[:_LOG_LINES_PER_TICK]:
             log.log(logging.getLevelNamesMapping()[note.level.upper()], note.text)
-        if len(state.notes) > _NOTES_PER_TICK:
-            log.warning("and %d more lines like these", len(state.notes) - _NOTES_PER_TICK)
-        state.notes.clear()
-        self._door.complain(state.complaints, now)
-        for line in state.complaints.due(now):
+        if len(state.log_lines) > _LOG_LINES_PER_TICK:
+            log.warning("and %d more lines like these", len(state.log_lines) - _LOG_LINES_PER_TICK)
+        state.log_lines.clear()
+        self._sockets.log_refusals(state.rejections, now)
+        for line in state.rejections.due_lines(now):
             log.warning("%s", line)
-        self._door.close_out(now)
+        self._sockets.close_removed_keys(now)
         self._board.write(self._ingest(now))
 
-    def _ingest(self, now: float, *, ended: bool = False) -> Ingest:
+    def _ingest(self, now: float, *, ended: bool = False) -> GatewayStatus:
         ring, state = self._ring, self._state
-        return Ingest(
-            samples=Samples(**asdict(state.ledger.books())),
+        return GatewayStatus(
+            samples=Samples(**asdict(state.ledger.accounting())),
             managers=state.fleet.status(now),
             replay=Replay(size=ring.size, bytes=ring.manifest.total_bytes),
-            rates=Rates(samples_per_sec=self._rate.at(ring.inserted, now)),
+            rates=Rates(samples_per_sec=self._rate.update(ring.inserted, now)),
             limiter_reason=state.limiter_reason,
-            lag=state.lag.figures(),
+            lag=state.lag.summarize(),
             garbage=state.garbage,
             refused=Refused(
-                **self._door.refused, ids=state.refused_ids, credit=state.refused_credit
+                **self._sockets.refused, ids=state.refused_ids, credit=state.refused_credit
             ),
             ended=ended,
             rejecting=state.rejecting,
@@ -271,20 +271,20 @@ class Gateway:
         """Tell everybody, take what still comes for a bounded time, leave the books in order."""
         final = reason != "interrupted"
         began = time.monotonic()
-        wait_s = _END_WAIT_S if final else _LAST_WORDS_S
+        wait_s = _END_WAIT_S if final else _LAST_REPORTS_S
         told = 0.0
         while (now := time.monotonic()) < began + wait_s and self._state.fleet.present:
             if now >= told + 0.5:  # a stop message is repeated: a joiner may have missed it
                 told = now
-                for frames in self._state.stop(reason, final=final):
-                    send_now(self._door.control, frames)
-            self._turn()
+                for frames in self._state.announce_stop(reason, final=final):
+                    send_now(self._sockets.control, frames)
+            self._run_once()
         if final:
-            self._state.over()
+            self._state.end_run()
         self._ring.commit(self._state.stamp())
         self._board.write(self._ingest(time.monotonic(), ended=True))
         self._ring.close()
-        self._door.close()
+        self._sockets.close()
 
 
 def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
@@ -320,8 +320,8 @@ def main() -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     set_up_logging()
-    with told_to_the_supervisor():
-        gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])), Bell(int(sys.argv[2])))
+    with report_exit():
+        gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])), WakeupEvent(int(sys.argv[2])))
         gateway.run(StopSignals((signal.SIGTERM,)))
 
 
@@ -330,7 +330,7 @@ _SHARE_S = 3e-5  # longer for each manager: a commit tells of every one that sen
 _MOST_S = 0.005
 
 
-class Rest:
+class ReceiveBackoff:
     """More batches come together, and each costs less; the first after a silence is taken at once.
 
     Other sockets are heard meanwhile.
@@ -340,11 +340,11 @@ class Rest:
         self.managers = 0
         self._until = 0.0
 
-    def begin(self, now: float) -> None:
+    def start(self, now: float) -> None:
         """All that came were taken."""
         self._until = now + min(_MOST_S, _REST_S + _SHARE_S * self.managers)
 
-    def left_ms(self, now: float) -> int:
+    def remaining_ms(self, now: float) -> int:
         """What is left of it, to the nearest; 0 when it is over."""
         return max(0, round(1e3 * (self._until - now)))
 

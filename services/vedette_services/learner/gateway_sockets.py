@@ -13,11 +13,11 @@ import zmq
 from vedette_protocol.limits import HEADER_MAX_BYTES
 from vedette_protocol.messages import Buffer
 from vedette_services.errors import PortInUseError
-from vedette_services.host.rate_limited import Complaints
+from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
-from vedette_services.net.zap import Doorkeeper
+from vedette_services.net.zap import ZapHandler
 
 log = logging.getLogger("vedette.gateway")
 
@@ -31,7 +31,7 @@ _EVENT = struct.Struct("=hi")
 Socket = zmq.Socket[bytes]
 
 
-class Door:
+class GatewaySockets:
     """Binds samples, control and models; with keys, lets in only those that are listed.
 
     Args:
@@ -52,14 +52,14 @@ class Door:
         self._copies = copies
         self._context: zmq.Context[Socket] = zmq.Context()
         self._context.setsockopt(zmq.MAX_SOCKETS, 1024)
-        self._keeper: Doorkeeper | None = None
+        self._zap: ZapHandler | None = None
         self.poller = zmq.Poller()
         self._monitors: dict[Socket, Socket] = {}
-        self._strangers = Strangers(time.monotonic())
-        self._keys_complained = 0
+        self._failed_handshakes = FailedHandshakes(time.monotonic())
+        self._keys_logged = 0
         if keys is not None:
-            self._keeper = Doorkeeper(self._context, keys, time.monotonic())
-            self.poller.register(self._keeper.socket, zmq.POLLIN)
+            self._zap = ZapHandler(self._context, keys, time.monotonic())
+            self.poller.register(self._zap.socket, zmq.POLLIN)
         self._open()
 
     def _open(self) -> None:
@@ -106,14 +106,14 @@ class Door:
         """
         self.poller.register(self.samples, zmq.POLLIN if samples else 0)  # 0 takes it out
         ready: dict[object, int] = dict(self.poller.poll(wait_ms))
-        if self._keeper is not None and self._keeper.socket in ready:
-            self._keeper.turn()
+        if self._zap is not None and self._zap.socket in ready:
+            self._zap.answer_requests()
         for monitor in self._monitors.values():
             if monitor in ready:
-                self._hear(monitor)
+                self._count_connections(monitor)
         return ready
 
-    def _hear(self, monitor: Socket) -> None:
+    def _count_connections(self, monitor: Socket) -> None:
         for _ in range(_EVENTS_A_TURN):
             try:
                 said = monitor.recv_multipart(zmq.NOBLOCK)
@@ -121,13 +121,13 @@ class Door:
                 return
             event, _value = _EVENT.unpack_from(said[0])
             if event == zmq.EVENT_ACCEPTED:
-                self._strangers.accepted += 1
+                self._failed_handshakes.accepted += 1
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._strangers.welcomed += 1
+                self._failed_handshakes.completed += 1
             else:
-                self._strangers.turned_away += 1
+                self._failed_handshakes.failed += 1
 
-    def hold_models(self, chunks: int) -> None:
+    def set_model_queue(self, chunks: int) -> None:
         """Let so many chunks wait for a slow reader of models; what is more is left out for it.
 
         Where that is more than before the readers connect anew. libzmq would change the queues of
@@ -152,7 +152,7 @@ class Door:
         # Not `recv_multipart`, which asks the socket after each frame whether more come.
         receive = self.samples.recv
         first = receive(_NOBLOCK, copy=False)
-        key = "" if self._keeper is None else _key_of(first)
+        key = "" if self._zap is None else _key_of(first)
         contents: list[Buffer] = [
             first.bytes if len(first) <= HEADER_MAX_BYTES else first.buffer,
         ]
@@ -165,32 +165,32 @@ class Door:
     @property
     def refused(self) -> dict[str, int]:
         """How many keys were refused, and how many connections became none of a vedette's."""
-        keys = 0 if self._keeper is None else self._keeper.refused
-        return {"keys": keys, "handshakes": self._strangers.count}
+        keys = 0 if self._zap is None else self._zap.refused
+        return {"keys": keys, "handshakes": self._failed_handshakes.count}
 
-    def complain(self, complaints: Complaints, now: float) -> None:
+    def log_refusals(self, complaints: RateLimitedLog, now: float) -> None:
         """Say what was refused since the last time."""
-        if self._keeper is not None and self._keeper.refused > self._keys_complained:
-            self._keys_complained = self._keeper.refused
-            complaints.add("refused", self._keeper.last_refused)
-        if new := self._strangers.new(now):
+        if self._zap is not None and self._zap.refused > self._keys_logged:
+            self._keys_logged = self._zap.refused
+            complaints.add("refused", self._zap.last_refused)
+        if new := self._failed_handshakes.count_new(now):
             complaints.add("connections", f"{new} of no vedette, or of one with other keys or none")
 
-    def close_out(self, now: float) -> None:
+    def close_removed_keys(self, now: float) -> None:
         """End the connections of those whose key was taken off the list.
 
         libzmq cannot end one connection: all are, and whoever may come back is back in a moment
         and sends again what was not acknowledged.
         """
-        if self._keeper is None:
+        if self._zap is None:
             return
-        gone = self._keeper.closed_out(now)
+        gone = self._zap.poll_removed_keys(now)
         if gone:
             log.warning("closing out %s: every manager connects anew", ", ".join(sorted(gone)))
-            self._shut()
+            self._close_sockets()
             self._open()
 
-    def _shut(self, linger_ms: int = 0) -> None:
+    def _close_sockets(self, linger_ms: int = 0) -> None:
         for socket in (self.samples, self.control, self.models):
             self._unbind(socket, linger_ms)
 
@@ -205,9 +205,9 @@ class Door:
 
     def close(self) -> None:
         """Shut, once the last words have gone out or 0.2 s are over."""
-        self._shut(200)
-        if self._keeper is not None:
-            self._keeper.close()
+        self._close_sockets(200)
+        if self._zap is not None:
+            self._zap.close()
         self._context.term()
 
 
@@ -235,7 +235,7 @@ STALL_S = 2.0
 """After so long without a look, peers have given up on connections that nobody answered."""
 
 
-class Strangers:
+class FailedHandshakes:
     """Counts who came, who was welcomed, and who is a stranger for certain.
 
     Args:
@@ -243,38 +243,38 @@ class Strangers:
     """
 
     def __init__(self, now: float) -> None:
-        self.accepted = self.welcomed = self.turned_away = 0
+        self.accepted = self.completed = self.failed = 0
         self._past: deque[tuple[float, int]] = deque([(now, 0)])  # when, and accepted by then
-        self._looked_at = now
-        self._forgiven = 0
-        self._forgiving_since: float | None = None
-        self._told = 0
+        self._polled_at = now
+        self._excused = 0
+        self._excusing_since: float | None = None
+        self._reported = 0
 
     @property
     def count(self) -> int:
         """Connections that are not, or not yet, those of a vedette."""
-        return max(0, self.accepted - self.welcomed) + self.turned_away
+        return max(0, self.accepted - self.completed) + self.failed
 
-    def new(self, now: float) -> int:
+    def count_new(self, now: float) -> int:
         """Strangers for certain that were not told before. Call several times a second.
 
         While others come and are welcomed it may be too low, and catches up.
         """
-        if now - self._looked_at > STALL_S and self._forgiving_since is None:
-            self._forgiving_since = now
-        self._looked_at = now
+        if now - self._polled_at > STALL_S and self._excusing_since is None:
+            self._excusing_since = now
+        self._polled_at = now
         self._past.append((now, self.accepted))
         while len(self._past) > 1 and self._past[1][0] <= now - SETTLED_S:
             self._past.popleft()
         settled = self._past[0][1] if self._past[0][0] <= now - SETTLED_S else 0
-        certain = max(0, settled - self.welcomed - self._forgiven)
-        if self._forgiving_since is not None:
+        certain = max(0, settled - self.completed - self._excused)
+        if self._excusing_since is not None:
             # We stood still: what came meanwhile was given up by those who came.
-            if now - self._forgiving_since > SETTLED_S:
-                self._forgiving_since = None
-                unwelcomed = max(0, self.accepted - self.welcomed)
-                self._forgiven = max(0, unwelcomed + self.turned_away - self._told)
+            if now - self._excusing_since > SETTLED_S:
+                self._excusing_since = None
+                unwelcomed = max(0, self.accepted - self.completed)
+                self._excused = max(0, unwelcomed + self.failed - self._reported)
             return 0
-        found = max(0, certain + self.turned_away - self._told)
-        self._told += found
+        found = max(0, certain + self.failed - self._reported)
+        self._reported += found
         return found

@@ -45,7 +45,7 @@ class Block:
             ring.append_batches(self.columns, self.batches, self.rows)
 
 
-class Unsound(NamedTuple):
+class InvalidBatch(NamedTuple):
     """A batch that must not reach the replay, and why."""
 
     batch: Batch
@@ -53,7 +53,7 @@ class Unsound(NamedTuple):
 
 
 @dataclass(slots=True)
-class Looked:
+class ValidatedBatches:
     """What was found: `blocks` and `unsound` are all that was held.
 
     Args:
@@ -62,7 +62,7 @@ class Looked:
     """
 
     blocks: list[Block] = field(default_factory=list)
-    unsound: list[Unsound] = field(default_factory=list)
+    invalid: list[InvalidBatch] = field(default_factory=list)
     managers: set[str] = field(default_factory=set)
     rows_by_version: Counter[int] = field(default_factory=Counter)
 
@@ -105,31 +105,31 @@ class Intake:
             self._piles.append([batch])
             self._grows = full
 
-    def look(self) -> Looked:
+    def validate_held(self) -> ValidatedBatches:
         """Look into everything that is held, and let go of it."""
-        found = Looked()
+        found = ValidatedBatches()
         for pile in self._piles:
             found.managers.update([batch.manager for batch in pile])
-            self._look_into(pile, found)
+            self._validate(pile, found)
         self._piles, self._grows, self.bytes = [], False, 0
         return found
 
-    def _look_into(self, batches: list[Batch], found: Looked) -> None:
+    def _validate(self, batches: list[Batch], found: ValidatedBatches) -> None:
         try:
-            block = self._one(batches[0]) if len(batches) == 1 else self._stack(batches)
+            block = self._validate_one(batches[0]) if len(batches) == 1 else self._validate_stacked(batches)
         except SchemaError as error:
             if len(batches) == 1:
-                found.unsound.append(Unsound(batches[0], error))
+                found.invalid.append(InvalidBatch(batches[0], error))
                 return
             middle = len(batches) // 2  # so few bad ones among many cost few looks
-            self._look_into(batches[:middle], found)
-            self._look_into(batches[middle:], found)
+            self._validate(batches[:middle], found)
+            self._validate(batches[middle:], found)
             return
         found.blocks.append(block)
         for version, count in Counter([batch.version for batch in batches]).items():
             found.rows_by_version[version] += count * block.rows
 
-    def _one(self, batch: Batch) -> Block:
+    def _validate_one(self, batch: Batch) -> Block:
         rows = batch.rows
         if rows > self._rows_max:
             raise SchemaError(f"{rows} rows, the run's have {self._rows_max}")
@@ -141,7 +141,7 @@ class Intake:
         whose = {"version": batch.version, "manager": number, "actor": batch.actor}
         return Block({**columns, **whose}, 1, rows)
 
-    def _stack(self, batches: list[Batch]) -> Block:
+    def _validate_stacked(self, batches: list[Batch]) -> Block:
         payloads = b"".join([batch.payload for batch in batches])
         columns = self._schema.stacked_views(payloads, len(batches), self._rows_max)
         self._schema.check_values(columns)

@@ -21,7 +21,7 @@ class LagMeter:
         self._versions: deque[int] = deque(maxlen=_VERSIONS)
         self._times: deque[float] = deque(maxlen=_VERSIONS)
 
-    def published(self, version: int, now: float) -> None:
+    def on_published(self, version: int, now: float) -> None:
         """A model went out. A version below the last (a resumed run) forgets the later ones."""
         while self._versions and self._versions[-1] >= version:
             self._versions.pop()
@@ -29,7 +29,7 @@ class LagMeter:
         self._versions.append(version)
         self._times.append(now)
 
-    def inserted(self, version: int, version_now: int, rows: int, now: float) -> None:
+    def on_inserted(self, version: int, version_now: int, rows: int, now: float) -> None:
         """A batch made with `version` was inserted while the learner was at `version_now`."""
         self._lags.append((max(0, version_now - version), now - self._time_of(version, now), rows))
 
@@ -39,7 +39,7 @@ class LagMeter:
         place = bisect_right(self._versions, version) - 1
         return self._times[max(0, place)]
 
-    def figures(self) -> Lag:
+    def summarize(self) -> Lag:
         """Mean, 95 % and most in versions, and the mean in seconds, over transitions."""
         if not self._lags:
             return Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
@@ -54,14 +54,14 @@ class LagMeter:
         )
 
 
-class Rate:
+class RateMeter:
     """Growth per second over a sliding window, forgetting what is older."""
 
     def __init__(self, window_s: float = 5.0) -> None:
         self._window_s = window_s
         self._seen: deque[tuple[float, int]] = deque()
 
-    def at(self, total: int, now: float) -> float:
+    def update(self, total: int, now: float) -> float:
         """Tell today's total; returns its growth per second over the window (0.0 at first)."""
         seen = self._seen
         seen.append((now, total))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vedette_protocol import topics
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Buffer
-from vedette_protocol.model import chunk_count, chunks
+from vedette_protocol.model import chunk_count, split_into_chunks
 
 Frames = list[Buffer]
 
@@ -37,17 +37,17 @@ class ModelPublisher:
         self._joiners: list[bytes] = []  # private topics that wait for the newest
         self._going_out: Iterator[Frames] | None = None
 
-    def offer(self, model: PackedModel) -> None:
+    def publish(self, model: PackedModel) -> None:
         """A newer model for everybody."""
         self.newest = self._broadcast = model
 
-    def joined(self, topic: bytes) -> None:
+    def on_subscribed(self, topic: bytes) -> None:
         """Somebody subscribed to a private topic: the newest model goes there, and only there."""
         if topic not in self._joiners:
             self._joiners.append(topic)
 
     @property
-    def queue(self) -> int:
+    def queue_chunks(self) -> int:
         """Chunks that may wait for one reader: four models.
 
         A queue that was full takes nothing until half of it is through (libzmq's low-water mark),
@@ -64,7 +64,7 @@ class ModelPublisher:
         waiting = self._broadcast is not None or bool(self._joiners)
         return self._going_out is not None or (waiting and self.newest is not None)
 
-    def turn(self) -> list[Frames]:
+    def next_messages(self) -> list[Frames]:
         """The next few messages, topic first; [] when nothing is going out."""
         if self._going_out is None:
             self._going_out = self._next()
@@ -88,7 +88,7 @@ class ModelPublisher:
         return None
 
     def _messages(self, topic: bytes, model: PackedModel) -> Iterator[Frames]:
-        for chunk in chunks(
+        for chunk in split_into_chunks(
             model.run_id,
             model.epoch,
             model.spec,

@@ -15,7 +15,7 @@ from vedette_rl.recording.registry import make_recorders
 from vedette_rl.recording.tee import TeeRecorder
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
-from vedette_services.run.boards import Ingest, Learning, RunDescription, assemble_status
+from vedette_services.run.status_records import GatewayStatus, TrainerStatus, RunDescription, assemble_status
 from vedette_services.run.status import Eval
 from vedette_services.run.status_fields import tagged
 
@@ -25,7 +25,7 @@ _HYPERPARAMETERS = ("agent", "env", "actors", "replay", "learner")
 
 
 @runtime_checkable
-class WritesHparams(Protocol):
+class HparamsRecorder(Protocol):
     """What a recorder may be besides: one that has a place for hyperparameters."""
 
     def write_hparams(self, hparams: Mapping[str, bool | float | str]) -> None:
@@ -47,21 +47,21 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
     recorders = make_recorders(config.learner.recorders, run)
     table = config_table(config)
     for recorder in recorders:
-        if isinstance(recorder, WritesHparams):
+        if isinstance(recorder, HparamsRecorder):
             recorder.write_hparams(hyperparameters(table))
     tee = TeeRecorder(recorders)
     tee.write_text("config", tomli_w.dumps(table))
     return tee
 
 
-def cut_curves_back(tensorboard: Path, opt_steps: int) -> int:
+def truncate_curves(tensorboard: Path, opt_steps: int) -> int:
     """Forget what was recorded beyond where a run goes on from.
 
     Returns:
         the last env step recorded; 0 where nothing was.
     """
     try:
-        return purge_events(tensorboard, opt_steps, counts_opt_steps).last_other_step
+        return purge_events(tensorboard, opt_steps, is_against_opt_steps).last_other_step
     except OSError as error:
         log.warning("curves of the last start stay as they are: %s", error)
         return 0
@@ -91,12 +91,12 @@ _NO_EVALUATION = Eval(episodes=None)  # they have steps of their own
 _COSTS = frozenset({"average_opt_time", "average_sample_time"})
 
 
-def counts_opt_steps(name: str) -> bool:
+def is_against_opt_steps(name: str) -> bool:
     """Whether a curve of this name is against optimization steps, and not env steps."""
     return name in _COSTS or name.startswith(("train/", "priority/"))
 
 
-class Curves:
+class CurveRecorder:
     """Writes the status into a recorder, once a second and at every evaluation.
 
     Args:
@@ -112,7 +112,7 @@ class Curves:
         self._next = 0.0
         self._evaluated: int | None = None
 
-    def look(self, now: float, learning: Learning, ingest: Ingest, seen: Eval) -> None:
+    def record(self, now: float, learning: TrainerStatus, ingest: GatewayStatus, seen: Eval) -> None:
         """Look at the boards; does nothing most of the time."""
         env_steps = self._env_steps = max(self._env_steps, ingest.produced)
         if seen.version != self._evaluated:

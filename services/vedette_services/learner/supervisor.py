@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vedette_rl.errors import NewestFormatError
+from vedette_rl.errors import LatestValueFormatError
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import publish_config
@@ -23,39 +23,39 @@ from vedette_services.errors import (
     ServicesError,
     UnsavedEndError,
     UsageError,
-    ending,
+    describe_exit,
 )
-from vedette_services.host.exit_report import LastWords
+from vedette_services.host.exit_report import ExitReportReader
 from vedette_services.host.files import write_json
-from vedette_services.host.logs import place_log
+from vedette_services.host.logs import set_log_context
 from vedette_services.host.processes import (
-    Bell,
+    WakeupEvent,
     StopSignals,
-    end,
+    end_children,
     pause,
     python_module,
     spawn,
     wait_all,
 )
 from vedette_services.net.addresses import Address
-from vedette_services.run.boards import (
-    BoardReader,
-    BoardWriter,
-    Ingest,
-    Learning,
+from vedette_services.run.status_records import (
+    StatusRecordReader,
+    StatusRecordWriter,
+    GatewayStatus,
+    TrainerStatus,
     StatusReader,
 )
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.endings import leave_at_once, unsaved
-from vedette_services.run.events import Chronicle
-from vedette_services.run.model_map import left_model
-from vedette_services.run.resume import erase
+from vedette_services.run.outcome import exit_at_once, describe_unsaved
+from vedette_services.run.events import RunEventLog
+from vedette_services.run.model_map import holds_model
+from vedette_services.run.resume import erase_run
 from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Status
 from vedette_services.run.status_text import final_report_lines
 
 if TYPE_CHECKING:  # an extra
-    from vedette_services.prometheus import Place
+    from vedette_services.prometheus import MetricsAddress
 
 from vedette_services.learner.flow_control import FlightLimits
 
@@ -81,7 +81,7 @@ class _Child:
 
     name: str
     process: subprocess.Popen[bytes]
-    words: LastWords
+    exit_report: ExitReportReader
     started: float
     restarts: list[float] = field(default_factory=list)
 
@@ -94,34 +94,34 @@ class Supervisor:
         run = spec.run
         for path in (run.learning_map, run.ingest_map, run.evaluation_map):
             path.unlink(missing_ok=True)  # of an earlier start: its last word was "done"
-        self._learning = BoardReader(run.learning_map, Learning)
-        self._ingest = BoardReader(run.ingest_map, Ingest)
+        self._learning = StatusRecordReader(run.learning_map, TrainerStatus)
+        self._ingest = StatusRecordReader(run.ingest_map, GatewayStatus)
         self._status = StatusReader(spec)
         self._children: dict[str, _Child] = {}
-        self._bell = Bell()  # rung by the trainer, heard by the gateway: there is a model
-        self._chronicle = Chronicle(run.events_file)
+        self._wakeup = WakeupEvent()  # rung by the trainer, heard by the gateway: there is a model
+        self._event_log = RunEventLog(run.events_file)
         self._summary_due = 0.0
         self._summary_failing = False
 
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; the exit status."""
-        self._chronicle.started(f"on {socket.gethostname()} at {self._spec.address}")
+        self._event_log.log_start(f"on {socket.gethostname()} at {self._spec.address}")
         try:
             for name in ("trainer", "gateway", "evaluator"):
                 self._start(name)
             while self._watch(stop):
-                self._tell()
+                self._publish_status()
                 pause(stop, _LOOK_S)
             self._end(stop)
             return 0
         except ServicesError as error:
-            self._chronicle.failed(str(error))
+            self._event_log.log_failure(str(error))
             raise
         finally:
-            end([child.process for child in self._children.values()], term_s=2.0)
+            end_children([child.process for child in self._children.values()], term_s=2.0)
             for child in self._children.values():
-                child.words.close()
-            self._bell.close()
+                child.exit_report.close()
+            self._wakeup.close()
 
     # Children
 
@@ -130,29 +130,29 @@ class Supervisor:
         if name == "trainer":
             # every start of the trainer is an epoch: its models are newer than all before
             epoch = self._spec.run.begin_epoch().epoch
-            place_log(run=self._spec.run_id, epoch=epoch)
+            set_log_context(run=self._spec.run_id, epoch=epoch)
             self._announce(epoch)
             arguments.append(str(epoch))
-        bell = [self._bell.fileno()] if name in ("trainer", "gateway") else []
-        arguments += map(str, bell)
+        wakeup = [self._wakeup.fileno()] if name in ("trainer", "gateway") else []
+        arguments += map(str, wakeup)
         child = self._children.get(name)
         command = python_module(f"vedette_services.learner.{name}", *arguments)
-        words = LastWords()
-        fds = [*bell, words.fileno()]
+        words = ExitReportReader()
+        fds = [*wakeup, words.fileno()]
         process = spawn(command, environment=words.environment, pass_fds=fds)
-        words.sent_off()
+        words.close_child_end()
         if child:
-            child.words.close()
+            child.exit_report.close()
         restarts = child.restarts if child else []
         self._children[name] = _Child(name, process, words, time.monotonic(), restarts)
 
     def _announce(self, epoch: int) -> None:
         """Where the trainer will go on, for whoever asks before it has got there."""
-        board = BoardWriter(self._spec.run.learning_map, Learning)
+        board = StatusRecordWriter(self._spec.run.learning_map, TrainerStatus)
         opt_steps = self._spec.run.newest_checkpoint() or 0
-        board.write(Learning(epoch=epoch, opt_steps=opt_steps))
+        board.write(TrainerStatus(epoch=epoch, opt_steps=opt_steps))
         board.close()
-        self._chronicle.epoch(epoch, opt_steps)
+        self._event_log.log_epoch(epoch, opt_steps)
 
     def _watch(self, stop: StopSignals) -> bool:
         """Look after the children; False when the run is over or is to end."""
@@ -168,13 +168,13 @@ class Supervisor:
                 return False
             if name == "evaluator" and code == 0:
                 continue  # evaluation is switched off, or it has played the last model
-            self._revive(child, code)
+            self._restart(child, code)
         return not stop
 
     def _limit_memory(self, gateway: _Child) -> None:
         """End and start anew a gateway that somebody fills up; that does not count as a crash."""
         held = private_bytes(gateway.process.pid)
-        limit = gateway_limit(file_bytes(self._spec.run.model_map))
+        limit = gateway_memory_limit(file_bytes(self._spec.run.model_map))
         if held <= limit:
             return
         text = "the gateway holds %d MiB, more than its %d: starting it again; the books go on"
@@ -183,16 +183,16 @@ class Supervisor:
         wait_all([gateway.process], 5.0)
         self._start(gateway.name)
 
-    def _revive(self, child: _Child, code: int) -> None:
+    def _restart(self, child: _Child, code: int) -> None:
         """A process died: start it again, unless that would only repeat."""
-        now, words = time.monotonic(), child.words.hear()
+        now, words = time.monotonic(), child.exit_report.read()
         recent = [t for t in child.restarts if now - t < _RESTART_WINDOW_S]
         crashed_early = now - child.started < _STARTING_S and code > 0
         if crashed_early or len(recent) >= _RESTARTS:
             raise ChildFailedError(child.name, code, words)
-        how = ending(code) + (f": {words}" if words else "")
+        how = describe_exit(code) + (f": {words}" if words else "")
         log.warning("the %s died (%s); starting it again", child.name, how)
-        self._chronicle.died(child.name, how)
+        self._event_log.log_death(child.name, how)
         child.restarts[:] = [*recent, now]
         self._start(child.name)
 
@@ -214,17 +214,17 @@ class Supervisor:
         wait_all([gateway], _GATEWAY_END_S)
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
-        self._look()
+        self._log_events()
         # A trainer that was stopped before it began has no last word.
         reason = self._learning.read().exit_reason or "interrupted"
         status = replace(self.status(), exit_reason=reason)
-        self._chronicle.ended(reason)
+        self._event_log.log_end(reason)
         self._write_summary(status)
         if self._on_status:
             self._on_status(status)
         for line in final_report_lines(status):
             log.info(line)
-        if why := unsaved(self._spec.run.root, status):
+        if why := describe_unsaved(self._spec.run.root, status):
             raise UnsavedEndError(why, status)
 
     # Telling
@@ -233,12 +233,12 @@ class Supervisor:
         """The status now, from the boards."""
         return self._status.read()
 
-    def _look(self) -> None:
+    def _log_events(self) -> None:
         """Keep what has happened."""
-        self._chronicle.look(self._learning.read(), self._ingest.read())
+        self._event_log.log_changes(self._learning.read(), self._ingest.read())
 
-    def _tell(self) -> None:
-        self._look()
+    def _publish_status(self) -> None:
+        self._log_events()
         now = time.monotonic()
         # Books that nobody has opened yet are no zeros to be written over those of the last start.
         due = now >= self._summary_due and bool(self._ingest.read().samples)
@@ -271,7 +271,7 @@ def run_learner(
     fresh: bool = False,
     note: str = "",
     on_status: OnStatus | None = None,
-    metrics: Place | None = None,
+    metrics: MetricsAddress | None = None,
 ) -> int:
     """Run the learner daemon on a run directory until the run is over or a signal comes.
 
@@ -295,15 +295,15 @@ def run_learner(
         UnsavedEndError: the run has ended, and its end could not be written.
         MetricsError: the port for metrics is taken.
     """
-    stop = StopSignals(leave=lambda: leave_at_once(out))
+    stop = StopSignals(leave=lambda: exit_at_once(out))
     run = RunDirectory(out)
     run.make()
     run.lock()
     check_ports(address)
     if fresh:
-        erase(run)
+        erase_run(run)
         run.make()
-    if not _goes_on(config, run):
+    if not _continues_run(config, run):
         run.model_map.unlink(missing_ok=True)
     publish_config(config, run.config_file, note)
     spec = LearnerSpec(run, run.ensure_id(), config, address, keys.absolute() if keys else None)
@@ -317,15 +317,15 @@ def run_learner(
         return supervisor.run(stop)
 
 
-def _goes_on(config: RunConfig, run: RunDirectory) -> bool:
+def _continues_run(config: RunConfig, run: RunDirectory) -> bool:
     """Whether the last start of this run had the same configuration, and left a model.
 
     With that the gateway can serve at once: samples flow again seconds before the trainer, which
     has torch to load, publishes a newer one.
     """
     try:
-        return read_config(run.config_file) == config and left_model(run.model_map)
-    except (UsageError, NewestFormatError, OSError):
+        return read_config(run.config_file) == config and holds_model(run.model_map)
+    except (UsageError, LatestValueFormatError, OSError):
         return False
 
 
@@ -359,7 +359,7 @@ _OWN_BYTES = 512 << 20  # interpreter, libraries, connections, statuses on their
 _MODELS = 8  # bodies: the map's copy, the one going out, and those queued for slow readers
 
 
-def gateway_limit(model_map_bytes: int, limits: FlightLimits | None = None) -> int:
+def gateway_memory_limit(model_map_bytes: int, limits: FlightLimits | None = None) -> int:
     """Bytes that a gateway may hold: twice what all managers may have in flight, and its own.
 
     Args:

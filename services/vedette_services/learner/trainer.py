@@ -17,7 +17,7 @@ from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Agent, ReplayBuffer
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import ReplayTornError
 from vedette_rl.loading import make_loader
 from vedette_rl.networks.seeding import seed_process
@@ -27,15 +27,15 @@ from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.uniform import UniformReplay
-from vedette_services.host.exit_report import told_to_the_supervisor
-from vedette_services.host.logs import place_log, set_up_logging
-from vedette_services.host.processes import Bell, StopSignals, die_with_parent
-from vedette_services.learner.background import SWITCH_S, ModelOutlet, Saver
-from vedette_services.learner.run_recorder import Curves, cut_curves_back, open_recorder
-from vedette_services.learner.training_loop import Progress, TrainingLoop, exit_reason
-from vedette_services.run.boards import BoardReader, BoardWriter, Ingest, Learning
+from vedette_services.host.exit_report import report_exit
+from vedette_services.host.logs import set_log_context, set_up_logging
+from vedette_services.host.processes import WakeupEvent, StopSignals, die_with_parent
+from vedette_services.learner.background import SWITCH_S, BackgroundPublisher, CheckpointWriter
+from vedette_services.learner.run_recorder import CurveRecorder, truncate_curves, open_recorder
+from vedette_services.learner.training_loop import RunProgress, TrainingLoop, find_exit_reason
+from vedette_services.run.status_records import StatusRecordReader, StatusRecordWriter, GatewayStatus, TrainerStatus
 from vedette_services.run.model_map import ModelMapWriter
-from vedette_services.run.replay_layout import replay_directory, run_limiter
+from vedette_services.run.replay_layout import replay_directory, make_run_limiter
 from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Eval
 
@@ -46,32 +46,32 @@ _LAST_MODEL_S = 20.0
 
 
 class Trainer:
-    """The agent, its replay and its maps; the `Surroundings` of the training loop."""
+    """The agent, its replay and its maps; the `LoopCallbacks` of the training loop."""
 
-    def __init__(self, spec: LearnerSpec, epoch: int, bell: Bell, stop: StopSignals) -> None:
+    def __init__(self, spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: StopSignals) -> None:
         config = spec.config
         self._spec, self._epoch, self._stop = spec, epoch, stop
         self._began = time.monotonic()
         torch.set_num_threads(config.learner.torch_threads)
         seed_process(config.seed, epoch)
-        device = device_of(config.learner.device)
+        device = resolve_device(config.learner.device)
         self.agent: Agent = agent_type(config.agent.name).build_agent(
-            config.agent, probe(config.env), device=str(device), seed=config.seed
+            config.agent, probe_environment(config.env), device=str(device), seed=config.seed
         )
         self._checkpoints = Checkpoints(spec.run.checkpoints, keep=config.learner.keep_checkpoints)
-        self.learning = Learning(epoch=epoch)
+        self.learning = TrainerStatus(epoch=epoch)
         self.replay = open_replay(spec, epoch)
         self._resume()
         self.loader = make_loader(self.replay, config.agent.batch_size, device)
         schema = Schema.from_arrays(self.agent.model_info().arrays)
-        self._models = ModelOutlet(ModelMapWriter(spec.run.model_map, schema), epoch, bell.ring)
+        self._models = BackgroundPublisher(ModelMapWriter(spec.run.model_map, schema), epoch, wakeup.set)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, spec.run.root))
-        recorded = cut_curves_back(spec.run.tensorboard, self.agent.opt_steps)
-        self._curves = Curves(self._recorder, spec, recorded)
-        self._saver = Saver(self._checkpoints)
-        self._board = BoardWriter(spec.run.learning_map, Learning)
-        self._ingest = BoardReader(spec.run.ingest_map, Ingest)
-        self._evaluations = BoardReader(spec.run.evaluation_map, Eval)
+        recorded = truncate_curves(spec.run.tensorboard, self.agent.opt_steps)
+        self._curves = CurveRecorder(self._recorder, spec, recorded)
+        self._checkpoint_writer = CheckpointWriter(self._checkpoints)
+        self._board = StatusRecordWriter(spec.run.learning_map, TrainerStatus)
+        self._ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
+        self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
 
     def _resume(self) -> None:
         """Go on from the last checkpoint, if there is one."""
@@ -89,7 +89,7 @@ class Trainer:
             log.warning("%s", warning)
         self.agent.set_state(found.state["agent"])
         self.replay.set_state(found.state["replay"])
-        self.learning = Learning(
+        self.learning = TrainerStatus(
             epoch=self._epoch, opt_steps=self.agent.opt_steps, sampled=int(found.meta["sampled"])
         )
         log.info("resuming run %s at optimization step %d", self._spec.run_id, self.agent.opt_steps)
@@ -102,7 +102,7 @@ class Trainer:
             self.agent,
             self.replay,
             self.loader,
-            run_limiter(config),
+            make_run_limiter(config),
             config.learner,
             self,
             learning=self.learning,
@@ -110,7 +110,7 @@ class Trainer:
             batch_size=config.agent.batch_size,
         )
         last = loop.run()
-        last = replace(last, unsaved=self._saver.close(_LAST_SAVE_S))
+        last = replace(last, unsaved=self._checkpoint_writer.close(_LAST_SAVE_S))
         if last.unsaved:
             log.warning("the last checkpoint is not written: %s", last.unsaved)
         self._models.close(_LAST_MODEL_S)
@@ -122,7 +122,7 @@ class Trainer:
     def publish(self, agent: Agent) -> None:
         self._models.publish(agent.model_info())
 
-    def save(self, agent: Agent, learning: Learning) -> None:
+    def save(self, agent: Agent, learning: TrainerStatus) -> None:
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
         evaluations = self._evaluations.read()
         meta = {
@@ -133,7 +133,7 @@ class Trainer:
             "best_return_mean": evaluations.best_return_mean,
             "best_version": evaluations.best_version,
         }
-        self._saver.save(agent.opt_steps, state, meta)
+        self._checkpoint_writer.save(agent.opt_steps, state, meta)
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
         self._recorder.store(record)
@@ -141,18 +141,18 @@ class Trainer:
     def flush(self, opt_steps: int) -> None:
         self._recorder.flush(opt_steps)
 
-    def tick(self, learning: Learning) -> str:
-        self._models.check()
+    def tick(self, learning: TrainerStatus) -> str:
+        self._models.raise_failure()
         now = time.monotonic()
         ingest, evaluations = self._ingest.read(), self._evaluations.read()
         self._tell(learning)
         if ingest.samples:
-            self._curves.look(now, learning, ingest, evaluations)
+            self._curves.record(now, learning, ingest, evaluations)
         if self._stop:
             return "interrupted"
-        return exit_reason(
+        return find_exit_reason(
             self._spec.config.stop,
-            Progress(
+            RunProgress(
                 learning.opt_steps,
                 ingest.produced,
                 now - self._began,
@@ -160,11 +160,11 @@ class Trainer:
             ),
         )
 
-    def _tell(self, learning: Learning) -> None:
+    def _tell(self, learning: TrainerStatus) -> None:
         self._board.write(replace(learning, seconds=time.monotonic() - self._began))
 
 
-def device_of(name: str) -> torch.device:
+def resolve_device(name: str) -> torch.device:
     """The device that `learner.device` means."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -177,11 +177,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     sys.setswitchinterval(SWITCH_S)
     set_up_logging()
-    root, epoch, bell = Path(sys.argv[1]), int(sys.argv[2]), Bell(int(sys.argv[3]))
-    place_log(epoch=epoch)
+    root, epoch, wakeup = Path(sys.argv[1]), int(sys.argv[2]), WakeupEvent(int(sys.argv[3]))
+    set_log_context(epoch=epoch)
     stop = StopSignals(signals=(signal.SIGTERM,))
-    with told_to_the_supervisor():
-        Trainer(LearnerSpec.read(root), epoch, bell, stop).run()
+    with report_exit():
+        Trainer(LearnerSpec.read(root), epoch, wakeup, stop).run()
 
 
 _WAIT_S = 30.0  # for the gateway to have made it

@@ -15,11 +15,11 @@ import numpy as np
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
 from vedette_rl.errors import NoTdErrorsError
-from vedette_rl.loading import Loaded, Loader
+from vedette_rl.loading import DeviceBatch, DeviceLoader
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig, StopConfig
-from vedette_services.run.boards import Learning
+from vedette_services.run.status_records import TrainerStatus
 from vedette_services.run.status import Lag, Rates, Time
 
 TICK_S = 0.02
@@ -28,14 +28,14 @@ TICK_S = 0.02
 _WAIT_S = 0.005  # while waiting, the maps are read again after so long
 
 
-class Surroundings(Protocol):
+class LoopCallbacks(Protocol):
     """What the loop calls: publishing, saving and recording, and the word to stop."""
 
     def publish(self, agent: Agent) -> None:
         """Send the model out: to actors and to the evaluator."""
         ...
 
-    def save(self, agent: Agent, learning: Learning) -> None:
+    def save(self, agent: Agent, learning: TrainerStatus) -> None:
         """Write a checkpoint without holding the loop up."""
         ...
 
@@ -47,12 +47,12 @@ class Surroundings(Protocol):
         """Let the recorder write what it has."""
         ...
 
-    def tick(self, learning: Learning) -> str:
+    def tick(self, learning: TrainerStatus) -> str:
         """Tell others how far learning is; returns the reason to end, or ""."""
         ...
 
 
-def nap() -> None:
+def sleep_briefly() -> None:
     """Let others insert: the maps have no event to wait for, and a look costs microseconds."""
     time.sleep(_WAIT_S)
 
@@ -74,21 +74,21 @@ class TrainingLoop:
         self,
         agent: Agent,
         replay: ReplayBuffer,
-        loader: Loader,
+        loader: DeviceLoader,
         limiter: Limiter,
         config: LearnerConfig,
-        surroundings: Surroundings,
+        callbacks: LoopCallbacks,
         *,
-        learning: Learning,
+        learning: TrainerStatus,
         max_opts: int,
         batch_size: int,
-        idle: Callable[[], None] = nap,
+        idle: Callable[[], None] = sleep_briefly,
         tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """What `idle` does is called again and again while the loop waits for samples."""
         self._agent, self._replay, self._loader, self._limiter = agent, replay, loader, limiter
-        self._config, self._around, self._max_opts = config, surroundings, max_opts
+        self._config, self._callbacks, self._max_opts = config, callbacks, max_opts
         self._batch_size, self._clock = batch_size, clock
         self._idle, self._tick_s = idle, tick_s
         self._learning = learning
@@ -100,12 +100,12 @@ class TrainingLoop:
         self._lag = np.zeros(0)
         self._record: dict[str, float] = dict(learning.record)
 
-    def run(self) -> Learning:
+    def run(self) -> TrainerStatus:
         """Train until the end; returns the last word, with its `exit_reason`."""
-        self._around.publish(self._agent)
+        self._callbacks.publish(self._agent)
         reason = "max_opts" if self._is_last() else self._tick("starting", "")
         while not reason:
-            waits = self._limiter.may_sample(self._replay.inserted, self._sampled)
+            waits = self._limiter.sample_wait_reason(self._replay.inserted, self._sampled)
             if waits:
                 reason = self._wait(waits)
                 continue
@@ -147,7 +147,7 @@ class TrainingLoop:
         self._times.opt_s += done - sampled
         self._times.opts += 1
 
-    def _learn_from(self, loaded: Loaded, result: OptResult) -> None:
+    def _learn_from(self, loaded: DeviceBatch, result: OptResult) -> None:
         if loaded.weights is not None:
             if result.td_errors is None:
                 raise NoTdErrorsError
@@ -156,7 +156,7 @@ class TrainingLoop:
             self._record = dict(result.record)
             if loaded.versions is not None:
                 self._lag = self._agent.opt_steps - loaded.versions
-            self._around.record(
+            self._callbacks.record(
                 {f"train/{name}": value for name, value in result.record.items()},
                 self._agent.opt_steps,
             )
@@ -168,22 +168,22 @@ class TrainingLoop:
         if _due(config.flush_record_interval, opt_steps):
             self._flush(opt_steps)
         if _due(config.save_interval, opt_steps):
-            self._around.save(self._agent, self._now())
+            self._callbacks.save(self._agent, self._now())
         if _due(config.sync_interval, opt_steps) or _due(config.eval_interval, opt_steps):
-            self._around.publish(self._agent)
+            self._callbacks.publish(self._agent)
 
     def _flush(self, opt_steps: int) -> None:
         if isinstance(self._replay, PrioritizedReplay):
             stats = self._replay.stats().items()
-            self._around.record({f"priority/{name}": value for name, value in stats}, opt_steps)
-        self._around.flush(opt_steps)
+            self._callbacks.record({f"priority/{name}": value for name, value in stats}, opt_steps)
+        self._callbacks.flush(opt_steps)
 
     def _record_cost(self, opt_steps: int) -> None:
         """Upstream's two timers, in milliseconds an optimization step; reset when written."""
         now, cost = self._times, self._cost
         opts = now.opts - cost.opts
         if opts:
-            self._around.record(
+            self._callbacks.record(
                 {
                     "average_opt_time": 1e3 * (now.opt_s - cost.opt_s) / opts,
                     "average_sample_time": 1e3 * (now.sample_s - cost.sample_s) / opts,
@@ -192,7 +192,7 @@ class TrainingLoop:
             )
         self._cost = replace(now)
 
-    def _now(self) -> Learning:
+    def _now(self) -> TrainerStatus:
         """How far learning is."""
         times = self._times
         seconds = self._clock() - self._began if self._began is not None else 0.0
@@ -214,15 +214,15 @@ class TrainingLoop:
     def _tick(self, phase: str, waits: str) -> str:
         self._next_tick = self._clock() + self._tick_s
         self._learning = replace(self._now(), phase=phase, waits=waits)
-        return self._around.tick(self._learning)
+        return self._callbacks.tick(self._learning)
 
-    def _finish(self, reason: str) -> Learning:
+    def _finish(self, reason: str) -> TrainerStatus:
         """The final sync, record and checkpoint."""
-        self._around.publish(self._agent)
+        self._callbacks.publish(self._agent)
         self._record_cost(self._agent.opt_steps)
         self._flush(self._agent.opt_steps)
         self._learning = replace(self._now(), phase="done", waits="", exit_reason=reason)
-        self._around.save(self._agent, self._learning)
+        self._callbacks.save(self._agent, self._learning)
         return self._learning
 
 
@@ -231,7 +231,7 @@ def _due(interval: int, opt_steps: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """How far a run is.
 
     Args:
@@ -245,7 +245,7 @@ class Progress:
     return_mean: float | None
 
 
-def exit_reason(stop: StopConfig, progress: Progress) -> str:
+def find_exit_reason(stop: StopConfig, progress: RunProgress) -> str:
     """The contract's `exit_reason`, or "" while the run goes on. 0 switches a condition off."""
     if (
         stop.target_return is not None

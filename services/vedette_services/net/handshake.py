@@ -43,7 +43,7 @@ _OUR_GREETING: Final = struct.pack(">B8xBBB", 0xFF, 0x7F, 3, 1)
 _GREETING_BYTES: Final = 64
 
 
-class HandshakeWatch:
+class HandshakeMonitor:
     """Hears a connecting socket's monitor; says when there is no point in going on.
 
     Args:
@@ -58,7 +58,7 @@ class HandshakeWatch:
         self._look_at = float("-inf")
         self._failed = 0
 
-    def hear(self, event: int, value: int) -> str:
+    def on_event(self, event: int, value: int) -> str:
         """Why the other side will never let us in, as a sentence; "" while it may.
 
         Waits half a second at most, once a second at most.
@@ -74,7 +74,7 @@ class HandshakeWatch:
             self._failed += 1
             if now >= self._look_at:
                 self._look_at = now + _LOOK_EVERY_S
-                return self._explain(mechanism_at(self._address, self._port))
+                return self._explain(probe_mechanism(self._address, self._port))
         return ""
 
     def _explain(self, mechanism: str | None) -> str:
@@ -104,7 +104,7 @@ class HandshakeWatch:
         )
 
 
-def mechanism_at(address: Address, port: int = SAMPLES, wait_s: float = _LOOK_WAIT_S) -> str | None:
+def probe_mechanism(address: Address, port: int = SAMPLES, wait_s: float = _LOOK_WAIT_S) -> str | None:
     """The security that a ZMTP peer asks for: ``NULL``, ``CURVE``, ...
 
     Returns:
@@ -124,10 +124,10 @@ def mechanism_at(address: Address, port: int = SAMPLES, wait_s: float = _LOOK_WA
                 greeting += piece
     except OSError:
         return None
-    return greeted_mechanism(greeting)
+    return parse_greeting(greeting)
 
 
-def greeted_mechanism(greeting: bytes) -> str | None:
+def parse_greeting(greeting: bytes) -> str | None:
     """The mechanism that a greeting names; "" if it is none of ZMTP 3, None if nothing was said."""
     if not greeting:
         return None

@@ -21,7 +21,7 @@ from vedette_services.net.sockets import ZAP_DOMAIN
 
 log = logging.getLogger("vedette.gateway")
 
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 """How often the folder of the admitted is looked at."""
 
 _ENDPOINT = "inproc://zeromq.zap.01"
@@ -31,7 +31,7 @@ _ADMITTED_MAX = 10_000
 Signature = tuple[tuple[str, int, int, int], ...]
 
 
-class Doorkeeper:
+class ZapHandler:
     """Answers by the list of admitted keys, which it rereads when its folder changes.
 
     Make it before the sockets it answers for.
@@ -47,19 +47,19 @@ class Doorkeeper:
         self.socket = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(_ENDPOINT)
-        self._signature = _look(keys.directory) or ()
+        self._signature = _folder_signature(keys.directory) or ()
         self._names: dict[bytes, str] = {}
         self._names = self._read()
-        self._look_at = now + LOOK_EVERY_S
+        self._look_at = now + POLL_EVERY_S
         self.refused = 0
         self.last_refused = ""
 
     @property
-    def names(self) -> Mapping[bytes, str]:
+    def admitted_names(self) -> Mapping[bytes, str]:
         """Who is let in: name by public key (32 bytes)."""
         return self._names
 
-    def turn(self) -> None:
+    def answer_requests(self) -> None:
         """Answer those who knock, a bounded number of them."""
         for _ in range(_ANSWERS_A_TURN):
             try:
@@ -68,15 +68,15 @@ class Doorkeeper:
                 return
             self.socket.send_multipart(self._answer(request))
 
-    def closed_out(self, now: float) -> set[str]:
+    def poll_removed_keys(self, now: float) -> set[str]:
         """Names whose key is no longer the one that was let in; looks at the folder now and then.
 
         Their connections are still open: that is the caller's to end.
         """
         if now < self._look_at:
             return set()
-        self._look_at = now + LOOK_EVERY_S
-        signature = _look(self._keys.directory)
+        self._look_at = now + POLL_EVERY_S
+        signature = _folder_signature(self._keys.directory)
         if signature is None or signature == self._signature:
             return set()
         before, self._signature = self._names, signature
@@ -90,16 +90,16 @@ class Doorkeeper:
 
     def _answer(self, request: list[bytes]) -> list[bytes]:
         version, request_id = request[0], request[1] if len(request) > 1 else b""
-        code, said, name = b"400", b"not admitted", b""
+        code, message, name = b"400", b"not admitted", b""
         if len(request) == 7 and request[2] == ZAP_DOMAIN and request[5] == b"CURVE":
             found = self._names.get(request[6])
             if found is not None:
-                code, said, name = b"200", b"admitted", found.encode()
+                code, message, name = b"200", b"admitted", found.encode()
         if code != b"200":
             self.refused += 1
             address = request[3].decode("ascii", "replace")[:64] if len(request) > 3 else "?"
             self.last_refused = f"key {_shown(request[-1])} from {address} is not admitted"
-        return [version, request_id, code, said, name, b""]
+        return [version, request_id, code, message, name, b""]
 
     def _read(self) -> dict[bytes, str]:
         """Whoever has a sound file; one that is broken lets nobody in."""
@@ -126,7 +126,7 @@ def _is_out_of_files(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
-def _look(directory: Path) -> Signature | None:
+def _folder_signature(directory: Path) -> Signature | None:
     """What the folder of the admitted holds: changes when any of its files does.
 
     None where it cannot be looked at because no descriptors are left: a flood of connections must

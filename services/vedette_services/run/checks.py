@@ -13,42 +13,42 @@ from pathlib import Path
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.bytes_text import bytes_text
-from vedette_rl.core import Policy, TellsTdErrors
+from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import (
     FrameStorageError,
     NoImageError,
-    OwnNetworkError,
+    CustomNetworkError,
     RlError,
     UnknownNameError,
 )
-from vedette_rl.exploration import ladder_positions
-from vedette_rl.named import is_named, load_named
+from vedette_rl.exploration import exploration_ranks
+from vedette_rl.named import is_import_name, import_by_name
 from vedette_rl.replay.budget import (
-    Beside,
+    OtherSpace,
     check_budget,
-    disk_free,
-    disk_taken,
-    replay_need,
+    free_disk_bytes,
+    used_disk_bytes,
+    replay_space,
     same_disk,
 )
 from vedette_services.config.plugins import MLFLOW
 from vedette_services.config.probing import probe_spaces
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ConfigError, SettingError, in_a_line, refuse
-from vedette_services.run.boards import boards_bytes
+from vedette_services.errors import ConfigError, SettingError, foreign_error_message, raise_errors
+from vedette_services.run.status_records import status_records_bytes
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     replay_directory,
     replay_layout,
-    run_limiter,
+    make_run_limiter,
 )
-from vedette_services.run.resume import check_fresh, check_kind, check_resume, line_of_resume
+from vedette_services.run.resume import check_fresh, check_kind, check_resume, describe_resume
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedConfig:
     """What was found out on the way.
 
     Args:
@@ -67,7 +67,7 @@ def check_config(
     fresh: bool = False,
     force: bool = False,
     in_process: bool = False,
-) -> Checked:
+) -> CheckedConfig:
     """Refuse what cannot work, cheapest first. Imports torch only where a policy has to be built
     that acts by it: one that is to tell initial priorities, or has a network of the user's own,
     whose module imports torch anyway.
@@ -90,25 +90,25 @@ def check_config(
     RunDirectory(out).check_free()
     check_fresh(out, fresh=fresh, force=force)
     check_kind(out, in_process=in_process, fresh=fresh)
-    check_named(config)
+    check_import_names(config)
     if why := missing_device(config.learner.device):
         raise SettingError("learner.device", why, "set learner.device=auto")
     spaces = probe_spaces(config.env)
     try:
         agent_type(config.agent.name).check(config.agent, spaces)
-    except (OwnNetworkError, UnknownNameError) as e:
+    except (CustomNetworkError, UnknownNameError) as e:
         raise ConfigError(str(e)) from e
     except NoImageError as e:
-        mend = "set agent.network=auto, or make it one by env.wrappers"
-        raise SettingError("agent.network", str(e), mend) from e
+        fix = "set agent.network=auto, or make it one by env.wrappers"
+        raise SettingError("agent.network", str(e), fix) from e
     except RlError as e:
         raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
     _check_policy(config, spaces)
     layout = _layout(config, spaces)
     _check_batch(config, layout)
     saved = check_resume(config, out, layout, fresh=fresh)
-    lines = (_check_budget(config, layout, out), line_of_resume(config, out, saved, fresh=fresh))
-    return Checked(spaces, tuple(filter(None, lines)))
+    lines = (_check_budget(config, layout, out), describe_resume(config, out, saved, fresh=fresh))
+    return CheckedConfig(spaces, tuple(filter(None, lines)))
 
 
 def check_settings(config: RunConfig) -> None:
@@ -117,9 +117,9 @@ def check_settings(config: RunConfig) -> None:
     Raises:
         ConfigError: names both and the mend.
     """
-    refuse(list(_contradictions(config)))
+    raise_errors(list(_contradictions(config)))
     try:
-        run_limiter(config)
+        make_run_limiter(config)
     except RlError as e:
         raise ConfigError(str(e)) from e
 
@@ -155,24 +155,24 @@ def _contradictions(config: RunConfig) -> Iterator[SettingError]:
         )
 
 
-def check_named(config: RunConfig) -> None:
+def check_import_names(config: RunConfig) -> None:
     """Refuse names of the user's own that import nothing here.
 
     Raises:
         ConfigError: says which.
     """
     try:
-        for name in filter(is_named, config.learner.recorders):
-            load_named("learner.recorders", name)
+        for name in filter(is_import_name, config.learner.recorders):
+            import_by_name("learner.recorders", name)
         if MLFLOW in config.learner.recorders:
             from vedette_services.mlflow import tracking_from  # loads urllib and ssl
 
             tracking_from(os.environ)
-        if is_named(config.actors.step_processor):
-            load_named("actors.step_processor", config.actors.step_processor)
+        if is_import_name(config.actors.step_processor):
+            import_by_name("actors.step_processor", config.actors.step_processor)
         kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
-        if is_named(kind):
-            load_named("agent.exploration.kind", kind)
+        if is_import_name(kind):
+            import_by_name("agent.exploration.kind", kind)
     except UnknownNameError as e:
         raise ConfigError(str(e)) from e
 
@@ -198,10 +198,10 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
     tells, network = config.replay.initial_priorities, getattr(config.agent, "network", "")
     if not isinstance(network, str):  # what an agent of the user's own calls so
         network = ""
-    if tells != "actor" and not is_named(network):
+    if tells != "actor" and not is_import_name(network):
         return
     policy = _build_policy(config, spaces, network)
-    if tells == "actor" and not isinstance(policy, TellsTdErrors):
+    if tells == "actor" and not isinstance(policy, TdErrorPolicy):
         raise SettingError(
             "replay.initial_priorities",
             f"the policy of agent {config.agent.name!r} tells no TD errors of its own",
@@ -210,17 +210,17 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
 
 
 def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
-    positions, agent = ladder_positions(0, 1), config.agent
+    ranks, agent = exploration_ranks(0, 1), config.agent
     try:
-        return agent_type(agent.name).build_policy(agent, spaces, positions=positions, seed=0)
+        return agent_type(agent.name).build_policy(agent, spaces, ranks=ranks, seed=0)
     except RlError as e:
         raise ConfigError(str(e)) from e
     except Exception as e:
-        if not is_named(network):
+        if not is_import_name(network):
             raise
         raise SettingError(
             "agent.network",
-            f"{network} fails when it is made and shown two observations: {in_a_line(e)}",
+            f"{network} fails when it is made and shown two observations: {foreign_error_message(e)}",
             "mend the network; VEDETTE_TRACEBACK=1 shows where",
         ) from e
 
@@ -250,29 +250,29 @@ def _check_batch(config: RunConfig, layout: ReplayLayout) -> None:
 
 def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
     replay = config.replay
-    need = replay_need(
+    need = replay_space(
         layout.stored,
         replay.capacity,
         prioritized=replay.prioritized,
         guard=layout.guard,
         shared=layout.shared,
     )
-    directory, maps = replay_directory(config, out), _maps_need(RunDirectory(out))
-    if not same_disk(maps.directory, directory) and maps.more_bytes > disk_free(maps.directory):
-        more, free = bytes_text(maps.more_bytes), bytes_text(disk_free(maps.directory))
+    directory, maps = replay_directory(config, out), _maps_space(RunDirectory(out))
+    if not same_disk(maps.directory, directory) and maps.more_bytes > free_disk_bytes(maps.directory):
+        more, free = bytes_text(maps.more_bytes), bytes_text(free_disk_bytes(maps.directory))
         why = f"{maps.directory} needs {more} of disk, but {free} is free"
         raise SettingError(f"--out {out}", why, "make room there, or choose another --out")
     in_memory = replay.directory is None
     try:
-        return check_budget(need, directory, must_fit_memory=in_memory, beside=maps)
+        return check_budget(need, directory, must_fit_memory=in_memory, other_space=maps)
     except RlError as e:
         raise SettingError("replay.capacity", str(e)) from e
 
 
-def _maps_need(run: RunDirectory) -> Beside:
+def _maps_space(run: RunDirectory) -> OtherSpace:
     """What the learner's processes will share, but for models, whose size nobody knows yet."""
     maps = (run.learning_map, run.ingest_map, run.evaluation_map)
-    return Beside(run.live, max(0, boards_bytes() - disk_taken(maps)))
+    return OtherSpace(run.live, max(0, status_records_bytes() - used_disk_bytes(maps)))
 
 
 # Torch knows it best, and takes seconds to load: the trainer is its only user. What the driver

@@ -50,7 +50,7 @@ class RunDirectory:
         config.toml  checkpoints/  best/  replay/  tensorboard/  log/  summary.json
         run.json     whose run it is and its epoch
         lock         held by the learner that runs here; says which process that is
-        owners.json  whose key each manager's id belongs to
+        manager_ids.json  whose key each manager's id belongs to
         events.jsonl what happened: starts, managers that came and went, restarts
         report.html  the page that `vedette report` writes
         live/        the maps that the learner's processes share
@@ -71,7 +71,7 @@ class RunDirectory:
         self.ingest_map = self.live / "ingest.map"
         self.evaluation_map = self.live / "evaluation.map"
         self.spec_file = self.live / "learner.json"
-        self.owners_file = root / "owners.json"
+        self.manager_ids_file = root / "owners.json"
         self.events_file = root / "events.jsonl"
         self.report_file = root / REPORT_FILE
         self._identity_file = root / "run.json"
@@ -102,8 +102,8 @@ class RunDirectory:
         for part in (*folders, self._lock_file, self._identity_file, self.config_file):
             wanted = "folder" if part in folders else "file"
             if os.path.lexists(part) and not (part.is_dir() if part in folders else part.is_file()):
-                mend = "put it away, or name another folder"
-                raise SettingError(f"--out {self.root}", f"{part} is no {wanted}", mend)
+                fix = "put it away, or name another folder"
+                raise SettingError(f"--out {self.root}", f"{part} is no {wanted}", fix)
 
     @property
     def exists(self) -> bool:
@@ -133,9 +133,9 @@ class RunDirectory:
         except FileNotFoundError as error:
             raise NotARunError(self.root, self._identity_file.name) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            mend = "put a whole one back, or begin anew with --fresh --force"
+            fix = "put a whole one back, or begin anew with --fresh --force"
             raise SettingError(
-                str(self._identity_file), f"cannot be read: {error}", mend
+                str(self._identity_file), f"cannot be read: {error}", fix
             ) from error
 
     def ensure_id(self, *, in_process: bool = False) -> str:
@@ -201,12 +201,12 @@ class RunDirectory:
     def _holder(self) -> str:
         """Who says to hold the lock: a process, and on which host where that is another."""
         try:
-            said = self._lock_file.read_text("utf-8", "replace").split()
+            message = self._lock_file.read_text("utf-8", "replace").split()
         except OSError:
             return ""
-        if len(said) != 2 or not said[0].isdecimal():
+        if len(message) != 2 or not message[0].isdecimal():
             return ""
-        return f"process {said[0]}" + ("" if said[1] == socket.gethostname() else f" on {said[1]}")
+        return f"process {message[0]}" + ("" if message[1] == socket.gethostname() else f" on {message[1]}")
 
     def unlock(self) -> None:
         """Let go of the run before this process ends."""
@@ -227,6 +227,6 @@ def default_out(config: RunConfig, at: time.struct_time | None = None) -> Path:
     return out
 
 
-def host_in_an_id(host: str) -> str:
+def host_for_manager_id(host: str) -> str:
     """A host's name in the letters of a manager's id."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", host)

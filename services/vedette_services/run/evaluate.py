@@ -8,8 +8,8 @@ import numpy as np
 
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Evaluation, ModelInfo, Policy
-from vedette_rl.envs.make import probe
-from vedette_rl.evaluation.film import Film, check_film, write_film
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.evaluation.film import EpisodeVideo, check_video_path, write_video
 from vedette_rl.evaluation.greedy import GreedyEvaluator
 from vedette_services.config import RunConfig
 from vedette_services.run.finished import FinishedRun
@@ -38,27 +38,27 @@ def evaluate_run(
     Raises:
         NotARunError: there is no such run.
         NotInRunError: it has no such model.
-        FilmError: the film cannot be made here.
+        VideoError: the film cannot be made here.
     """
     if video is not None:
-        check_film(video)
+        check_video_path(video)
     run = FinishedRun.open(directory)
-    model = run.kept(checkpoint).model
-    policy = acting(run.config, model)
-    found = play(run, policy, model.version, episodes, seed)
-    return found, film(run, policy, found.seed, video) if video is not None else 0
+    model = run.load_model(checkpoint).model
+    policy = load_acting_policy(run.config, model)
+    found = play_episodes(run, policy, model.version, episodes, seed)
+    return found, record_video(run, policy, found.seed, video) if video is not None else 0
 
 
-def acting(config: RunConfig, model: ModelInfo) -> Policy:
+def load_acting_policy(config: RunConfig, model: ModelInfo) -> Policy:
     """The run's policy, acting on a model."""
     policy = agent_type(config.agent.name).build_policy(
-        config.agent, probe(config.env), positions=np.zeros(1), seed=config.seed
+        config.agent, probe_environment(config.env), ranks=np.zeros(1), seed=config.seed
     )
     policy.sync_model(model)
     return policy
 
 
-def play(
+def play_episodes(
     run: FinishedRun, policy: Policy, version: int, episodes: int | None, seed: int | None
 ) -> Evaluation:
     """Play as the run's own evaluations did, unless told otherwise."""
@@ -74,10 +74,10 @@ def play(
         evaluator.close()
 
 
-def film(run: FinishedRun, policy: Policy, seed: int, path: Path) -> int:
+def record_video(run: FinishedRun, policy: Policy, seed: int, path: Path) -> int:
     """Film the episode of a seed; how many pictures."""
-    camera = Film(run.config.env, seed)
+    camera = EpisodeVideo(run.config.env, seed)
     try:
-        return write_film(path, camera.frames(policy), camera.fps)
+        return write_video(path, camera.frames(policy), camera.fps)
     finally:
         camera.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vedette_services.host.files import replace_file
-from vedette_services.run.boards import GONE_AFTER_S, Ingest, Learning
+from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus, TrainerStatus
 from vedette_services.run.status import Manager
 
 log = logging.getLogger("vedette.learner")
@@ -51,7 +51,7 @@ class RunEvent:
     env_steps: int = 0
 
 
-class EventLog:
+class EventFile:
     """Appends events. A disk that refuses is told of once, and costs the events meanwhile.
 
     Args:
@@ -160,10 +160,10 @@ def _ends_with_a_line(path: Path) -> bool:
 # The supervisor looks at the gateway's board, which it reads anyway: the gateway itself does
 # nothing for this.
 
-_PER_LOOK = 20  # a fleet that falls apart, or a liar, must not fill the file with one look
+_EVENTS_AT_ONCE = 20  # a fleet that falls apart, or a liar, must not fill the file with one look
 _REMEMBERED_MAX = 4096  # managers; the gateway shows 1,024 at most
 
-Happened = tuple[str, str, str]
+FleetEvent = tuple[str, str, str]
 """An event's kind, who, and text."""
 
 
@@ -176,13 +176,13 @@ class _Seen:
     restarts: dict[int, int] = field(default_factory=dict)
 
 
-class FleetWatch:
+class FleetChanges:
     """Tells two looks at the fleet apart: who came, who went, which actor was restarted."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    def look(self, managers: Sequence[Manager]) -> Iterator[Happened]:
+    def compare(self, managers: Sequence[Manager]) -> Iterator[FleetEvent]:
         """What has happened since the last look.
 
         A manager that is not shown any more is remembered as it was: a gateway that was restarted
@@ -192,11 +192,11 @@ class FleetWatch:
             managers: as the status has them.
         """
         for manager in managers:
-            yield from self._look_at(manager)
+            yield from self._compare_manager(manager)
         for name in list(self._seen)[: max(0, len(self._seen) - _REMEMBERED_MAX)]:
             del self._seen[name]
 
-    def _look_at(self, manager: Manager) -> Iterator[Happened]:
+    def _compare_manager(self, manager: Manager) -> Iterator[FleetEvent]:
         name, state = manager.id, manager.state
         actors = {actor.id: actor for actor in manager.actors}
         seen = self._seen.get(name)
@@ -211,12 +211,12 @@ class FleetWatch:
             seen.state = state
         for number, actor in actors.items():
             if actor.restarts > seen.restarts.get(number, 0):
-                said = f": {actor.error}" if actor.error else ""
-                yield "actor", f"{name}/{number}", f"restart {actor.restarts}{said}"
+                message = f": {actor.error}" if actor.error else ""
+                yield "actor", f"{name}/{number}", f"restart {actor.restarts}{message}"
             seen.restarts[number] = actor.restarts
 
 
-def _changed(name: str, before: str, state: str, manager: Manager) -> Iterator[Happened]:
+def _changed(name: str, before: str, state: str, manager: Manager) -> Iterator[FleetEvent]:
     if state == "gone":
         silent_s = manager.last_seen_s or 0.0
         if silent_s < GONE_AFTER_S:  # it said so itself, a moment ago
@@ -227,7 +227,7 @@ def _changed(name: str, before: str, state: str, manager: Manager) -> Iterator[H
         yield "returned", name, "after a silence"
 
 
-class Chronicle:
+class RunEventLog:
     """Writes what happens to a run.
 
     Args:
@@ -236,43 +236,43 @@ class Chronicle:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._log, self._clock = EventLog(path), clock
-        self._fleet = FleetWatch()
-        self._learning, self._ingest = Learning(), Ingest()
+        self._log, self._clock = EventFile(path), clock
+        self._fleet = FleetChanges()
+        self._learning, self._ingest = TrainerStatus(), GatewayStatus()
         self._epoch = 0
 
-    def started(self, text: str) -> None:
+    def log_start(self, text: str) -> None:
         """The learner has started: where, or how."""
         self._add("started", "learner", text)
 
-    def epoch(self, epoch: int, opt_steps: int) -> None:
+    def log_epoch(self, epoch: int, opt_steps: int) -> None:
         """The trainer begins, with what has been learned so far."""
         self._epoch = epoch
         self._learning = replace(self._learning, opt_steps=opt_steps)
         self._add("epoch", "trainer", f"epoch {epoch}")
 
-    def died(self, process: str, how: str) -> None:
+    def log_death(self, process: str, how: str) -> None:
         """A process of the learner died, and is started again."""
         self._add("died", process, f"{how}; it is started again")
 
-    def ended(self, reason: str) -> None:
+    def log_end(self, reason: str) -> None:
         """The learner ends."""
         self._add("ended", "learner", reason)
 
-    def failed(self, why: str) -> None:
+    def log_failure(self, why: str) -> None:
         """The learner gives up."""
         self._add("failed", "learner", why)
 
-    def look(self, learning: Learning, ingest: Ingest) -> None:
+    def log_changes(self, learning: TrainerStatus, ingest: GatewayStatus) -> None:
         """Look at the boards; does nothing where the gateway has said nothing new."""
         self._learning = learning
         if ingest is self._ingest:
             return
         self._ingest = ingest
-        happened = list(self._fleet.look(ingest.managers))
-        more = len(happened) - _PER_LOOK
+        happened = list(self._fleet.compare(ingest.managers))
+        more = len(happened) - _EVENTS_AT_ONCE
         if more > 0:
-            happened[_PER_LOOK:] = [("forgotten", str(more), "more at the same time")]
+            happened[_EVENTS_AT_ONCE:] = [("forgotten", str(more), "more at the same time")]
         self._log.add(*(self._event(*what) for what in happened))
 
     def _add(self, kind: str, who: str, text: str) -> None:

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 from numpy.typing import NDArray
 
-from vedette_rl.envs.make import own_actions, probe
+from vedette_rl.envs.make import environment_action_space, probe_environment
 from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.exported.minari_dataset import missing_packages, write_minari
 from vedette_rl.replay.export import LiveRows
 from vedette_services.errors import NotInRunError, UsageError
-from vedette_services.run.finished import FinishedRun, KeptModel
+from vedette_services.run.finished import FinishedRun, SavedModel
 
 FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz", "minari")}
 """By what is exported."""
@@ -45,7 +45,7 @@ def check_export(what: str, format: str, out: Path) -> None:
 
 def export_policy(
     run: FinishedRun, format: str, out: Path, checkpoint: str | None = None
-) -> KeptModel:
+) -> SavedModel:
     """Write a run's policy as ``onnx``, ``safetensors`` or ``numpy``; which it is. Its actions are
     the environment's own.
 
@@ -56,9 +56,9 @@ def export_policy(
         NotInRunError: the run has no such model.
         UsageError: the format needs an extra that is not installed, or is none of this agent's.
     """
-    kept = run.kept(checkpoint)
+    kept = run.load_model(checkpoint)
     meta = {"env": run.config.env.id, **kept.meta}
-    spaces = replace(probe(run.config.env), action=own_actions(run.config.env))
+    spaces = replace(probe_environment(run.config.env), action=environment_action_space(run.config.env))
     found = PolicyFile(run.config.agent, spaces, kept.model, meta)
     with _replacing(out) as aside:
         if format == "onnx":
@@ -144,7 +144,7 @@ def _first_action(run: FinishedRun, rows: LiveRows) -> NDArray[np.int64] | None:
     """What the replay's actions, which count from 0, lack to the environment's own; or None."""
     if rows.dtype["action"].base != np.int64:  # no discrete ones
         return None
-    start = np.asarray(getattr(own_actions(run.config.env), "start", 0), np.int64)
+    start = np.asarray(getattr(environment_action_space(run.config.env), "start", 0), np.int64)
     return start if start.any() else None
 
 

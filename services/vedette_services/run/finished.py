@@ -13,7 +13,7 @@ from vedette_services.run.replay_layout import replay_directory
 
 
 @dataclass(frozen=True, slots=True)
-class KeptModel:
+class SavedModel:
     """A model that a run kept.
 
     Args:
@@ -50,7 +50,7 @@ class FinishedRun:
         """Where its replay's columns are."""
         return replay_directory(self.config, self.directory)
 
-    def kept(self, checkpoint: str | None) -> KeptModel:
+    def load_model(self, checkpoint: str | None) -> SavedModel:
         """The model of a checkpoint; None: the best one.
 
         Args:
@@ -60,12 +60,12 @@ class FinishedRun:
             NotInRunError: there is none, or not this one.
             CheckpointError: it cannot be read.
         """
-        return self._best() if checkpoint is None else self._saved(checkpoint)
+        return self._load_best() if checkpoint is None else self._load_checkpoint(checkpoint)
 
-    def _saved(self, which: str) -> KeptModel:
+    def _load_checkpoint(self, which: str) -> SavedModel:
         from vedette_rl.agents.registry import agent_type
         from vedette_rl.checkpoint import Checkpoints
-        from vedette_rl.envs.make import probe
+        from vedette_rl.envs.make import probe_environment
         from vedette_rl.state_file import read_state
 
         found = Checkpoints(self.directory / "checkpoints", keep=1).list()
@@ -75,14 +75,14 @@ class FinishedRun:
             raise NotInRunError(self.directory, f"checkpoint {which} (it has {have})")
         state, meta = read_state(wanted[-1])
         agent = agent_type(self.config.agent.name).build_agent(
-            self.config.agent, probe(self.config.env), device="cpu", seed=self.config.seed
+            self.config.agent, probe_environment(self.config.env), device="cpu", seed=self.config.seed
         )
         agent.set_state(state["agent"])
         model = agent.model_info()
         known: dict[str, Any] = {key: meta[key] for key in ("run_id", "epoch") if key in meta}
-        return KeptModel(model, known | {"version": model.version})
+        return SavedModel(model, known | {"version": model.version})
 
-    def _best(self) -> KeptModel:
+    def _load_best(self) -> SavedModel:
         from vedette_rl.state_file import read_state
 
         place = self.directory / "best"
@@ -92,4 +92,4 @@ class FinishedRun:
                 "best/: no evaluation of it has ended yet; --checkpoint latest takes what it has",
             )
         state, meta = read_state(place)
-        return KeptModel(ModelInfo(int(meta["version"]), state["model"]), dict(meta))
+        return SavedModel(ModelInfo(int(meta["version"]), state["model"]), dict(meta))

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vedette_protocol.messages import Buffer
-from vedette_protocol.model import body_bytes, digest_of, pack_parts, unpack_model
+from vedette_protocol.model import body_bytes, digest_of, pack_model_parts, unpack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
-from vedette_rl.newest import NewestReader, NewestWriter, last_value
+from vedette_rl.newest import LatestValueReader, LatestValueWriter, read_latest_value
 
 _HEADER = struct.Struct("<QI8s")  # epoch, bytes of the schema that follows, the body's digest
 _NO_DIGEST = b"\xff" * 8  # no digest is that: a CRC-32 has four bytes of zeros
@@ -54,11 +54,11 @@ class ModelMapWriter:
         self.schema = schema
         self._text = json.dumps(schema.to_wire()).encode()
         max_bytes = _HEADER.size + len(self._text) + body_bytes(schema)
-        self._map = NewestWriter(path, max_bytes, summed=False)
+        self._map = LatestValueWriter(path, max_bytes, summed=False)
 
     def write(self, epoch: int, info: ModelInfo) -> None:
         """Make a model the newest, with its digest."""
-        parts = pack_parts(info.version, info.arrays, self.schema)
+        parts = pack_model_parts(info.version, info.arrays, self.schema)
         self._write(epoch, digest_of(*parts), *parts)
 
     def write_body(self, epoch: int, body: Buffer) -> None:
@@ -73,13 +73,13 @@ class ModelMapReader:
     """A reader; there is nothing until the first model was written."""
 
     def __init__(self, path: Path) -> None:
-        self._map = NewestReader(path)
+        self._map = LatestValueReader(path)
         self._seq = 0
         self._text = b""
         self._schema: Schema | None = None
 
     @property
-    def fresh(self) -> bool:
+    def has_new(self) -> bool:
         """Whether there is a model that `read` has not returned yet; costs a microsecond."""
         return self._map.seq != self._seq
 
@@ -99,14 +99,14 @@ class ModelMapReader:
         return MappedModel(epoch, version, self._schema, data[start:], given)
 
 
-def left_model(path: Path) -> bool:
+def holds_model(path: Path) -> bool:
     """Whether a trainer that ended left a whole model in the map at `path`.
 
     Raises:
-        NewestFormatError: the file is something else.
+        LatestValueFormatError: the file is something else.
         OSError: it cannot be read.
     """
-    found = last_value(path)
+    found = read_latest_value(path)
     if found is None:
         return False
     data = memoryview(found[1])

@@ -17,17 +17,17 @@ from vedette_protocol.schema import Column, Schema
 from vedette_rl.core import row_dtype
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import FrameStorageError
-from vedette_rl.named import is_named
+from vedette_rl.named import is_import_name
 from vedette_rl.replay.frames import (
     FRAMES,
     STACKS,
     FrameStack,
     frame_stack,
-    frames_kept,
-    row_of_places,
+    make_frame_ring_spec,
+    row_with_places,
     stored_row,
 )
-from vedette_rl.replay.limiter import Limiter, limiter_of
+from vedette_rl.replay.limiter import Limiter, make_limiter
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.replay.rows import default_guard
@@ -68,14 +68,14 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
         # A batch must fit between two commits.
         guard = rows if rows > default_guard(capacity, plain.itemsize) else None
         return ReplayLayout(schema, plain, guard, None, schema.payload_bytes(rows))
-    stored, edges = stored_row(plain, frames.stack), batch_edges(config, frames.stack)
+    stored, extra_frames = stored_row(plain, frames.stack), extra_frames_per_batch(config, frames.stack)
     guard = max(rows, default_guard(capacity, stored.itemsize + frames.frame_bytes))
-    shared = frames_kept(frames, capacity, guard=guard, edges=edges, rows_per_batch=rows)
-    entries = min(rows + edges, rows * frames.places_per_row)
+    shared = make_frame_ring_spec(frames, capacity, guard=guard, extra_frames=extra_frames, rows_per_batch=rows)
+    entries = min(rows + extra_frames, rows * frames.places_per_row)
     return ReplayLayout(schema, stored, guard, shared, schema.payload_bytes(rows, entries))
 
 
-def batch_edges(config: RunConfig, stack: int) -> int:
+def extra_frames_per_batch(config: RunConfig, stack: int) -> int:
     """Frames of a batch beyond one a row: a stack, and n steps to a successor, of each environment
     of an actor."""
     return config.actors.envs_per_actor * (stack + config.agent.n_step - 1)
@@ -108,13 +108,13 @@ def batch_schema(
     """
     if frames is None:
         return Schema.from_dtype(row, bounds)
-    rows = Schema.from_dtype(row_of_places(row, frames.stack), bounds)
+    rows = Schema.from_dtype(row_with_places(row, frames.stack), bounds)
     columns = [replace(c, role="place") if c.name in STACKS else c for c in rows.columns]
     frame = Schema.from_dtype(np.dtype([(FRAMES, frames.dtype, frames.shape)])).columns[0]
     return Schema((*columns, replace(frame, role="shared")))
 
 
-def frames_of(schema: Schema) -> FrameStack | None:
+def frame_stack_of_schema(schema: Schema) -> FrameStack | None:
     """What a run's stacks are made of, as its schema says; None: they travel whole."""
     if schema.sharing is None:
         return None
@@ -126,7 +126,7 @@ def frames_of(schema: Schema) -> FrameStack | None:
 
 def _frames(config: RunConfig, spaces: Spaces) -> FrameStack | None:
     """A step processor of the user's own may look at observations: it is given whole ones."""
-    if not is_named(config.actors.step_processor):
+    if not is_import_name(config.actors.step_processor):
         return frame_stack(config.replay, spaces)
     if config.replay.frame_storage == "once":
         name = config.actors.step_processor
@@ -165,13 +165,13 @@ def replay_directory(config: RunConfig, out: Path) -> Path:
     return Path(config.replay.directory or out / "replay")
 
 
-def run_limiter(config: RunConfig) -> Limiter:
+def make_run_limiter(config: RunConfig) -> Limiter:
     """The run's limiter; gateway and trainer ask it the same questions, each about its own side.
 
     Raises:
         LimiterDeadlockError: both sides would wait for each other.
     """
-    return limiter_of(
+    return make_limiter(
         config.replay,
         usual=config.agent.usual_samples_per_insert,
         min_size=config.learner.warmup_period,

@@ -15,7 +15,7 @@ from vedette_rl.errors import (
 )
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.manifest import read_manifest
-from vedette_rl.replay.ring import check_place, check_ring
+from vedette_rl.replay.ring import check_replay_directory, check_ring
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, UsageError
@@ -42,7 +42,7 @@ def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
     )
 
 
-def line_of_resume(config: RunConfig, out: Path, saved: int | None, *, fresh: bool) -> str:
+def describe_resume(config: RunConfig, out: Path, saved: int | None, *, fresh: bool) -> str:
     """Where a start in this directory goes on, for people; "" where a run begins.
 
     Args:
@@ -69,11 +69,11 @@ def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
     run = RunDirectory(out)
     if fresh or not run.exists or run.identity().in_process == in_process:
         return
-    was, mend = (
+    was, fix = (
         ("in daemons", "leave --in-process out") if in_process else ("in one process", "add it")
     )
     raise UsageError(
-        f"--in-process: the run in {out} was started {was}; {mend}, choose another --out, or erase "
+        f"--in-process: the run in {out} was started {was}; {fix}, choose another --out, or erase "
         "the run with --fresh --force"
     )
 
@@ -103,13 +103,13 @@ def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: b
     try:
         _check_replay(config, replay_directory(config, out), run.identity().run_id, layout)
     except ReplayDiffersError as e:
-        key, mend = _key_of(e.what, layout)
-        raise SettingError(key, str(e), mend) from e
+        key, fix = _key_of(e.what, layout)
+        raise SettingError(key, str(e), fix) from e
     except ReplayFormatError as e:
         raise ConfigError(str(e)) from e
     except OSError as e:
-        mend = "let this user read and write it"
-        raise ConfigError(f"{e.filename} cannot be read: {e.strerror}; {mend}") from e
+        fix = "let this user read and write it"
+        raise ConfigError(f"{e.filename} cannot be read: {e.strerror}; {fix}") from e
     return saved
 
 
@@ -120,7 +120,7 @@ def _whole_checkpoint(run: RunDirectory) -> int | None:
         ConfigError: there are some, and none can be read.
     """
     try:
-        whole = Checkpoints(run.checkpoints, keep=1).newest_whole()
+        whole = Checkpoints(run.checkpoints, keep=1).newest_readable()
     except CheckpointError as e:
         raise ConfigError(f"{e} with --fresh --force") from e
     return int(whole.name) if whole else None
@@ -163,7 +163,7 @@ def _check_place(config: RunConfig, run: RunDirectory) -> None:
     if own:
         return
     try:
-        found = check_place(directory)
+        found = check_replay_directory(directory)
     except ReplayFormatError as e:
         raise SettingError("replay.directory", str(e)) from e
     if found and directory == run.replay:
@@ -193,19 +193,19 @@ def _check_same(config: RunConfig, before: RunConfig, out: Path) -> None:
         if now != then:
             raise SettingError(
                 key,
-                f"the run in {out} has {_text(then)}, not {_text(now)}",
-                f"set {key}={_text(then)}, choose another --out, or erase it with --fresh --force",
+                f"the run in {out} has {_format_value(then)}, not {_format_value(now)}",
+                f"set {key}={_format_value(then)}, choose another --out, or erase it with --fresh --force",
             )
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     """As `--set` takes it."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(list(value)).replace(" ", "") if isinstance(value, tuple) else str(value)
 
 
-def erase(run: RunDirectory) -> None:
+def erase_run(run: RunDirectory) -> None:
     """Erase the run in a directory, its replay too where that lies elsewhere.
 
     A replay elsewhere is erased only where it is this run's own.
@@ -216,7 +216,7 @@ def erase(run: RunDirectory) -> None:
         places.append(elsewhere)
     for place in places:
         shutil.rmtree(place, ignore_errors=True)
-    files = [run.root / "run.json", run.summary_file, run.owners_file, run.events_file]
+    files = [run.root / "run.json", run.summary_file, run.manager_ids_file, run.events_file]
     files += [run.report_file, run.root / "records.csv", run.root / "records.jsonl"]
     for file in files:
         file.unlink(missing_ok=True)

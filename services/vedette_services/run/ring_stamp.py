@@ -11,23 +11,23 @@ from vedette_protocol.ledger import Ledger
 _PREFIX = struct.Struct("<I")  # bytes of the numbers that follow; the ledger is the rest
 
 
-def pack_stamp(ledger: Ledger, slots: LadderSlots) -> bytes:
+def pack_stamp(ledger: Ledger, slots: ActorNumbers) -> bytes:
     """Both as bytes."""
     numbers = slots.to_bytes()
     return _PREFIX.pack(len(numbers)) + numbers + ledger.to_bytes()
 
 
-def read_stamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, LadderSlots]:
+def read_stamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, ActorNumbers]:
     """What `pack_stamp` was given; new ones where nothing was committed yet.
 
     Raises:
         StampError: these bytes are none, or another run's.
     """
     if not stamp:
-        return Ledger(run_id), LadderSlots()
+        return Ledger(run_id), ActorNumbers()
     try:
         (length,) = _PREFIX.unpack_from(stamp)
-        slots = LadderSlots.from_bytes(stamp[_PREFIX.size : _PREFIX.size + length])
+        slots = ActorNumbers.from_bytes(stamp[_PREFIX.size : _PREFIX.size + length])
     except (struct.error, ValueError, TypeError, AttributeError) as error:
         raise StampError(str(error)) from error
     ledger = Ledger.from_bytes(stamp[_PREFIX.size + length :], now)
@@ -40,7 +40,7 @@ def read_stamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, LadderSlo
 # nobody's changes when another host joins or leaves.
 
 
-class LadderSlots:
+class ActorNumbers:
     """First-fit allocation of actor numbers to managers."""
 
     def __init__(self, taken: dict[str, tuple[int, int]] | None = None) -> None:
@@ -76,6 +76,6 @@ class LadderSlots:
         return self._bytes
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> LadderSlots:
+    def from_bytes(cls, data: bytes) -> ActorNumbers:
         taken = json.loads(data) if data else {}
         return cls({manager: (int(first), int(count)) for manager, (first, count) in taken.items()})

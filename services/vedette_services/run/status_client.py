@@ -13,7 +13,7 @@ from vedette_protocol.codec import decode_control
 from vedette_protocol.errors import ProtocolError, VersionError
 from vedette_services.errors import RefusedError
 from vedette_services.net.addresses import Address
-from vedette_services.net.handshake import CONTROL, EVENTS, HandshakeWatch
+from vedette_services.net.handshake import CONTROL, EVENTS, HandshakeMonitor
 from vedette_services.net.keys import ClientKeys
 from vedette_services.net.sockets import control_sub
 from vedette_services.run.status import Status
@@ -28,11 +28,11 @@ def ask_status(
     Raises:
         RefusedError: the learner does not let us in.
     """
-    with StatusAsker(address, keys) as asker:
+    with StatusClient(address, keys) as asker:
         return asker.ask(timeout_s)
 
 
-class StatusAsker:
+class StatusClient:
     """Asks again and again over one connection.
 
     Args:
@@ -44,12 +44,12 @@ class StatusAsker:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = control_sub(self._context, address, keys=keys)
         self._monitor = self._socket.get_monitor_socket(EVENTS)
-        self._handshake = HandshakeWatch(address, keys, CONTROL)
+        self._handshake = HandshakeMonitor(address, keys, CONTROL)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(self._monitor, zmq.POLLIN)
 
-    def __enter__(self) -> StatusAsker:
+    def __enter__(self) -> StatusClient:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,7 +85,7 @@ class StatusAsker:
         while (left := deadline - time.monotonic()) > 0:
             ready = dict(self._poller.poll(int(left * 1000) + 1))
             if self._monitor in ready:
-                self._hear_connection()
+                self._poll_monitor()
             if self._socket not in ready:
                 continue
             frames = self._socket.recv_multipart()
@@ -101,9 +101,9 @@ class StatusAsker:
                 return message.json
         return None
 
-    def _hear_connection(self) -> None:
+    def _poll_monitor(self) -> None:
         while self._monitor.poll(0):
             event = recv_monitor_message(self._monitor)
-            refused = self._handshake.hear(event["event"], event["value"])
+            refused = self._handshake.on_event(event["event"], event["value"])
             if refused:
                 raise RefusedError(refused)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vedette.bench.measuring import core_kept, usable_cores
+from vedette.bench.measuring import reserve_core, usable_cores
 
 MODULE = "vedette.bench.measuring"  # any that is not running here otherwise
 TWO_THREADS = (
@@ -46,9 +46,9 @@ def cores_of(process: subprocess.Popen[bytes]) -> list[set[int]]:
 
 def test_only_who_is_measured_runs_on_the_kept_core(start: Start) -> None:
     before = usable_cores()
-    with core_kept() as kept:
+    with reserve_core() as kept:
         measured, beside = start(MODULE), start("another.module")
-        kept.give_to(MODULE)
+        kept.assign_to(MODULE)
         assert kept.core is not None
         assert cores_of(measured) == [{kept.core}] * 2
         assert cores_of(beside) == [before - {kept.core}] * 2
@@ -60,9 +60,9 @@ def test_of_one_core_none_is_kept(start: Start) -> None:
     one = {min(before)}
     os.sched_setaffinity(0, one)
     try:
-        with core_kept() as kept:
+        with reserve_core() as kept:
             child = start(MODULE)
-            kept.give_to(MODULE)
+            kept.assign_to(MODULE)
             assert kept.core is None
             assert cores_of(child) == [one] * 2
     finally:

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from vedette.bench.daemons import taking_run
+from vedette.bench.daemons import ingest_run
 from vedette.bench.producer import payloads_of
 from vedette_protocol.schema import Schema
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_services.run.replay_layout import replay_layout
 
 
 def schema_of(shape: tuple[int, ...], dtype: str, frame_stack: int = 0) -> Schema:
-    config = taking_run(5, shape, dtype, 100, frame_stack=frame_stack)
-    return replay_layout(config, probe(config.env)).schema
+    config = ingest_run(5, shape, dtype, 100, frame_stack=frame_stack)
+    return replay_layout(config, probe_environment(config.env)).schema
 
 
 def test_noise_is_what_the_schema_accepts() -> None:

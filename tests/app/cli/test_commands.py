@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vedette.cli.app import exit_status, sentences
+from vedette.cli.app import exit_status, error_lines
 from vedette.cli.options import split_arguments
 from vedette.cli.run import path_hint
 from vedette_rl.errors import ReplayFormatError, UnknownEnvironmentError
@@ -70,7 +70,7 @@ def test_an_error_knows_its_exit_status(error: Exception, status: int) -> None:
 
 
 def test_a_strange_error_is_one_line_that_says_how_to_see_more() -> None:
-    assert sentences(ValueError("a\nb")) == ["ValueError: a b (VEDETTE_TRACEBACK=1 shows where)"]
+    assert error_lines(ValueError("a\nb")) == ["ValueError: a b (VEDETTE_TRACEBACK=1 shows where)"]
 
 
 def test_bare_arguments_are_a_file_and_settings(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_status_and_help_load_nothing_heavy() -> None:
         "from vedette.cli.app import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "import vedette_services.net.status_asker, vedette.live\n"
+        "import vedette_services.net.status_client, vedette.live\n"
         "heavy = {'torch', 'gymnasium', 'tensorboard'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
     )

@@ -7,9 +7,9 @@ import pytest
 from fleets import ERROR, broken, fleet, full, gone, manager  # beside this file
 from rich.console import Console
 
-from vedette.live.fleet import Health, headcount, lines
-from vedette.live.screen import Screen, TimeSplit, TimeWatch
-from vedette_services.run.status_text import errors
+from vedette.live.fleet import Health, fleet_summary, fleet_rows
+from vedette.live.screen import Screen, TimeSplit, TimeSplitTracker
+from vedette_services.run.status_text import actor_errors
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -19,7 +19,7 @@ def drawn(
 ) -> list[str]:
     """The lines of a screen, without colours."""
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    split = TimeWatch().look(status) if status else None
+    split = TimeSplitTracker().update(status) if status else None
     stop = (status or {}).get("stop", {})
     console.print(Screen("dqn on ALE/Pong-v5", stop, status, split=split, height=height, **more))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is the StringIO above
@@ -80,7 +80,7 @@ def test_what_is_wrong_with_the_hidden_managers_is_counted() -> None:
 
 def test_the_same_error_of_many_is_told_once_and_who_waits_is_said() -> None:
     status = fleet([broken(manager(n)) for n in range(3)] + [broken(manager(3), "OSError: x")])
-    assert errors(status) == [f"host-000/0 and 2 more: {ERROR}", "host-003/0: OSError: x"]
+    assert actor_errors(status) == [f"host-000/0 and 2 more: {ERROR}", "host-003/0: OSError: x"]
     said = "the learner waits: 3 of 10,000 warm-up samples, 4 managers connected"
     text = "\n".join(drawn({**status, "waits": said}))
     assert said in text
@@ -115,7 +115,7 @@ def test_managers_are_judged_by_what_they_lack() -> None:
     restarted["actors"][0]["restarts"] = 1
     judged = {
         line.name: line.health
-        for line in lines(
+        for line in fleet_rows(
             fleet(
                 [
                     manager(0),
@@ -146,7 +146,7 @@ def test_managers_are_judged_by_what_they_lack() -> None:
 def test_actors_that_are_not_up_yet_are_no_trouble() -> None:
     new = manager(0)
     new["actors"] = [{**one, "alive": False, "env_steps": 0} for one in new["actors"]]
-    assert lines(fleet([new]))[0].health == Health.RESTARTED
+    assert fleet_rows(fleet([new]))[0].health == Health.RESTARTED
     text = "\n".join(drawn(fleet([new])))
     assert "8 starting" in text
     assert "down" not in text
@@ -154,7 +154,7 @@ def test_actors_that_are_not_up_yet_are_no_trouble() -> None:
 
 def test_the_fleet_is_counted_in_a_line() -> None:
     status = fleet([manager(0), broken(manager(1)), gone(manager(2)), gone(manager(3), left=True)])
-    assert headcount(status) == (
+    assert fleet_summary(status) == (
         "2 managers connected, 1 gone, 1 left, 15 of 16 actors, 4 restarts"
     )
 
@@ -165,9 +165,9 @@ def test_a_status_of_wrong_types_is_drawn_all_the_same() -> None:
 
 
 def test_time_is_split_over_the_last_seconds() -> None:
-    watch = TimeWatch(window_s=10.0)
+    watch = TimeSplitTracker(window_s=10.0)
     spent = {"optimizing_s": 10.0, "sampling_s": 5.0, "waiting_s": 80.0}
-    first = watch.look({"epoch": 1, "seconds": 100.0, "time": spent})
+    first = watch.update({"epoch": 1, "seconds": 100.0, "time": spent})
     assert first == TimeSplit(
         waiting=pytest.approx(0.8),
         sampling=pytest.approx(0.05),
@@ -175,7 +175,7 @@ def test_time_is_split_over_the_last_seconds() -> None:
         other=pytest.approx(0.05),
     )
     later = {"optimizing_s": 17.0, "sampling_s": 7.0, "waiting_s": 80.0}
-    assert watch.look({"epoch": 1, "seconds": 110.0, "time": later}) == TimeSplit(
+    assert watch.update({"epoch": 1, "seconds": 110.0, "time": later}) == TimeSplit(
         waiting=0.0,
         sampling=pytest.approx(0.2),
         optimizing=pytest.approx(0.7),
@@ -184,10 +184,10 @@ def test_time_is_split_over_the_last_seconds() -> None:
 
 
 def test_a_learner_that_started_again_is_looked_at_anew() -> None:
-    watch = TimeWatch()
+    watch = TimeSplitTracker()
     spent = {"optimizing_s": 10.0, "sampling_s": 0.0, "waiting_s": 0.0}
-    watch.look({"epoch": 1, "seconds": 100.0, "time": spent})
-    found = watch.look({"epoch": 2, "seconds": 20.0, "time": spent})
+    watch.update({"epoch": 1, "seconds": 100.0, "time": spent})
+    found = watch.update({"epoch": 2, "seconds": 20.0, "time": spent})
     assert found is not None
     assert found.optimizing == pytest.approx(0.5)
-    assert watch.look({"epoch": 2}) is None
+    assert watch.update({"epoch": 2}) is None

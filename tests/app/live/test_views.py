@@ -30,7 +30,7 @@ def test_a_view_draws_what_it_was_shown_and_says_lines() -> None:
     with TerminalView("dqn on ALE/Pong-v5", out=out) as view:
         view.show(None)
         view.show(STATUS)
-        view.say("something")
+        view.print_line("something")
     assert "something" in out.getvalue()
     assert "best evaluation 12.5 of 18" in out.getvalue()
 

@@ -19,7 +19,7 @@ from vedette_protocol.errors import ModelError
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import ModelInfo
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.state_file import read_state
 from vedette_services.config import load_config, read_config
 from vedette_services.config.saving import config_table
@@ -63,7 +63,7 @@ def test_an_evaluation_that_is_not_finite_is_not_the_best(
 ) -> None:
     config = config_of(env={"wrappers": [{"name": f"{__name__}:BadWhenGreedy"}]})
     evaluation = ModelEvaluation(config, "run", tmp_path / "best")
-    policy = agent_type("dqn").build_agent(config.agent, probe(config.env), device="cpu", seed=0)
+    policy = agent_type("dqn").build_agent(config.agent, probe_environment(config.env), device="cpu", seed=0)
     arrays = policy.model_info().arrays
     assert not evaluation.evaluate(1, ModelInfo(40, arrays))
     assert "version 40 does not count" in caplog.text

@@ -11,10 +11,10 @@ import pytest
 
 from vedette.live import QuietView
 from vedette.local import daemons as local_run
-from vedette.local.daemons import LocalRun, free_port, imports_of, last_lines
+from vedette.local.daemons import LocalRun, free_port, configured_packages, last_lines
 from vedette_services.config import RunConfig, read_config
 from vedette_services.errors import REFUSED, DaemonFailedError, UnsavedEndError
-from vedette_services.run.endings import summary_of
+from vedette_services.run.outcome import read_summary
 
 CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
 FAKE = """
@@ -43,7 +43,7 @@ class Hearing(QuietView):
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self.heard.append(text)
 
 
@@ -246,8 +246,8 @@ def test_what_the_operator_named_may_be_imported_by_local_actors() -> None:
             "agent": {"name": "dqn"},
         }
     )
-    assert imports_of(config) == ["my_pkg", "other"]
-    assert imports_of(CONFIG) == []
+    assert configured_packages(config) == ["my_pkg", "other"]
+    assert configured_packages(CONFIG) == []
 
 
 def test_a_free_port_is_free_with_the_two_above_it() -> None:
@@ -266,9 +266,9 @@ def test_the_last_lines_of_a_log_leave_out_empty_ones(tmp_path: Path) -> None:
 
 
 def test_a_summary_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
-    assert summary_of(tmp_path) == {}
+    assert read_summary(tmp_path) == {}
     (tmp_path / "summary.json").write_text("[1")
-    assert summary_of(tmp_path) == {}
+    assert read_summary(tmp_path) == {}
 
 
 def test_a_daemon_started_for_a_run_leaves_the_terminals_process_group(tmp_path: Path) -> None:

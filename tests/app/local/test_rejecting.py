@@ -11,7 +11,7 @@ from small_runs import config_of, trained  # beside this file
 
 from vedette.live import QuietView
 from vedette.local import in_process as run
-from vedette.local.in_process import Inserting
+from vedette.local.in_process import ReplayInserter
 from vedette_protocol.schema import Column, Schema
 from vedette_rl.replay.rows import MemoryRing
 
@@ -61,7 +61,7 @@ def test_a_sound_batch_takes_the_complaint_back() -> None:
     schema = Schema((Column("reward", "f4", ()),))
     whose = [("version", "<i8"), ("manager", "<i4"), ("actor", "<i4")]
     stored = np.dtype([*schema.row_dtype.descr, *whose])
-    inserting = Inserting(MemoryRing(stored, 8, guard=2), schema)
+    inserting = ReplayInserter(MemoryRing(stored, 8, guard=2), schema)
     inserting.insert({"reward": np.full(2, np.nan, np.float32)}, 2, 0, 0)
     assert "'reward'" in inserting.rejecting
     inserting.insert({"reward": np.ones(2, np.float32)}, 2, 0, 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.config import load_config, write_config
-from vedette_services.run.events import EventLog, RunEvent
+from vedette_services.run.events import EventFile, RunEvent
 
 BEGAN_S = 1_700_000_000.0
 
@@ -53,7 +53,7 @@ def make_run(run: Path, *, height: float = 1.0, points: int = 5, **table: Any) -
         )
     recorder.close()
     write_summary(run, best=height * points)
-    log = EventLog(run / "events.jsonl")
+    log = EventFile(run / "events.jsonl")
     log.add(
         RunEvent(BEGAN_S, "started", "learner", "on gpu-1 at 127.0.0.1:5555"),
         RunEvent(BEGAN_S + 1, "epoch", "trainer", "epoch 1", 1),

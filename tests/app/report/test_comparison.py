@@ -6,7 +6,7 @@ import pytest
 from run_folders import make_run
 
 from vedette.report import write_report
-from vedette.report.comparison import grouped
+from vedette.report.comparison import group_runs
 from vedette.report.record import read_record
 
 
@@ -20,7 +20,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def test_runs_that_differ_in_seed_and_length_only_are_one_group(runs: list[Path]) -> None:
-    first, other = grouped([read_record(run) for run in runs])
+    first, other = group_runs([read_record(run) for run in runs])
     assert [run.name for run in first.runs] == ["seed-0", "seed-1", "longer"]
     assert (first.label, other.label) == ("learning_rate=0.004", "learning_rate=0.5")
     assert other.differs == {"agent.learning_rate": "0.5"}
@@ -38,7 +38,7 @@ def test_groups_have_different_names_whatever_differs(tmp_path: Path) -> None:
     ]
     for run in runs[-2:]:
         (run / "config.toml").write_text("=")
-    labels = [group.label for group in grouped([read_record(run) for run in runs])]
+    labels = [group.label for group in group_runs([read_record(run) for run in runs])]
     assert len(set(labels)) == len(labels) == 6
     assert labels[4:] == ["broken", "6: broken"]
 

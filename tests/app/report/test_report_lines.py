@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from vedette.report.chart import step_axis, value_axis
-from vedette.report.lines import Line, evaluation_line, line_of, mean_line, spread_line, step_at
+from vedette.report.lines import ChartLine, evaluation_line, curve_line, mean_line, spread_line, step_at
 from vedette_rl.recording.reading import Curve
 
 
@@ -11,19 +11,19 @@ def curve(*values: float, every: int = 10) -> Curve:
     return Curve(steps, steps.astype(np.float64), np.array(values))
 
 
-def line(*y: float) -> Line:
-    return Line("", np.arange(len(y), dtype=np.float64), np.array(y))
+def line(*y: float) -> ChartLine:
+    return ChartLine("", np.arange(len(y), dtype=np.float64), np.array(y))
 
 
 def test_a_short_curve_is_drawn_as_it_is() -> None:
-    drawn = line_of(curve(1.0, 2.0), "loss")
+    drawn = curve_line(curve(1.0, 2.0), "loss")
     assert (drawn.x.tolist(), drawn.y.tolist(), drawn.bands) == ([0.0, 10.0], [1.0, 2.0], ())
 
 
 def test_a_long_curve_keeps_its_means_and_its_peaks() -> None:
     values = np.zeros(10_000)
     values[5000] = 160.0
-    drawn = line_of(curve(*values), "loss", points=100)
+    drawn = curve_line(curve(*values), "loss", points=100)
     assert drawn.x.size == 100
     assert drawn.y.max() == pytest.approx(1.6)
     assert drawn.bands[0].high.max() == 160.0
@@ -31,9 +31,9 @@ def test_a_long_curve_keeps_its_means_and_its_peaks() -> None:
 
 
 def test_what_is_not_finite_is_left_out() -> None:
-    drawn = line_of(curve(1.0, np.nan, np.inf, 4.0), "loss")
+    drawn = curve_line(curve(1.0, np.nan, np.inf, 4.0), "loss")
     assert drawn.y.tolist() == [1.0, 4.0]
-    assert line_of(curve(np.nan), "loss").x.size == 0
+    assert curve_line(curve(np.nan), "loss").x.size == 0
 
 
 def test_an_evaluation_has_its_interval_and_the_spread_of_its_episodes() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from vedette.report.figures import lasted, moment, short, size
-from vedette.report.markup import Markup, element, text
+from vedette.report.number_format import format_duration, format_time, format_short, format_size
+from vedette.report.markup import Markup, element, to_markup
 
 
 def test_every_text_is_escaped_in_elements_and_in_attributes() -> None:
@@ -16,7 +16,7 @@ def test_what_is_markup_already_is_left_alone() -> None:
 
 @pytest.mark.parametrize("letter", ["\0", "\x1b", "\x85", "\u202e", "\u2066", "\ud800"])
 def test_letters_that_hide_or_reverse_others_are_shown_as_such(letter: str) -> None:
-    assert text(f"a{letter}b") == Markup("a\ufffdb")
+    assert to_markup(f"a{letter}b") == Markup("a\ufffdb")
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def test_letters_that_hide_or_reverse_others_are_shown_as_such(letter: str) -> N
     ],
 )
 def test_a_number_is_short(value: float, said: str) -> None:
-    assert short(value) == said
+    assert format_short(value) == said
 
 
 def test_times_and_sizes_are_in_units_that_suit_them() -> None:
-    assert [lasted(s) for s in (None, 4.2, 185.0, 7385.0)] == ["–", "4 s", "3:05 min", "2:03:05 h"]
-    assert [size(n) for n in (None, 12, 3 << 20)] == ["–", "12 bytes", "3.0 MiB"]
-    assert [moment(t) for t in (None, 1e300)] == ["–", "–"]
+    assert [format_duration(s) for s in (None, 4.2, 185.0, 7385.0)] == ["–", "4 s", "3:05 min", "2:03:05 h"]
+    assert [format_size(n) for n in (None, 12, 3 << 20)] == ["–", "12 bytes", "3.0 MiB"]
+    assert [format_time(t) for t in (None, 1e300)] == ["–", "–"]

@@ -11,9 +11,9 @@ from run_folders import BEGAN_S, make_run, write_summary
 
 from vedette.cli.app import main
 from vedette.report import write_report
-from vedette.report.fleet_timeline import lanes
+from vedette.report.fleet_timeline import fleet_lanes
 from vedette.report.record import read_record
-from vedette_services.run.events import EventLog, RunEvent
+from vedette_services.run.events import EventFile, RunEvent
 
 HOSTILE = '</td></svg><script>alert(1)</script><img src="http://evil/x" onerror=alert(1)>\u202e'
 VOID = {"meta", "img", "br"}
@@ -102,7 +102,7 @@ def test_what_came_over_the_network_is_shown_and_is_never_markup(run: Path) -> N
         managers=[{"id": HOSTILE, "host": HOSTILE, "state": HOSTILE, "actors": [actor]}, HOSTILE],
     )
     events = [RunEvent(BEGAN_S + 7, kind, HOSTILE, HOSTILE, 1) for kind in ("joined", "actor")]
-    EventLog(run / "events.jsonl").add(*events)
+    EventFile(run / "events.jsonl").add(*events)
     (run / f"{'x' * 20}<b>.gif").write_bytes(b"GIF89a")
     page = read(write_report([run]))
     assert "script" not in page.elements
@@ -146,14 +146,14 @@ def test_a_page_of_figures_that_make_no_sense_is_written_all_the_same(run: Path)
 
 
 def test_a_learner_that_was_killed_lived_until_its_last_curve(run: Path) -> None:
-    EventLog(run / "events.jsonl").add(
+    EventFile(run / "events.jsonl").add(
         RunEvent(BEGAN_S + 1000, "started", "learner"),
         RunEvent(BEGAN_S + 1010, "joined", "learner", "a manager of this name"),
         RunEvent(BEGAN_S + 1020, "actor", "learner/3", "restart 1"),
         RunEvent(BEGAN_S + 2000, "started", "learner"),
         RunEvent(BEGAN_S + 2100, "failed", "learner", "the trainer ended with signal 9"),
     )
-    learner, alpha, namesake = lanes(read_record(run))
+    learner, alpha, namesake = fleet_lanes(read_record(run))
     begins = [span[0] - BEGAN_S for span in learner.spans]
     assert begins == [0.0, 1000.0, 2000.0]
     assert learner.spans[1][1] == BEGAN_S + 1020
@@ -165,7 +165,7 @@ def test_a_learner_that_was_killed_lived_until_its_last_curve(run: Path) -> None
 
 
 def test_a_large_fleet_fits_the_page(run: Path) -> None:
-    EventLog(run / "events.jsonl").add(
+    EventFile(run / "events.jsonl").add(
         *(RunEvent(BEGAN_S + i, "joined", f"m-{i}", "on x, 1 actor", 1) for i in range(600))
     )
     page = read(write_report([run]))

@@ -70,7 +70,7 @@ def trials(tmp_path: Path, count: int) -> list[Trial]:
 def test_every_run_is_run_with_its_own_configuration(fakes: Any, tmp_path: Path) -> None:
     heard: list[str] = []
     outcomes = fakes("", say=heard.append).run()
-    assert [outcome.said for outcome in outcomes] == [
+    assert [outcome.message for outcome in outcomes] == [
         "max_opts after 7 env steps, best evaluation 3.0"
     ] * 3
     assert exit_status(outcomes) == 0
@@ -94,13 +94,13 @@ def test_a_run_that_fails_does_not_keep_the_others_from_theirs(fakes: Any) -> No
     bad = "if out.name == 'seed-1': print('vedette: no good'); sys.exit(3)"
     outcomes = fakes(bad).run()
     assert [outcome.status for outcome in outcomes] == [0, 3, 0]
-    assert outcomes[1].said.startswith("failed with exit status 3: no good (its log: ")
+    assert outcomes[1].message.startswith("failed with exit status 3: no good (its log: ")
     assert exit_status(outcomes) == 3
 
 
 def test_a_run_that_was_killed_is_a_failure(fakes: Any) -> None:
     outcomes = fakes("os.kill(os.getpid(), 9)", count=1).run()
-    assert outcomes[0].said.startswith("failed with signal 9 (its log: ")
+    assert outcomes[0].message.startswith("failed with signal 9 (its log: ")
     assert exit_status(outcomes) == 1
 
 
@@ -110,7 +110,7 @@ def test_what_is_over_is_not_run_again_unless_begun_anew(fakes: Any, tmp_path: P
     summary = {"exit_reason": "max_opts", "opt_steps": 5, "env_steps": 9}
     (done / "summary.json").write_text(json.dumps(summary))
     outcomes = fakes("").run()
-    assert outcomes[1].said == "over already: max_opts after 9 env steps, best evaluation -"
+    assert outcomes[1].message == "over already: max_opts after 9 env steps, best evaluation -"
     assert not list((tmp_path / "pids").glob("seed-1-*"))
     fakes("(out / 'given').write_text(' '.join(sys.argv[1:]))", fresh=True).run()
     assert (done / "given").read_text().endswith("--fresh --force")
@@ -122,8 +122,8 @@ def test_a_request_to_stop_ends_all_within_seconds(fakes: Any) -> None:
     outcomes = fakes("time.sleep(60)", jobs=2, say=heard.append).run(_After(1.5))
     assert time.monotonic() - began < 15
     assert [outcome.status for outcome in outcomes] == [0, 0, 0]
-    assert "interrupted after 7 env steps" in outcomes[0].said
-    assert outcomes[2].said == "has not begun"
+    assert "interrupted after 7 env steps" in outcomes[0].message
+    assert outcomes[2].message == "has not begun"
     assert sum("stopping: 2 running" in line for line in heard) == 1
 
 
@@ -150,7 +150,7 @@ def test_ctrl_c_in_a_script_ends_all_and_is_raised_again(fakes: Any) -> None:
 
 
 def test_a_learner_and_its_actors_take_a_core_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vedette.sweep.runner.cores", lambda: 8)
+    monkeypatch.setattr("vedette.sweep.runner.count_cores", lambda: 8)
     config = load_config(settings=["actors.count=3"], environment={}).config
     assert jobs_within(config, in_process=False) == 2
     assert jobs_within(config, in_process=True) == 8

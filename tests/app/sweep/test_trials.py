@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from vedette.sweep.trials import parse_sweep, plan
+from vedette.sweep.trials import parse_sweep, plan_trials
 from vedette_services.config import RunConfig, StopConfig, load_config
 from vedette_services.errors import ConfigError, UsageError
-from vedette_services.run.endings import is_over
+from vedette_services.run.outcome import is_over
 
 
 def configure(changes: Mapping[str, Any]) -> RunConfig:
@@ -18,7 +18,7 @@ def configure(changes: Mapping[str, Any]) -> RunConfig:
 
 
 def test_seeds_count_on_from_the_configured_one(tmp_path: Path) -> None:
-    trials = plan(lambda changes: configure({"seed": 5, **changes}), tmp_path, seeds=3)
+    trials = plan_trials(lambda changes: configure({"seed": 5, **changes}), tmp_path, seeds=3)
     assert [(trial.name, trial.config.seed) for trial in trials] == [
         ("seed-5", 5),
         ("seed-6", 6),
@@ -29,7 +29,7 @@ def test_seeds_count_on_from_the_configured_one(tmp_path: Path) -> None:
 
 def test_every_combination_is_run_and_a_first_seed_of_all_before_a_second(tmp_path: Path) -> None:
     sweep = {"agent.learning_rate": ["1e-3", "3e-4"], "agent.n_step": ["1"]}
-    trials = plan(configure, tmp_path, seeds=2, sweep=sweep)
+    trials = plan_trials(configure, tmp_path, seeds=2, sweep=sweep)
     assert [trial.name for trial in trials] == [
         "agent.learning_rate=1e-3,agent.n_step=1/seed-0",
         "agent.learning_rate=3e-4,agent.n_step=1/seed-0",
@@ -40,7 +40,7 @@ def test_every_combination_is_run_and_a_first_seed_of_all_before_a_second(tmp_pa
 
 
 def test_a_swept_agent_has_its_own_preset(tmp_path: Path) -> None:
-    dqn, iqn = plan(configure, tmp_path, sweep={"agent.name": ["dqn", "iqn"]})
+    dqn, iqn = plan_trials(configure, tmp_path, sweep={"agent.name": ["dqn", "iqn"]})
     assert (dqn.config.agent.name, iqn.config.agent.name) == ("dqn", "iqn")
     assert type(dqn.config.agent) is not type(iqn.config.agent)
 
@@ -48,7 +48,7 @@ def test_a_swept_agent_has_its_own_preset(tmp_path: Path) -> None:
 def test_names_of_folders_are_safe_and_different(tmp_path: Path) -> None:
     config = configure({})
     sweep = {"env.id": ["CartPole-v1", "../x:E-v0", ".._x:E-v0"]}
-    trials = plan(lambda _: config, tmp_path, sweep=sweep)
+    trials = plan_trials(lambda _: config, tmp_path, sweep=sweep)
     assert [trial.name for trial in trials] == [
         "env.id=CartPole-v1/seed-0",
         "env.id=.._x_E-v0/seed-0",
@@ -85,14 +85,14 @@ def test_what_is_no_sweep_is_refused(texts: list[str], said: str) -> None:
 
 def test_a_sweep_that_cannot_work_is_refused_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="write KEY=VALUE,VALUE"):
-        plan(configure, tmp_path, sweep={"seed": []})
+        plan_trials(configure, tmp_path, sweep={"seed": []})
     with pytest.raises(UsageError, match="2,000 runs are more than 1,000"):
-        plan(configure, tmp_path, seeds=1000, sweep={"agent.n_step": ["1", "2"]})
+        plan_trials(configure, tmp_path, seeds=1000, sweep={"agent.n_step": ["1", "2"]})
     with pytest.raises(ConfigError, match="did you mean"):
-        plan(configure, tmp_path, sweep={"agent.lerning_rate": ["1"]})
+        plan_trials(configure, tmp_path, sweep={"agent.lerning_rate": ["1"]})
     (tmp_path / "run.json").touch()
     with pytest.raises(UsageError, match="holds a run of its own"):
-        plan(configure, tmp_path)
+        plan_trials(configure, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 
 from vedette_rl.agents.action_values import greedy_td_errors
 from vedette_rl.agents.registry import agent_type
-from vedette_rl.core import TellsTdErrors
+from vedette_rl.core import TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.testing.transitions import sampled_transitions
@@ -51,8 +51,8 @@ def test_policies_of_action_values_tell_errors_by_their_model(
     kind, spaces = agent_type(name), Spaces(observation, ACTIONS)
     sizes = {"hidden_sizes": (8, 8), "cnn_hidden_sizes": (8,) if name == "dqn" else (8, 8)}
     config = kind.config(**sizes, discount=0.5)
-    policy = kind.build_policy(config, spaces, positions=np.zeros(1), seed=0)
-    assert isinstance(policy, TellsTdErrors)
+    policy = kind.build_policy(config, spaces, ranks=np.zeros(1), seed=0)
+    assert isinstance(policy, TdErrorPolicy)
     transitions = sampled_transitions(spaces, 6, 0)
     with pytest.raises(ModelMismatchError):
         policy.td_errors(transitions)
@@ -73,5 +73,5 @@ def test_policies_of_action_values_tell_errors_by_their_model(
 def test_a_policy_of_actions_alone_tells_none() -> None:
     kind = agent_type("sac")
     spaces = Spaces(VECTOR, gym.spaces.Box(-1, 1, (2,), np.float32))
-    policy = kind.build_policy(kind.config(), spaces, positions=np.zeros(1), seed=0)
-    assert not isinstance(policy, TellsTdErrors)
+    policy = kind.build_policy(kind.config(), spaces, ranks=np.zeros(1), seed=0)
+    assert not isinstance(policy, TdErrorPolicy)

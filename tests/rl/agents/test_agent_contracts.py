@@ -44,7 +44,7 @@ class Pair(AgentContract, PolicyContract):
         return kind.build_policy(
             kind.config(**self.options),
             self.make_spaces(),
-            positions=np.linspace(0, 1, envs),
+            ranks=np.linspace(0, 1, envs),
             seed=seed,
         )
 
@@ -112,7 +112,7 @@ def test_a_greedy_policy_takes_no_random_action(agent: str) -> None:
     kind = agent_type(agent)
     config = kind.config(exploration={"kind": "constant", "epsilon_final": 1.0})
     model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
-    policy = kind.build_policy(config, spaces, positions=np.zeros(1), seed=0)
+    policy = kind.build_policy(config, spaces, ranks=np.zeros(1), seed=0)
     policy.sync_model(model)
     obs = {"obs": np.ones((1, 4), np.float32)}
     assert len({int(policy.act(obs, explore=False)[0]) for _ in range(500)}) == 1
@@ -129,7 +129,7 @@ def test_a_policy_explores_less_as_its_model_grows_newer(
     linear = {"kind": "linear", "epsilon_final": 0.0, "epsilon_steps": 100}
     config = kind.config(**Pair.options, exploration=linear)
     model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
-    policy = kind.build_policy(config, spaces, positions=np.zeros(rows), seed=0)
+    policy = kind.build_policy(config, spaces, ranks=np.zeros(rows), seed=0)
     obs = {"obs": np.ones((rows, *spaces.observation.shape), spaces.observation.dtype)}
     shares = []
     for version in (0, 50, 100):
@@ -147,7 +147,7 @@ def test_exploring_iqn_draws_its_quantile_fractions_anew_at_every_step(
     kind = agent_type("iqn")
     never = {"kind": "constant", "epsilon_final": 0.0}  # random by its fractions alone
     config = kind.config(**Pair.options, exploration=never, n_action_quantiles=1)
-    policy = kind.build_policy(config, spaces, positions=np.zeros(50), seed=0)
+    policy = kind.build_policy(config, spaces, ranks=np.zeros(50), seed=0)
     arrays = kind.build_agent(config, spaces, device="cpu", seed=0).model_info().arrays
     rng = np.random.default_rng(0)  # a new network's values are almost the same at all fractions
     steep = {name: rng.normal(size=a.shape).astype(np.float32) for name, a in arrays.items()}

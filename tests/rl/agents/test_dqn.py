@@ -156,7 +156,7 @@ def test_finds_the_fixed_point_of_a_chain(options: dict[str, Any]) -> None:
     agent = build(spaces, hidden_sizes=(32, 32), **options)
     for _ in range(1500):
         agent.opt(batch)
-    policy = agent_type("dqn").build_policy(agent._config, spaces, positions=np.zeros(3), seed=0)
+    policy = agent_type("dqn").build_policy(agent._config, spaces, ranks=np.zeros(3), seed=0)
     policy.sync_model(agent.model_info())
     found = policy._q(np.eye(3, dtype=np.float32))  # type: ignore[attr-defined]  # what it believes
     np.testing.assert_allclose(found, q, atol=0.1)
@@ -272,7 +272,7 @@ def test_only_a_recorded_step_reads_scalars(vector_discrete: Spaces, make_batch:
 def test_the_policy_in_numpy_sees_what_torch_sees(vector_discrete: Spaces, dueling: bool) -> None:
     agent = build(vector_discrete, dueling=dueling)
     policy = agent_type("dqn").build_policy(
-        agent._config, vector_discrete, positions=np.zeros(5), seed=0
+        agent._config, vector_discrete, ranks=np.zeros(5), seed=0
     )
     policy.sync_model(agent.model_info())
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
@@ -286,7 +286,7 @@ def test_a_dueling_network_adds_to_the_value_the_advantages_less_their_mean(
 ) -> None:
     agent = build(vector_discrete, dueling=True)
     policy = agent_type("dqn").build_policy(
-        agent._config, vector_discrete, positions=np.zeros(5), seed=0
+        agent._config, vector_discrete, ranks=np.zeros(5), seed=0
     )
     policy.sync_model(agent.model_info())
     w = weights_of(agent)
@@ -314,7 +314,7 @@ def test_images_in_any_layout_are_learned_from_and_acted_on(
     agent = build(spaces, cnn_hidden_sizes=(32,))
     batch = make_batch(spaces, 3)
     agent.opt(batch)
-    policy = agent_type("dqn").build_policy(agent._config, spaces, positions=np.zeros(3), seed=0)
+    policy = agent_type("dqn").build_policy(agent._config, spaces, ranks=np.zeros(3), seed=0)
     policy.sync_model(agent.model_info())
     expected = agent._q.online({"obs": batch["obs"]}).argmax(1)
     assert policy.act({"obs": batch["obs"].numpy()}, explore=False).tolist() == expected.tolist()
@@ -325,7 +325,7 @@ def test_actions_begin_where_the_space_begins(make_batch: MakeBatch) -> None:
     exploration = ExplorationConfig(kind="constant", epsilon_final=1.0)
     agent = build(spaces, exploration=exploration)
     agent.opt(make_batch(spaces, 8))
-    policy = agent_type("dqn").build_policy(agent._config, spaces, positions=np.zeros(50), seed=0)
+    policy = agent_type("dqn").build_policy(agent._config, spaces, ranks=np.zeros(50), seed=0)
     policy.sync_model(agent.model_info())
     obs = {"obs": np.zeros((50, 2), np.float32)}
     assert set(policy.act(obs, explore=True).tolist()) == {5, 6}
@@ -334,7 +334,7 @@ def test_actions_begin_where_the_space_begins(make_batch: MakeBatch) -> None:
 
 def test_a_policy_refuses_to_act_before_its_first_model(vector_discrete: Spaces) -> None:
     policy = agent_type("dqn").build_policy(
-        DqnConfig(), vector_discrete, positions=np.zeros(1), seed=0
+        DqnConfig(), vector_discrete, ranks=np.zeros(1), seed=0
     )
     with pytest.raises(ModelMismatchError, match="got nothing"):
         policy.act({"obs": np.zeros((1, 4), np.float32)}, explore=False)
@@ -345,7 +345,7 @@ def test_a_policy_refuses_another_networks_model_and_keeps_its_own(
 ) -> None:
     agent = build(vector_discrete)
     policy = agent_type("dqn").build_policy(
-        agent._config, vector_discrete, positions=np.zeros(1), seed=0
+        agent._config, vector_discrete, ranks=np.zeros(1), seed=0
     )
     policy.sync_model(agent.model_info())
     obs = {"obs": np.ones((1, 4), np.float32)}
@@ -360,5 +360,5 @@ def test_a_policy_refuses_another_networks_model_and_keeps_its_own(
 def test_the_halves_are_what_the_contracts_say(vector_discrete: Spaces) -> None:
     kind = agent_type("dqn")
     assert isinstance(kind.build_agent(DqnConfig(), vector_discrete, device="cpu", seed=0), Agent)
-    policy = kind.build_policy(DqnConfig(), vector_discrete, positions=np.zeros(1), seed=0)
+    policy = kind.build_policy(DqnConfig(), vector_discrete, ranks=np.zeros(1), seed=0)
     assert isinstance(policy, Policy)

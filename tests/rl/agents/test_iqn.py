@@ -29,7 +29,7 @@ def build(spaces: Spaces, seed: int = 0, **options: Any) -> IqnAgent:
 
 
 def policy_for(agent: IqnAgent, spaces: Spaces, rows: int) -> Policy:
-    policy = agent_type("iqn").build_policy(agent._config, spaces, positions=np.zeros(rows), seed=0)
+    policy = agent_type("iqn").build_policy(agent._config, spaces, ranks=np.zeros(rows), seed=0)
     policy.sync_model(agent.model_info())
     return policy
 

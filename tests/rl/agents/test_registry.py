@@ -130,7 +130,7 @@ obs = {"obs/a": np.zeros((2, 4), np.float32), "obs/b": np.array([0, 2])}
 for name, kind in BUILT_IN.items():
     box = spaces.Box(-1, 1, (2,), np.float32)
     both = Spaces(observation, box if name == "sac" else spaces.Discrete(2))
-    policy = kind.build_policy(kind.config(), both, positions=np.zeros(2), seed=0)
+    policy = kind.build_policy(kind.config(), both, ranks=np.zeros(2), seed=0)
     arrays = {name: np.ones(shape, np.float32) for name, shape in policy._shapes.items()}
     policy.sync_model(ModelInfo(1, arrays))
     for explore in (True, False):

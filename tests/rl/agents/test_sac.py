@@ -35,7 +35,7 @@ def build(spaces: Spaces, seed: int = 0, **options: Any) -> SacAgent:
 
 
 def policy_for(agent: SacAgent, spaces: Spaces, seed: int = 0) -> Policy:
-    policy = agent_type("sac").build_policy(agent._config, spaces, positions=np.zeros(1), seed=seed)
+    policy = agent_type("sac").build_policy(agent._config, spaces, ranks=np.zeros(1), seed=seed)
     policy.sync_model(agent.model_info())
     return policy
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from vedette_rl.agents.actions import BoxActions
-from vedette_rl.envs.actions import ActionForm
+from vedette_rl.envs.actions import ActionConverter
 
 TENTH = gym.spaces.Box(-0.1, 0.1, (2,), np.float64)  # float32(0.1) > 0.1
 POINT = gym.spaces.Box(0.3, 0.3, (2,), np.float64)
@@ -15,9 +15,9 @@ ONE_SIDE = gym.spaces.Box(np.array([-0.1, -1.0]), np.array([5.0, 0.7]), dtype=np
 
 @pytest.mark.parametrize("space", [TENTH, POINT, HALF, ONE_SIDE], ids=str)
 def test_what_an_agent_says_at_the_bounds_is_in_the_box(space: gym.spaces.Box) -> None:
-    form, actions = ActionForm(space, 2), BoxActions.of("sac", space)
+    form, actions = ActionConverter(space, 2), BoxActions.from_space("sac", space)
     said = actions.from_unit(np.array([[1, -1], [-1, 1]], np.float32))
-    for action in form.of_env(form.column(said)):
+    for action in form.to_environment(form.to_column(said)):
         assert action.dtype == space.dtype
         assert space.contains(action)
 
@@ -26,14 +26,14 @@ def test_what_an_agent_says_at_the_bounds_is_in_the_box(space: gym.spaces.Box) -
 def test_a_bound_itself_is_in_the_box_though_it_is_stored_in_float32(
     space: gym.spaces.Box,
 ) -> None:
-    form = ActionForm(space, 2)
-    for action in form.of_env(form.column(np.stack([space.low, space.high]))):
+    form = ActionConverter(space, 2)
+    for action in form.to_environment(form.to_column(np.stack([space.low, space.high]))):
         assert space.contains(action)
 
 
 @pytest.mark.parametrize("space", [TENTH, ONE_SIDE], ids=str)
 def test_sacs_own_bounds_are_within_the_boxs(space: gym.spaces.Box) -> None:
-    actions = BoxActions.of("sac", space)
+    actions = BoxActions.from_space("sac", space)
     assert actions.low.dtype == actions.high.dtype == np.float32
     assert (actions.low >= space.low).all()
     assert (actions.high <= space.high).all()
@@ -43,10 +43,10 @@ def test_sacs_own_bounds_are_within_the_boxs(space: gym.spaces.Box) -> None:
 
 def test_bounds_that_float32_has_stay_as_they_are() -> None:
     space = gym.spaces.Box(-0.1, 0.1, (2,), np.float32)
-    actions = BoxActions.of("sac", space)
+    actions = BoxActions.from_space("sac", space)
     np.testing.assert_array_equal(actions.high, space.high)
     beyond = np.array([[9.0, -9.0]], np.float32)  # an agent's own fault is the environment's to see
-    np.testing.assert_array_equal(ActionForm(space, 1).of_env(beyond), beyond)
+    np.testing.assert_array_equal(ActionConverter(space, 1).to_environment(beyond), beyond)
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_bounds_that_float32_has_stay_as_they_are() -> None:
     ids=str,
 )
 def test_a_form_says_whether_it_changes_anything(space: gym.Space[object], own: bool) -> None:
-    assert ActionForm(space, 1).is_own == own
+    assert ActionConverter(space, 1).is_identity == own

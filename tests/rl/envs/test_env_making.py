@@ -17,15 +17,15 @@ from vedette_rl.envs import (
     action_bounds,
     column_bounds,
     make_env,
-    make_row,
-    probe,
+    make_vector_environment,
+    probe_environment,
     registry,
     transition_dtype,
 )
 from vedette_rl.envs.spaces import agent_spaces
 from vedette_rl.errors import (
     EnvironmentFaultError,
-    ImportRefusedError,
+    ImportNotAllowedError,
     SpaceLayoutError,
     UnknownEnvironmentError,
 )
@@ -51,21 +51,21 @@ def my_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_name_with_a_module_imports_it(my_module: str) -> None:
-    spaces = probe(EnvConfig(id=f"{my_module}:Mine-v0", kwargs={"kind": "dict"}))
+    spaces = probe_environment(EnvConfig(id=f"{my_module}:Mine-v0", kwargs={"kind": "dict"}))
     assert "obs/where/episode" in (transition_dtype(spaces).names or ())
 
 
 def test_a_module_is_not_imported_where_it_is_not_allowed(my_module: str) -> None:
     config = EnvConfig(id=f"{my_module}:Mine-v0")
-    with pytest.raises(ImportRefusedError, match=f"--allow-import {my_module}"):
+    with pytest.raises(ImportNotAllowedError, match=f"--allow-import {my_module}"):
         make_env(config, allow_import=lambda module: module.startswith("other"))
     assert my_module not in sys.modules
-    make_row(config, 1, 0, allow_import=lambda module: module == my_module).close()
+    make_vector_environment(config, 1, 0, allow_import=lambda module: module == my_module).close()
 
 
 def test_a_wrappers_module_is_asked_for_too(my_module: str) -> None:
     config = EnvConfig(id="CartPole-v1", wrappers=(f"{my_module}:Wrap",))
-    with pytest.raises(ImportRefusedError):
+    with pytest.raises(ImportNotAllowedError):
         make_env(config, allow_import=lambda _: False)
 
 
@@ -156,7 +156,7 @@ def test_acting_environments_carry_no_checking_wrappers() -> None:
 
 
 def test_the_columns_of_cartpole() -> None:
-    spaces = probe(EnvConfig(id="CartPole-v1"))
+    spaces = probe_environment(EnvConfig(id="CartPole-v1"))
     assert transition_dtype(spaces).names == (
         *("obs", "action", "reward", "next_obs", "terminated", "truncated", "n_steps"),
     )
@@ -209,7 +209,7 @@ def test_environments_load_no_torch() -> None:
 
 def test_one_of_the_vector_form_plays_as_a_plain_environment() -> None:
     config = EnvConfig(id="CartPole-v1", vectorization="vector_entry_point", max_episode_steps=5)
-    assert probe(config).observation.shape == (4,)
+    assert probe_environment(config).observation.shape == (4,)
     env = make_env(config)
     for _ in range(2):
         env.reset(seed=3)
@@ -239,11 +239,11 @@ def test_a_vector_form_clips_rewards_only_where_it_is_told_to(
     spec = EnvSpec("Clips-v0", entry_point=ScriptedEnv, vector_entry_point=Clips)
     monkeypatch.setitem(gym.registry, "Clips-v0", spec)
     config = EnvConfig(id="Clips-v0", vectorization="vector_entry_point", kwargs=kwargs)
-    row = make_row(config, 2, seed=0)
+    row = make_vector_environment(config, 2, seed=0)
     row.reset()
     for _ in range(3):
         row.step(np.zeros(2, np.int64))
-    assert row.finished() == [(returned, 3)] * 2
+    assert row.pop_finished_episodes() == [(returned, 3)] * 2
     env = make_env(config.for_evaluation())
     env.reset(seed=0)
     assert sum(env.step(2)[1] for _ in range(3)) == returned
@@ -271,7 +271,7 @@ def test_what_is_not_finite_is_refused_before_anything_starts(where: str, came_f
     if "Unsound-v0" not in gym.registry:
         gym.register("Unsound-v0", entry_point=Unsound)
     with pytest.raises(EnvironmentFaultError) as refused:
-        probe(EnvConfig(id="Unsound-v0", kwargs={"where": where}))
+        probe_environment(EnvConfig(id="Unsound-v0", kwargs={"where": where}))
     said = str(refused.value)
     assert said.startswith(f"environment Unsound-v0: {came_from}() gave {where!r}")
     assert "\n" not in said

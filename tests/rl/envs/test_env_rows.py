@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from vedette_rl.envs import EnvConfig, EnvRow, make_row, transition_dtype
-from vedette_rl.envs.episodes import RewardForm
+from vedette_rl.envs import EnvConfig, VectorEnvironment, make_vector_environment, transition_dtype
+from vedette_rl.envs.episodes import RewardTransform
 from vedette_rl.envs.layout import ObservationLayout
-from vedette_rl.envs.loop_row import LoopRow
-from vedette_rl.envs.vector_row import VectorRow
+from vedette_rl.envs.loop_row import LoopVectorEnv
+from vedette_rl.envs.vector_row import NativeVectorEnv
 from vedette_rl.errors import SpaceLayoutError, UnknownEnvironmentError
 from vedette_rl.steps import NStep
 from vedette_rl.testing.scripted import ScriptedEnv
 
-MakeRow = Callable[..., EnvRow]
+MakeRow = Callable[..., VectorEnvironment]
 SCRIPTS = (
     ((3, "terminated"), (4, "truncated"), (1, "both")),
     ((1, "truncated"), (2, "terminated")),
@@ -30,14 +30,14 @@ def scripted(kind: str = "box") -> list[ScriptedEnv]:
     return [ScriptedEnv(i, script, kind) for i, script in enumerate(SCRIPTS)]
 
 
-def loop_row(kind: str = "box", **arguments: Any) -> EnvRow:
-    return LoopRow(scripted(kind), seed=0, **arguments)
+def loop_row(kind: str = "box", **arguments: Any) -> VectorEnvironment:
+    return LoopVectorEnv(scripted(kind), seed=0, **arguments)
 
 
 def vector_row(mode: AutoresetMode) -> MakeRow:
-    def make(kind: str = "box", **arguments: Any) -> EnvRow:
+    def make(kind: str = "box", **arguments: Any) -> VectorEnvironment:
         makers = [lambda env=env: env for env in scripted(kind)]
-        return VectorRow(SyncVectorEnv(makers, autoreset_mode=mode), seed=0, **arguments)
+        return NativeVectorEnv(SyncVectorEnv(makers, autoreset_mode=mode), seed=0, **arguments)
 
     return make
 
@@ -46,7 +46,7 @@ ROWS = [pytest.param(loop_row, id="loop")]
 ROWS += [pytest.param(vector_row(mode), id=mode.value) for mode in AutoresetMode]
 
 
-def played(row: EnvRow, steps: int) -> list[tuple[Any, ...]]:
+def played(row: VectorEnvironment, steps: int) -> list[tuple[Any, ...]]:
     """(number, episode, step, next number, episode, step, reward, terminated, truncated)."""
     processor = NStep(1, 0.99, len(row), transition_dtype(row.spaces))
     seen = []
@@ -110,21 +110,21 @@ def test_a_steps_arrays_hold_until_the_next_step(make: MakeRow) -> None:
         arrays = [step.obs["obs"], step.next_obs["obs"]]
         assert not np.shares_memory(*arrays)
         ended = step.terminated | step.truncated
-        if isinstance(row, LoopRow) and ended.any():
+        if isinstance(row, LoopVectorEnv) and ended.any():
             assert not np.shares_memory(step.init_obs["obs"], step.next_obs["obs"])
             assert (step.next_obs["obs"][ended, 2] > 0).all()
 
 
 @pytest.mark.parametrize("make", ROWS)
 def test_true_returns_and_lengths_are_told_once(make: MakeRow) -> None:
-    row = make(rewards=RewardForm(scale=0.5, clip=1.0))
+    row = make(rewards=RewardTransform(scale=0.5, clip=1.0))
     row.reset()
     finished = []
     for _ in range(6):
         step = row.step(np.zeros(len(row), np.int64))
         assert step.reward.max() <= 1.0
-        finished += row.finished()
-    assert row.finished() == []
+        finished += row.pop_finished_episodes()
+    assert row.pop_finished_episodes() == []
     assert (6.0, 3) in finished  # 1 + 2 + 3
     assert (1.0, 1) in finished
     assert (15.0, 5) in finished
@@ -165,20 +165,20 @@ def test_discrete_actions_count_from_zero_for_the_agent(make: MakeRow) -> None:
     row.reset()
     step = row.step(np.array([0, 1, 2]))
     assert step.action.tolist() == [0, 1, 2]
-    envs = row._envs.envs if isinstance(row, VectorRow) else row._envs  # type: ignore[attr-defined]  # looks inside
+    envs = row._envs.envs if isinstance(row, NativeVectorEnv) else row._envs  # type: ignore[attr-defined]  # looks inside
     assert [int(env.actions[0]) for env in envs] == [2, 3, 4]
 
 
 def test_each_environment_is_seeded_once_and_differently() -> None:
     envs = scripted()
-    row = LoopRow(envs, seed=7)
+    row = LoopVectorEnv(envs, seed=7)
     row.reset()
     for _ in range(10):
         row.step(np.zeros(3, np.int64))
     assert len({env.seeds[0] for env in envs}) == 3
     assert all(seed is None for env in envs for seed in env.seeds[1:])
     again = scripted()
-    LoopRow(again, seed=7).reset()
+    LoopVectorEnv(again, seed=7).reset()
     assert [env.seeds[0] for env in again] == [env.seeds[0] for env in envs]
 
 
@@ -187,7 +187,7 @@ def test_an_exception_of_an_environment_comes_out_as_it_is() -> None:
         def step(self, action: Any) -> Any:
             raise ZeroDivisionError("my own fault")
 
-    row = LoopRow([ScriptedEnv(), Broken()], seed=0)
+    row = LoopVectorEnv([ScriptedEnv(), Broken()], seed=0)
     row.reset()
     with pytest.raises(ZeroDivisionError, match="my own fault") as caught:
         row.step(np.zeros(2, np.int64))
@@ -208,7 +208,7 @@ def test_an_observation_of_another_shape_than_its_space_is_refused() -> None:
             return np.zeros(1)
 
     with pytest.raises(SpaceLayoutError, match="has shape"):
-        LoopRow([Liar()], seed=0).reset()
+        LoopVectorEnv([Liar()], seed=0).reset()
 
 
 @pytest.mark.parametrize("wide", [1, 800], ids=["gathered", "by rows"])
@@ -248,7 +248,7 @@ def test_a_vector_form_without_an_autoreset_mode_is_refused() -> None:
     envs = SyncVectorEnv([ScriptedEnv])
     envs.metadata = {}
     with pytest.raises(UnknownEnvironmentError, match="autoreset mode None"):
-        VectorRow(envs, seed=0)
+        NativeVectorEnv(envs, seed=0)
 
 
 def test_a_same_step_vector_form_without_final_observations_is_refused() -> None:
@@ -256,7 +256,7 @@ def test_a_same_step_vector_form_without_final_observations_is_refused() -> None
         def step(self, actions: Any) -> Any:
             return *super().step(actions)[:4], {}
 
-    row = VectorRow(Forgetful([ScriptedEnv], autoreset_mode="SameStep"), seed=0)
+    row = NativeVectorEnv(Forgetful([ScriptedEnv], autoreset_mode="SameStep"), seed=0)
     row.reset()
     for _ in range(2):
         row.step(np.zeros(1, np.int64))
@@ -273,29 +273,29 @@ def test_final_observations_may_come_as_a_batch() -> None:
                 infos["final_obs"] = np.stack(ends)
             return *rest, infos
 
-    row = VectorRow(Batched([ScriptedEnv], autoreset_mode="SameStep"), seed=0)
+    row = NativeVectorEnv(Batched([ScriptedEnv], autoreset_mode="SameStep"), seed=0)
     assert [transition[5] for transition in played(row, 7)] == [1, 2, 3, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("vectorization", ["loop", "vector_entry_point", "auto"])
 def test_cartpole_is_played_whole_either_way(vectorization: str) -> None:
     config = EnvConfig(id="CartPole-v1", vectorization=vectorization, max_episode_steps=12)
-    row = make_row(config, 33, seed=3)
-    assert isinstance(row, LoopRow) == (vectorization == "loop")
+    row = make_vector_environment(config, 33, seed=3)
+    assert isinstance(row, LoopVectorEnv) == (vectorization == "loop")
     rng = np.random.default_rng(0)
     row.reset()
     for _ in range(60):
         step = row.step(rng.integers(0, 2, 33))
         near = np.abs(step.next_obs["obs"] - step.obs["obs"])[:, 0] < 0.2
         assert near[step.valid].all()
-    finished = row.finished()
+    finished = row.pop_finished_episodes()
     assert max(length for _, length in finished) == 12
     assert all(total == length for total, length in finished)
     row.close()
 
 
 def test_a_box_action_reaches_the_environment_in_its_own_dtype() -> None:
-    row = make_row(EnvConfig(id="Pendulum-v1"), 2, seed=0)
+    row = make_vector_environment(EnvConfig(id="Pendulum-v1"), 2, seed=0)
     row.reset()
     step = row.step(np.array([[0.5], [-0.5]], np.float32))
     assert step.action.dtype == np.float32
@@ -305,7 +305,7 @@ def test_a_box_action_reaches_the_environment_in_its_own_dtype() -> None:
 
 def test_a_long_row_takes_the_vector_form_unless_it_is_wrapped() -> None:
     clip = {"name": "gymnasium.wrappers:ClipReward", "kwargs": {"min_reward": 0}}
-    plain = make_row(EnvConfig(id="CartPole-v1"), 32, seed=0)
-    wrapped = make_row(EnvConfig(id="CartPole-v1", wrappers=(clip,)), 32, seed=0)
-    assert isinstance(plain, VectorRow)
-    assert isinstance(wrapped, LoopRow)
+    plain = make_vector_environment(EnvConfig(id="CartPole-v1"), 32, seed=0)
+    wrapped = make_vector_environment(EnvConfig(id="CartPole-v1", wrappers=(clip,)), 32, seed=0)
+    assert isinstance(plain, NativeVectorEnv)
+    assert isinstance(wrapped, LoopVectorEnv)

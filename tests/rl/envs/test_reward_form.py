@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vedette_rl.envs.episodes import RewardForm
+from vedette_rl.envs.episodes import RewardTransform
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,6 @@ def test_rewards_are_scaled_and_then_clipped(
 ) -> None:
     true = np.array([-8.0, 0.5, 3.0])
     out = np.zeros(3, np.float32)
-    RewardForm(scale, clip).write(true, out)
+    RewardTransform(scale, clip).write(true, out)
     assert out.tolist() == expected
     assert true.tolist() == [-8.0, 0.5, 3.0]

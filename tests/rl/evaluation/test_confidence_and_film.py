@@ -12,9 +12,9 @@ from PIL import Image
 
 from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs import EnvConfig
-from vedette_rl.errors import CannotRenderError, FilmError, UnknownEnvironmentError
+from vedette_rl.errors import CannotRenderError, VideoError, UnknownEnvironmentError
 from vedette_rl.evaluation.confidence import confidence_interval, t_quantile
-from vedette_rl.evaluation.film import Film, check_film, write_film
+from vedette_rl.evaluation.film import EpisodeVideo, check_video_path, write_video
 
 
 class Counting(gym.Env[Any, Any]):
@@ -71,11 +71,11 @@ class Still:
         return np.zeros(len(obs["obs"]), np.int64)
 
 
-def film_of(kind: type[gym.Env[Any, Any]]) -> Film:
+def film_of(kind: type[gym.Env[Any, Any]]) -> EpisodeVideo:
     name = f"Film{kind.__name__}-v0"
     if name not in gym.registry:
         gym.register(name, kind)
-    return Film(EnvConfig(id=name), seed=0)
+    return EpisodeVideo(EnvConfig(id=name), seed=0)
 
 
 def test_a_film_shows_the_episode_from_its_first_picture_to_its_last(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_film_shows_the_episode_from_its_first_picture_to_its_last(tmp_path: P
     assert film.fps == 10
     assert len(list(film.frames(Still(), most=2))) == 2
     gif = tmp_path / "a.gif"
-    assert write_film(gif, film.frames(Still()), film.fps) == 5
+    assert write_video(gif, film.frames(Still()), film.fps) == 5
     film.close()
     with Image.open(gif) as written:
         assert written.n_frames == 5
@@ -103,10 +103,10 @@ def test_filming_needs_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_environment_without_pictures_is_said() -> None:
-    mend = r"; let its constructor take render_mode, .* name 'rgb_array', and its render\(\) give"
-    with pytest.raises(CannotRenderError, match=rf"its render\(\) gave no picture{mend}"):
+    fix = r"; let its constructor take render_mode, .* name 'rgb_array', and its render\(\) give"
+    with pytest.raises(CannotRenderError, match=rf"its render\(\) gave no picture{fix}"):
         list(film_of(Blind).frames(Still()))
-    with pytest.raises(CannotRenderError, match=rf"it has no render\(\){mend}"):
+    with pytest.raises(CannotRenderError, match=rf"it has no render\(\){fix}"):
         list(film_of(Drawn).frames(Still()))
 
 
@@ -114,21 +114,21 @@ def test_a_constructor_without_a_render_mode_is_said_and_not_blamed_on_the_users
     with pytest.raises(CannotRenderError, match=r"'FilmDeaf-v0' cannot render: its constructor"):
         film_of(Deaf)
     with pytest.raises(UnknownEnvironmentError, match=r"env.kwargs do not fit: .*'speed'"):
-        Film(EnvConfig(id="FilmDeaf-v0", kwargs={"speed": 3}), seed=0)
+        EpisodeVideo(EnvConfig(id="FilmDeaf-v0", kwargs={"speed": 3}), seed=0)
 
 
 def test_a_renderer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    film = Film(EnvConfig(id="CartPole-v1"), seed=1)
+    film = EpisodeVideo(EnvConfig(id="CartPole-v1"), seed=1)
     monkeypatch.setitem(sys.modules, "pygame", None)
-    with pytest.raises(FilmError, match=r"CartPole-v1.*pip install 'vedette\[video\]'"):
+    with pytest.raises(VideoError, match=r"CartPole-v1.*pip install 'vedette\[video\]'"):
         list(film.frames(Still()))
     film.close()
 
 
 def test_a_film_is_written_as_mp4_too(tmp_path: Path) -> None:
-    film = Film(EnvConfig(id="CartPole-v1"), seed=1)
+    film = EpisodeVideo(EnvConfig(id="CartPole-v1"), seed=1)
     mp4 = tmp_path / "a.mp4"
-    assert write_film(mp4, film.frames(Still()), film.fps) > 5
+    assert write_video(mp4, film.frames(Still()), film.fps) > 5
     film.close()
     assert b"ftyp" in mp4.read_bytes()[:16]
 
@@ -136,13 +136,13 @@ def test_a_film_is_written_as_mp4_too(tmp_path: Path) -> None:
 def test_a_film_that_cannot_be_written_is_refused_before_it_is_played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(FilmError, match=r"named \.gif or \.mp4"):
-        check_film(tmp_path / "a.png")
-    with pytest.raises(FilmError, match="in a folder that exists"):
-        check_film(tmp_path / "none" / "a.gif")
+    with pytest.raises(VideoError, match=r"named \.gif or \.mp4"):
+        check_video_path(tmp_path / "a.png")
+    with pytest.raises(VideoError, match="in a folder that exists"):
+        check_video_path(tmp_path / "none" / "a.gif")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FilmError, match=r"pip install 'vedette\[video\]', or name it .gif"):
-        check_film(tmp_path / "a.mp4")
+    with pytest.raises(VideoError, match=r"pip install 'vedette\[video\]', or name it .gif"):
+        check_video_path(tmp_path / "a.mp4")
 
 
 @pytest.mark.parametrize(

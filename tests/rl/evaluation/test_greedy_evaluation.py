@@ -9,7 +9,7 @@ import pytest
 from vedette_rl.core import Columns, Evaluator, ModelInfo
 from vedette_rl.envs import EnvConfig
 from vedette_rl.envs.config import WrapperConfig
-from vedette_rl.errors import EnvironmentFaultError, EvaluationGivenUpError
+from vedette_rl.errors import EnvironmentFaultError, EvaluationCancelledError
 from vedette_rl.evaluation import GreedyEvaluator
 
 CARTPOLE = EnvConfig(id="CartPole-v1")
@@ -73,9 +73,9 @@ def test_an_evaluation_can_be_given_up_between_two_steps() -> None:
     last = len(policy.widths) - 1
     for stop_after, ended in ((0, 0), (1, 0), (last, 2)):
         policy.widths.clear()
-        with pytest.raises(EvaluationGivenUpError, match=f"version 4 is given up: {ended} of 3"):
+        with pytest.raises(EvaluationCancelledError, match=f"version 4 is given up: {ended} of 3"):
             evaluator.evaluate(
-                policy, 4, given_up=lambda after=stop_after: len(policy.widths) == after
+                policy, 4, is_cancelled=lambda after=stop_after: len(policy.widths) == after
             )
         assert len(policy.widths) == stop_after
     assert evaluator.evaluate(policy, 4) == whole

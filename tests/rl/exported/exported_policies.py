@@ -9,7 +9,7 @@ import numpy as np
 
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Columns, Policy
-from vedette_rl.envs.spaces import Spaces, observation_leaves
+from vedette_rl.envs.spaces import Spaces, observation_columns
 from vedette_rl.exported import PolicyFile
 
 VECTOR = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
@@ -55,7 +55,7 @@ def policy_file(case: str) -> PolicyFile:
 def original(found: PolicyFile) -> Policy:
     """The policy that an evaluator plays."""
     policy = agent_type(found.config.name).build_policy(
-        found.config, found.spaces, positions=np.zeros(1), seed=0
+        found.config, found.spaces, ranks=np.zeros(1), seed=0
     )
     policy.sync_model(found.model)
     return policy
@@ -66,7 +66,7 @@ def observations(spaces: Spaces, rows: int) -> Columns:
     spaces.observation.seed(1)
     columns: Columns = {}
     drawn = [spaces.observation.sample() for _ in range(rows)]
-    for leaf in observation_leaves(spaces.observation):
+    for leaf in observation_columns(spaces.observation):
         found = []
         for whole in drawn:
             part: Any = whole

@@ -11,7 +11,7 @@ import torch
 from vedette_rl.networks.ensemble import EnsembleMlp
 from vedette_rl.networks.mlp import Mlp
 from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
-from vedette_rl.networks.threads import act_on_one_thread
+from vedette_rl.networks.threads import load_torch_single_threaded
 
 
 def test_members_equal_networks_of_their_own() -> None:
@@ -55,5 +55,5 @@ def test_a_network_without_layers_changes_nothing() -> None:
 def test_a_process_that_uses_torch_keeps_its_threads() -> None:
     assert "torch" in sys.modules
     before = torch.get_num_threads()
-    act_on_one_thread()
+    load_torch_single_threaded()
     assert torch.get_num_threads() == before

@@ -11,7 +11,7 @@ from torch import nn
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.core import Agent
 from vedette_rl.envs import Spaces
-from vedette_rl.errors import OwnNetworkError
+from vedette_rl.errors import CustomNetworkError
 from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.mlp import Mlp
 from vedette_rl.networks.parameter_vector import ParameterVector
@@ -119,6 +119,6 @@ def test_what_was_frozen_between_two_starts_moves_no_further() -> None:
 
 
 def test_a_network_of_which_nothing_learns_is_refused_in_a_line() -> None:
-    with pytest.raises(OwnNetworkError, match="all its parameters are frozen") as e:
+    with pytest.raises(CustomNetworkError, match="all its parameters are frozen") as e:
         agent_with("dqn", Frozen)
     assert "\n" not in str(e.value)

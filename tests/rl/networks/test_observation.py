@@ -14,10 +14,10 @@ from vedette_rl.networks.encoder import NatureEncoder, build_encoder
 from vedette_rl.networks.numpy_nature import NumpyNatureEncoder
 from vedette_rl.networks.observation import (
     choose_input,
-    features,
+    count_features,
     find_image,
     flat_parts,
-    flatten,
+    flatten_observation,
     observation_parts,
 )
 
@@ -52,18 +52,18 @@ def test_every_space_flattens_in_numpy_as_in_torch(
 ) -> None:
     columns = {name: np.array(column) for name, column in obs.items()}
     parts = flat_parts("dqn", space)
-    in_numpy = flatten(parts, columns)
+    in_numpy = flatten_observation(parts, columns)
     in_torch = build_encoder(parts)({k: torch.from_numpy(v) for k, v in columns.items()})
     assert in_numpy.dtype == np.float32
     assert in_torch.dtype == torch.float32
-    assert features(parts) == in_numpy.shape[1]
+    assert count_features(parts) == in_numpy.shape[1]
     np.testing.assert_allclose(in_numpy, expected)
     np.testing.assert_allclose(in_torch.numpy(), expected)
 
 
 def test_one_float_column_is_not_copied() -> None:
     obs = np.zeros((3, 4), np.float32)
-    assert np.shares_memory(flatten(flat_parts("dqn", s.Box(-1, 1, (4,))), {"obs": obs}), obs)
+    assert np.shares_memory(flatten_observation(flat_parts("dqn", s.Box(-1, 1, (4,))), {"obs": obs}), obs)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from torch import nn
 
 from vedette_rl.agents.registry import BuildsGreedy, agent_type
 from vedette_rl.envs import Spaces
-from vedette_rl.errors import OwnNetworkError, PolicyFileError, UnknownNameError
+from vedette_rl.errors import CustomNetworkError, PolicyFileError, UnknownNameError
 from vedette_rl.exported import PolicyFile, load_policy, write_numpy
-from vedette_rl.networks.own_module import OwnEncoder
+from vedette_rl.networks.own_module import CustomEncoder
 from vedette_rl.testing.transitions import sampled_obs, sampled_transitions
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
@@ -87,7 +87,7 @@ def test_an_own_encoder_learns_and_acts_the_same_on_both_sides(
     after = learns.model_info()
     name = "encoder.net.first.weight"
     assert not np.array_equal(before.arrays[name], after.arrays[name])
-    policy = kind.build_policy(config, spaces, positions=np.zeros(5), seed=0)
+    policy = kind.build_policy(config, spaces, ranks=np.zeros(5), seed=0)
     policy.sync_model(after)
     obs = sampled_obs(observation, 5, 1)
     assert isinstance(kind, BuildsGreedy)
@@ -105,8 +105,8 @@ def test_an_own_encoder_learns_and_acts_the_same_on_both_sides(
     ],
 )
 def test_an_encoder_that_would_not_work_is_refused(kind: type, why: str) -> None:
-    with pytest.raises(OwnNetworkError, match=why):
-        OwnEncoder(named(kind), VECTOR)
+    with pytest.raises(CustomNetworkError, match=why):
+        CustomEncoder(named(kind), VECTOR)
 
 
 @pytest.mark.parametrize("agent", ["iqn", "sac"])
@@ -129,7 +129,7 @@ def test_an_exported_policy_imports_an_own_encoder_only_where_that_is_allowed(
     with pytest.raises(PolicyFileError, match="give allow_import=True"):
         load_policy(path)
     obs = sampled_obs(IMAGE, 5, 1)
-    policy = kind.build_policy(config, spaces, positions=np.zeros(5), seed=0)
+    policy = kind.build_policy(config, spaces, ranks=np.zeros(5), seed=0)
     policy.sync_model(model)
     np.testing.assert_array_equal(
         load_policy(path, allow_import=True).act(obs, explore=False),

@@ -47,7 +47,7 @@ def test_dropout_is_off_wherever_a_policy_acts(agent: str) -> None:
     kind, config, spaces = parts(agent)
     model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
     obs = sampled_obs(VECTOR, 50, 1)
-    policies = [kind.build_policy(config, spaces, positions=np.zeros(50), seed=3) for _ in range(2)]
+    policies = [kind.build_policy(config, spaces, ranks=np.zeros(50), seed=3) for _ in range(2)]
     for policy in policies:
         policy.sync_model(model)
     for explore in (True, False):

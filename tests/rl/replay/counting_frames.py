@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
-from vedette_rl.replay.frames import FrameStack, frames_kept, stored_row
+from vedette_rl.replay.frames import FrameStack, make_frame_ring_spec, stored_row
 from vedette_rl.replay.frames_ring import FrameRingWriter
 
 STACK = FrameStack(4, np.dtype(np.uint8), (5, 3))
 ROW = np.dtype([("obs", "u1", (4, 5, 3)), ("action", "<i8"), ("next_obs", "u1", (4, 5, 3))])
 STORED = stored_row(ROW, 4)
 CAPACITY, GUARD, BATCH = 1500, 400, 90
-SHARED = frames_kept(STACK, CAPACITY, guard=GUARD, edges=4, rows_per_batch=20)
+SHARED = make_frame_ring_spec(STACK, CAPACITY, guard=GUARD, extra_frames=4, rows_per_batch=20)
 
 
 def stacks(firsts: NDArray[Any]) -> NDArray[np.uint8]:

@@ -9,11 +9,11 @@ from counting_rows import DTYPE
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.errors import ReplayBudgetError
 from vedette_rl.replay.budget import (
-    Need,
+    ReplaySpace,
     available_memory,
     check_budget,
     file_system,
-    replay_need,
+    replay_space,
 )
 from vedette_rl.replay.prioritized import open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
@@ -42,28 +42,28 @@ def machine(root: Path, *, free_kb: int = 64_000_000, kind: str = "ext4", **file
 def test_the_need_foretold_is_what_the_files_take(tmp_path: Path) -> None:
     RingWriter.open(tmp_path, DTYPE, 50_000, run_id="run").close()
     uniform = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert replay_need(DTYPE, 50_000, prioritized=False).total_bytes == pytest.approx(
+    assert replay_space(DTYPE, 50_000, prioritized=False).total_bytes == pytest.approx(
         uniform, rel=0.01
     )
     open_priorities(RingReader(tmp_path))
     both = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert replay_need(DTYPE, 50_000, prioritized=True).total_bytes == pytest.approx(both, rel=0.01)
+    assert replay_space(DTYPE, 50_000, prioritized=True).total_bytes == pytest.approx(both, rel=0.01)
 
 
 def test_a_million_atari_transitions_are_foretold_without_making_them() -> None:
     dtype = np.dtype([("obs", "u1", (4, 84, 84)), ("next_obs", "u1", (4, 84, 84))])
-    need = replay_need(dtype, 1_000_000, prioritized=True)
+    need = replay_space(dtype, 1_000_000, prioritized=True)
     assert str(need) == "replay: 1,000,000 samples need 56.7 GB"
 
 
 def test_a_need_that_fits_gets_its_line(tmp_path: Path) -> None:
-    line = check_budget(Need(1000, 24, 10), tmp_path / "not" / "made", root=machine(tmp_path))
+    line = check_budget(ReplaySpace(1000, 24, 10), tmp_path / "not" / "made", root=machine(tmp_path))
     assert line.startswith("replay: 10 samples need 1.02 kB; free: 65.5 GB of memory, ")
 
 
 def test_too_little_memory_is_refused_with_need_have_and_mend(tmp_path: Path) -> None:
     root = machine(tmp_path, free_kb=1_000_000)
-    need = Need(2 * GB, 0, 1000)
+    need = ReplaySpace(2 * GB, 0, 1000)
     with pytest.raises(ReplayBudgetError) as caught:
         check_budget(need, tmp_path, root=root)
     assert str(caught.value) == (
@@ -76,12 +76,12 @@ def test_too_little_memory_is_refused_with_need_have_and_mend(tmp_path: Path) ->
 def test_a_tmpfs_is_memory_whoever_chose_it(tmp_path: Path) -> None:
     root = machine(tmp_path, free_kb=1_000_000, kind="tmpfs")
     with pytest.raises(ReplayBudgetError, match="of memory"):
-        check_budget(Need(2 * GB, 0, 1000), tmp_path, must_fit_memory=False, root=root)
+        check_budget(ReplaySpace(2 * GB, 0, 1000), tmp_path, must_fit_memory=False, root=root)
 
 
 def test_too_little_disk_is_refused_with_need_have_and_mend(tmp_path: Path) -> None:
     with pytest.raises(ReplayBudgetError, match=r"needs 1e\+03 PB of disk .* lower replay"):
-        check_budget(Need(10**18, 0, 10), tmp_path, root=machine(tmp_path))
+        check_budget(ReplaySpace(10**18, 0, 10), tmp_path, root=machine(tmp_path))
 
 
 def test_what_its_own_files_take_is_not_asked_again(
@@ -89,7 +89,7 @@ def test_what_its_own_files_take_is_not_asked_again(
 ) -> None:
     RingWriter.open(tmp_path / "replay", DTYPE, 1000, run_id="run").close()
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1_000_000})())
-    need = replay_need(DTYPE, 1000, prioritized=False)
+    need = replay_space(DTYPE, 1000, prioritized=False)
     check_budget(need, tmp_path / "replay", root=machine(tmp_path))
     with pytest.raises(ReplayBudgetError, match="of disk"):
         check_budget(need, tmp_path / "elsewhere", root=machine(tmp_path))

@@ -28,10 +28,10 @@ from hypothesis import strategies as st
 from vedette_rl.core.columns import Columns
 from vedette_rl.envs import Spaces, transition_dtype
 from vedette_rl.errors import FrameStorageError, ReplayFormatError
-from vedette_rl.replay.budget import replay_need
+from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.export import LiveRows
-from vedette_rl.replay.frames import frame_stack, frames_kept, stored_row
+from vedette_rl.replay.frames import frame_stack, make_frame_ring_spec, stored_row
 from vedette_rl.replay.frames_ring import (
     FrameAppender,
     FrameRingReader,
@@ -185,7 +185,7 @@ def test_rows_die_early_where_episodes_are_short_and_are_never_drawn_by_priority
 
 def test_a_plain_ring_and_one_of_frames_draw_the_same() -> None:
     plain_row = np.dtype([(name, ROW[name]) for name in ROW.names or ()])
-    shared = frames_kept(STACK, 100, guard=50, edges=4, rows_per_batch=10)
+    shared = make_frame_ring_spec(STACK, 100, guard=50, extra_frames=4, rows_per_batch=10)
     framed, plain = MemoryFrameRing(STORED, 100, shared, guard=50), MemoryRing(plain_row, 100)
     for first in range(0, 300, 10):
         columns = batch(first, 10)
@@ -194,7 +194,7 @@ def test_a_plain_ring_and_one_of_frames_draw_the_same() -> None:
         framed.commit()
         plain.commit()
     one, other = (UniformReplay(rows, np.random.default_rng(5)) for rows in (framed, plain))
-    assert framed.drawn == plain.drawn
+    assert framed.drawn_dtype == plain.drawn_dtype
     for _ in range(5):
         first, second = one.sample(40), other.sample(40)
         np.testing.assert_array_equal(first.indices, second.indices)
@@ -246,8 +246,8 @@ def test_a_million_atari_transitions_take_less_than_eight_and_a_half_gigabytes()
     assert frames is not None
     stored = stored_row(transition_dtype(spaces), 4)
     guard = default_guard(1_000_000, stored.itemsize + frames.frame_bytes)
-    shared = frames_kept(frames, 1_000_000, guard=guard, edges=8 * 6, rows_per_batch=600)
-    need = replay_need(stored, 1_000_000, prioritized=True, guard=guard, shared=shared)
+    shared = make_frame_ring_spec(frames, 1_000_000, guard=guard, extra_frames=8 * 6, rows_per_batch=600)
+    need = replay_space(stored, 1_000_000, prioritized=True, guard=guard, shared=shared)
     assert 7.5e9 < need.total_bytes < 8.5e9
 
 

@@ -7,43 +7,43 @@ from hypothesis import strategies as st
 
 from vedette_rl.errors import LimiterDeadlockError
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.replay.limiter import Limiter, limiter_of
+from vedette_rl.replay.limiter import Limiter, make_limiter
 
 LIMITER = Limiter(samples_per_insert=4.0, min_size=100, error_buffer=200.0, batch_size=32)
 
 
 def test_drawing_waits_for_the_warm_up_and_says_how_much_is_missing() -> None:
-    assert LIMITER.may_sample(0, 0) == "learner waits: 0 of 100 warm-up samples"
-    assert LIMITER.may_sample(99, 0) == "learner waits: 99 of 100 warm-up samples"
-    assert LIMITER.may_sample(100, 0) == ""
+    assert LIMITER.sample_wait_reason(0, 0) == "learner waits: 0 of 100 warm-up samples"
+    assert LIMITER.sample_wait_reason(99, 0) == "learner waits: 99 of 100 warm-up samples"
+    assert LIMITER.sample_wait_reason(100, 0) == ""
 
 
 def test_inserting_never_waits_before_the_warm_up_is_over() -> None:
-    assert LIMITER.may_insert(99, 0) == ""
+    assert LIMITER.insert_wait_reason(99, 0) == ""
 
 
 def test_inserting_waits_where_the_learner_is_behind() -> None:
-    assert LIMITER.may_insert(150, 0) == ""  # 600 to draw, 400 + 200 allowed
-    assert LIMITER.may_insert(160, 0) == (
+    assert LIMITER.insert_wait_reason(150, 0) == ""  # 600 to draw, 400 + 200 allowed
+    assert LIMITER.insert_wait_reason(160, 0) == (
         "actors wait: 40 samples are still to be drawn, for 4 per sample inserted"
     )
-    assert LIMITER.may_insert(160, 40) == ""
+    assert LIMITER.insert_wait_reason(160, 40) == ""
 
 
 def test_drawing_waits_where_the_actors_are_behind() -> None:
-    assert LIMITER.may_sample(100, 168) == ""  # 400 - 168 - 32 = 200 = 400 - 200
-    assert LIMITER.may_sample(100, 172) == (
+    assert LIMITER.sample_wait_reason(100, 168) == ""  # 400 - 168 - 32 = 200 = 400 - 200
+    assert LIMITER.sample_wait_reason(100, 172) == (
         "learner waits: 1 samples are still to be inserted, for 4 drawn per sample inserted"
     )
-    assert LIMITER.may_sample(101, 172) == ""
+    assert LIMITER.sample_wait_reason(101, 172) == ""
 
 
 def test_switched_off_only_the_warm_up_is_waited_for() -> None:
     limiter = Limiter(0.0, min_size=10, error_buffer=1.0, batch_size=1000)
-    assert limiter.may_insert(10**9, 0) == ""
-    assert limiter.may_sample(10, 10**9) == ""
-    assert limiter.may_sample(9, 0) != ""
-    assert Limiter(0.0, 0, 1.0, 1).may_sample(0, 0) == "learner waits: 0 of 1 warm-up samples"
+    assert limiter.insert_wait_reason(10**9, 0) == ""
+    assert limiter.sample_wait_reason(10, 10**9) == ""
+    assert limiter.sample_wait_reason(9, 0) != ""
+    assert Limiter(0.0, 0, 1.0, 1).sample_wait_reason(0, 0) == "learner waits: 0 of 1 warm-up samples"
 
 
 def test_a_band_narrower_than_a_batch_is_refused_with_the_mend() -> None:
@@ -69,8 +69,8 @@ def test_both_sides_never_wait_at_once_and_the_ratio_is_kept(
     rng = np.random.default_rng(seed)
     inserted = sampled = 0
     for _ in range(400):
-        may_insert = not limiter.may_insert(inserted, sampled)
-        may_sample = not limiter.may_sample(inserted, sampled)
+        may_insert = not limiter.insert_wait_reason(inserted, sampled)
+        may_sample = not limiter.sample_wait_reason(inserted, sampled)
         assert may_insert or may_sample
         if may_insert and (not may_sample or rng.random() < 0.5):
             inserted += insert_rows
@@ -84,19 +84,19 @@ def test_both_sides_never_wait_at_once_and_the_ratio_is_kept(
 
 def test_left_alone_the_band_has_room_for_a_batch_on_either_side() -> None:
     config = ReplayConfig(samples_per_insert=8.0)
-    limiter = limiter_of(config, usual=1.0, min_size=1000, batch_size=64, insert_rows=100)
+    limiter = make_limiter(config, usual=1.0, min_size=1000, batch_size=64, insert_rows=100)
     assert limiter.error_buffer == 1600.0
-    limiter = limiter_of(config, usual=1.0, min_size=10_000, batch_size=64, insert_rows=100)
+    limiter = make_limiter(config, usual=1.0, min_size=10_000, batch_size=64, insert_rows=100)
     assert limiter.error_buffer == 8000.0
     asked = ReplayConfig(samples_per_insert=8.0, error_buffer=77.0)
     assert (
-        limiter_of(asked, usual=1.0, min_size=1, batch_size=64, insert_rows=1).error_buffer == 77.0
+        make_limiter(asked, usual=1.0, min_size=1, batch_size=64, insert_rows=1).error_buffer == 77.0
     )
 
 
 def test_where_nothing_is_said_the_ratio_is_the_agents_usual_one() -> None:
     def rate(config: ReplayConfig) -> float:
-        limiter = limiter_of(config, usual=8.0, min_size=1000, batch_size=32, insert_rows=100)
+        limiter = make_limiter(config, usual=8.0, min_size=1000, batch_size=32, insert_rows=100)
         return limiter.samples_per_insert
 
     assert rate(ReplayConfig()) == 8.0

@@ -75,7 +75,7 @@ def test_alpha_tempers_a_new_rows_priority_too() -> None:
     ring, replay = replay_of(1, config=CONFIG.model_copy(update={"alpha": 0.5}))
     replay.update_priority(np.array([0]), np.array([16.0]))
     insert(ring, 1)
-    replay.see_new_rows()
+    replay.add_new_rows()
     np.testing.assert_allclose(replay._tree.leaves[:2], [4.0, 4.0])
 
 
@@ -217,7 +217,7 @@ def test_the_largest_priority_ever_seen_is_saved() -> None:
     ring, again = replay_of(0)
     again.set_state(replay.get_state())
     insert(ring, 1)
-    again.see_new_rows()
+    again.add_new_rows()
     assert again._tree.leaves[0] == pytest.approx(8.0)
 
 

@@ -8,7 +8,7 @@ import pytest
 from counting_rows import DTYPE, StartInserting, assert_rows, rows
 
 from vedette_rl.core import ReplayBuffer
-from vedette_rl.core.columns import columns_of
+from vedette_rl.core.columns import empty_columns
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing
@@ -91,7 +91,7 @@ def test_the_columns_are_the_buffers_own_and_used_again() -> None:
 
 def test_a_sample_can_be_copied_to_the_callers_memory() -> None:
     replay = UniformReplay(memory_ring(100), np.random.default_rng(0))
-    out = columns_of(DTYPE, 8)
+    out = empty_columns(DTYPE, 8)
     sample = replay.sample(8, out)
     assert sample.columns is out
     assert_rows(out, sample.indices)

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vedette_rl.core import Columns, Step
-from vedette_rl.envs import EnvRow, Spaces, transition_dtype
-from vedette_rl.envs.loop_row import LoopRow
-from vedette_rl.envs.vector_row import VectorRow
+from vedette_rl.envs import VectorEnvironment, Spaces, transition_dtype
+from vedette_rl.envs.loop_row import LoopVectorEnv
+from vedette_rl.envs.vector_row import NativeVectorEnv
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.replay.frames import FrameStack, frame_stack, row_of_places
+from vedette_rl.replay.frames import FrameStack, frame_stack, row_with_places
 from vedette_rl.steps import NStep
-from vedette_rl.steps.frames import FrameSteps, is_moved
+from vedette_rl.steps.frames import FrameSteps, is_shifted
 
 DISCOUNT = 0.5
 ENDS = st.sampled_from(["terminated", "truncated", "both"])
@@ -75,20 +75,20 @@ def envs_of(
     return envs
 
 
-def row_of(envs: list[gym.Env[Any, Any]], mode: AutoresetMode | None) -> EnvRow:
+def row_of(envs: list[gym.Env[Any, Any]], mode: AutoresetMode | None) -> VectorEnvironment:
     if mode is None:
-        return LoopRow(envs, seed=0)
+        return LoopVectorEnv(envs, seed=0)
     vector = SyncVectorEnv([lambda env=env: env for env in envs], autoreset_mode=mode)
-    return VectorRow(vector, seed=0)
+    return NativeVectorEnv(vector, seed=0)
 
 
-def steps_of(row: EnvRow, count: int) -> Iterator[Step]:
+def steps_of(row: VectorEnvironment, count: int) -> Iterator[Step]:
     row.reset()
     for _ in range(count):
         yield row.step(np.zeros(len(row), np.int64))
 
 
-def spaces_of(row: EnvRow) -> Spaces:
+def spaces_of(row: VectorEnvironment) -> Spaces:
     stack = row.spaces.observation.shape[0]  # type: ignore[index]  # of a Box
     return Spaces(row.spaces.observation, row.spaces.action, stack)
 
@@ -123,20 +123,20 @@ def test_transitions_are_those_of_whole_stacks(
     assert frames == FrameStack(stack, np.dtype(np.uint8), (2, 3))
     dtype = transition_dtype(spaces)
     plain = NStep(n, DISCOUNT, len(row), dtype)
-    inner = NStep(n, DISCOUNT, len(row), row_of_places(dtype, stack))
+    inner = NStep(n, DISCOUNT, len(row), row_with_places(dtype, stack))
     framed = FrameSteps(inner, frames, len(row), n)
     for step in steps_of(row, 40):
-        assert_equal(framed.whole(framed.process(step)), plain.process(step))
-    assert_equal(framed.whole(framed.flush()), plain.flush())
+        assert_equal(framed.with_whole_stacks(framed.process(step)), plain.process(step))
+    assert_equal(framed.with_whole_stacks(framed.flush()), plain.flush())
 
 
 def test_a_step_of_a_stack_stores_one_frame_and_a_new_episode_one_more() -> None:
-    row = LoopRow(envs_of([[(10, "terminated")]] * 3, 4, "reset", "plain"), seed=0)
+    row = LoopVectorEnv(envs_of([[(10, "terminated")]] * 3, 4, "reset", "plain"), seed=0)
     spaces = spaces_of(row)
     frames = frame_stack(ReplayConfig(), spaces)
     assert frames is not None
     framed = FrameSteps(
-        NStep(1, DISCOUNT, 3, row_of_places(transition_dtype(spaces), 4)), frames, 3, 1
+        NStep(1, DISCOUNT, 3, row_with_places(transition_dtype(spaces), 4)), frames, 3, 1
     )
     stored = []
     for step in steps_of(row, 20):
@@ -152,7 +152,7 @@ def test_a_stack_has_moved_only_if_every_byte_says_so(shape: tuple[int, ...], dt
     rng = np.random.default_rng(0)
     obs = rng.integers(0, 9, (5, 4, *shape)).astype(dtype)
     moved = np.concatenate([obs[:, 1:], rng.integers(0, 9, (5, 1, *shape))], 1).astype(dtype)
-    assert is_moved(obs, moved).all()
+    assert is_shifted(obs, moved).all()
     moved[2, 2, 0, 0, -1] += 1
     moved[4, 0, -1, -1, 0] += 1
-    assert is_moved(obs, moved).tolist() == [True, True, False, True, False]
+    assert is_shifted(obs, moved).tolist() == [True, True, False, True, False]

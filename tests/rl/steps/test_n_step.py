@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vedette_rl.core import Columns
-from vedette_rl.envs import EnvRow, transition_dtype
-from vedette_rl.envs.loop_row import LoopRow
-from vedette_rl.envs.vector_row import VectorRow
+from vedette_rl.envs import VectorEnvironment, transition_dtype
+from vedette_rl.envs.loop_row import LoopVectorEnv
+from vedette_rl.envs.vector_row import NativeVectorEnv
 from vedette_rl.steps import NStep
 from vedette_rl.testing.scripted import ScriptedEnv
 
@@ -33,7 +33,7 @@ def rows_of(columns: Columns) -> list[Row]:
     ]
 
 
-def collected(row: EnvRow, n: int, steps: int) -> list[Row]:
+def collected(row: VectorEnvironment, n: int, steps: int) -> list[Row]:
     processor = NStep(n, DISCOUNT, len(row), transition_dtype(row.spaces))
     row.reset()
     seen: list[Row] = []
@@ -73,7 +73,7 @@ scripts = st.lists(
 def test_any_trajectory_gives_the_transitions_of_a_naive_walk(
     all_scripts: list[list[tuple[int, Any]]], n: int, steps: int
 ) -> None:
-    row = LoopRow([ScriptedEnv(i, s) for i, s in enumerate(all_scripts)], seed=0)
+    row = LoopVectorEnv([ScriptedEnv(i, s) for i, s in enumerate(all_scripts)], seed=0)
     seen = collected(row, n, steps)
     for number, script in enumerate(all_scripts):
         own = [found for found in seen if found[0] == number]
@@ -86,11 +86,11 @@ def test_every_autoreset_mode_gives_the_same_transitions(mode: AutoresetMode, n:
     script: list[tuple[int, Any]] = [(2, "truncated"), (1, "terminated"), (4, "both"), (3, "both")]
     wasted = 3 if mode is AutoresetMode.NEXT_STEP else 0  # one step for each of the first resets
     envs = SyncVectorEnv([lambda: ScriptedEnv(0, script)], autoreset_mode=mode)
-    assert collected(VectorRow(envs, seed=0), n, 10 + wasted) == naive(0, script, n, 10)
+    assert collected(NativeVectorEnv(envs, seed=0), n, 10 + wasted) == naive(0, script, n, 10)
 
 
 def test_the_discounted_return_is_the_hand_computed_one() -> None:
-    row = LoopRow([ScriptedEnv(0, [(3, "terminated")])], seed=0)
+    row = LoopVectorEnv([ScriptedEnv(0, [(3, "terminated")])], seed=0)
     seen = collected(row, 3, 3)
     assert [found[6] for found in seen] == [1 + 0.5 * 2 + 0.25 * 3, 2 + 0.5 * 3, 3.0]
     assert [found[9] for found in seen] == [3, 2, 1]
@@ -98,7 +98,7 @@ def test_the_discounted_return_is_the_hand_computed_one() -> None:
 
 
 def test_flush_leaves_nothing_and_its_values_still_count() -> None:
-    row = LoopRow([ScriptedEnv(0, [(100, "terminated")])], seed=0)
+    row = LoopVectorEnv([ScriptedEnv(0, [(100, "terminated")])], seed=0)
     processor = NStep(5, DISCOUNT, 1, transition_dtype(row.spaces))
     row.reset()
     for _ in range(3):
@@ -114,7 +114,7 @@ def test_flush_leaves_nothing_and_its_values_still_count() -> None:
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_transitions_are_the_callers_own(n: int) -> None:
-    row = LoopRow([ScriptedEnv(0, [(100, "terminated")])], seed=0)
+    row = LoopVectorEnv([ScriptedEnv(0, [(100, "terminated")])], seed=0)
     dtype = transition_dtype(row.spaces)
     processor = NStep(n, DISCOUNT, 1, dtype)
     row.reset()
@@ -132,6 +132,6 @@ def test_transitions_are_the_callers_own(n: int) -> None:
 
 @pytest.mark.parametrize("n", [0, 256])
 def test_an_impossible_n_is_refused(n: int) -> None:
-    dtype = transition_dtype(LoopRow([ScriptedEnv()], seed=0).spaces)
+    dtype = transition_dtype(LoopVectorEnv([ScriptedEnv()], seed=0).spaces)
     with pytest.raises(ValueError, match="1 to 255"):
         NStep(n, DISCOUNT, 1, dtype)

@@ -16,7 +16,7 @@ from vedette_protocol.codec import decode_up, encode
 from vedette_protocol.credit import Credit
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Batch, Message, Report, Run, Stop
-from vedette_protocol.model import chunks, pack_model
+from vedette_protocol.model import split_into_chunks, pack_model
 from vedette_protocol.schema import Columns, Schema
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.envs.config import EnvConfig
@@ -33,9 +33,9 @@ def free_address() -> Address:
 
 def spaces_of(env: dict[str, object]) -> Spaces:
     """The spaces of an environment that the tests play."""
-    from vedette_rl.envs.make import probe
+    from vedette_rl.envs.make import probe_environment
 
-    return probe(EnvConfig.model_validate(env))
+    return probe_environment(EnvConfig.model_validate(env))
 
 
 def a_run(
@@ -169,7 +169,7 @@ class FakeLearner:
         if version is not None:
             self.version = version
             self._body = version.to_bytes(8, "little") + self._body[8:]
-        for chunk in chunks(self.run.run_id, self.run.epoch, self.run.model.hash, self._body):
+        for chunk in split_into_chunks(self.run.run_id, self.run.epoch, self.run.model.hash, self._body):
             self._send(self._models, topic, chunk)
 
     def stop(self, *, final: bool) -> None:
@@ -203,8 +203,8 @@ class FakeLearner:
             return
         if message.run_id != self.run.run_id:
             return
-        self.ledger.hear(message.manager, message.incarnation, now)
-        if self.ledger.take(message, now) != "new":
+        self.ledger.mark_alive(message.manager, message.incarnation, now)
+        if self.ledger.record_batch(message, now) != "new":
             return
         columns = self.run.schema.views(message.payload, message.rows)
         self.run.schema.check_values(columns)
@@ -213,7 +213,7 @@ class FakeLearner:
     def _acknowledge(self) -> None:
         credit = Credit(self.credit, 1 << 24) if self.credit else Credit(0, 0, "the test says so")
         for manager, report in self.reports.items():
-            ack = self.ledger.ack(
+            ack = self.ledger.make_ack(
                 manager,
                 report.incarnation,
                 epoch=self.run.epoch,

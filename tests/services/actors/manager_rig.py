@@ -14,7 +14,7 @@ from vedette_protocol.schema import Column, Schema
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Instruction,
-    Say,
+    WriteLog,
     SendBatches,
     SendReport,
 )
@@ -32,7 +32,7 @@ def of(kind: type[T], instructions: Iterable[Instruction]) -> list[T]:
 
 
 def said(instructions: Iterable[Instruction]) -> str:
-    return "\n".join(say.text for say in of(Say, instructions))
+    return "\n".join(say.text for say in of(WriteLog, instructions))
 
 
 class Rig:

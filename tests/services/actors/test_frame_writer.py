@@ -16,15 +16,15 @@ from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_rl.envs import Spaces, column_bounds, transition_dtype
-from vedette_rl.envs.loop_row import LoopRow
+from vedette_rl.envs.loop_row import LoopVectorEnv
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.replay.frames import frame_stack, row_of_places
+from vedette_rl.replay.frames import frame_stack, row_with_places
 from vedette_rl.replay.frames_ring import whole_stacks
 from vedette_rl.steps import NStep
 from vedette_rl.steps.frames import FrameSteps
-from vedette_services.actors.batching import Batching, FrameWriter
-from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotForm
-from vedette_services.run.replay_layout import batch_schema, frames_of
+from vedette_services.actors.batching import TransitionBatcher, FrameWriter
+from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotLayout
+from vedette_services.run.replay_layout import batch_schema, frame_stack_of_schema
 
 STACK = 3
 
@@ -75,13 +75,13 @@ def made(
 ) -> tuple[Schema, FrameSteps, list[Columns], list[Columns], Any]:
     """The schema, the processor, and lazily its transitions beside those of whole stacks."""
     envs = [FrameStackObservation(Numbered(i, length), STACK) for i, length in enumerate(lengths)]
-    row = LoopRow(envs, seed=0)
+    row = LoopVectorEnv(envs, seed=0)
     spaces = Spaces(row.spaces.observation, row.spaces.action, STACK)
     frames, dtype = frame_stack(ReplayConfig(), spaces), transition_dtype(spaces)
     assert frames is not None
     schema = batch_schema(dtype, column_bounds(spaces), frames)
-    assert frames_of(Schema.from_wire(schema.to_wire())) == frames
-    inner = NStep(n, 0.9, len(lengths), row_of_places(dtype, STACK))
+    assert frame_stack_of_schema(Schema.from_wire(schema.to_wire())) == frames
+    inner = NStep(n, 0.9, len(lengths), row_with_places(dtype, STACK))
     framed = FrameSteps(inner, frames, len(lengths), n)
     plain = NStep(n, 0.9, len(lengths), dtype)
     row.reset()
@@ -112,7 +112,7 @@ def test_batches_hold_the_same_rows_in_the_same_order(
 ) -> None:
     schema, framed, packed, expected, play = made(lengths, n, steps)
     slots = Kept(schema, n_buffer, entries)
-    batching = Batching(slots, n_buffer, lambda: True, FrameWriter(framed.pool))
+    batching = TransitionBatcher(slots, n_buffer, lambda: True, FrameWriter(framed.pool))
     for version, (transitions, whole) in enumerate(play()):
         batching.push(transitions, (1, version))
         expected.append(whole)
@@ -133,7 +133,7 @@ def test_batches_hold_the_same_rows_in_the_same_order(
 def test_a_batch_of_one_episode_has_a_frame_a_row_and_those_at_its_edge() -> None:
     schema, framed, _, _, play = made([1000, 1000], 3, 60)
     slots = Kept(schema, 40, 200)
-    batching = Batching(slots, 40, lambda: True, FrameWriter(framed.pool))
+    batching = TransitionBatcher(slots, 40, lambda: True, FrameWriter(framed.pool))
     for transitions, _ in play():
         batching.push(transitions, (1, 0))
     counts = [len(schema.views(payload, rows)["frames"]) for rows, payload, _ in slots.payloads]
@@ -144,25 +144,25 @@ def test_a_batch_of_one_episode_has_a_frame_a_row_and_those_at_its_edge() -> Non
 
 def test_a_handover_carries_full_and_partial_batches_of_frames() -> None:
     schema, framed, _, expected, play = made([5, 9], 2, 17)
-    form = SlotForm(schema, 8)
-    assert form.entries == 8 * 6
-    reader = HandoverReader(form, 2)
+    layout = SlotLayout(schema, 8)
+    assert layout.entries == 8 * 6
+    reader = HandoverReader(layout, 2)
     memory, channel = reader.pass_fds
-    writer = HandoverWriter(os.dup(memory), os.dup(channel), form, 2)
-    reader.started()
+    writer = HandoverWriter(os.dup(memory), os.dup(channel), layout, 2)
+    reader.close_child_ends()
     taken: list[Columns] = []
 
     def wait_for_slot() -> bool:
-        reader.look()
-        while reader.ready:
+        reader.poll()
+        while reader.ready_batches:
             size = reader.next_bytes
-            batch = reader.take()
+            batch = reader.receive()
             assert len(batch.payload) == size
             taken.append(whole_stacks(schema.views(batch.payload, batch.rows)))
-        writer.look(0.0)
+        writer.poll(0.0)
         return True
 
-    batching = Batching(writer, 8, wait_for_slot, FrameWriter(framed.pool))
+    batching = TransitionBatcher(writer, 8, wait_for_slot, FrameWriter(framed.pool))
     for transitions, whole in play():
         batching.push(transitions, (1, 0))
         expected.append(whole)
@@ -178,7 +178,7 @@ def test_a_handover_carries_full_and_partial_batches_of_frames() -> None:
 def test_a_batch_carries_the_oldest_version_behind_its_rows() -> None:
     schema, framed, _, _, play = made([50], 1, 10)
     slots = Kept(schema, 4, 100)
-    batching = Batching(slots, 4, lambda: True, FrameWriter(framed.pool))
+    batching = TransitionBatcher(slots, 4, lambda: True, FrameWriter(framed.pool))
     for version, (transitions, _) in enumerate(play()):
         batching.push(transitions, (2, version))
     batching.flush()
@@ -188,7 +188,7 @@ def test_a_batch_carries_the_oldest_version_behind_its_rows() -> None:
 def test_a_place_beyond_the_frames_is_refused() -> None:
     schema, framed, _, _, play = made([50], 1, 4)
     slots = Kept(schema, 4, 100)
-    batching = Batching(slots, 4, lambda: True, FrameWriter(framed.pool))
+    batching = TransitionBatcher(slots, 4, lambda: True, FrameWriter(framed.pool))
     for transitions, _ in play():
         batching.push(transitions, (1, 0))
     rows, payload, _ = slots.payloads[0]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from vedette_protocol.schema import Schema
-from vedette_services.actors.batching import Batching, WholeRows
+from vedette_services.actors.batching import TransitionBatcher, WholeRows
 from vedette_services.actors.errors import HandoverError
-from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotForm
+from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotLayout
 
 ROW = np.dtype([("obs", "<f4", (3,)), ("flag", "?"), ("reward", "<f4")])
 SCHEMA = Schema.from_dtype(ROW)
@@ -22,10 +22,10 @@ N_BUFFER, SLOTS = 5, 2
 
 @pytest.fixture
 def ends() -> Iterator[tuple[HandoverReader, HandoverWriter]]:
-    reader = HandoverReader(SlotForm(SCHEMA, N_BUFFER), SLOTS)
+    reader = HandoverReader(SlotLayout(SCHEMA, N_BUFFER), SLOTS)
     memory, channel = reader.pass_fds
-    writer = HandoverWriter(os.dup(memory), os.dup(channel), SlotForm(SCHEMA, N_BUFFER), SLOTS)
-    reader.started()
+    writer = HandoverWriter(os.dup(memory), os.dup(channel), SlotLayout(SCHEMA, N_BUFFER), SLOTS)
+    reader.close_child_ends()
     yield reader, writer
     writer.close()
     reader.close()
@@ -55,9 +55,9 @@ def test_a_full_batch_arrives_as_it_was_written(
 ) -> None:
     reader, writer = ends
     publish(writer, 10, N_BUFFER, version=3)
-    reader.look()
-    assert reader.ready == 1
-    batch = reader.take()
+    reader.poll()
+    assert reader.ready_batches == 1
+    batch = reader.receive()
     assert (batch.rows, batch.epoch, batch.version) == (N_BUFFER, 7, 3)
     for name, column in rows(10, N_BUFFER).items():
         np.testing.assert_array_equal(SCHEMA.views(batch.payload, N_BUFFER)[name], column)
@@ -68,8 +68,8 @@ def test_a_partial_batch_is_laid_out_for_its_own_rows(
 ) -> None:
     reader, writer = ends
     publish(writer, 20, 2)
-    reader.look()
-    batch = reader.take()
+    reader.poll()
+    batch = reader.receive()
     assert len(batch.payload) == SCHEMA.payload_bytes(2)
     for name, column in rows(20, 2).items():
         np.testing.assert_array_equal(SCHEMA.views(batch.payload, 2)[name], column)
@@ -82,24 +82,24 @@ def test_a_slot_is_free_again_only_after_it_was_taken(
     for first in (0, 10):
         publish(writer, first, N_BUFFER)
     assert not writer.has_slot
-    reader.look()
-    assert rewards(reader.take().payload, N_BUFFER)[0] == 0
+    reader.poll()
+    assert rewards(reader.receive().payload, N_BUFFER)[0] == 0
     assert not writer.has_slot
-    writer.look(1.0)
+    writer.poll(1.0)
     assert writer.has_slot
     publish(writer, 20, N_BUFFER)
-    reader.look()
-    assert [rewards(reader.take().payload, N_BUFFER)[0] for _ in range(2)] == [10, 20]
+    reader.poll()
+    assert [rewards(reader.receive().payload, N_BUFFER)[0] for _ in range(2)] == [10, 20]
 
 
 def test_orders_reach_the_actor(ends: tuple[HandoverReader, HandoverWriter]) -> None:
     reader, writer = ends
     reader.announce_model()
-    writer.look(1.0)
+    writer.poll(1.0)
     assert writer.model_announced
     assert not writer.stopped
     reader.order_stop()
-    writer.look(1.0)
+    writer.poll(1.0)
     assert writer.stopped
     assert not writer.gone
 
@@ -109,7 +109,7 @@ def test_an_actor_notices_that_its_manager_is_gone(
 ) -> None:
     reader, writer = ends
     reader.close()
-    writer.look(1.0)
+    writer.poll(1.0)
     assert writer.stopped
     assert writer.gone
     publish(writer, 0, N_BUFFER)  # raises nothing
@@ -119,30 +119,30 @@ def test_nonsense_in_a_slot_is_not_believed(ends: tuple[HandoverReader, Handover
     reader, writer = ends
     writer.publish(N_BUFFER, 1 << 40, 0)
     writer._memory[0] = 200  # rows
-    reader.look()
+    reader.poll()
     with pytest.raises(HandoverError, match="200 rows, expected 1 to 5"):
-        reader.take()
+        reader.receive()
     reader.discard()
-    assert reader.ready == 0
+    assert reader.ready_batches == 0
 
 
 def test_a_killed_actor_loses_only_the_batch_it_was_writing() -> None:
-    reader = HandoverReader(SlotForm(SCHEMA, N_BUFFER), SLOTS)
+    reader = HandoverReader(SlotLayout(SCHEMA, N_BUFFER), SLOTS)
     memory, channel = reader.pass_fds
     child = os.fork()
     if child == 0:  # write one batch, half of another, and die
-        writer = HandoverWriter(memory, channel, SlotForm(SCHEMA, N_BUFFER), SLOTS)
+        writer = HandoverWriter(memory, channel, SlotLayout(SCHEMA, N_BUFFER), SLOTS)
         publish(writer, 30, N_BUFFER)
         writer.columns["reward"][:2] = 99
         os.kill(os.getpid(), signal.SIGKILL)
-    reader.started()
+    reader.close_child_ends()
     os.waitpid(child, 0)
     assert select.select([reader], [], [], 5.0)[0]
-    reader.look()
+    reader.poll()
     assert reader.ended
-    assert reader.ready == 1
-    assert rewards(reader.take().payload, N_BUFFER)[0] == 30
-    assert reader.ready == 0
+    assert reader.ready_batches == 1
+    assert rewards(reader.receive().payload, N_BUFFER)[0] == 30
+    assert reader.ready_batches == 0
     reader.close()
 
 
@@ -159,7 +159,7 @@ class ListOfSlots:
 
 def test_rows_of_a_step_straddle_batches_and_none_is_lost() -> None:
     slots = ListOfSlots()
-    batching = Batching(slots, N_BUFFER, lambda: True, WholeRows())
+    batching = TransitionBatcher(slots, N_BUFFER, lambda: True, WholeRows())
     batching.push(rows(0, 3), (1, 10))
     batching.push(rows(3, 0), (1, 10))
     batching.push(rows(3, 9), (1, 11))
@@ -174,7 +174,7 @@ def test_rows_of_a_step_straddle_batches_and_none_is_lost() -> None:
 
 def test_a_batch_carries_the_oldest_model_behind_its_rows() -> None:
     slots = ListOfSlots()
-    batching = Batching(slots, N_BUFFER, lambda: True, WholeRows())
+    batching = TransitionBatcher(slots, N_BUFFER, lambda: True, WholeRows())
     batching.push(rows(0, 4), (1, 90))
     batching.push(rows(4, 2), (2, 5))  # a restarted learner counts on from its checkpoint
     batching.push(rows(6, 4), (2, 6))
@@ -183,5 +183,5 @@ def test_a_batch_carries_the_oldest_model_behind_its_rows() -> None:
 
 def test_rows_are_given_up_where_no_slot_will_ever_be_free() -> None:
     slots = ListOfSlots()
-    Batching(slots, N_BUFFER, lambda: False, WholeRows()).push(rows(0, 3), (1, 1))
+    TransitionBatcher(slots, N_BUFFER, lambda: False, WholeRows()).push(rows(0, 3), (1, 1))
     assert slots.batches == []

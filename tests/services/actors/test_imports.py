@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vedette_rl.envs.config import EnvConfig
-from vedette_services.actors.errors import ImportRefusedError
-from vedette_services.actors.run_terms import check_imports
+from vedette_services.actors.errors import RunImportRefusedError
+from vedette_services.actors.run_validation import check_imports
 
 PLAIN = EnvConfig(id="CartPole-v1")
 
@@ -34,19 +34,19 @@ def test_an_import_is_refused_with_the_mend_and_passes_once_allowed(
     env: dict[str, object], agent: dict[str, object]
 ) -> None:
     config = EnvConfig.model_validate(env)
-    with pytest.raises(ImportRefusedError, match=r"--allow-import my_pkg$"):
+    with pytest.raises(RunImportRefusedError, match=r"--allow-import my_pkg$"):
         check_imports(config, agent, ["my", "other"])
     check_imports(config, agent, ["my_pkg"])
 
 
 def test_a_step_processor_is_an_import_too() -> None:
     actors = {"count": 2, "step_processor": "my_pkg:Steps"}
-    with pytest.raises(ImportRefusedError, match=r"--allow-import my_pkg$"):
+    with pytest.raises(RunImportRefusedError, match=r"--allow-import my_pkg$"):
         check_imports(PLAIN, {"name": "dqn"}, [], actors)
     check_imports(PLAIN, {"name": "dqn"}, ["my_pkg"], actors)
 
 
 def test_a_package_that_only_begins_like_ours_is_refused() -> None:
     evil = EnvConfig.model_validate({"id": "x-v0", "wrappers": ["gymnasiumx.wrappers:W"]})
-    with pytest.raises(ImportRefusedError):
+    with pytest.raises(RunImportRefusedError):
         check_imports(evil, {"name": "dqn"}, [])

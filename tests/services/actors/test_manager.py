@@ -122,7 +122,7 @@ def assert_every_step_arrived_once(learner: FakeLearner, *, gaps: int = 0) -> No
 
 
 def balanced(learner: FakeLearner) -> None:
-    books = learner.ledger.books()
+    books = learner.ledger.accounting()
     assert books.produced == books.inserted == learner.rows()
     assert books.lost == books.dropped == books.rejected == books.in_flight == 0
 

@@ -78,11 +78,11 @@ def test_a_refusal_ends_the_manager_it_names_and_no_other() -> None:
 
 
 def test_a_learner_of_another_version_is_no_learner_of_ours() -> None:
-    (end,) = of(Exit, Rig().state.on_garbage(VersionError(2, 1), 0.0))
+    (end,) = of(Exit, Rig().state.on_invalid_message(VersionError(2, 1), 0.0))
     assert end.code == 3
     rig = Rig()
-    assert "refused" in said(rig.state.on_garbage(MalformedError("what"), 0.0))
-    assert rig.state.on_garbage(MalformedError("what"), 1.0) == []
+    assert "refused" in said(rig.state.on_invalid_message(MalformedError("what"), 0.0))
+    assert rig.state.on_invalid_message(MalformedError("what"), 1.0) == []
 
 
 def test_a_manager_that_gives_up_tells_the_learner_why_before_it_leaves() -> None:
@@ -181,14 +181,14 @@ def test_a_full_window_makes_actors_wait_or_drops_the_oldest() -> None:
     rig = Rig(window_batches=2, on_full="block").joined()
     rig.ack(credit=0)
     rig.batch()
-    assert rig.state.takes(SCHEMA.payload_bytes(ROWS))
+    assert rig.state.has_room_for(SCHEMA.payload_bytes(ROWS))
     rig.batch()
-    assert not rig.state.takes(SCHEMA.payload_bytes(ROWS))
+    assert not rig.state.has_room_for(SCHEMA.payload_bytes(ROWS))
 
     rig = Rig(window_batches=2, on_full="drop_oldest").joined()
     rig.ack(credit=0)
     for _ in range(5):
-        assert rig.state.takes(SCHEMA.payload_bytes(ROWS))
+        assert rig.state.has_room_for(SCHEMA.payload_bytes(ROWS))
         rig.batch()
     report = last_report(rig.tick(1.0))
     assert (report.produced, report.dropped, report.window_batches) == (20, 12, 2)

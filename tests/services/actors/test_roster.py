@@ -15,8 +15,8 @@ def playing(env_steps: int) -> ActorStats:
 
 
 def started(roster: Roster, now: float) -> None:
-    for seat in roster.due(now):
-        roster.started(seat, now)
+    for actor in roster.due_actors(now):
+        roster.on_started(actor, now)
 
 
 def test_an_actor_that_dies_starts_again_after_a_pause_that_doubles() -> None:
@@ -25,9 +25,9 @@ def test_an_actor_that_dies_starts_again_after_a_pause_that_doubles() -> None:
     for _ in range(9):
         started(roster, now)
         roster.on_stats(0, playing(5), now)
-        roster.vacate(0, -9, "", now)
-        pauses.append(roster.seats[0].start_at - now)
-        assert roster.due(now + pauses[-1] - 0.01) == []
+        roster.on_exited(0, -9, "", now)
+        pauses.append(roster.actors[0].start_at - now)
+        assert roster.due_actors(now + pauses[-1] - 0.01) == []
         now += pauses[-1]
     assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
@@ -35,11 +35,11 @@ def test_an_actor_that_dies_starts_again_after_a_pause_that_doubles() -> None:
 def test_the_pause_is_what_the_run_says() -> None:
     roster = Roster(1)
     now, pauses = 0.0, []
-    roster.replace(now, Backoff(first_s=2.0, last_s=5.0))
+    roster.begin_run(now, Backoff(first_s=2.0, last_s=5.0))
     for _ in range(4):
         started(roster, now)
-        roster.vacate(0, -9, "", now)
-        pauses.append(roster.seats[0].start_at - now)
+        roster.on_exited(0, -9, "", now)
+        pauses.append(roster.actors[0].start_at - now)
         now += pauses[-1]
     assert pauses == [2, 4, 5, 5]
 
@@ -50,16 +50,16 @@ def test_an_actor_that_lived_long_starts_again_soon() -> None:
     for life in (0.0, 0.0, HEALTHY_S + 1):
         started(roster, now)
         now += life
-        roster.vacate(0, 1, "", now)
-        now = roster.seats[0].start_at
-    assert roster.seats[0].backoff_s == 0.5
+        roster.on_exited(0, 1, "", now)
+        now = roster.actors[0].start_at
+    assert roster.actors[0].backoff_s == 0.5
 
 
 def test_counts_go_on_over_restarts_and_the_reason_is_reported() -> None:
     roster = Roster(2)
     started(roster, 0.0)
     roster.on_stats(1, ActorStats(state="playing", env_steps=40, episodes=3, version=8), 1.0)
-    assert roster.vacate(1, 1, CAUSE, 1.0) == "ValueError: the sky fell"
+    assert roster.on_exited(1, 1, CAUSE, 1.0) == "ValueError: the sky fell"
     report = roster.reports()[1]
     assert (report.alive, report.env_steps, report.restarts) == (False, 40, 0)
     assert report.error == "ValueError: the sky fell"
@@ -75,18 +75,18 @@ def test_counts_go_on_over_restarts_and_the_reason_is_reported() -> None:
 def test_a_death_without_a_traceback_is_told_by_how_it_ended(code: int, reason: str) -> None:
     roster = Roster(1)
     started(roster, 0.0)
-    assert reason in roster.vacate(0, code, "", 1.0)
+    assert reason in roster.on_exited(0, code, "", 1.0)
 
 
 def test_five_deaths_in_a_row_before_a_step_are_hopeless() -> None:
     roster = Roster(2)
     now = 0.0
     for death in range(DEATHS_AT_START):
-        assert not roster.hopeless
+        assert not roster.is_hopeless
         now += 100
         started(roster, now)
-        roster.vacate(death % 2, 1, CAUSE, now)
-    assert roster.hopeless
+        roster.on_exited(death % 2, 1, CAUSE, now)
+    assert roster.is_hopeless
 
 
 def test_deaths_after_a_step_was_played_are_never_hopeless() -> None:
@@ -94,8 +94,8 @@ def test_deaths_after_a_step_was_played_are_never_hopeless() -> None:
     for now in range(0, 1000, 50):
         started(roster, float(now))
         roster.on_stats(0, playing(1), float(now))
-        roster.vacate(0, 1, CAUSE, float(now))
-    assert not roster.hopeless
+        roster.on_exited(0, 1, CAUSE, float(now))
+    assert not roster.is_hopeless
 
 
 def test_an_actor_that_stands_still_is_hung_and_told_once() -> None:
@@ -105,10 +105,10 @@ def test_an_actor_that_stands_still_is_hung_and_told_once() -> None:
     for tick in range(60):
         roster.on_tick(float(tick))
         roster.on_stats(0, playing(8), float(tick))
-        assert roster.hung(float(tick), 60.0) == []
-    assert [seat.index for seat in roster.hung(61.0, 60.0)] == [0]
-    assert roster.hung(62.0, 60.0) == []
-    assert "made no step within 60 s" in roster.vacate(0, -9, "", 62.0)
+        assert roster.find_hung(float(tick), 60.0) == []
+    assert [actor.index for actor in roster.find_hung(61.0, 60.0)] == [0]
+    assert roster.find_hung(62.0, 60.0) == []
+    assert "made no step within 60 s" in roster.on_exited(0, -9, "", 62.0)
 
 
 @pytest.mark.parametrize("state", ["waiting for room", "waiting for a model"])
@@ -118,7 +118,7 @@ def test_an_actor_that_waits_for_us_is_not_hung(state: str) -> None:
     for tick in range(200):
         roster.on_tick(float(tick))
         roster.on_stats(0, ActorStats(state=state, env_steps=8), float(tick))  # type: ignore[arg-type]  # parametrized
-        assert roster.hung(float(tick), 60.0) == []
+        assert roster.find_hung(float(tick), 60.0) == []
 
 
 def test_time_in_which_the_manager_was_stopped_does_not_count() -> None:
@@ -127,25 +127,25 @@ def test_time_in_which_the_manager_was_stopped_does_not_count() -> None:
     roster.on_stats(0, playing(8), 0.0)
     roster.on_tick(1.0)
     roster.on_tick(500.0)  # SIGSTOP, SIGCONT
-    assert roster.hung(500.0, 60.0) == []
+    assert roster.find_hung(500.0, 60.0) == []
 
 
 def test_after_closing_nobody_starts_and_a_clean_end_is_no_death() -> None:
     roster = Roster(2)
     started(roster, 0.0)
     roster.close()
-    assert len(roster.alive) == 2
-    assert roster.vacate(0, 0, "", 1.0) == ""
-    assert roster.vacate(1, 1, CAUSE, 1.0) == "ValueError: the sky fell"
-    assert roster.alive == []
-    assert roster.due(1e9) == []
+    assert len(roster.alive_actors) == 2
+    assert roster.on_exited(0, 0, "", 1.0) == ""
+    assert roster.on_exited(1, 1, CAUSE, 1.0) == "ValueError: the sky fell"
+    assert roster.alive_actors == []
+    assert roster.due_actors(1e9) == []
 
 
 def test_another_run_takes_every_seat_once_its_process_is_gone() -> None:
     roster = Roster(2)
     started(roster, 0.0)
-    roster.vacate(1, 1, CAUSE, 0.0)
-    assert [seat.index for seat in roster.replace(1.0, Backoff())] == [0]
-    assert [seat.index for seat in roster.due(1.0)] == [1]
-    assert roster.vacate(0, -9, "", 1.1) == ""
-    assert [seat.index for seat in roster.due(1.1)] == [0, 1]
+    roster.on_exited(1, 1, CAUSE, 0.0)
+    assert [actor.index for actor in roster.begin_run(1.0, Backoff())] == [0]
+    assert [actor.index for actor in roster.due_actors(1.0)] == [1]
+    assert roster.on_exited(0, -9, "", 1.1) == ""
+    assert [actor.index for actor in roster.due_actors(1.1)] == [0, 1]

@@ -11,9 +11,9 @@ import pytest
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_services.config import RunConfig, load_config, publish_config, read_config
 from vedette_services.config.explain import keys_of
-from vedette_services.config.field_words import OUR_KEY
+from vedette_services.config.key_synonyms import OUR_KEY
 from vedette_services.config.presets import preset_names
-from vedette_services.config.reference import reference
+from vedette_services.config.reference import reference_page
 from vedette_services.config.saving import config_table
 from vedette_services.config.schema import config_schema, key_docs
 
@@ -63,7 +63,7 @@ def test_every_key_has_a_line_in_its_docstring() -> None:
 
 def test_the_reference_is_what_the_classes_say() -> None:
     written = (DOCS / "configuration.md").read_text("utf-8")
-    assert written == reference(), "run scripts/docs"
+    assert written == reference_page(), "run scripts/docs"
 
 
 def test_every_word_of_others_leads_to_a_key_that_there_is() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vedette.cli.app import main
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.steps import NStep
 from vedette_services.config import RunConfig, load_config, read_config, write_config
 from vedette_services.errors import ConfigError
@@ -54,7 +54,7 @@ def configuration(*settings: str, env: str = "FrameStill-v0", agent: str = "dqn"
 
 
 def stored_once(config: RunConfig) -> bool:
-    return replay_layout(config, probe(config.env)).shared is not None
+    return replay_layout(config, probe_environment(config.env)).shared is not None
 
 
 def test_batches_of_frames_are_as_long_as_it_takes_for_their_edges_to_be_few() -> None:
@@ -74,13 +74,13 @@ def test_batches_of_frames_are_as_long_as_it_takes_for_their_edges_to_be_few() -
 
 def test_the_atari_preset_stores_a_million_transitions_in_less_than_8_5_gigabytes() -> None:
     from vedette_rl.envs.spaces import Spaces
-    from vedette_rl.replay.budget import replay_need
+    from vedette_rl.replay.budget import replay_space
 
     config = configuration("replay.capacity=1e6", env="ALE/Pong-v5")
     assert config.env.stack == 4
     box = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     layout = replay_layout(config, Spaces(box, gym.spaces.Discrete(6), config.env.stack))
-    need = replay_need(
+    need = replay_space(
         layout.stored, 10**6, prioritized=True, guard=layout.guard, shared=layout.shared
     )
     assert need.total_bytes < 8.5e9
@@ -116,7 +116,7 @@ def test_stacked_images_are_found_wherever_they_are_stacked(
     env: str, settings: tuple[str, ...], stack: int, once: bool
 ) -> None:
     config = configuration(*settings, env=env)
-    assert probe(config.env).stack == stack
+    assert probe_environment(config.env).stack == stack
     assert stored_once(config) == once
 
 
@@ -130,7 +130,7 @@ def test_ales_own_vector_form_stacks() -> None:
         },
         environment={},
     ).config
-    assert (config.env.stack, probe(config.env).stack) == (4, 4)
+    assert (config.env.stack, probe_environment(config.env).stack) == (4, 4)
     assert stored_once(config)
 
 
@@ -183,7 +183,7 @@ def test_policies_that_tell_td_errors_are_let_through(tmp_path: Path) -> None:
     for agent in ("dqn", "iqn"):
         config = configuration(*settings, agent=agent)
         check_config(config, tmp_path / "run")
-        names = [column.name for column in replay_layout(config, probe(config.env)).schema.columns]
+        names = [column.name for column in replay_layout(config, probe_environment(config.env)).schema.columns]
         assert names[-2:] == ["td_error", "frames"]
 
 

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vedette_rl.envs import probe
+from vedette_rl.envs import probe_environment
 from vedette_services.config import RunConfig, load_config, read_config, write_config
-from vedette_services.config.presets import preset, preset_names
+from vedette_services.config.presets import read_preset, preset_names
 from vedette_services.errors import ConfigError
 
 
@@ -52,7 +52,7 @@ def test_an_atari_game_has_the_preset_of_all_and_its_own_over_it() -> None:
 def test_an_atari_game_is_played_as_four_small_grey_pictures() -> None:
     pytest.importorskip("ale_py")
     pytest.importorskip("cv2")
-    spaces = probe(loaded(env="ALE/Pong-v5").env)
+    spaces = probe_environment(loaded(env="ALE/Pong-v5").env)
     assert (spaces.observation.shape, spaces.observation.dtype) == ((4, 84, 84), np.uint8)
 
 
@@ -80,7 +80,7 @@ def test_layers_win_in_their_order(tmp_path: Path) -> None:
     learner = found.learner
     assert (found.seed, learner.sync_interval, learner.eval_interval) == (1, 1, 2)
     assert learner.save_interval == 3
-    assert found.agent.batch_size == preset("dqn", "CartPole-v1")["agent"]["batch_size"]  # type: ignore[index]  # there is one
+    assert found.agent.batch_size == read_preset("dqn", "CartPole-v1")["agent"]["batch_size"]  # type: ignore[index]  # there is one
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from vedette_rl.agents.registry import BUILT_IN as AGENTS
 from vedette_rl.recording.registry import BUILT_IN as RECORDERS
 from vedette_services.config import load_config
-from vedette_services.config.plugins import GROUPS, OURS, spelled_out
+from vedette_services.config.plugins import GROUPS, OURS, expand_plugin_names
 from vedette_services.config.saving import config_table
 from vedette_services.errors import SettingError
 
@@ -71,7 +71,7 @@ def test_every_kind_of_name_is_spelled_out_and_nothing_is_imported() -> None:
         "actors": {"step_processor": "signed"},
         "learner": {"recorders": ["csv", "printer", "my_pkg:Mine"]},
     }
-    assert spelled_out(given) == {
+    assert expand_plugin_names(given) == {
         "agent": {
             "name": "iqn",
             "network": "plugged_in:Net",

@@ -2,7 +2,7 @@ import pytest
 
 from vedette_services.config.settings import (
     environment_settings,
-    merged,
+    merge_tables,
     parse_value,
     settings_table,
 )
@@ -50,7 +50,7 @@ def test_a_key_through_a_number_is_refused() -> None:
 def test_a_table_is_laid_over_another_and_neither_changes() -> None:
     below = {"a": {"x": 1, "y": 2}, "b": 3}
     above = {"a": {"x": 9}, "b": {"z": 1}}
-    assert merged(below, above) == {"a": {"x": 9, "y": 2}, "b": {"z": 1}}
+    assert merge_tables(below, above) == {"a": {"x": 9, "y": 2}, "b": {"z": 1}}
     assert below == {"a": {"x": 1, "y": 2}, "b": 3}
 
 

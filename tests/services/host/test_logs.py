@@ -16,10 +16,10 @@ from vedette_services.host.logs import FORMAT_VARIABLE, JsonFormatter
 
 DAEMON = """
 import logging, os, subprocess, sys
-from vedette_services.host.logs import place_log, set_up_logging
+from vedette_services.host.logs import set_log_context, set_up_logging
 set_up_logging("json")
 logging.getLogger("vedette.learner").info("before")
-place_log(run="r1", epoch=3, manager="m")
+set_log_context(run="r1", epoch=3, manager="m")
 print("two", "words")
 print("half a line", end="", file=sys.stderr)
 print(", and its end", file=sys.stderr)

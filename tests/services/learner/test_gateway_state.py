@@ -12,7 +12,7 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_services.learner.flow_control import REMEMBERED_S, FlightLimits
 from vedette_services.learner.gateway_state import GatewayState, Position
 from vedette_services.learner.intake import Block
-from vedette_services.run.boards import GONE_AFTER_S
+from vedette_services.run.status_records import GONE_AFTER_S
 
 SCHEMA = Schema(
     (
@@ -29,7 +29,7 @@ FREE = Limiter(0.0, min_size=1, error_buffer=0.0, batch_size=1)
 def gateway(limiter: Limiter = FREE, stamp: bytes = b"", now: float = 0.0) -> GatewayState:
     state = GatewayState(RUN_ID, 7, SCHEMA, stamp=stamp, now=now, limiter=limiter, rows_per_batch=4)
     state.position = Position(epoch=1, version=10)
-    state.begin(Run(RUN_ID, 1, 7, SCHEMA, MODEL, {}, {}, {}, 0))
+    state.announce_run(Run(RUN_ID, 1, 7, SCHEMA, MODEL, {}, {}, {}, 0))
     return state
 
 
@@ -103,7 +103,7 @@ def test_a_batch_seen_before_is_counted_and_not_inserted() -> None:
     state = gateway()
     take(state, batch_frames(0))
     assert take(state, batch_frames(0)) is None
-    books = state.ledger.books()
+    books = state.ledger.accounting()
     assert (books.inserted, books.duplicates) == (4, 4)
 
 
@@ -123,10 +123,10 @@ def test_an_unsound_batch_is_settled_as_rejected_so_that_it_does_not_come_again(
 ) -> None:
     state = gateway()
     assert take(state, frames) is None
-    assert state.ledger.books().rejected == 4
+    assert state.ledger.accounting().rejected == 4
     ack = acks(state, 1.1)["m"]
     assert (ack.contiguous, ack.rejected_batches) == (1, 1)
-    assert state.complaints.due(2.0)[0].startswith("rejected: batch 0 of m")
+    assert state.rejections.due_lines(2.0)[0].startswith("rejected: batch 0 of m")
 
 
 def test_an_unsound_batch_harms_none_of_those_that_came_with_it() -> None:
@@ -135,7 +135,7 @@ def test_an_unsound_batch_harms_none_of_those_that_came_with_it() -> None:
         state.on_samples(batch_frames(seq, reward=float("nan") if seq == 5 else 1.0), 1.0)
     state.on_samples(batch_frames(5), 1.0)  # settled is settled, though this one is sound
     inserted = sum(block.batches for block in state.blocks(1.0))
-    books = state.ledger.books()
+    books = state.ledger.accounting()
     assert inserted == 8
     assert (books.inserted, books.rejected, books.duplicates) == (32, 4, 4)
     ack = acks(state, 1.1)["m"]
@@ -167,7 +167,7 @@ def test_batches_are_looked_into_before_another_incarnation_may_close_their_acco
     for incarnation in range(6, 6 + 2 * OLD_ACCOUNTS_MAX):
         state.on_samples(batch_frames(0, incarnation=incarnation), 1.0 + incarnation)
     assert sum(block.batches for block in state.blocks(20.0)) == 2 * OLD_ACCOUNTS_MAX
-    books = state.ledger.books()
+    books = state.ledger.accounting()
     assert (books.inserted, books.rejected) == (8 * OLD_ACCOUNTS_MAX, 4)
 
 
@@ -232,7 +232,7 @@ def test_managers_of_the_gateway_before_that_stay_away_count_as_gone() -> None:
     state.tick(100.0 + GONE_AFTER_S)
     assert len(acks(state, 100.0 + GONE_AFTER_S)) == 2
     state.tick(101.0 + GONE_AFTER_S)
-    assert [manager for manager, _ in state.ledger.living()] == ["stays"]
+    assert [manager for manager, _ in state.ledger.alive_incarnations()] == ["stays"]
     assert acks(state, 102.0 + GONE_AFTER_S)["stays"].credit_batches == FlightLimits().batches
 
 
@@ -274,7 +274,7 @@ def test_without_credit_nothing_new_is_taken_however_far_ahead_it_claims_to_be()
     for seq in (1, EXTRAS_MAX, 5 * EXTRAS_MAX):
         assert take(state, batch_frames(seq, base=seq)) is None
     assert take(state, batch_frames(0)) is None  # seen before: it wants its ack again
-    books = state.ledger.books()
+    books = state.ledger.accounting()
     assert (books.inserted, books.duplicates, state.refused_credit) == (4, 4, 3)
 
 
@@ -322,7 +322,7 @@ def test_a_manager_that_leaves_for_a_reason_is_shown_with_it() -> None:
     report = Report("m", 5, "host", "gone", RUN_ID, *[0] * 6,
                     actors=(ActorReport(0, False, 0, 0, 0, 0, error=why),))  # fmt: skip
     state.on_samples([bytes(frame) for frame in encode(report)], 1.0)
-    assert [(n.level, n.text) for n in state.notes] == [("warning", f"manager m has left: {why}")]
+    assert [(n.level, n.text) for n in state.log_lines] == [("warning", f"manager m has left: {why}")]
     shown = state.fleet.status(1.0)[0]
     assert (shown["state"], shown["actors"][0]["error"]) == ("gone", why)
 
@@ -332,15 +332,15 @@ def test_what_has_not_come_when_a_run_is_over_is_lost_until_its_manager_is_heard
     state.on_samples(report_frames(produced=12, window_rows=8), 1.0)
     state.on_samples(batch_frames(0), 1.0)
     state.blocks(1.0)
-    assert state.ledger.books().in_flight == 8
-    state.over()
+    assert state.ledger.accounting().in_flight == 8
+    state.end_run()
     assert state.dirty
-    books = state.ledger.books()
+    books = state.ledger.accounting()
     assert (books.produced, books.inserted, books.in_flight, books.lost) == (12, 4, 0, 8)
     again = gateway(stamp=state.stamp(), now=100.0)  # the run goes on all the same
-    assert again.ledger.books().lost == 8
+    assert again.ledger.accounting().lost == 8
     again.on_samples(report_frames(produced=12, window_rows=8), 101.0)
-    assert (again.ledger.books().in_flight, again.ledger.books().lost) == (8, 0)
+    assert (again.ledger.accounting().in_flight, again.ledger.accounting().lost) == (8, 0)
 
 
 def test_a_silent_manager_is_gone_and_what_it_held_is_lost_until_it_speaks_again() -> None:
@@ -348,13 +348,13 @@ def test_a_silent_manager_is_gone_and_what_it_held_is_lost_until_it_speaks_again
     take(state, report_frames(produced=12, window_rows=12), now=1.0)
     take(state, batch_frames(0), now=1.0)
     state.tick(5.0)
-    assert state.ledger.books().in_flight == 8
+    assert state.ledger.accounting().in_flight == 8
     state.tick(30.0)
-    books = state.ledger.books()
+    books = state.ledger.accounting()
     assert (books.in_flight, books.lost) == (0, 8)
     assert state.fleet.status(30.0)[0]["state"] == "gone"
     take(state, batch_frames(1), now=31.0)
-    books = state.ledger.books()
+    books = state.ledger.accounting()
     assert (books.in_flight, books.lost) == (4, 0)
 
 
@@ -369,7 +369,7 @@ def test_the_stamp_brings_back_what_was_settled() -> None:
     assert take(again, batch_frames(0)) is None
     assert take(again, batch_frames(2)) is None
     assert take(again, batch_frames(1)) is not None
-    assert again.ledger.number("m") == state.ledger.number("m")
+    assert again.ledger.manager_number("m") == state.ledger.manager_number("m")
 
 
 def test_another_protocol_version_is_refused_for_good() -> None:

@@ -36,7 +36,7 @@ def test_every_sound_batch_is_handed_on_and_no_other(sent: list[tuple[int, bool]
     held = intake()
     for seq, (rows, sound) in enumerate(sent):
         held.add(batch(seq, rows=rows, sound=sound))
-    found = held.look()
+    found = held.validate_held()
     expected = [seq for seq, (_, sound) in enumerate(sent) if sound]
     handed_on = [
         int(obs[0, 0])
@@ -44,17 +44,17 @@ def test_every_sound_batch_is_handed_on_and_no_other(sent: list[tuple[int, bool]
         for obs in block.columns["obs"].reshape(block.batches, block.rows, 3)
     ]
     assert handed_on == expected
-    assert [b.seq for b, _ in found.unsound] == [s for s in range(len(sent)) if s not in expected]
+    assert [b.seq for b, _ in found.invalid] == [s for s in range(len(sent)) if s not in expected]
     assert found.rows_by_version == {10 * seq: sent[seq][0] for seq in expected}
     assert held.bytes == 0
-    assert held.look().blocks == []
+    assert held.validate_held().blocks == []
 
 
 def test_a_block_says_of_each_batch_who_made_it_and_with_which_version() -> None:
     held = intake()
     for seq in range(4):
         held.add(batch(seq))
-    [block] = held.look().blocks
+    [block] = held.validate_held().blocks
     assert (block.batches, block.rows) == (4, ROWS)
     assert block.columns["version"].tolist() == [0, 10, 20, 30]
     assert block.columns["manager"].tolist() == [5, 6, 5, 6]
@@ -68,7 +68,7 @@ def test_large_payloads_are_not_copied_together() -> None:
     payload = bytes(schema.payload_bytes(16))
     for seq in range(3):
         held.add(Batch("run", "m", 1, seq, 0, 1, 0, schema.hash, 16, payload))
-    blocks = held.look().blocks
+    blocks = held.validate_held().blocks
     assert [block.batches for block in blocks] == [1, 1, 1]
     assert all(np.shares_memory(b.columns["obs"], np.frombuffer(payload, "u1")) for b in blocks)
 
@@ -87,8 +87,8 @@ def test_a_batch_of_the_wrong_form_is_unsound_and_harms_no_other(wrong: Batch) -
     held = intake()
     for one in (batch(0), wrong, batch(2), batch(3)):
         held.add(one)
-    found = held.look()
-    assert [b.seq for b, _ in found.unsound] == [1]
+    found = held.validate_held()
+    assert [b.seq for b, _ in found.invalid] == [1]
     assert [block.batches for block in found.blocks] == [1, 2]
 
 
@@ -98,7 +98,7 @@ def test_blocks_are_appended_whether_of_one_batch_or_of_many() -> None:
     held = intake()
     for seq, rows in enumerate([2, ROWS, ROWS, ROWS, 1]):
         held.add(batch(seq, rows=rows))
-    for block in held.look().blocks:
+    for block in held.validate_held().blocks:
         block.append_to(ring)
     expected = [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
     assert ring.pending == len(expected)

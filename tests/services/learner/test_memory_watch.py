@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from vedette_services.learner.flow_control import FlightLimits
-from vedette_services.learner.supervisor import file_bytes, gateway_limit, private_bytes
+from vedette_services.learner.supervisor import file_bytes, gateway_memory_limit, private_bytes
 
 
 def test_the_limit_leaves_room_for_what_is_in_flight_and_for_models() -> None:
-    small = gateway_limit(0)
+    small = gateway_memory_limit(0)
     assert small > 2 * FlightLimits().payload_bytes
-    assert gateway_limit(3 << 30) >= small + (8 << 30)
+    assert gateway_memory_limit(3 << 30) >= small + (8 << 30)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says it")

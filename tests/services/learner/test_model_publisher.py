@@ -17,7 +17,7 @@ def model(version: int, size: int = 100) -> PackedModel:
 def all_turns(publisher: ModelPublisher) -> list[tuple[bytes, ModelChunk]]:
     sent = []
     while publisher.busy:
-        for frames in publisher.turn():
+        for frames in publisher.next_messages():
             chunk = decode_model([bytes(frame) for frame in frames[1:]])
             sent.append((bytes(frames[0]), chunk))
     return sent
@@ -25,40 +25,40 @@ def all_turns(publisher: ModelPublisher) -> list[tuple[bytes, ModelChunk]]:
 
 def test_a_model_goes_to_everybody_once() -> None:
     publisher = ModelPublisher()
-    publisher.offer(model(3))
+    publisher.publish(model(3))
     assert [(topic, chunk.version) for topic, chunk in all_turns(publisher)] == [(topics.ALL, 3)]
-    assert publisher.turn() == []
+    assert publisher.next_messages() == []
 
 
 def test_a_joiner_gets_the_newest_on_its_own_topic() -> None:
     publisher = ModelPublisher()
-    publisher.offer(model(3))
+    publisher.publish(model(3))
     all_turns(publisher)
-    publisher.joined(b"m/a/")
-    publisher.joined(b"m/a/")
+    publisher.on_subscribed(b"m/a/")
+    publisher.on_subscribed(b"m/a/")
     assert [(topic, chunk.version) for topic, chunk in all_turns(publisher)] == [(b"m/a/", 3)]
 
 
 def test_a_joiner_before_the_first_model_gets_it_when_it_comes() -> None:
     publisher = ModelPublisher()
-    publisher.joined(b"m/a/")
+    publisher.on_subscribed(b"m/a/")
     assert not publisher.busy
-    publisher.offer(model(0))
+    publisher.publish(model(0))
     assert {topic for topic, _ in all_turns(publisher)} == {b"m/a/", topics.ALL}
 
 
 def test_a_large_model_goes_out_a_few_chunks_at_a_turn() -> None:
     publisher = ModelPublisher()
-    publisher.offer(model(1, BODY_BYTES))
-    assert len(publisher.turn()) < 81
+    publisher.publish(model(1, BODY_BYTES))
+    assert len(publisher.next_messages()) < 81
     assert publisher.busy
 
 
 def test_versions_are_skipped_while_one_is_going_out() -> None:
     publisher = ModelPublisher()
-    publisher.offer(model(1, BODY_BYTES))
-    publisher.turn()
+    publisher.publish(model(1, BODY_BYTES))
+    publisher.next_messages()
     for version in range(2, 10):
-        publisher.offer(model(version, BODY_BYTES))
+        publisher.publish(model(version, BODY_BYTES))
     versions = {chunk.version for _, chunk in all_turns(publisher)}
     assert versions == {1, 9}

@@ -22,9 +22,9 @@ from vedette_services.config import RunConfig
 from vedette_services.learner.trainer import open_replay
 from vedette_services.learner.training_loop import TrainingLoop
 from vedette_services.net.addresses import Address
-from vedette_services.run.boards import Learning
+from vedette_services.run.status_records import TrainerStatus
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.replay_layout import ring_dtype, run_limiter
+from vedette_services.run.replay_layout import ring_dtype, make_run_limiter
 from vedette_services.run.spec import LearnerSpec
 
 ROWS = 600
@@ -53,7 +53,7 @@ class Half:
     """One learner's half: its agent and its replay, and what the loop calls."""
 
     def __init__(self, root: Path, config: RunConfig) -> None:
-        self.root, self.config, self.learning = root, config, Learning()
+        self.root, self.config, self.learning = root, config, TrainerStatus()
         name = config.agent.name
         self.agent: Agent = agent_type(name).build_agent(
             config.agent, SPACES[name], device="cpu", seed=3
@@ -75,7 +75,7 @@ class Half:
             self.agent,
             self.replay,
             make_loader(self.replay, 32, device),
-            run_limiter(self.config),
+            make_run_limiter(self.config),
             self.config.learner,
             self,
             learning=self.learning,
@@ -90,10 +90,10 @@ class Half:
 
     def flush(self, opt_steps: int) -> None: ...
 
-    def tick(self, learning: Learning) -> str:
+    def tick(self, learning: TrainerStatus) -> str:
         return ""
 
-    def save(self, agent: Agent, learning: Learning) -> None:
+    def save(self, agent: Agent, learning: TrainerStatus) -> None:
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
         self.checkpoints.save(agent.opt_steps, state, {})
 

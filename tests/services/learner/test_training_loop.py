@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, ModelInfo, OptResult, Sample, State
 from vedette_rl.errors import NoTdErrorsError
-from vedette_rl.loading import SharedLoader
+from vedette_rl.loading import CpuLoader
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner.training_loop import TrainingLoop
-from vedette_services.run.boards import Learning
+from vedette_services.run.status_records import TrainerStatus
 
 
 class CountingAgent:
@@ -73,7 +73,7 @@ class Weighted(Replay):
 class Gate:
     """A limiter that lets sampling begin at 4 rows."""
 
-    def may_sample(self, inserted: int, sampled: int) -> str:
+    def sample_wait_reason(self, inserted: int, sampled: int) -> str:
         return "" if inserted >= 4 else f"{inserted} of 4 warm-up samples"
 
 
@@ -89,7 +89,7 @@ class Around:
     def publish(self, agent: Agent) -> None:
         self.published.append(agent.opt_steps)
 
-    def save(self, agent: Agent, learning: Learning) -> None:
+    def save(self, agent: Agent, learning: TrainerStatus) -> None:
         self.saved.append(agent.opt_steps)
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
@@ -98,7 +98,7 @@ class Around:
     def flush(self, opt_steps: int) -> None:
         self.flushed.append(opt_steps)
 
-    def tick(self, learning: Learning) -> str:
+    def tick(self, learning: TrainerStatus) -> str:
         self.phases.append(learning.phase)
         self.replay.inserted += 2
         return "interrupted" if learning.opt_steps >= self.ends_at else ""
@@ -113,11 +113,11 @@ def loop_of(
     loop = TrainingLoop(
         agent,
         replay,
-        SharedLoader(replay, 8, torch.device("cpu")),
+        CpuLoader(replay, 8, torch.device("cpu")),
         Gate(),  # type: ignore[arg-type]  # the limiter's one question asked here
         config,
         around,
-        learning=Learning(),
+        learning=TrainerStatus(),
         max_opts=max_opts,
         batch_size=8,
         clock=lambda: float(next(ticks)),

@@ -11,7 +11,7 @@ from vedette.cli.app import main
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import Policy
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.exported import load_policy, onnx_file, read_policy
 from vedette_rl.state_file import write_state
 from vedette_rl.testing.scripted import ScriptedEnv
@@ -30,11 +30,11 @@ def make_run(root: Path, agent: str, env: str = "") -> Policy:
     )
     root.mkdir()
     write_config(config, root / "config.toml")
-    kind, spaces = agent_type(agent), probe(config.env)
+    kind, spaces = agent_type(agent), probe_environment(config.env)
     built = kind.build_agent(config.agent, spaces, device="cpu", seed=1)
     model = built.model_info()
     write_state(root / "best", {"model": dict(model.arrays)}, {"version": 70, "return_mean": 9.0})
-    policy = kind.build_policy(config.agent, spaces, positions=np.zeros(1), seed=0)
+    policy = kind.build_policy(config.agent, spaces, ranks=np.zeros(1), seed=0)
     policy.sync_model(model)
     return policy
 
@@ -75,7 +75,7 @@ def test_an_exported_policy_gives_the_environments_own_actions(form: str, tmp_pa
     assert len(set(within)) > 1
     assert within.min() == 0
     np.testing.assert_array_equal(load_policy(out).act(obs, explore=False), within + 2)
-    np.testing.assert_array_equal(read_policy(out).policy().act(obs, explore=False), within)
+    np.testing.assert_array_equal(read_policy(out).make_policy().act(obs, explore=False), within)
     assert set(load_policy(out).act(obs, explore=True)) <= {2, 3, 4}
 
 
@@ -147,7 +147,7 @@ def test_a_checkpoint_is_exported_where_it_is_asked_for(
     make_run(tmp_path / "run", "dqn")
     (tmp_path / "run" / "best").rename(tmp_path / "elsewhere")
     config = read_config(tmp_path / "run" / "config.toml")
-    agent = agent_type("dqn").build_agent(config.agent, probe(config.env), device="cpu", seed=5)
+    agent = agent_type("dqn").build_agent(config.agent, probe_environment(config.env), device="cpu", seed=5)
     saved = Checkpoints(tmp_path / "run" / "checkpoints", keep=1)
     state = {"agent": {**agent.get_state(), "opt_steps": 90}}
     saved.save(90, state, {"run_id": "abc", "epoch": 2, "sampled": 0})

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from vedette.cli.app import main
-from vedette.local.in_process import Inserting, ReplaySlot
+from vedette.local.in_process import ReplayInserter, ReplaySlot
 from vedette_rl.core import Columns
-from vedette_rl.envs.make import probe
-from vedette_rl.envs.row import make_row
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.row import make_vector_environment
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.steps import NStep
-from vedette_services.actors.batching import make_transitions
+from vedette_services.actors.batching import make_transition_pipeline
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.run import export as exporting
 from vedette_services.run.replay_layout import replay_layout
@@ -74,7 +74,7 @@ def played(root: Path, config: RunConfig) -> Columns:
     Told.made = 0
     root.mkdir()
     write_config(config, root / "config.toml")
-    layout, spaces = replay_layout(config, probe(config.env)), probe(config.env)
+    layout, spaces = replay_layout(config, probe_environment(config.env)), probe_environment(config.env)
     ring = open_writer(
         root / "replay",
         layout.stored,
@@ -83,9 +83,9 @@ def played(root: Path, config: RunConfig) -> Columns:
         guard=layout.guard,
         shared=layout.shared,
     )
-    row = make_row(config.env, ENVS, 0)
-    made = make_transitions(layout.schema, spaces, None, config.agent, config.actors)  # type: ignore[arg-type]  # no policy acts
-    batching = made.batching(ReplaySlot(Inserting(ring, layout.schema), 10, 4), 10, lambda: True)  # type: ignore[arg-type]  # a ring on disk
+    row = make_vector_environment(config.env, ENVS, 0)
+    made = make_transition_pipeline(layout.schema, spaces, None, config.agent, config.actors)  # type: ignore[arg-type]  # no policy acts
+    batching = made.make_batcher(ReplaySlot(ReplayInserter(ring, layout.schema), 10, 4), 10, lambda: True)  # type: ignore[arg-type]  # a ring on disk
     plain = NStep(config.agent.n_step, config.agent.discount, ENVS, transition_dtype(spaces))
     row.reset()
     expected, rng = [], np.random.default_rng(0)

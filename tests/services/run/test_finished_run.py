@@ -10,7 +10,7 @@ from PIL import Image
 from vedette.cli.app import main
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.checkpoint import Checkpoints
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.state_file import write_state
 from vedette_services.config import RunConfig, write_config
@@ -26,7 +26,7 @@ CONFIG = RunConfig.model_validate(
 def run(tmp_path: Path) -> Path:
     """A run's directory with the best model that its evaluator would have written."""
     write_config(CONFIG, tmp_path / "config.toml")
-    agent = agent_type("dqn").build_agent(CONFIG.agent, probe(CONFIG.env), device="cpu", seed=1)
+    agent = agent_type("dqn").build_agent(CONFIG.agent, probe_environment(CONFIG.env), device="cpu", seed=1)
     arrays = dict(agent.model_info().arrays)
     write_state(tmp_path / "best", {"model": arrays}, {"version": 70, "return_mean": 9.0})
     return tmp_path
@@ -61,7 +61,7 @@ def test_eval_plays_a_checkpoint_and_films_it(
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    agent = agent_type("dqn").build_agent(CONFIG.agent, probe(CONFIG.env), device="cpu", seed=2)
+    agent = agent_type("dqn").build_agent(CONFIG.agent, probe_environment(CONFIG.env), device="cpu", seed=2)
     checkpoints = Checkpoints(run / "checkpoints", 3)
     for steps in (90, 100):
         checkpoints.save(steps, {"agent": {**agent.get_state(), "opt_steps": steps}}, {})
@@ -86,7 +86,7 @@ def test_eval_plays_a_checkpoint_and_films_it(
 
 
 def test_the_best_model_is_read_with_its_version(run: Path) -> None:
-    best = FinishedRun.open(run).kept(None)
+    best = FinishedRun.open(run).load_model(None)
     assert best.model.version == 70
     assert all(array.dtype == np.float32 for array in best.model.arrays.values())
 
@@ -94,7 +94,7 @@ def test_the_best_model_is_read_with_its_version(run: Path) -> None:
 def test_a_run_without_an_evaluation_says_so(tmp_path: Path) -> None:
     write_config(CONFIG, tmp_path / "config.toml")
     with pytest.raises(NotInRunError, match="no evaluation of it has ended yet"):
-        FinishedRun.open(tmp_path).kept(None)
+        FinishedRun.open(tmp_path).load_model(None)
 
 
 def test_the_replay_is_where_the_configuration_says(tmp_path: Path) -> None:

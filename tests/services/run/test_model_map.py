@@ -9,8 +9,8 @@ from vedette_protocol.errors import ModelError
 from vedette_protocol.model import digest_of, pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
-from vedette_rl.newest import HEADER_BYTES, NewestWriter
-from vedette_services.run.model_map import ModelMapReader, ModelMapWriter, left_model
+from vedette_rl.newest import HEADER_BYTES, LatestValueWriter
+from vedette_services.run.model_map import ModelMapReader, ModelMapWriter, holds_model
 
 ARRAYS = {
     "scale": np.array(2.0, np.float64),
@@ -59,22 +59,22 @@ def test_what_is_read_stays_as_it_was_whatever_is_written(tmp_path: Path) -> Non
 def test_a_model_that_was_left_is_known_from_one_that_a_power_cut_tore(tmp_path: Path) -> None:
     path = tmp_path / "map"
     writer = ModelMapWriter(path, SCHEMA)
-    assert not left_model(path)
+    assert not holds_model(path)
     writer.write(1, ModelInfo(1, ARRAYS))
-    assert left_model(path)
+    assert holds_model(path)
     content = bytearray(path.read_bytes())
     slot = (len(content) - HEADER_BYTES) // 3  # the first value is in the second of three
     content[HEADER_BYTES + 2 * slot - 1000] ^= 1
     path.write_bytes(content)
-    assert not left_model(path)
+    assert not holds_model(path)
 
 
 def test_a_map_of_another_form_holds_no_model(tmp_path: Path) -> None:
-    other = NewestWriter(tmp_path / "map", max_bytes=1000)
+    other = LatestValueWriter(tmp_path / "map", max_bytes=1000)
     other.write(bytes(12), b'[["w", "f4", [3], null, null]]', bytes(20))
     other.close()
-    assert not left_model(tmp_path / "map")
-    short = NewestWriter(tmp_path / "short", max_bytes=10)
+    assert not holds_model(tmp_path / "map")
+    short = LatestValueWriter(tmp_path / "short", max_bytes=10)
     short.write(b"short")
     short.close()
-    assert not left_model(tmp_path / "short")
+    assert not holds_model(tmp_path / "short")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vedette_protocol.ledger import Ledger
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import default_guard
@@ -20,8 +20,8 @@ from vedette_services.errors import UsageError
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
-from vedette_services.run.resume import erase
-from vedette_services.run.ring_stamp import LadderSlots, pack_stamp
+from vedette_services.run.resume import erase_run
+from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 
 SMALL = ("replay.capacity=2000", "agent.hidden_sizes=[8,8]")
 
@@ -37,7 +37,7 @@ def make_run(out: Path, config: RunConfig) -> RunDirectory:
     run_id = run.ensure_id()
     write_config(config, run.config_file)
     write_state(run.checkpoints / "1234", {"x": np.zeros(1)}, {})
-    row = ring_dtype(transition_dtype(probe(config.env)))
+    row = ring_dtype(transition_dtype(probe_environment(config.env)))
     capacity = config.replay.capacity
     RingWriter.open(replay_directory(config, out), row, capacity, run_id=run_id).close()
     return run
@@ -120,7 +120,7 @@ def test_what_is_erased_is_the_run_and_its_own_replay_wherever_it_lies(tmp_path:
     for file in ("report.html", "records.csv", "records.jsonl", "summary.json"):
         (tmp_path / "run" / file).write_text("of the run that is erased")
     check_config(config, run.root, fresh=True, force=True)
-    erase(run)
+    erase_run(run)
     assert not elsewhere.exists()
     assert not run.exists
     assert not run.checkpoints.exists()
@@ -137,7 +137,7 @@ def test_another_runs_replay_is_neither_taken_nor_erased(tmp_path: Path) -> None
         said = refusal(taken, tmp_path / "third", **how)
         assert "holds the replay of another run" in said
     write_config(taken, other.config_file)
-    erase(other)
+    erase_run(other)
     assert (elsewhere / "ring.json").exists()
 
 
@@ -230,10 +230,10 @@ def test_checkpoints_of_which_none_is_whole_are_refused_by_the_newest(tmp_path: 
 
 def test_the_commits_of_another_run_are_no_part_of_a_replay(tmp_path: Path) -> None:
     mine, other = (make_run(tmp_path / name, config_of()) for name in ("mine", "other"))
-    row = ring_dtype(transition_dtype(probe(config_of().env)))
+    row = ring_dtype(transition_dtype(probe_environment(config_of().env)))
     run_id = other.identity().run_id
     ring = RingWriter.open(other.replay, row, 2000, run_id=run_id)
-    ring.commit(pack_stamp(Ledger(run_id), LadderSlots()))
+    ring.commit(pack_stamp(Ledger(run_id), ActorNumbers()))
     ring.close()
     check_config(config_of(), other.root)
     shutil.copy(other.replay / "commits", mine.replay)
@@ -253,7 +253,7 @@ def test_a_run_that_goes_on_is_neither_taken_nor_erased(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_a_replays_guard_is_refused_by_its_key(tmp_path: Path) -> None:
-    row = ring_dtype(transition_dtype(probe(config_of().env)))
+    row = ring_dtype(transition_dtype(probe_environment(config_of().env)))
     guard = default_guard(2000, row.itemsize)
     make_run(tmp_path, config_of())
     said = refusal(config_of(f"actors.n_buffer={guard + 1}"), tmp_path)

@@ -41,7 +41,7 @@ STOP = {"max_opts": 2400, "max_env_steps": 0, "max_seconds": 0.0, "target_return
 
 
 def test_a_line_says_how_far_how_well_and_how_fast() -> None:
-    said = status_text.line(STATUS, STOP)
+    said = status_text.status_line(STATUS, STOP)
     assert "opts 1,200 of 2,400" in said
     assert "return 100.0" in said
     assert "best eval 210.5 of 475" in said
@@ -51,38 +51,38 @@ def test_a_line_says_how_far_how_well_and_how_fast() -> None:
 
 
 def test_a_line_says_who_waits_for_what() -> None:
-    assert status_text.line({**STATUS, "waits": "learner waits: 3 of 1,000"}, STOP).endswith(
+    assert status_text.status_line({**STATUS, "waits": "learner waits: 3 of 1,000"}, STOP).endswith(
         "waits: learner waits: 3 of 1,000"
     )
     limited = {**STATUS, "waits": None, "limiter": {"reason": "actors wait"}}
-    assert status_text.waiting(limited) == "actors wait"
+    assert status_text.wait_reason(limited) == "actors wait"
 
 
 def test_a_line_names_what_an_actor_died_of_until_its_manager_has_left() -> None:
     manager = {"id": "m", "actors": [{"id": 0, "alive": False, "error": "KeyError: 'x'"}]}
-    assert status_text.line({"managers": [manager]}, STOP).endswith("error: m/0: KeyError: 'x'")
+    assert status_text.status_line({"managers": [manager]}, STOP).endswith("error: m/0: KeyError: 'x'")
     after = {"managers": [{**manager, "left": True}]}
-    assert "KeyError" not in status_text.line(after, STOP)
-    assert status_text.errors(after) == ["m/0: KeyError: 'x'"]  # what the summary tells
+    assert "KeyError" not in status_text.status_line(after, STOP)
+    assert status_text.actor_errors(after) == ["m/0: KeyError: 'x'"]  # what the summary tells
 
 
 def test_an_empty_status_is_shown_with_dashes() -> None:
-    assert "opts -" in status_text.line({}, {})
-    assert dict(status_text.rows({}))["returns"] == "no evaluation yet"
+    assert "opts -" in status_text.status_line({}, {})
+    assert dict(status_text.status_rows({}))["returns"] == "no evaluation yet"
     assert status_text.summary_lines({"run_id": "a"}, "runs/x")[0] == "ended"
     assert status_text.summary_lines({}, "runs/x")[0].startswith("stopped before it had begun")
 
 
 def test_a_status_of_wrong_types_breaks_nothing() -> None:
     strange = {"samples": 3, "managers": [1, {"actors": "x"}], "eval": None, "opt_steps": True}
-    assert status_text.rows(strange)
-    assert status_text.line(strange, {})
+    assert status_text.status_rows(strange)
+    assert status_text.status_line(strange, {})
 
 
 def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
-    assert "refused" not in dict(status_text.rows(STATUS))
+    assert "refused" not in dict(status_text.status_rows(STATUS))
     at_the_door = {**STATUS, "garbage": 3, "refused": {"keys": 2, "ids": 0}}
-    assert dict(status_text.rows(at_the_door))["refused"] == "3 messages of strangers, 2 keys"
+    assert dict(status_text.status_rows(at_the_door))["refused"] == "3 messages of strangers, 2 keys"
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
     ],
 )
 def test_short_numbers_have_seven_characters_at_most(number: float | None, said: str) -> None:
-    assert status_text.short(number) == said
+    assert status_text.format_short(number) == said
 
 
 def test_progress_counts_only_what_stops_the_run() -> None:
-    assert status_text.progress(STATUS, STOP) == [("optimization steps", 1200.0, 2400.0)]
+    assert status_text.stop_progress(STATUS, STOP) == [("optimization steps", 1200.0, 2400.0)]
 
 
 def test_lines_come_every_few_seconds() -> None:
@@ -116,7 +116,7 @@ def test_lines_come_every_few_seconds() -> None:
 
 def test_a_run_that_has_not_begun_says_what_it_waits_for() -> None:
     starting = {"waits": "the learner starts: its process loads"}
-    assert status_text.line(starting, STOP) == "the learner starts: its process loads"
+    assert status_text.status_line(starting, STOP) == "the learner starts: its process loads"
     out = io.StringIO()
     view = LineView(STOP, every_s=0.0, out=out, now=lambda: 0.0)
     view.show(starting)
@@ -142,10 +142,10 @@ def test_the_summary_says_why_it_ended_and_what_to_do_next() -> None:
 
 
 def test_the_time_is_the_learners_or_else_the_trainings() -> None:
-    assert status_text.seconds({"seconds": 3, "time": {"training_s": 2.0}}) == 3
-    assert status_text.seconds({"time": {"training_s": 65.0}}) == 65.0
+    assert status_text.elapsed_seconds({"seconds": 3, "time": {"training_s": 2.0}}) == 3
+    assert status_text.elapsed_seconds({"time": {"training_s": 65.0}}) == 65.0
     assert (
-        status_text.headline({"run_id": "a", "epoch": 1, "seconds": 3725})
+        status_text.run_headline({"run_id": "a", "epoch": 1, "seconds": 3725})
         == "run a, epoch 1, 1:02:05"
     )
     assert status_text.summary_lines({"seconds": 65}, "x")[0] == "ended after 0:01:05 of training"

@@ -12,7 +12,7 @@ from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.loss import double_q_learning_target, q_learning_target
 from vedette_rl.agents.dqn.own_network import build_q_network
 from vedette_rl.agents.temporal_difference import Discounts, td_loss
-from vedette_rl.core.columns import part
+from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.online_target import OnlineTarget
@@ -23,7 +23,7 @@ class DqnAgent:
 
     def __init__(self, config: DqnConfig, spaces: Spaces, *, device: str, seed: int) -> None:
         self._config = config
-        self._actions = DiscreteActions.of(config.name, spaces.action)
+        self._actions = DiscreteActions.from_space(config.name, spaces.action)
 
         def build() -> nn.Module:
             return build_q_network(config, spaces)
@@ -45,7 +45,7 @@ class DqnAgent:
     ) -> OptResult:
         """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
         target = self._td_target(batch)
-        q_tm1_BA = self._q.online(part(batch, "obs"))
+        q_tm1_BA = self._q.online(select_part(batch, "obs"))
         a_tm1 = (batch["action"] - self._actions.start).unsqueeze(1)
         q_tm1 = q_tm1_BA.gather(1, a_tm1).squeeze(1)
         loss = td_loss(q_tm1, target, self._config.loss, weights)
@@ -66,7 +66,7 @@ class DqnAgent:
 
     @torch.no_grad()
     def _td_target(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        next_obs = part(batch, "next_obs")
+        next_obs = select_part(batch, "next_obs")
         discount_t = self._discounts(batch["n_steps"], batch["terminated"])
         q_t_BA = self._q.target(next_obs)
         if self._config.double:

@@ -12,8 +12,8 @@ from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.core.acting import Policy
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.observation import acts_by_torch, check_network
-from vedette_rl.networks.threads import act_on_one_thread
+from vedette_rl.networks.observation import needs_torch_to_act, check_network
+from vedette_rl.networks.threads import load_torch_single_threaded
 
 if TYPE_CHECKING:  # it imports torch
     from vedette_rl.networks.greedy import GreedyNetwork
@@ -27,7 +27,7 @@ class DqnType:
 
     def check(self, config: DqnConfig, spaces: Spaces) -> None:
         """Refuse spaces that DQN cannot take."""
-        DiscreteActions.of(self.name, spaces.action)
+        DiscreteActions.from_space(self.name, spaces.action)
         check_network(self.name, config.network, spaces.observation)
 
     def build_agent(self, config: DqnConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
@@ -38,18 +38,18 @@ class DqnType:
         return DqnAgent(config, spaces, device=device, seed=seed)
 
     def build_policy(
-        self, config: DqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+        self, config: DqnConfig, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
     ) -> Policy:
         """The policy: in numpy on flat observations, in torch on images and by own networks."""
         self.check(config, spaces)
-        if acts_by_torch(self.name, config.network, spaces.observation):
-            act_on_one_thread()
+        if needs_torch_to_act(self.name, config.network, spaces.observation):
+            load_torch_single_threaded()
             from vedette_rl.agents.dqn.torch_policy import DqnTorchPolicy
 
-            return DqnTorchPolicy(config, spaces, positions=positions, seed=seed)
+            return DqnTorchPolicy(config, spaces, ranks=ranks, seed=seed)
         from vedette_rl.agents.dqn.policy import DqnPolicy
 
-        return DqnPolicy(config, spaces, positions=positions, seed=seed)
+        return DqnPolicy(config, spaces, ranks=ranks, seed=seed)
 
     def build_greedy(self, config: DqnConfig, spaces: Spaces, model: ModelInfo) -> GreedyNetwork:
         """The greedy policy in torch, for exporters."""

@@ -18,7 +18,7 @@ class GreedyQ(GreedyNetwork):
     outputs = ("action", "q")
 
     def __init__(self, config: DqnConfig, spaces: Spaces, model: ModelInfo) -> None:
-        actions = DiscreteActions.of(config.name, spaces.action)
+        actions = DiscreteActions.from_space(config.name, spaces.action)
         super().__init__(build_q_network(config, spaces), model, spaces.observation)
         self._start = actions.start
 

@@ -8,7 +8,7 @@ from torch import nn
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.networks.encoder import Obs, build_encoder
 from vedette_rl.networks.mlp import Mlp
-from vedette_rl.networks.observation import Image, Seen
+from vedette_rl.networks.observation import Image, NetworkInput
 
 
 class QNetwork(nn.Module):
@@ -20,7 +20,7 @@ class QNetwork(nn.Module):
         actions: A.
     """
 
-    def __init__(self, config: DqnConfig, seen: Seen, actions: int) -> None:
+    def __init__(self, config: DqnConfig, seen: NetworkInput, actions: int) -> None:
         super().__init__()
         self.encoder = build_encoder(seen)
         hidden = config.cnn_hidden_sizes if isinstance(seen, Image) else config.hidden_sizes

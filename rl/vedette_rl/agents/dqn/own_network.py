@@ -22,33 +22,33 @@ from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.network import QNetwork
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import OwnNetworkError
-from vedette_rl.named import is_named
+from vedette_rl.errors import CustomNetworkError
+from vedette_rl.named import is_import_name
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.observation import choose_input
-from vedette_rl.networks.own_module import make_own_module, shape_for_two
+from vedette_rl.networks.own_module import make_custom_module, probe_output_shape
 
 
-class OwnQNetwork(nn.Module):
+class CustomQNetwork(nn.Module):
     """Hands columns to a network that knows none.
 
     Raises:
         UnknownNameError: nothing of its name can be imported.
-        OwnNetworkError: it is no Q-network for these spaces, or one that cannot travel.
+        CustomNetworkError: it is no Q-network for these spaces, or one that cannot travel.
     """
 
     def __init__(self, name: str, observation: gym.Space[Any], actions: int) -> None:
         super().__init__()
-        self.net = make_own_module(name, observation, actions)
+        self.net = make_custom_module(name, observation, actions)
         if not any(parameter.requires_grad for parameter in self.net.parameters()):
-            raise OwnNetworkError(
+            raise CustomNetworkError(
                 name,
                 "all its parameters are frozen (requires_grad=False), so nothing would learn; "
                 "leave one layer at least to learn",
             )
-        shape = shape_for_two(self, observation)
+        shape = probe_output_shape(self, observation)
         if shape != (2, actions):
-            raise OwnNetworkError(
+            raise CustomNetworkError(
                 name,
                 f"it gave {shape} for 2 observations and {actions} actions, not (2, {actions})",
             )
@@ -61,8 +61,8 @@ class OwnQNetwork(nn.Module):
 
 def build_q_network(config: DqnConfig, spaces: Spaces) -> nn.Module:
     """The Q-network that a configuration asks for: from columns to ``(B, A)``."""
-    actions = DiscreteActions.of(config.name, spaces.action).n
-    if is_named(config.network):
-        return OwnQNetwork(config.network, spaces.observation, actions)
+    actions = DiscreteActions.from_space(config.name, spaces.action).n
+    if is_import_name(config.network):
+        return CustomQNetwork(config.network, spaces.observation, actions)
     seen = choose_input(config.name, config.network, spaces.observation)
     return QNetwork(config, seen, actions)

@@ -7,25 +7,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.action_values import ActionChoice
+from vedette_rl.agents.action_values import ActionChooser
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.model_arrays import Shapes, check_arrays
 from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
-from vedette_rl.networks.observation import features, flat_parts, flatten
+from vedette_rl.networks.observation import count_features, flat_parts, flatten_observation
 
 
 class DqnPolicy:
     """A `Policy`: epsilon-greedy or softmax on Q while it explores, greedy otherwise."""
 
     def __init__(
-        self, config: DqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+        self, config: DqnConfig, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
     ) -> None:
-        self._choice = ActionChoice(config, spaces.action, positions, seed)
+        self._choice = ActionChooser(config, spaces.action, ranks, seed)
         self._parts = flat_parts(config.name, spaces.observation)
-        self._shapes = q_shapes(config, features(self._parts), self._choice.actions.n)
+        self._shapes = q_shapes(config, count_features(self._parts), self._choice.actions.n)
         self._q: NumpyQ | None = None
         self._version = 0
 
@@ -51,7 +51,7 @@ class DqnPolicy:
         if self._q is None:
             check_arrays(self._shapes, {})  # raises: it has no model to act on
             raise AssertionError("a network has arrays")
-        return self._q(flatten(self._parts, obs))
+        return self._q(flatten_observation(self._parts, obs))
 
 
 def q_shapes(config: DqnConfig, width: int, actions: int) -> Shapes:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.action_values import ActionChoice
+from vedette_rl.agents.action_values import ActionChooser
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.own_network import build_q_network
 from vedette_rl.core.columns import Columns
@@ -20,9 +20,9 @@ class DqnTorchPolicy:
     """A `Policy` as `DqnPolicy` is, with the network in torch."""
 
     def __init__(
-        self, config: DqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+        self, config: DqnConfig, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
     ) -> None:
-        self._choice = ActionChoice(config, spaces.action, positions, seed)
+        self._choice = ActionChooser(config, spaces.action, ranks, seed)
         self._q = ActingNetwork(build_q_network(config, spaces))
         self._version = 0
 

@@ -11,7 +11,7 @@ from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.loss import quantile_huber_loss
 from vedette_rl.agents.iqn.network import QuantileNetwork
 from vedette_rl.agents.temporal_difference import Discounts
-from vedette_rl.core.columns import part
+from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.observation import choose_input
@@ -26,7 +26,7 @@ class IqnAgent:
 
     def __init__(self, config: IqnConfig, spaces: Spaces, *, device: str, seed: int) -> None:
         self._config = config
-        self._actions = DiscreteActions.of(config.name, spaces.action)
+        self._actions = DiscreteActions.from_space(config.name, spaces.action)
         seen = choose_input(config.name, config.network, spaces.observation)
 
         def build() -> QuantileNetwork:
@@ -54,7 +54,7 @@ class IqnAgent:
         """
         target_BM = self._target_samples(batch)
         taus_BN = self._draw_taus(batch["reward"], self._config.n_quantiles)
-        z_tm1_BNA = self._z.online(part(batch, "obs"), taus_BN)
+        z_tm1_BNA = self._z.online(select_part(batch, "obs"), taus_BN)
         a_tm1 = batch["action"] - self._actions.start
         z_tm1_BN = _of_action(z_tm1_BNA, a_tm1)
         loss_B = quantile_huber_loss(z_tm1_BN, taus_BN, target_BM, self._config.kappa)
@@ -77,7 +77,7 @@ class IqnAgent:
     @torch.no_grad()
     def _target_samples(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """r + discount Z'_tau'(s', argmax_a mean_K Z(s', a)): ``(B, M)``."""
-        next_obs = part(batch, "next_obs")
+        next_obs = select_part(batch, "next_obs")
         r_t = batch["reward"]
         taus_BK = self._draw_taus(r_t, self._config.n_action_quantiles)
         taus_BM = self._draw_taus(r_t, self._config.n_target_quantiles)

@@ -21,7 +21,7 @@ class GreedyQuantiles(GreedyNetwork):
     fractions: torch.Tensor  # (1, K)
 
     def __init__(self, config: IqnConfig, spaces: Spaces, model: ModelInfo) -> None:
-        actions = DiscreteActions.of(config.name, spaces.action)
+        actions = DiscreteActions.from_space(config.name, spaces.action)
         seen = choose_input(config.name, config.network, spaces.observation)
         super().__init__(QuantileNetwork(config, seen, actions.n), model, spaces.observation)
         self._start = actions.start

@@ -13,7 +13,7 @@ from torch import nn
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.networks.encoder import Obs, build_encoder
 from vedette_rl.networks.mlp import Mlp
-from vedette_rl.networks.observation import Image, Seen
+from vedette_rl.networks.observation import Image, NetworkInput
 
 
 class QuantileNetwork(nn.Module):
@@ -21,7 +21,7 @@ class QuantileNetwork(nn.Module):
 
     cosines: torch.Tensor
 
-    def __init__(self, config: IqnConfig, seen: Seen, actions: int) -> None:
+    def __init__(self, config: IqnConfig, seen: NetworkInput, actions: int) -> None:
         super().__init__()
         self.encoder = build_encoder(seen)
         hidden = config.cnn_hidden_sizes if isinstance(seen, Image) else config.hidden_sizes

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.action_values import ActionChoice
+from vedette_rl.agents.action_values import ActionChooser
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.model_arrays import Shapes, check_arrays
 from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
-from vedette_rl.networks.observation import features, flat_parts, flatten
+from vedette_rl.networks.observation import count_features, flat_parts, flatten_observation
 
 
 class IqnPolicy:
@@ -28,12 +28,12 @@ class IqnPolicy:
     """
 
     def __init__(
-        self, config: IqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+        self, config: IqnConfig, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
     ) -> None:
-        self._choice = ActionChoice(config, spaces.action, positions, seed)
+        self._choice = ActionChooser(config, spaces.action, ranks, seed)
         self._parts = flat_parts(config.name, spaces.observation)
         self._fractions = ActingFractions(config, seed)
-        self._shapes = quantile_shapes(config, features(self._parts), self._choice.actions.n)
+        self._shapes = quantile_shapes(config, count_features(self._parts), self._choice.actions.n)
         self._z: NumpyQuantiles | None = None
         self._version = 0
 
@@ -60,7 +60,7 @@ class IqnPolicy:
         if self._z is None:
             check_arrays(self._shapes, {})  # raises: it has no model to act on
             raise AssertionError("a network has arrays")
-        q_EA: NDArray[np.float32] = self._z(flatten(self._parts, obs), taus_K).mean(axis=1)
+        q_EA: NDArray[np.float32] = self._z(flatten_observation(self._parts, obs), taus_K).mean(axis=1)
         return q_EA
 
 

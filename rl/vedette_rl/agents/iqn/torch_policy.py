@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.action_values import ActionChoice
+from vedette_rl.agents.action_values import ActionChooser
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.network import QuantileNetwork
 from vedette_rl.agents.iqn.policy import ActingFractions
@@ -22,9 +22,9 @@ class IqnTorchPolicy:
     """A `Policy` as `IqnPolicy` is, with the network in torch."""
 
     def __init__(
-        self, config: IqnConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+        self, config: IqnConfig, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
     ) -> None:
-        self._choice = ActionChoice(config, spaces.action, positions, seed)
+        self._choice = ActionChooser(config, spaces.action, ranks, seed)
         seen = choose_input(config.name, config.network, spaces.observation)
         self._z = ActingNetwork(QuantileNetwork(config, seen, self._choice.actions.n))
         self._fractions = ActingFractions(config, seed)

@@ -16,7 +16,7 @@ from vedette_rl.agents.sac.loss import (
 )
 from vedette_rl.agents.sac.network import Critics, PolicyNetwork, Temperature
 from vedette_rl.agents.temporal_difference import Discounts, td_loss
-from vedette_rl.core.columns import part
+from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.adam import VectorAdam
@@ -31,7 +31,7 @@ class SacAgent:
 
     def __init__(self, config: SacConfig, spaces: Spaces, *, device: str, seed: int) -> None:
         self._config = config
-        actions = BoxActions.of(config.name, spaces.action)
+        actions = BoxActions.from_space(config.name, spaces.action)
         seen = choose_input(config.name, config.network, spaces.observation)
         size = actions.dimensions
         self._center = torch.from_numpy(actions.center).to(device)
@@ -83,7 +83,7 @@ class SacAgent:
         record: bool = False,
     ) -> OptResult:
         """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
-        obs = part(batch, "obs")
+        obs = select_part(batch, "obs")
         alpha = self._temperature()
         target = self._soft_target(batch, alpha)
         a_tm1_BD = (batch["action"].reshape(len(target), -1) - self._center) / self._half_width
@@ -121,7 +121,7 @@ class SacAgent:
 
     @torch.no_grad()
     def _soft_target(self, batch: Mapping[str, torch.Tensor], alpha: torch.Tensor) -> torch.Tensor:
-        next_obs = part(batch, "next_obs")
+        next_obs = select_part(batch, "next_obs")
         a_t_BD, log_pi_t = self._act(next_obs)
         q_t_KB = self._q_target(next_obs, a_t_BD)
         discount_t = self._discounts(batch["n_steps"], batch["terminated"])

@@ -22,7 +22,7 @@ class GreedyGaussian(GreedyNetwork):
     half_width: torch.Tensor
 
     def __init__(self, config: SacConfig, spaces: Spaces, model: ModelInfo) -> None:
-        actions = BoxActions.of(config.name, spaces.action)
+        actions = BoxActions.from_space(config.name, spaces.action)
         seen = choose_input(config.name, config.network, spaces.observation)
         super().__init__(PolicyNetwork(config, seen, actions.dimensions), model, spaces.observation)
         self._shape = actions.shape

@@ -9,13 +9,13 @@ from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.networks.encoder import Obs, build_encoder
 from vedette_rl.networks.ensemble import EnsembleMlp
 from vedette_rl.networks.mlp import Mlp
-from vedette_rl.networks.observation import Image, Seen
+from vedette_rl.networks.observation import Image, NetworkInput
 
 
 class PolicyNetwork(nn.Module):
     """The Gaussian of which an action is drawn, before it is squashed."""
 
-    def __init__(self, config: SacConfig, seen: Seen, dimensions: int) -> None:
+    def __init__(self, config: SacConfig, seen: NetworkInput, dimensions: int) -> None:
         super().__init__()
         self.encoder = build_encoder(seen)
         self.policy = Mlp((self.encoder.features, *_hidden(config, seen), 2 * dimensions))
@@ -29,7 +29,7 @@ class PolicyNetwork(nn.Module):
 class Critics(nn.Module):
     """K action-value functions of observations and actions in [-1, 1]; they share an encoder."""
 
-    def __init__(self, config: SacConfig, seen: Seen, dimensions: int) -> None:
+    def __init__(self, config: SacConfig, seen: NetworkInput, dimensions: int) -> None:
         super().__init__()
         self.encoder = build_encoder(seen)
         features = self.encoder.features + dimensions
@@ -53,5 +53,5 @@ class Temperature(nn.Module):
         return self.log_alpha.detach().exp()
 
 
-def _hidden(config: SacConfig, seen: Seen) -> tuple[int, ...]:
+def _hidden(config: SacConfig, seen: NetworkInput) -> tuple[int, ...]:
     return config.cnn_hidden_sizes if isinstance(seen, Image) else config.hidden_sizes

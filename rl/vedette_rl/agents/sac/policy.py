@@ -14,21 +14,21 @@ from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.model_arrays import check_arrays
 from vedette_rl.networks.numpy_mlp import NumpyMlp, mlp_shapes
-from vedette_rl.networks.observation import features, flat_parts, flatten
+from vedette_rl.networks.observation import count_features, flat_parts, flatten_observation
 
 
 class SacPolicy:
     """A `Policy`: draws from the squashed Gaussian while it explores, its mode's image otherwise.
 
-    `positions` are not used: the policy's own noise explores.
+    `ranks` are not used: the policy's own noise explores.
     """
 
     def __init__(
-        self, config: SacConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+        self, config: SacConfig, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
     ) -> None:
-        self._actions = BoxActions.of(config.name, spaces.action)
+        self._actions = BoxActions.from_space(config.name, spaces.action)
         self._parts = flat_parts(config.name, spaces.observation)
-        sizes = (features(self._parts), *config.hidden_sizes, 2 * self._actions.dimensions)
+        sizes = (count_features(self._parts), *config.hidden_sizes, 2 * self._actions.dimensions)
         self._shapes = mlp_shapes("policy", sizes)
         self._draw = ActionDraw(config, self._actions, seed)
         self._policy: NumpyMlp | None = None
@@ -49,7 +49,7 @@ class SacPolicy:
             check_arrays(self._shapes, {})  # raises: it has no model to act on
             raise AssertionError("a network has arrays")
         return self._draw(
-            self._policy(flatten(self._parts, obs)), explore=explore, version=self._version
+            self._policy(flatten_observation(self._parts, obs)), explore=explore, version=self._version
         )
 
 

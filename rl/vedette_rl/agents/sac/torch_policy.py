@@ -22,9 +22,9 @@ class SacTorchPolicy:
     """A `Policy` as `SacPolicy` is, with the network in torch."""
 
     def __init__(
-        self, config: SacConfig, spaces: Spaces, *, positions: NDArray[np.floating[Any]], seed: int
+        self, config: SacConfig, spaces: Spaces, *, ranks: NDArray[np.floating[Any]], seed: int
     ) -> None:
-        actions = BoxActions.of(config.name, spaces.action)
+        actions = BoxActions.from_space(config.name, spaces.action)
         seen = choose_input(config.name, config.network, spaces.observation)
         self._policy = ActingNetwork(PolicyNetwork(config, seen, actions.dimensions))
         self._draw = ActionDraw(config, actions, seed)

@@ -7,7 +7,7 @@ import tomllib
 from importlib import resources
 from typing import Any
 
-from vedette_services.config.settings import merged
+from vedette_services.config.settings import merge_tables
 
 
 def preset_names() -> list[str]:
@@ -16,14 +16,14 @@ def preset_names() -> list[str]:
     return sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml"))
 
 
-def preset_about(name: str) -> str:
+def describe_preset(name: str) -> str:
     """What a preset's file says of itself at its head."""
     text = resources.files(__name__).joinpath(f"{name}.toml").read_text("utf-8")
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     return " ".join(line.lstrip("# ") for line in head)
 
 
-def preset(agent: str, env_id: str) -> dict[str, Any] | None:
+def read_preset(agent: str, env_id: str) -> dict[str, Any] | None:
     """The preset of this pair as a nested table; None where there is none.
 
     An environment of a namespace (``ALE/Pong-v5``) has that of its namespace (``dqn-ALE``) with its
@@ -33,7 +33,7 @@ def preset(agent: str, env_id: str) -> dict[str, Any] | None:
     table: dict[str, Any] | None = None
     for name in _names(agent, env_id):
         if name in known:
-            table = merged(table or {}, _read(name))
+            table = merge_tables(table or {}, _read(name))
     return table
 
 

@@ -11,7 +11,7 @@ from gateway_process import GatewayProcess, HonestManager
 
 from vedette_services.errors import RefusedError
 from vedette_services.net.keys import ClientKeys, add_key, make_keys, remove_key
-from vedette_services.net.status_asker import StatusAsker
+from vedette_services.net.status_client import StatusClient
 
 LOOKED_WITHIN_S = 10.0
 """The learner looks at its folder every two seconds; the machine may be busy."""
@@ -45,7 +45,7 @@ def manager(gateway: GatewayProcess, folder: Path) -> Iterator[Callable[..., Hon
 
 
 def why_refused(gateway: GatewayProcess, keys: ClientKeys | None) -> str:
-    with StatusAsker(gateway.address, keys) as asker, pytest.raises(RefusedError) as refused:
+    with StatusClient(gateway.address, keys) as asker, pytest.raises(RefusedError) as refused:
         asker.ask(20)
     assert refused.value.exit_status == 3
     return str(refused.value)
@@ -56,7 +56,7 @@ def test_only_listed_keys_are_let_in_and_each_refusal_says_why(
 ) -> None:
     first = gateway.status()["refused"]
     assert (first["keys"], first["ids"]) == (0, 0)
-    with StatusAsker(gateway.address, ClientKeys.read(folder / "hosts" / "a")) as asker:
+    with StatusClient(gateway.address, ClientKeys.read(folder / "hosts" / "a")) as asker:
         assert asker.ask(20) is not None
 
     make_keys(tmp_path / "other", ["a"])

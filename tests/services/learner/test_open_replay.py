@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vedette_rl.envs.make import probe
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
@@ -26,7 +26,7 @@ def spec(tmp_path: Path) -> LearnerSpec:
 
 
 def gateways_end(spec: LearnerSpec) -> RingWriter:
-    layout = replay_layout(spec.config, probe(spec.config.env))
+    layout = replay_layout(spec.config, probe_environment(spec.config.env))
     capacity = spec.config.replay.capacity
     return open_writer(spec.run.replay, layout.stored, capacity, run_id="run", guard=layout.guard)
 

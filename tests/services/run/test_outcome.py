@@ -8,9 +8,9 @@ import pytest
 
 from vedette_services.config import RunConfig, StopConfig
 from vedette_services.net.addresses import Address
-from vedette_services.run.boards import BoardWriter, Learning
+from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.endings import already_done, last_status, resumes_at, unsaved
+from vedette_services.run.outcome import describe_already_done, last_status, describe_resume_point, describe_unsaved
 from vedette_services.run.spec import LearnerSpec
 
 HEARD = {"run_id": "a", "epoch": 3, "opt_steps": 90, "time_s": 1_000.0, "exit_reason": ""}
@@ -57,13 +57,13 @@ def test_where_no_summary_could_be_written_the_boards_tell(tmp_path: Path) -> No
     run = RunDirectory(tmp_path)
     run.make()
     LearnerSpec(run, "a", CONFIG, Address("127.0.0.1", 5555)).write()
-    board = BoardWriter(run.learning_map, Learning)
-    board.write(Learning(epoch=3, opt_steps=100, exit_reason="interrupted", unsaved="full"))
+    board = StatusRecordWriter(run.learning_map, TrainerStatus)
+    board.write(TrainerStatus(epoch=3, opt_steps=100, exit_reason="interrupted", unsaved="full"))
     summary(tmp_path, **HEARD)
     last = of(tmp_path)
     assert (last["opt_steps"], last["exit_reason"]) == (100, "interrupted")
     checkpoint(tmp_path, 40)
-    assert unsaved(tmp_path, last) == (
+    assert describe_unsaved(tmp_path, last) == (
         "its checkpoint is not written (full); a resume begins at optimization step 40, not 100; "
         "summary.json is older than the end, or missing"
     )
@@ -78,15 +78,15 @@ def test_a_start_that_never_answered_has_begun_only_if_it_left_a_summary(tmp_pat
 
 def test_an_end_is_saved_where_checkpoint_and_summary_are_its_own(tmp_path: Path) -> None:
     summary(tmp_path, **ENDED)
-    assert unsaved(tmp_path, {**ENDED, "opt_steps": 0}) == ""  # nothing was learned
-    assert "resume begins at optimization step 0, not 100" in unsaved(tmp_path, ENDED)
+    assert describe_unsaved(tmp_path, {**ENDED, "opt_steps": 0}) == ""  # nothing was learned
+    assert "resume begins at optimization step 0, not 100" in describe_unsaved(tmp_path, ENDED)
     checkpoint(tmp_path, 99)
-    assert unsaved(tmp_path, ENDED).startswith("its checkpoint is not written; a resume begins")
+    assert describe_unsaved(tmp_path, ENDED).startswith("its checkpoint is not written; a resume begins")
     checkpoint(tmp_path, 100)
-    assert unsaved(tmp_path, ENDED) == ""
-    assert resumes_at(tmp_path) == "a resume begins at optimization step 100"
+    assert describe_unsaved(tmp_path, ENDED) == ""
+    assert describe_resume_point(tmp_path) == "a resume begins at optimization step 100"
     summary(tmp_path, **HEARD)
-    assert unsaved(tmp_path, ENDED) == "summary.json is older than the end, or missing"
+    assert describe_unsaved(tmp_path, ENDED) == "summary.json is older than the end, or missing"
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_a_run_is_already_done_where_its_last_checkpoint_meets_what_ended_it(
 ) -> None:
     summary(tmp_path, **ENDED, env_steps=50)
     conditions = StopConfig.model_validate(stop)
-    assert already_done(tmp_path, conditions) == ""  # its checkpoint is gone
+    assert describe_already_done(tmp_path, conditions) == ""  # its checkpoint is gone
     checkpoint(tmp_path, 100)
-    assert already_done(tmp_path, conditions) == (f"already done: {said}" if said else "")
+    assert describe_already_done(tmp_path, conditions) == (f"already done: {said}" if said else "")
 
 
 def test_seconds_and_an_interruption_leave_more_to_do(tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ def test_seconds_and_an_interruption_leave_more_to_do(tmp_path: Path) -> None:
     for reason in ("max_seconds", "interrupted"):
         summary(tmp_path, **{**ENDED, "exit_reason": reason}, seconds=20.0)
         stop = StopConfig.model_validate({"max_seconds": 10.0, "max_opts": 100})
-        assert already_done(tmp_path, stop) == ""
+        assert describe_already_done(tmp_path, stop) == ""

@@ -24,7 +24,7 @@ from daemons import (
 
 from vedette_rl.checkpoint import Checkpoints
 from vedette_services.net.addresses import Address
-from vedette_services.run.endings import summary_of
+from vedette_services.run.outcome import read_summary
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -77,14 +77,14 @@ def test_a_run_that_is_done_leaves_nobody(daemons: Daemons) -> None:
     run = start(daemons, "stop.max_opts=30", "evaluation.episodes=2")
     assert run.wait(60.0) == 0
     assert_all_are_gone(daemons)
-    summary = summary_of(daemons.place / "run")
+    summary = read_summary(daemons.place / "run")
     assert (summary["exit_reason"], summary["opt_steps"]) == ("max_opts", 30)
     samples = summary["samples"]
     assert samples["produced"] == samples["inserted"], f"{samples}"
     again = start(daemons, "stop.max_opts=30", "evaluation.episodes=2")
     assert again.wait(20.0) == 0
     assert "already done: it has 30 of 30 optimization steps" in again.log
-    assert summary_of(daemons.place / "run")["epoch"] == 1  # nothing was started
+    assert read_summary(daemons.place / "run")["epoch"] == 1  # nothing was started
 
 
 def test_what_a_killed_run_held_is_lost_once_the_next_start_has_a_manager(
@@ -101,7 +101,7 @@ def test_what_a_killed_run_held_is_lost_once_the_next_start_has_a_manager(
     assert status(address)["samples"]["lost"] >= held
     again.send(signal.SIGTERM)
     assert again.wait(30.0) == 0
-    samples = summary_of(daemons.place / "run")["samples"]
+    samples = read_summary(daemons.place / "run")["samples"]
     assert samples["lost"] >= held
     assert balances(samples), f"{samples}"
 
@@ -135,7 +135,7 @@ def test_a_learner_stopped_before_it_trains_says_so(daemons: Daemons) -> None:
     wait_for((run / "live" / "learning.map").exists, "trainer")
     assert learner.stop() == 0
     assert learner.log.count("ended: interrupted") == 1
-    assert summary_of(run)["exit_reason"] == "interrupted"
+    assert read_summary(run)["exit_reason"] == "interrupted"
 
 
 def test_killed_processes_are_replaced_and_ctrl_c_ends_the_run(daemons: Daemons) -> None:
@@ -150,7 +150,7 @@ def test_killed_processes_are_replaced_and_ctrl_c_ends_the_run(daemons: Daemons)
     run.send_group(signal.SIGINT)
     assert run.wait(30.0) == 0
     assert_all_are_gone(daemons)
-    summary = summary_of(daemons.place / "run")
+    summary = read_summary(daemons.place / "run")
     assert summary["exit_reason"] == "interrupted"
     assert summary["epoch"] == 2  # the trainer was started twice
     assert any((daemons.place / "run" / "checkpoints").iterdir())
@@ -240,7 +240,7 @@ def test_daemons_by_hand_obey_ctrl_c_and_a_second_one_at_once(daemons: Daemons) 
     learner.send_group(signal.SIGINT)
     assert learner.wait(30.0) == 0
     assert actors[1].running  # it waits for the learner to come back
-    assert summary_of(daemons.place / "run")["samples"]["inserted"] >= before
+    assert read_summary(daemons.place / "run")["samples"]["inserted"] >= before
     actors[1].send_group(signal.SIGINT)
     time.sleep(0.5)
     actors[1].send_group(signal.SIGINT)

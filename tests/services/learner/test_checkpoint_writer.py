@@ -12,8 +12,8 @@ import pytest
 from vedette_rl.checkpoint import Checkpoints
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
-from vedette_rl.state_file import GiveWay, at_once, read_state
-from vedette_services.learner.background import SHARE, Saver
+from vedette_rl.state_file import Throttle, no_throttle, read_state
+from vedette_services.learner.background import SHARE, CheckpointWriter
 
 
 class FailingDisk(Checkpoints):
@@ -29,12 +29,12 @@ class FailingDisk(Checkpoints):
         opt_steps: int,
         state: State,
         meta: Mapping[str, Any],
-        give_way: GiveWay = at_once,
+        throttle: Throttle = no_throttle,
     ) -> Path:
         self.tries += 1
         if self.tries <= self.failures:
             raise CheckpointError(self.root, "write", "No space left on device")
-        path = super().save(opt_steps, state, meta, give_way)
+        path = super().save(opt_steps, state, meta, throttle)
         self.wrote.set()
         return path
 
@@ -43,7 +43,7 @@ def test_a_checkpoint_that_failed_is_written_when_there_is_room_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = FailingDisk(tmp_path, failures=3)
-    saver = Saver(disk, retry_s=0.01)
+    saver = CheckpointWriter(disk, retry_s=0.01)
     saver.save(7, {"x": np.arange(3)}, {"sampled": 5})
     assert disk.wrote.wait(10)
     assert saver.close(10) == ""
@@ -56,7 +56,7 @@ def test_a_checkpoint_that_failed_is_written_when_there_is_room_again(
 
 def test_a_newer_state_takes_the_place_of_one_that_failed(tmp_path: Path) -> None:
     disk = FailingDisk(tmp_path, failures=1)
-    saver = Saver(disk, retry_s=60)
+    saver = CheckpointWriter(disk, retry_s=60)
     saver.save(1, {}, {})
     saver.save(2, {}, {})
     assert saver.close(10) == ""
@@ -65,14 +65,14 @@ def test_a_newer_state_takes_the_place_of_one_that_failed(tmp_path: Path) -> Non
 
 def test_closing_tries_once_more_and_says_when_the_last_state_is_lost(tmp_path: Path) -> None:
     disk = FailingDisk(tmp_path, failures=100)
-    saver = Saver(disk, retry_s=60)
+    saver = CheckpointWriter(disk, retry_s=60)
     saver.save(1, {}, {})
     assert saver.close(10) == "No space left on device"
     assert 1 <= disk.tries <= 2
 
 
 def test_closing_without_work_is_at_once_and_well(tmp_path: Path) -> None:
-    assert Saver(Checkpoints(tmp_path, keep=1)).close(10) == ""
+    assert CheckpointWriter(Checkpoints(tmp_path, keep=1)).close(10) == ""
 
 
 class BusyDisk(Checkpoints):
@@ -88,14 +88,14 @@ class BusyDisk(Checkpoints):
         opt_steps: int,
         state: State,
         meta: Mapping[str, Any],
-        give_way: GiveWay = at_once,
+        throttle: Throttle = no_throttle,
     ) -> Path:
         until = time.thread_time() + self.work_s
         while time.thread_time() < until:
             pass
         self.worked.set()
         began = time.monotonic()
-        give_way()
+        throttle()
         self.rested_s = time.monotonic() - began
         self.wrote.set()
         return self.root
@@ -103,7 +103,7 @@ class BusyDisk(Checkpoints):
 
 def test_a_write_rests_until_its_work_was_a_small_share_of_the_time(tmp_path: Path) -> None:
     disk = BusyDisk(tmp_path, work_s=0.01)
-    saver = Saver(disk)
+    saver = CheckpointWriter(disk)
     saver.save(1, {}, {})
     assert disk.wrote.wait(10)
     assert disk.rested_s >= 0.01 * (1 / SHARE - 1)
@@ -112,7 +112,7 @@ def test_a_write_rests_until_its_work_was_a_small_share_of_the_time(tmp_path: Pa
 
 def test_a_close_ends_the_rest_of_a_write(tmp_path: Path) -> None:
     disk = BusyDisk(tmp_path, work_s=2.0)  # would rest for most of a minute
-    saver = Saver(disk)
+    saver = CheckpointWriter(disk)
     saver.save(1, {}, {})
     assert disk.worked.wait(30)
     assert saver.close(10) == ""

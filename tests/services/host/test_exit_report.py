@@ -10,32 +10,32 @@ from pathlib import Path
 import pytest
 
 from vedette_rl.errors import MapSpaceError
-from vedette_services.errors import ConfigError, ManySettingsError, SettingError, sentence
-from vedette_services.host.exit_report import LastWords
+from vedette_services.errors import ConfigError, ManySettingsError, SettingError, error_message
+from vedette_services.host.exit_report import ExitReportReader
 from vedette_services.host.processes import spawn
 
 CHILD = """
 import sys
 from pathlib import Path
 from vedette_rl.errors import MapSpaceError
-from vedette_services.host.exit_report import told_to_the_supervisor
-with told_to_the_supervisor():
+from vedette_services.host.exit_report import report_exit
+with report_exit():
     {line}
 """
 
 
 def end_of(line: str, log: Path, **environment: str) -> tuple[int, str, str]:
     """How a child ends in which that happens: its status, what it told us, and its log."""
-    words = LastWords()
+    words = ExitReportReader()
     child = spawn(
         [sys.executable, "-c", CHILD.format(line=line)],
         environment={**words.environment, **environment},
         log=log,
         pass_fds=[words.fileno()],
     )
-    words.sent_off()
+    words.close_child_end()
     status = child.wait(30.0)
-    heard = words.hear()
+    heard = words.read()
     words.close()
     return status, heard, log.read_text()
 
@@ -88,7 +88,7 @@ def test_one_started_by_hand_says_it_on_its_own_stderr() -> None:
 def test_every_error_has_a_sentence_of_one_line(error: Exception, said: str) -> None:
     import re
 
-    assert re.match(said, sentence(error))
+    assert re.match(said, error_message(error))
 
 
 def test_an_error_of_a_users_code_names_the_line(tmp_path: Path) -> None:
@@ -102,4 +102,4 @@ def test_an_error_of_a_users_code_names_the_line(tmp_path: Path) -> None:
     spec.loader.exec_module(theirs)
     with pytest.raises(ValueError, match="Expecting property name") as raised:
         theirs.write()
-    assert sentence(raised.value).endswith(" (their_recorder.py:5, in write)")
+    assert error_message(raised.value).endswith(" (their_recorder.py:5, in write)")

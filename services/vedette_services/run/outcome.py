@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from vedette_rl.errors import NewestFormatError
+from vedette_rl.errors import LatestValueFormatError
 from vedette_services.config.parts import StopConfig
 from vedette_services.errors import FAILED
-from vedette_services.run.boards import StatusReader
+from vedette_services.run.status_records import StatusReader
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.number_format import format_number
 from vedette_services.run.spec import LearnerSpec
@@ -19,7 +19,7 @@ from vedette_services.run.status_fields import decode
 from vedette_services.run.status_text import EXIT_REASONS
 
 
-def summary_of(out: Path) -> Status:
+def read_summary(out: Path) -> Status:
     """What ``RUN/summary.json`` says; an empty status where there is none that can be read."""
     try:
         return decode(Status, (out / "summary.json").read_bytes()) or Status()
@@ -44,50 +44,50 @@ def last_status(out: Path, heard: Status | None, *, since: float, stopped: bool)
     """
     if heard is None and stopped:
         return Status()
-    for left in (summary_of(out), _boards_of(out)):
-        if left.exit_reason and _is_of(left, heard, since):
+    for left in (read_summary(out), _read_status_records(out)):
+        if left.exit_reason and _is_same_start(left, heard, since):
             return left
     last = heard or Status()
     return replace(last, exit_reason="interrupted") if stopped else last
 
 
-def _is_of(left: Status, heard: Status | None, since: float) -> bool:
+def _is_same_start(left: Status, heard: Status | None, since: float) -> bool:
     """Whether a status that was found is of the start that was heard."""
     if heard is None:
         return (left.time_s or 0.0) >= since
     return (left.run_id, left.epoch) == (heard.run_id, heard.epoch)
 
 
-def _boards_of(out: Path) -> Status:
+def _read_status_records(out: Path) -> Status:
     """What the learner's processes told each other last: their maps have room on a full disk."""
     try:
         return StatusReader(LearnerSpec.read(out)).read()
-    except (OSError, ValueError, KeyError, TypeError, NewestFormatError):
+    except (OSError, ValueError, KeyError, TypeError, LatestValueFormatError):
         return Status()
 
 
 # What of it is on the disk
 
 
-def unsaved(out: Path, status: Status) -> str:
+def describe_unsaved(out: Path, status: Status) -> str:
     """What of a start's end is not on the disk, and where a resume begins; "" where all is.
 
     Args:
         out: the run's directory.
         status: the last of that start.
     """
-    said = []
+    message = []
     done, kept, why = status.opt_steps or 0, RunDirectory(out).newest_checkpoint(), status.unsaved
     if why or done > (kept or 0):
         cause = f" ({why})" if why else ""
-        said.append(f"its checkpoint is not written{cause}; {resumes_at(out)}, not {done:,}")
-    summary = summary_of(out)
-    if not summary.exit_reason or not _is_of(summary, status, 0.0):
-        said.append("summary.json is older than the end, or missing")
-    return "; ".join(said)
+        message.append(f"its checkpoint is not written{cause}; {describe_resume_point(out)}, not {done:,}")
+    summary = read_summary(out)
+    if not summary.exit_reason or not _is_same_start(summary, status, 0.0):
+        message.append("summary.json is older than the end, or missing")
+    return "; ".join(message)
 
 
-def resumes_at(out: Path) -> str:
+def describe_resume_point(out: Path) -> str:
     """Where the same command goes on, in words."""
     kept = RunDirectory(out).newest_checkpoint()
     if kept is None:
@@ -95,11 +95,11 @@ def resumes_at(out: Path) -> str:
     return f"a resume begins at optimization step {kept:,}"
 
 
-def leave_at_once(out: Path) -> NoReturn:
+def exit_at_once(out: Path) -> NoReturn:
     """End this process at a second signal, with a line about what was not done."""
-    said = f"vedette: cut short by a second signal, before the last checkpoint: {resumes_at(out)}"
+    message = f"vedette: cut short by a second signal, before the last checkpoint: {describe_resume_point(out)}"
     begin = "\n" if os.isatty(2) else ""  # below what is drawn there
-    os.write(2, f"{begin}{said}\n".encode())  # no stream: a signal may come while one is in use
+    os.write(2, f"{begin}{message}\n".encode())  # no stream: a signal may come while one is in use
     os._exit(FAILED)
 
 
@@ -116,23 +116,23 @@ def is_over(summary: Status, stop: StopConfig) -> bool:
     return bool(on and now is not None and now >= limit)
 
 
-def already_done(out: Path, stop: StopConfig) -> str:
+def describe_already_done(out: Path, stop: StopConfig) -> str:
     """Why a start on this directory would end at once, and the mend; "" where it would not.
 
     `stop.max_seconds` are those of a start: with them alone there is always more to do.
     """
-    summary = summary_of(out)
+    summary = read_summary(out)
     if summary.exit_reason == "max_seconds" or not is_over(summary, stop):
         return ""
     if RunDirectory(out).newest_checkpoint() != summary.opt_steps:
         return ""
     reason, limit = EXIT_REASONS[summary.exit_reason], getattr(stop, summary.exit_reason)
-    said = f"{format_number(reason.now(summary))} of {format_number(limit)}"
-    so_far = f"it has {said} {reason.unit}" if reason.unit else f"its evaluations reached {said}"
+    message = f"{format_number(reason.now(summary))} of {format_number(limit)}"
+    so_far = f"it has {message} {reason.unit}" if reason.unit else f"its evaluations reached {message}"
     return f"already done: {so_far}; raise stop.{summary.exit_reason} to go on"
 
 
-def stage_of_start(run: RunDirectory, since: float) -> str:
+def startup_stage(run: RunDirectory, since: float) -> str:
     """How far a learner on this machine has come with its start.
 
     Args:

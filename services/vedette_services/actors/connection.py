@@ -11,7 +11,7 @@ STUCK_S = 30.0
 """Without a settled batch for so long, though there is credit, the samples' socket is dead."""
 
 
-class Link:
+class Connection:
     """What is known of the sockets from what they bring.
 
     Args:
@@ -20,7 +20,7 @@ class Link:
     """
 
     def __init__(self, jitter: Callable[[], float], now: float) -> None:
-        self.beat = Beat(jitter, now)
+        self.heartbeat = Heartbeat(jitter, now)
         self.up = False
         """Whether sending makes sense, as far as is known."""
         self.connected = False
@@ -31,30 +31,30 @@ class Link:
         self._progress_at = now
 
     @property
-    def carries(self) -> bool:
+    def can_send(self) -> bool:
         """Whether batches may be sent."""
         return self.up and not self.resend
 
-    def fresh(self) -> None:
+    def on_new_sockets(self) -> None:
         """The sockets or their connection are new."""
         self.up = self.resend = True
 
-    def down(self) -> None:
+    def on_disconnected(self) -> None:
         """The connection or the sockets are gone."""
         self.up = self.connected = False
 
-    def acknowledged(self, now: float, *, announced: bool) -> None:
+    def on_ack(self, now: float, *, announced: bool) -> None:
         """An ack came, of the run that was announced to us or of another."""
         if announced:
             self._unannounced_since = None
         elif self._unannounced_since is None:
             self._unannounced_since = now
 
-    def progressed(self, now: float) -> None:
+    def on_progress(self, now: float) -> None:
         """A batch was settled, or there is a reason why none is."""
         self._progress_at = now
 
-    def remake(self, now: float, *, holds: bool) -> float | None:
+    def poll_remake(self, now: float, *, holds: bool) -> float | None:
         """Seconds to wait before new sockets; None while the old ones will do.
 
         Args:
@@ -62,13 +62,13 @@ class Link:
         """
         since = self._unannounced_since
         unannounced = since is not None and now - since > ANNOUNCE_WAIT_S
-        stuck = holds and not self.beat.silent and now - self._progress_at > STUCK_S
-        delay_s = self.beat.overdue(now)
+        stuck = holds and not self.heartbeat.silent and now - self._progress_at > STUCK_S
+        delay_s = self.heartbeat.poll_silence(now)
         if unannounced or stuck:
             self._unannounced_since, self._progress_at = None, now
             delay_s = delay_s or 0.0
         if delay_s is not None:
-            self.down()
+            self.on_disconnected()
         return delay_s
 
 
@@ -80,7 +80,7 @@ JITTER_S = 0.5
 """Managers that lost the same learner do not all come back at the same moment."""
 
 
-class Beat:
+class Heartbeat:
     """Hears control messages; says when the silence has lasted too long.
 
     Args:
@@ -91,17 +91,17 @@ class Beat:
     def __init__(self, jitter: Callable[[], float], now: float) -> None:
         self._jitter = jitter
         self._remake_at = now + SILENCE_S
-        self.ever_heard = False
+        self.ever_received = False
         self.silent = True
 
-    def heard(self, now: float) -> bool:
+    def on_message(self, now: float) -> bool:
         """A control message came; True if it ended a silence."""
         ended = self.silent
-        self.ever_heard, self.silent = True, False
+        self.ever_received, self.silent = True, False
         self._remake_at = now + SILENCE_S
         return ended
 
-    def overdue(self, now: float) -> float | None:
+    def poll_silence(self, now: float) -> float | None:
         """None while there is nothing to do, else the seconds to wait before new sockets."""
         if now < self._remake_at:
             return None

@@ -11,7 +11,7 @@ from vedette_services.actors.instructions import (
     SendReport,
     StoreModel,
 )
-from vedette_services.actors.link import ANNOUNCE_WAIT_S, STUCK_S
+from vedette_services.actors.connection import ANNOUNCE_WAIT_S, STUCK_S
 
 # Silence
 

@@ -11,16 +11,16 @@ from pydantic import ValidationError
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Run
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.named import names_in
-from vedette_services.actors.errors import ImportRefusedError, RunNotUnderstoodError
+from vedette_rl.named import find_import_names
+from vedette_services.actors.errors import RunImportRefusedError, RunNotUnderstoodError
 from vedette_services.config.parts import ActorsConfig
 
 
-def accept_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
+def validate_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
     """The run's settings of actors, if this host can and may play it.
 
     Raises:
-        ImportRefusedError: it imports what the operator has not allowed.
+        RunImportRefusedError: it imports what the operator has not allowed.
         RunNotUnderstoodError: its settings are not those of this version, or its batches do not
             travel.
     """
@@ -42,12 +42,12 @@ def accept_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
     return config
 
 
-def plays_like(run: Run, other: Run) -> bool:
+def can_continue(run: Run, other: Run) -> bool:
     """Whether actors of one may go on for the other: all but the learner's start is the same."""
     return replace(run, epoch=other.epoch, learner=other.learner) == other
 
 
-def title_of(run: Run) -> str:
+def describe_run(run: Run) -> str:
     """The run in a few words, for the log."""
     return f"{run.agent.get('name', 'an agent')} on {run.env.get('id', 'an environment')}"
 
@@ -74,13 +74,13 @@ def check_imports(
         allow_import: top packages.
 
     Raises:
-        ImportRefusedError: names the package and the mend.
+        RunImportRefusedError: names the package and the mend.
     """
     for name in imported_names(env, agent, actors or {}):
         module = name.partition(":")[0]
         package = module.partition(".")[0]
         if package not in allow_import and not f"{module}.".startswith(_OURS):
-            raise ImportRefusedError(name, package)
+            raise RunImportRefusedError(name, package)
 
 
 def imported_names(
@@ -96,4 +96,4 @@ def imported_names(
     for wrapper in env.wrappers:
         yield wrapper.name
     for settings in (agent, actors):
-        yield from names_in(settings)
+        yield from find_import_names(settings)

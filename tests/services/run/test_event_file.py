@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from vedette_services.run.events import TEXT_MAX, EventLog, RunEvent, read_events
+from vedette_services.run.events import TEXT_MAX, EventFile, RunEvent, read_events
 
 JOINED = RunEvent(1.5, "joined", "alpha", "on gpu-1, 4 actors", 2, 300, 4000)
 
 
 def test_events_are_read_back_in_their_order(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    EventLog(path).add(JOINED, replace(JOINED, kind="left"))
-    EventLog(path).add(replace(JOINED, kind="ended"))
+    EventFile(path).add(JOINED, replace(JOINED, kind="left"))
+    EventFile(path).add(replace(JOINED, kind="ended"))
     events, broken = read_events(path)
     assert [event.kind for event in events] == ["joined", "left", "ended"]
     assert events[0] == JOINED
@@ -26,9 +26,9 @@ def test_a_run_without_events_has_none(tmp_path: Path) -> None:
 
 def test_half_a_line_of_a_killed_writer_costs_that_line_only(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    EventLog(path).add(JOINED)
+    EventFile(path).add(JOINED)
     path.write_text(path.read_text() + '{"time_s": 1')
-    EventLog(path).add(replace(JOINED, kind="left"))
+    EventFile(path).add(replace(JOINED, kind="left"))
     events, broken = read_events(path)
     assert [event.kind for event in events] == ["joined", "left"]
     assert broken == 1
@@ -58,14 +58,14 @@ def test_a_line_that_is_no_event_is_counted(line: str, tmp_path: Path) -> None:
 
 def test_a_long_text_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    EventLog(path).add(replace(JOINED, text="x" * 10_000))
+    EventFile(path).add(replace(JOINED, text="x" * 10_000))
     assert path.stat().st_size < 1000
     assert len(read_events(path)[0][0].text) == TEXT_MAX
 
 
 def test_the_file_stays_bounded_and_keeps_what_the_learner_did(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    log = EventLog(path, bytes_max=20_000)
+    log = EventFile(path, bytes_max=20_000)
     log.add(replace(JOINED, kind="epoch", text="epoch 1"))
     for number in range(1000):
         log.add(replace(JOINED, who=f"m-{number}"))
@@ -79,7 +79,7 @@ def test_the_file_stays_bounded_and_keeps_what_the_learner_did(tmp_path: Path) -
 
 def test_a_learner_that_does_nothing_but_die_is_bounded_too(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    log = EventLog(path, bytes_max=20_000)
+    log = EventFile(path, bytes_max=20_000)
     for number in range(1000):
         log.add(replace(JOINED, kind="died", text=str(number)))
     assert path.stat().st_size <= 20_300
@@ -89,7 +89,7 @@ def test_a_learner_that_does_nothing_but_die_is_bounded_too(tmp_path: Path) -> N
 def test_a_disk_that_refuses_is_told_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = EventLog(tmp_path / "nowhere" / "events.jsonl")
+    log = EventFile(tmp_path / "nowhere" / "events.jsonl")
     with caplog.at_level(logging.WARNING):
         log.add(JOINED)
         log.add(JOINED)

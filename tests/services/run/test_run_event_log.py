@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from vedette_services.run.boards import Ingest, Learning
-from vedette_services.run.events import Chronicle, FleetWatch, read_events
+from vedette_services.run.status_records import GatewayStatus, TrainerStatus
+from vedette_services.run.events import RunEventLog, FleetChanges, read_events
 
 
 def manager(
@@ -29,8 +29,8 @@ def manager(
 
 
 def told(*looks: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    watch = FleetWatch()
-    return [(kind, f"{who} {text}") for look in looks for kind, who, text in watch.look(look)]
+    watch = FleetChanges()
+    return [(kind, f"{who} {text}") for look in looks for kind, who, text in watch.compare(look)]
 
 
 def test_a_manager_comes_and_leaves() -> None:
@@ -67,12 +67,12 @@ def test_a_gateway_that_was_restarted_has_not_heard_of_anybody_yet() -> None:
 def test_what_happens_is_kept_over_starts(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     for epoch in (1, 2):
-        chronicle = Chronicle(path, clock=lambda: 5.0)
-        chronicle.started("on gpu-1")
-        chronicle.epoch(epoch, 40)
-        chronicle.look(Learning(opt_steps=50), Ingest({"produced": 7}, [manager()]))
-        chronicle.died("evaluator", "signal 9")
-        chronicle.ended("interrupted")
+        event_log = RunEventLog(path, clock=lambda: 5.0)
+        event_log.log_start("on gpu-1")
+        event_log.log_epoch(epoch, 40)
+        event_log.log_changes(TrainerStatus(opt_steps=50), GatewayStatus({"produced": 7}, [manager()]))
+        event_log.log_death("evaluator", "signal 9")
+        event_log.log_end("interrupted")
     events, _ = read_events(path)
     kinds = ["started", "epoch", "joined", "died", "ended"]
     assert [event.kind for event in events] == kinds * 2
@@ -83,10 +83,10 @@ def test_what_happens_is_kept_over_starts(tmp_path: Path) -> None:
 
 def test_a_crowd_is_counted_and_not_listed(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    chronicle = Chronicle(path)
-    crowd = Ingest({}, [manager(f"m-{number}") for number in range(100)])
-    chronicle.look(Learning(), crowd)
-    chronicle.look(Learning(), crowd)
+    event_log = RunEventLog(path)
+    crowd = GatewayStatus({}, [manager(f"m-{number}") for number in range(100)])
+    event_log.log_changes(TrainerStatus(), crowd)
+    event_log.log_changes(TrainerStatus(), crowd)
     events, _ = read_events(path)
     assert len(events) == 21
     assert (events[-1].kind, events[-1].who) == ("forgotten", "80")

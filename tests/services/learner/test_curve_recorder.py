@@ -4,8 +4,8 @@ import pytest
 
 from vedette_rl.core import Record
 from vedette_rl.recording.null import NullRecorder
-from vedette_services.learner.run_recorder import Curves, counts_opt_steps
-from vedette_services.run.boards import Evaluations, Ingest, Learning
+from vedette_services.learner.run_recorder import CurveRecorder, is_against_opt_steps
+from vedette_services.run.status_records import EvaluatorStatus, GatewayStatus, TrainerStatus
 
 
 class Steps(NullRecorder):
@@ -18,16 +18,16 @@ class Steps(NullRecorder):
         self.steps.append(step)
 
 
-def ingest(produced: int) -> Ingest:
+def ingest(produced: int) -> GatewayStatus:
     names = ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight")
-    return Ingest(samples={**dict.fromkeys(names, 0), "produced": produced, "inserted": produced})
+    return GatewayStatus(samples={**dict.fromkeys(names, 0), "produced": produced, "inserted": produced})
 
 
 def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:
     recorder = Steps()
-    curves = Curves(recorder, env_steps=1000)
+    curves = CurveRecorder(recorder, env_steps=1000)
     for now, produced in enumerate((0, 900, 980, 1020)):
-        curves.look(now * 2.0, Learning(), ingest(produced), Evaluations())
+        curves.record(now * 2.0, TrainerStatus(), ingest(produced), EvaluatorStatus())
     assert recorder.steps == [1000, 1000, 1020]
 
 
@@ -45,4 +45,4 @@ def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:
 def test_losses_are_against_optimization_steps_and_returns_against_env_steps(
     name: str, answer: bool
 ) -> None:
-    assert counts_opt_steps(name) is answer
+    assert is_against_opt_steps(name) is answer

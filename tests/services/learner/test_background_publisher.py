@@ -10,7 +10,7 @@ import pytest
 from vedette_protocol.errors import ModelError
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
-from vedette_services.learner.background import ModelOutlet
+from vedette_services.learner.background import BackgroundPublisher
 from vedette_services.run.model_map import ModelMapReader, ModelMapWriter
 
 SCHEMA = Schema.from_arrays({"w": np.zeros(3, np.float32)})
@@ -35,15 +35,15 @@ class HeldWriter(ModelMapWriter):
         self.written.append(info.version)
 
 
-def look_for(seconds: float, outlet: ModelOutlet) -> None:
+def look_for(seconds: float, outlet: BackgroundPublisher) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        outlet.check()
+        outlet.raise_failure()
         time.sleep(0.001)
 
 
 def test_the_last_model_is_in_the_map_after_the_close(tmp_path: Path) -> None:
-    outlet = ModelOutlet(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=2)
+    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=2)
     for version in range(100):
         outlet.publish(model(version))
     outlet.close(10)
@@ -55,7 +55,7 @@ def test_the_last_model_is_in_the_map_after_the_close(tmp_path: Path) -> None:
 
 def test_a_newer_model_takes_the_place_of_one_that_waits(tmp_path: Path) -> None:
     writer = HeldWriter(tmp_path / "map")
-    outlet = ModelOutlet(writer, epoch=1)
+    outlet = BackgroundPublisher(writer, epoch=1)
     outlet.publish(model(0))
     assert writer.begun.wait(10)
     for version in (1, 2, 3):
@@ -73,14 +73,14 @@ def test_a_model_is_told_of_once_it_is_in_the_map(tmp_path: Path) -> None:
         assert found is not None
         told.append(found.version)
 
-    outlet = ModelOutlet(ModelMapWriter(tmp_path / "map", SCHEMA), 1, tell)
+    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), 1, tell)
     outlet.publish(model(4))
     outlet.close(10)
     assert told == [4]
 
 
 def test_a_model_of_another_shape_is_told_to_the_training(tmp_path: Path) -> None:
-    outlet = ModelOutlet(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
+    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
     outlet.publish(ModelInfo(0, {"other": np.zeros(3, np.float32)}))
     with pytest.raises(ModelError, match="other"):
         outlet.close(10)
@@ -89,8 +89,8 @@ def test_a_model_of_another_shape_is_told_to_the_training(tmp_path: Path) -> Non
 
 
 def test_a_model_that_cannot_be_written_is_told_before_the_next_one(tmp_path: Path) -> None:
-    outlet = ModelOutlet(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
-    outlet.check()
+    outlet = BackgroundPublisher(ModelMapWriter(tmp_path / "map", SCHEMA), epoch=1)
+    outlet.raise_failure()
     outlet.publish(ModelInfo(0, {"other": np.zeros(3, np.float32)}))
     with pytest.raises(ModelError, match="other"):
         look_for(10, outlet)

@@ -6,7 +6,7 @@ import pytest
 import zmq
 
 from vedette.local.daemons import free_port
-from vedette_services.learner.gateway_sockets import Door
+from vedette_services.learner.gateway_sockets import GatewaySockets
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 
@@ -19,8 +19,8 @@ def address() -> Address:
 
 
 @pytest.fixture
-def door(address: Address) -> Iterator[Door]:
-    door = Door(address, None, model_queue=10)
+def door(address: Address) -> Iterator[GatewaySockets]:
+    door = GatewaySockets(address, None, model_queue=10)
     yield door
     door.close()
 
@@ -34,7 +34,7 @@ def pusher(address: Address) -> Iterator["zmq.Socket[bytes]"]:
     context.term()
 
 
-def test_samples_that_are_to_wait_are_not_lost(door: Door, pusher: "zmq.Socket[bytes]") -> None:
+def test_samples_that_are_to_wait_are_not_lost(door: GatewaySockets, pusher: "zmq.Socket[bytes]") -> None:
     assert pusher.poll(IN_TIME_MS, zmq.POLLOUT), "not connected"
     sockets.send_now(pusher, [b"head", b"payload"])
     while door.samples not in (ready := door.poll(IN_TIME_MS, samples=True)):
@@ -45,7 +45,7 @@ def test_samples_that_are_to_wait_are_not_lost(door: Door, pusher: "zmq.Socket[b
 
 
 def test_a_door_closes_while_samples_are_to_wait(address: Address) -> None:
-    door = Door(address, None, model_queue=10)
+    door = GatewaySockets(address, None, model_queue=10)
     door.poll(0, samples=False)
     door.close()
-    Door(address, None, model_queue=10).close()  # its ports are free
+    GatewaySockets(address, None, model_queue=10).close()  # its ports are free

@@ -10,7 +10,7 @@ MODEL_WAIT_S = 10.0
 """Without any model for so long after a run was announced, its subscription is made anew."""
 
 
-class ModelGate:
+class ModelFilter:
     """Lets models pass, each at most once, ever newer ones.
 
     Args:
@@ -23,7 +23,7 @@ class ModelGate:
         self._early: CompleteModel | None = None
         self._asked_at = now
 
-    def open(self, run: Run, now: float) -> CompleteModel | None:
+    def begin_run(self, run: Run, now: float) -> CompleteModel | None:
         """Another run begins; a model of it that came before its announcement passes now.
 
         Raises:
@@ -31,9 +31,9 @@ class ModelGate:
         """
         self._run, self._passed, self._asked_at = run, None, now
         early, self._early = self._early, None
-        return self.offer(early) if early is not None else None
+        return self.accept_model(early) if early is not None else None
 
-    def offer(self, model: CompleteModel) -> CompleteModel | None:
+    def accept_model(self, model: CompleteModel) -> CompleteModel | None:
         """The model, if it is to be acted on; None if it is old, or its run is not ours yet.
 
         Raises:
@@ -51,7 +51,7 @@ class ModelGate:
         self._passed = model.epoch, model.version
         return model
 
-    def should_ask(self, now: float) -> bool:
+    def should_resubscribe(self, now: float) -> bool:
         """Whether the run's first model is overdue: now and then, until it comes."""
         if self._run is None or self._passed is not None or now < self._asked_at + MODEL_WAIT_S:
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 # Names of Stable-Baselines3, CleanRL, Tianshou, RLlib, Reverb, Dopamine, border and Ape-X.
-_WORDS: Mapping[str, str] = {
+_SYNONYMS: Mapping[str, str] = {
     "seed": "random_seed",
     "env.id": "env environment env_id env_name environment_name env_type game",
     "env.kwargs": "env_kwargs env_args env_config",
@@ -79,7 +79,7 @@ _WORDS: Mapping[str, str] = {
 
 
 def _ours() -> Iterator[tuple[str, str]]:
-    for key, words in _WORDS.items():
+    for key, words in _SYNONYMS.items():
         for word in words.split():
             yield word, key
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from vedette_protocol.limits import PROTOCOL_VERSION
-from vedette_rl.newest import SLOTS, NewestReader, NewestWriter, file_bytes
+from vedette_rl.newest import SLOTS, LatestValueReader, LatestValueWriter, latest_value_file_bytes
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.versions import vedette_version
 from vedette_services.run.spec import LearnerSpec
@@ -47,7 +47,7 @@ _NONE_REFUSED = Refused(0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Learning:
+class TrainerStatus:
     """What the trainer tells (it writes some fifty times a second at most).
 
     Args:
@@ -78,7 +78,7 @@ class Learning:
 
 
 @dataclass(frozen=True, slots=True)
-class Ingest:
+class GatewayStatus:
     """What the gateway tells: the accounting, the fleet and the limiter (about 5 times a second).
 
     Args:
@@ -109,26 +109,26 @@ class Ingest:
         return (self.samples and self.samples.produced) or 0
 
 
-B = TypeVar("B", Learning, Ingest, Eval)
+B = TypeVar("B", TrainerStatus, GatewayStatus, Eval)
 
 
-_BOARD_BYTES = {
-    Learning: 256 << 10,
-    Ingest: 4 << 20,  # 1,000 managers of 16 actors fit
+_STATUS_RECORD_BYTES = {
+    TrainerStatus: 256 << 10,
+    GatewayStatus: 4 << 20,  # 1,000 managers of 16 actors fit
     Eval: 16 << 10,
 }
 
 
-def boards_bytes() -> int:
+def status_records_bytes() -> int:
     """What the maps of all boards take on disk."""
-    return sum(file_bytes(size, SLOTS) for size in _BOARD_BYTES.values())
+    return sum(latest_value_file_bytes(size, SLOTS) for size in _STATUS_RECORD_BYTES.values())
 
 
-class BoardWriter(Generic[B]):
+class StatusRecordWriter(Generic[B]):
     """The one writer of a board."""
 
     def __init__(self, path: Path, kind: type[B]) -> None:
-        self._map = NewestWriter(path, _BOARD_BYTES[kind])
+        self._map = LatestValueWriter(path, _STATUS_RECORD_BYTES[kind])
 
     def write(self, board: B) -> None:
         """Make this the newest."""
@@ -139,11 +139,11 @@ class BoardWriter(Generic[B]):
         self._map.close()
 
 
-class BoardReader(Generic[B]):
+class StatusRecordReader(Generic[B]):
     """A reader of a board; an empty board until its writer has written."""
 
     def __init__(self, path: Path, kind: type[B]) -> None:
-        self._map = NewestReader(path)
+        self._map = LatestValueReader(path)
         self._kind: type[B] = kind
         self._seq = 0
         self._board: B = kind()
@@ -174,7 +174,7 @@ class RunDescription(Protocol):
 
 
 def assemble_status(
-    run: RunDescription, learning: Learning, ingest: Ingest, evaluations: Eval
+    run: RunDescription, learning: TrainerStatus, ingest: GatewayStatus, evaluations: Eval
 ) -> Status:
     """The status of a run, from what its processes know of it."""
     config, warmup = run.config, run.config.learner.warmup_period
@@ -225,9 +225,9 @@ class StatusReader:
 
     def __init__(self, spec: LearnerSpec) -> None:
         self._spec = spec
-        self._learning = BoardReader(spec.run.learning_map, Learning)
-        self._ingest = BoardReader(spec.run.ingest_map, Ingest)
-        self._evaluations = BoardReader(spec.run.evaluation_map, Eval)
+        self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
+        self._ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
+        self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
 
     def read(self) -> Status:
         """What `status --json` says, from the boards alone."""
@@ -236,7 +236,7 @@ class StatusReader:
         )
 
 
-def describe_wait(learning: Learning, ingest: Ingest) -> str:
+def describe_wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
     """Who waits for what, in a sentence; "" when nobody does."""
     if learning.phase == "starting":
         what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
@@ -248,7 +248,7 @@ def describe_wait(learning: Learning, ingest: Ingest) -> str:
     return ingest.limiter_reason
 
 
-def _limiter(learning: Learning, ingest: Ingest, inserted: int) -> Limiter:
+def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: int) -> Limiter:
     """What was drawn per sample `inserted` since the warm-up, and who waits for whom."""
     if learning.phase == "waiting":
         state, reason = "sample_waits", learning.waits

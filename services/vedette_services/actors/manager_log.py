@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from vedette_protocol.messages import Ack
-from vedette_services.actors.instructions import Level, Say
-from vedette_services.actors.link import Beat
+from vedette_services.actors.instructions import Level, WriteLog
+from vedette_services.actors.connection import Heartbeat
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0
 
 
-class Rate:
+class RepeatFilter:
     """Remembers what was said when, by subject."""
 
     def __init__(self, every_s: float = REPEAT_S) -> None:
         self._every_s = every_s
         self._said: dict[str, tuple[str, float]] = {}
 
-    def should_say(self, subject: str, text: str, now: float) -> bool:
+    def should_log(self, subject: str, text: str, now: float) -> bool:
         """Whether to say this now: it is not what was said last, or that was long ago.
 
         A subject that alternates is said at most ten times as often as one that repeats itself.
         """
-        said = self._said.get(subject)
-        if said is not None:
-            wait_s = self._every_s if said[0] == text else self._every_s / 10
-            if now - said[1] < wait_s:
+        message = self._said.get(subject)
+        if message is not None:
+            wait_s = self._every_s if message[0] == text else self._every_s / 10
+            if now - message[1] < wait_s:
                 return False
         self._said[subject] = (text, now)
         return True
 
-    def over(self, subject: str) -> None:
+    def reset(self, subject: str) -> None:
         """What was said of this subject holds no more: the next time it is new again."""
         self._said.pop(subject, None)
 
 
-class Voice:
+class ManagerLog:
     """The manager's sentences, as instructions.
 
     Args:
@@ -44,45 +44,45 @@ class Voice:
 
     def __init__(self, learner: str, now: float) -> None:
         self._where = f"the learner at {learner}"
-        self._rate = Rate()
+        self._rate = RepeatFilter()
         self._credit_at = now
 
-    def say(self, level: Level, subject: str, text: str, now: float) -> list[Say]:
+    def log(self, level: Level, subject: str, text: str, now: float) -> list[WriteLog]:
         """This sentence, unless it was said of this subject lately."""
-        return [Say(level, text)] if self._rate.should_say(subject, text, now) else []
+        return [WriteLog(level, text)] if self._rate.should_log(subject, text, now) else []
 
-    def in_touch(self) -> list[Say]:
+    def log_reconnected(self) -> list[WriteLog]:
         """A silence is over."""
-        self._rate.over("silence")
-        return [Say("info", f"in touch with {self._where}")]
+        self._rate.reset("silence")
+        return [WriteLog("info", f"in touch with {self._where}")]
 
-    def starting(self, ack: Ack, now: float) -> list[Say]:
+    def log_starting(self, ack: Ack, now: float) -> list[WriteLog]:
         """The learner is there, and has announced no run yet."""
         text = f"{self._where} is there and announces no run yet: {ack.reason or 'it starts'}"
-        return self.say("info", "starting", text, now)
+        return self.log("info", "starting", text, now)
 
-    def remaking(self, beat: Beat, now: float, *, connected: bool) -> list[Say]:
+    def log_reconnecting(self, heartbeat: Heartbeat, now: float, *, connected: bool) -> list[WriteLog]:
         """The sockets are made anew."""
-        if not beat.silent:
-            return self.say("warning", "silence", f"connecting anew to {self._where}", now)
-        if not beat.ever_heard:
+        if not heartbeat.silent:
+            return self.log("warning", "silence", f"connecting anew to {self._where}", now)
+        if not heartbeat.ever_received:
             nothing = "nothing answers there yet; `vedette doctor` says how far one gets"
             why = "it is connected and silent" if connected else nothing
-            return self.say("info", "silence", f"waiting for {self._where}: {why}", now)
+            return self.log("info", "silence", f"waiting for {self._where}: {why}", now)
         text = f"no word from {self._where}: connecting anew until it answers"
-        return self.say("warning", "silence", text, now)
+        return self.log("warning", "silence", text, now)
 
-    def credit(self, ack: Ack, now: float) -> list[Say]:
+    def log_no_credit(self, ack: Ack, now: float) -> list[WriteLog]:
         """Why nothing may be sent, once that lasts: the limiter's pauses are short and many."""
         if ack.credit_batches:
             self._credit_at = now
         if now - self._credit_at < LONG_WITHOUT_CREDIT_S:
             return []
-        return self.say("info", "credit", f"the learner takes no samples now: {ack.reason}", now)
+        return self.log("info", "credit", f"the learner takes no samples now: {ack.reason}", now)
 
-    def death(self, index: int, why: str, traceback: str, now: float) -> list[Say]:
+    def log_actor_death(self, index: int, why: str, traceback: str, now: float) -> list[WriteLog]:
         """An actor died; its traceback whole, but not the same one again and again."""
         text = f"actor {index} died: {why}"
-        if traceback and self._rate.should_say(f"traceback {index}", why, now):
+        if traceback and self._rate.should_log(f"traceback {index}", why, now):
             text += "\n" + traceback.rstrip()
-        return [Say("warning", text, index)]
+        return [WriteLog("warning", text, index)]

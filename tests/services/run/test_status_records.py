@@ -1,0 +1,34 @@
+"""What the learner's processes tell each other."""
+
+from pathlib import Path
+
+from vedette_services.run.status_records import StatusRecordReader, StatusRecordWriter, EvaluatorStatus, TrainerStatus
+
+
+def test_a_board_is_empty_until_it_is_written(tmp_path: Path) -> None:
+    assert StatusRecordReader(tmp_path / "map", TrainerStatus).read() == TrainerStatus()
+
+
+def test_the_newest_board_wins(tmp_path: Path) -> None:
+    reader = StatusRecordReader(tmp_path / "map", TrainerStatus)
+    writer = StatusRecordWriter(tmp_path / "map", TrainerStatus)
+    for opt_steps in range(10):
+        writer.write(TrainerStatus(opt_steps=opt_steps, record={"loss": 0.5}))
+    assert reader.read() == TrainerStatus(opt_steps=9, record={"loss": 0.5})
+
+
+def test_reading_again_without_news_gives_the_same_object(tmp_path: Path) -> None:
+    writer = StatusRecordWriter(tmp_path / "map", EvaluatorStatus)
+    writer.write(EvaluatorStatus(count=1))
+    reader = StatusRecordReader(tmp_path / "map", EvaluatorStatus)
+    assert reader.read() is reader.read()
+
+
+def test_a_writer_that_let_go_can_be_followed_by_another(tmp_path: Path) -> None:
+    first = StatusRecordWriter(tmp_path / "map", TrainerStatus)
+    first.write(TrainerStatus(opt_steps=1))
+    first.close()
+    second = StatusRecordWriter(tmp_path / "map", TrainerStatus)
+    assert StatusRecordReader(tmp_path / "map", TrainerStatus).read().opt_steps == 1
+    second.write(TrainerStatus(opt_steps=2))
+    assert StatusRecordReader(tmp_path / "map", TrainerStatus).read().opt_steps == 2
