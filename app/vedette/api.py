@@ -35,8 +35,8 @@ from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
-from vedette_services.run.outcome import describe_already_done, read_summary
 from vedette_services.run.finished import FinishedRun
+from vedette_services.run.outcome import describe_already_done, read_summary
 from vedette_services.run.status import Status
 
 __all__ = [

@@ -32,7 +32,9 @@ class SampleAccounting:
     lost: int = 0
 
     def __add__(self, other: SampleAccounting) -> SampleAccounting:
-        return SampleAccounting(*(a + b for a, b in zip(self.counts(), other.counts(), strict=True)))
+        return SampleAccounting(
+            *(a + b for a, b in zip(self.counts(), other.counts(), strict=True))
+        )
 
     def counts(self) -> tuple[int, ...]:
         """The counts in the order of the fields."""

@@ -42,7 +42,7 @@ from vedette_protocol.messages import (
     UpMessage,
 )
 from vedette_protocol.model_frames import decode_chunk, encode_chunk
-from vedette_protocol.packing import pack_header, unpack_header, check_frame_size
+from vedette_protocol.packing import check_frame_size, pack_header, unpack_header
 from vedette_protocol.report_frames import decode_report, encode_report
 from vedette_protocol.run_frames import decode_run, encode_run
 from vedette_protocol.topics import is_id
@@ -70,7 +70,10 @@ def encode(message: Message) -> list[Buffer]:
         case Refusal():
             return encode_refusal(message)
         case Status():
-            return [pack_header("status", {}), check_frame_size(message.json, STATUS_MAX_BYTES, "status")]
+            return [
+                pack_header("status", {}),
+                check_frame_size(message.json, STATUS_MAX_BYTES, "status"),
+            ]
         case _:
             assert_never(message)
 

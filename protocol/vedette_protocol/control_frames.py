@@ -77,7 +77,9 @@ def encode_refusal(refusal: Refusal) -> list[Buffer]:
     """The header."""
     fields = {"manager": refusal.manager, "incarnation": refusal.incarnation}
     return [
-        pack_header("refusal", {**fields, "code": refusal.code, "reason": clip_text(refusal.reason)})
+        pack_header(
+            "refusal", {**fields, "code": refusal.code, "reason": clip_text(refusal.reason)}
+        )
     ]
 
 

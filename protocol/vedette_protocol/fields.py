@@ -130,7 +130,9 @@ class Fields:
         self.end()
 
     def _wrong(self, key: str, value: object, expected: str) -> MalformedError:
-        return MalformedError(f"{self._where}'s {key!r} is {format_value(value)}, expected {expected}")
+        return MalformedError(
+            f"{self._where}'s {key!r} is {format_value(value)}, expected {expected}"
+        )
 
 
 def format_value(value: object) -> str:

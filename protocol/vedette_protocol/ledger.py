@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from vedette_protocol.account import IncarnationAccount, SampleAccounting, ManagerEntry
+from vedette_protocol.account import IncarnationAccount, ManagerEntry, SampleAccounting
 from vedette_protocol.credit import Credit
 from vedette_protocol.errors import LedgerFullError, RetiredError
 from vedette_protocol.limits import ACCOUNTS_MAX, OLD_ACCOUNTS_MAX, RETIRED_MAX
@@ -240,7 +240,9 @@ class Ledger:
         entry = self._entries.get(manager)
         return None if entry is None else entry.accounts.get(incarnation)
 
-    def _mark_alive(self, manager: str, incarnation: int, now: float) -> tuple[ManagerEntry, IncarnationAccount]:
+    def _mark_alive(
+        self, manager: str, incarnation: int, now: float
+    ) -> tuple[ManagerEntry, IncarnationAccount]:
         entry = self._entries.get(manager)
         account = None if entry is None else entry.accounts.get(incarnation)
         if entry is None or account is None:
@@ -251,7 +253,9 @@ class Ledger:
             entry.packed = None
         return entry, account
 
-    def _open_account(self, manager: str, incarnation: int) -> tuple[ManagerEntry, IncarnationAccount]:
+    def _open_account(
+        self, manager: str, incarnation: int
+    ) -> tuple[ManagerEntry, IncarnationAccount]:
         if incarnation in self._retired:
             raise RetiredError(manager, incarnation)
         if self._accounts >= ACCOUNTS_MAX:

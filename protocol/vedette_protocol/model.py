@@ -36,7 +36,9 @@ def pack_model(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema)
     return b"".join(pack_model_parts(version, arrays, schema))
 
 
-def pack_model_parts(version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema) -> list[Buffer]:
+def pack_model_parts(
+    version: int, arrays: Mapping[str, NDArray[Any]], schema: Schema
+) -> list[Buffer]:
     """The body of a model in parts, for who writes it somewhere: nothing is copied.
 
     Raises:

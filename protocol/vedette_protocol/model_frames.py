@@ -12,7 +12,7 @@ from vedette_protocol.limits import (
     MODEL_MAX_BYTES,
 )
 from vedette_protocol.messages import Buffer, ModelChunk
-from vedette_protocol.packing import pack_header, check_frame_size
+from vedette_protocol.packing import check_frame_size, pack_header
 
 
 def encode_chunk(chunk: ModelChunk) -> list[Buffer]:
@@ -27,7 +27,10 @@ def encode_chunk(chunk: ModelChunk) -> list[Buffer]:
         "total_bytes": chunk.total_bytes,
         "digest": chunk.digest,
     }
-    return [pack_header("model", fields), check_frame_size(chunk.payload, CHUNK_MAX_BYTES, "model chunk")]
+    return [
+        pack_header("model", fields),
+        check_frame_size(chunk.payload, CHUNK_MAX_BYTES, "model chunk"),
+    ]
 
 
 def decode_chunk(fields: Fields, payload: Buffer) -> ModelChunk:

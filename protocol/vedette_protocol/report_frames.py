@@ -8,7 +8,7 @@ from vedette_protocol.errors import MalformedError
 from vedette_protocol.fields import Fields
 from vedette_protocol.limits import ACTOR_MAX, ACTORS_MAX, COUNT_MAX, REPORT_MAX_BYTES, U64_MAX
 from vedette_protocol.messages import ActorReport, Buffer, ManagerState, Report
-from vedette_protocol.packing import clip_text, pack, pack_header, unpack, check_frame_size
+from vedette_protocol.packing import check_frame_size, clip_text, pack, pack_header, unpack
 
 _STATES: Final[tuple[ManagerState, ...]] = get_args(ManagerState)
 

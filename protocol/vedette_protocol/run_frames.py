@@ -6,7 +6,7 @@ from vedette_protocol.errors import SchemaError
 from vedette_protocol.fields import Fields
 from vedette_protocol.limits import EPOCH_MAX, RUN_MAX_BYTES, U64_MAX
 from vedette_protocol.messages import Buffer, Run
-from vedette_protocol.packing import pack, pack_header, unpack, check_frame_size
+from vedette_protocol.packing import check_frame_size, pack, pack_header, unpack
 from vedette_protocol.schema import Schema
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from vedette_protocol.account import IncarnationAccount, SampleAccounting, ManagerEntry
+from vedette_protocol.account import IncarnationAccount, ManagerEntry, SampleAccounting
 from vedette_protocol.errors import MalformedError, StampError
 from vedette_protocol.limits import COUNT_MAX, STAMP_MAX_BYTES
 from vedette_protocol.packing import pack, unpack
@@ -83,7 +83,9 @@ def _unpack_entry(blob: bytes) -> ManagerEntry:
     manager, number, closed, accounts = unpack(blob, STAMP_MAX_BYTES)
     entry = ManagerEntry(str(manager), _count(number), closed=_accounting(closed))
     for incarnation, contiguous, extras, *counts, gone in accounts:
-        account = IncarnationAccount(_count(incarnation), _count(contiguous), int.from_bytes(extras, "big"))
+        account = IncarnationAccount(
+            _count(incarnation), _count(contiguous), int.from_bytes(extras, "big")
+        )
         for name, value in zip(_COUNTS, counts, strict=True):
             setattr(account, name, _count(value))
         account.gone = bool(gone)

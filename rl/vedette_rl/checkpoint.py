@@ -21,10 +21,10 @@ from vedette_rl.errors import CheckpointError
 from vedette_rl.state_file import (
     STATE_FILE,
     Throttle,
-    no_throttle,
     check_state,
-    remove_unfinished,
+    no_throttle,
     read_state,
+    remove_unfinished,
     write_state,
 )
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 
 from vedette_rl.errors import UnknownNameError
-from vedette_rl.named import is_import_name, import_by_name, choice_or_import
+from vedette_rl.named import choice_or_import, import_by_name, is_import_name
 
 _KIND = "agent.exploration.kind"
 _DRAWN_NUMBERS = 1024

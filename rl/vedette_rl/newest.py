@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.bytes_text import bytes_text
-from vedette_rl.errors import MapSpaceError, LatestValueFormatError, OneWriterError
+from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterError
 from vedette_rl.recycler import BufferPool
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ class _Slots:
             or slots < 2
             or size != latest_value_file_bytes(max_bytes, slots)
         ):
-            raise LatestValueFormatError(f"{path} is no map of newest values, or cut short: delete it")
+            raise LatestValueFormatError(
+                f"{path} is no map of newest values, or cut short: delete it"
+            )
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         self.map = mmap.mmap(file, size, access=access)
         self.path = path

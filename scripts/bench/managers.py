@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, ask, learner_of, measured, ingest_run
+from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, ask, ingest_run, learner_of, measured
 from vedette.bench.measuring import summarize_rounds
 from vedette_services.host.processes import end_children, python_module, spawn
 from vedette_services.run.status_client import StatusClient

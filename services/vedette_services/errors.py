@@ -305,7 +305,9 @@ def error_message(error: Exception) -> str:
         where = f"{error.filename}: " if error.filename else ""
         fix = _FILE_FIXES.get(error.errno, "")
         return f"{where}{error.strerror}" + (f"; {fix}" if fix else "")
-    return " ".join(str(error).split()) if is_self_explanatory(error) else foreign_error_message(error)
+    return (
+        " ".join(str(error).split()) if is_self_explanatory(error) else foreign_error_message(error)
+    )
 
 
 def foreign_error_message(error: Exception) -> str:

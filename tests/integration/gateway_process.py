@@ -26,10 +26,10 @@ from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.net.status_client import StatusClient
-from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
 
 N_BUFFER = 20
 SETTINGS = [
@@ -71,7 +71,9 @@ class GatewayProcess:
         self._wakeup = WakeupEvent()
         self._models = ModelMapWriter(self.run.model_map, Schema.from_arrays(self._model))
         self.publish(0)
-        self._board: StatusRecordWriter[TrainerStatus] = StatusRecordWriter(self.run.learning_map, TrainerStatus)
+        self._board: StatusRecordWriter[TrainerStatus] = StatusRecordWriter(
+            self.run.learning_map, TrainerStatus
+        )
         self._board.write(TrainerStatus(epoch=1, phase="training"))
         spaces = probe_environment(self.config.env)
         self.schema = Schema.from_dtype(transition_dtype(spaces), column_bounds(spaces))

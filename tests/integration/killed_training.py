@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from trial import Trial, parser_of
 
 from vedette_rl.checkpoint import Checkpoints
-from vedette_services.run.status_records import StatusRecordReader, TrainerStatus
 from vedette_services.run.evaluate import evaluate_run
+from vedette_services.run.status_records import StatusRecordReader, TrainerStatus
 
 KILLS = 5
 KILLED_BY = 2000

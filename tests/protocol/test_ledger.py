@@ -156,7 +156,9 @@ def test_what_a_living_manager_holds_is_in_flight() -> None:
     ledger = Ledger(RUN)
     ledger.on_report(report(100, dropped=20, window_rows=80), 0.0)
     insert(ledger, batch(0))
-    assert ledger.accounting() == SampleAccounting(produced=100, inserted=10, dropped=20, in_flight=70)
+    assert ledger.accounting() == SampleAccounting(
+        produced=100, inserted=10, dropped=20, in_flight=70
+    )
 
 
 def test_what_is_known_to_exist_was_produced_even_before_the_report() -> None:

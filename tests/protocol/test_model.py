@@ -19,9 +19,9 @@ from vedette_protocol.model import (
     CompleteModel,
     ModelAssembler,
     body_bytes,
-    split_into_chunks,
     digest_of,
     pack_model,
+    split_into_chunks,
     unpack_model,
 )
 from vedette_protocol.schema import Column, Columns, Schema

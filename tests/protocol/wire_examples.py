@@ -18,7 +18,7 @@ from vedette_protocol.messages import (
     Status,
     Stop,
 )
-from vedette_protocol.model import split_into_chunks, pack_model
+from vedette_protocol.model import pack_model, split_into_chunks
 from vedette_protocol.schema import Column, Columns, Schema
 
 SCHEMA = Schema(

@@ -184,8 +184,6 @@ def test_recorders_by_name(tmp_path: Path) -> None:
 
 def test_a_model_of_another_network_is_refused() -> None:
     kind = agent_type("dqn")
-    policy = kind.build_policy(
-        kind.config(network=named(Net)), SPACES, ranks=np.zeros(1), seed=0
-    )
+    policy = kind.build_policy(kind.config(network=named(Net)), SPACES, ranks=np.zeros(1), seed=0)
     with pytest.raises(Exception, match=r"net\.q\.weight"):
         policy.sync_model(ModelInfo(0, {}))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vedette_rl import newest
-from vedette_rl.errors import MapSpaceError, LatestValueFormatError, OneWriterError
+from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterError
 from vedette_rl.newest import HEADER_BYTES, LatestValueReader, LatestValueWriter
 from vedette_rl.recycler import BufferPool
 

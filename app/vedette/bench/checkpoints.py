@@ -55,9 +55,13 @@ class CheckpointBench:
             "opt_steps_per_s_while_writing": summarize_rounds(writing),
             "ratio": ratio_of_rounds(writing, peace),
             "checkpoint_bytes": size,
-            "checkpoint_ms": summarize_rounds([1e3 * r.writing_s / self.checkpoints for r in rounds]),
+            "checkpoint_ms": summarize_rounds(
+                [1e3 * r.writing_s / self.checkpoints for r in rounds]
+            ),
             "cost_ms": summarize_rounds([1e3 * cost for cost in costs]),
-            "cost_opt_steps": summarize_rounds([c * rate for c, rate in zip(costs, peace, strict=True)]),
+            "cost_opt_steps": summarize_rounds(
+                [c * rate for c, rate in zip(costs, peace, strict=True)]
+            ),
         }
 
     def _round(self, loop: _SavingLoop) -> _Steps:

@@ -10,7 +10,14 @@ from typing import Any
 
 from vedette.bench.checkpoints import CheckpointBench
 from vedette.bench.daemons import QUIET, TRAINER, ask, learner_of
-from vedette.bench.measuring import ReservedCore, reserve_core, processor_s, ratio_of_rounds, summarize_rounds, usable_cores
+from vedette.bench.measuring import (
+    ReservedCore,
+    processor_s,
+    ratio_of_rounds,
+    reserve_core,
+    summarize_rounds,
+    usable_cores,
+)
 from vedette.bench.publishing import PublishingBench
 from vedette.local.daemons import daemon_command
 from vedette_services.config.loading import load_config

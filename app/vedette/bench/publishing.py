@@ -56,7 +56,9 @@ class PublishingBench:
             "ratio": ratio_of_rounds(publishing, rates),
             "model_bytes": loop.model_bytes,
             "call_ms": summarize_rounds([1e3 * calls / count for _, _, calls in rounds]),
-            "cost_ms": summarize_rounds([1e3 * (took - without) / count for without, took, _ in rounds]),
+            "cost_ms": summarize_rounds(
+                [1e3 * (took - without) / count for without, took, _ in rounds]
+            ),
         }
 
     def _round(self, loop: _PublishingLoop) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vedette.bench.bare import Payload, bare
-from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, learner_of, measured, ingest_run
+from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, ingest_run, learner_of, measured
 from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette.local.daemons import free_port
 from vedette_services.host.processes import end_children, python_module, spawn

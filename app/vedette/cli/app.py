@@ -26,13 +26,13 @@ from vedette.cli.report import report
 from vedette.cli.run import run
 from vedette.cli.status import status
 from vedette_rl.errors import (
-    VideoError,
-    NoImageError,
     CustomNetworkError,
+    NoImageError,
     UnknownAgentError,
     UnknownEnvironmentError,
     UnknownNameError,
     UnsupportedSpaceError,
+    VideoError,
 )
 from vedette_services.errors import (
     DONE,
@@ -41,10 +41,10 @@ from vedette_services.errors import (
     USAGE,
     ManySettingsError,
     ServicesError,
-    is_self_explanatory,
     error_message,
+    is_self_explanatory,
 )
-from vedette_services.host.exit_report import take_report_descriptor, send_exit_report
+from vedette_services.host.exit_report import send_exit_report, take_report_descriptor
 from vedette_services.host.logs import tolerate_full_disk
 from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vedette.cli import sweep as several
-from vedette.cli.options import Agent, Arguments, Env, Force, Fresh, Out, Settings, load_from_arguments
+from vedette.cli.options import (
+    Agent,
+    Arguments,
+    Env,
+    Force,
+    Fresh,
+    Out,
+    Settings,
+    load_from_arguments,
+)
 from vedette_services.errors import UnsavedEndError, UsageError
 
 if TYPE_CHECKING:

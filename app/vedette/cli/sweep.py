@@ -58,7 +58,9 @@ class TypedConfig(NamedTuple):
     def configure(self, changes: Changes) -> RunConfig:
         """The configuration with changes over everything else."""
         more = [f"{key}={value}" for key, value in changes.items()]
-        return load_from_arguments([*(self.arguments or []), *more], self.env, self.agent, self.settings).config
+        return load_from_arguments(
+            [*(self.arguments or []), *more], self.env, self.agent, self.settings
+        ).config
 
 
 def run_sweep(

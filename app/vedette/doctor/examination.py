@@ -23,7 +23,14 @@ from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_protocol.messages import Run
 from vedette_rl.errors import RlError
 from vedette_services.actors.errors import RunImportRefusedError
-from vedette_services.errors import DONE, FAILED, REFUSED, AddressError, RefusedError, foreign_error_message
+from vedette_services.errors import (
+    DONE,
+    FAILED,
+    REFUSED,
+    AddressError,
+    RefusedError,
+    foreign_error_message,
+)
 from vedette_services.host.versions import vedette_version
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address

@@ -29,7 +29,7 @@ from vedette_services.host.exit_report import ExitReportReader
 from vedette_services.host.processes import StopSignals, end_children, python_module, spawn
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.outcome import last_status, exit_at_once, startup_stage
+from vedette_services.run.outcome import exit_at_once, last_status, startup_stage
 from vedette_services.run.status import Status
 
 ASK_EVERY_S = 0.5
@@ -262,7 +262,9 @@ class LocalRun:
                 raise self._failed("actor manager", status)
             self._manager_ends = [*ends, now]
             self._manager_due = now + 0.25 * 2 ** len(ends)
-            self._view.print_line(f"the actor manager ended with {describe_exit(status)}: starting it again")
+            self._view.print_line(
+                f"the actor manager ended with {describe_exit(status)}: starting it again"
+            )
         elif now >= self._manager_due:
             self._manager_due = 0.0
             self._start_manager()

@@ -52,16 +52,16 @@ from vedette_services.learner.background import CheckpointWriter
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.fleet import Fleet
 from vedette_services.learner.lag import LagMeter, RateMeter
-from vedette_services.learner.run_recorder import CurveRecorder, truncate_curves, open_recorder
+from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, truncate_curves
 from vedette_services.learner.trainer import resolve_device
 from vedette_services.learner.training_loop import RunProgress, TrainingLoop, find_exit_reason
-from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.outcome import exit_at_once, describe_unsaved
 from vedette_services.run.events import RunEventLog
-from vedette_services.run.replay_layout import ReplayLayout, replay_layout, make_run_limiter
+from vedette_services.run.outcome import describe_unsaved, exit_at_once
+from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
 from vedette_services.run.resume import erase_run
 from vedette_services.run.status import Rates, Replay, Samples, Status
+from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
 
 log = logging.getLogger("vedette.in_process")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vedette.report.lines import Floats, ChartLine
+from vedette.report.lines import ChartLine, Floats
 from vedette.report.markup import Markup, element, join_markup
 from vedette_services.run.number_format import format_axis
 
@@ -161,7 +161,9 @@ def _line(line: ChartLine, x: ChartAxis, y: ChartAxis) -> Markup:
     return element("g", *drawn, class_=f"c{line.colour}")
 
 
-def _readouts(lines: Sequence[ChartLine], x: ChartAxis, y: ChartAxis, x_label: str) -> Iterator[Markup]:
+def _readouts(
+    lines: Sequence[ChartLine], x: ChartAxis, y: ChartAxis, x_label: str
+) -> Iterator[Markup]:
     """Strips of the plot; the one under the pointer shows its line and its figures."""
     every = np.unique(np.concatenate([line.x for line in lines])) if lines else np.zeros(0)
     if every.size > _STRIPS:
@@ -204,7 +206,9 @@ def _said(lines: Sequence[ChartLine], step: float, x_label: str) -> list[tuple[s
     message: list[tuple[str, int | None]] = [(f"{format_axis(step)} {x_label}", None)]
     shown = [line for line in lines if line.x[0] <= step <= line.x[-1]]
     for line in shown[:_READOUT_LINES]:
-        message.append((f"{line.label[:28]} {format_axis(_value(line, line.y, step))}", line.colour))
+        message.append(
+            (f"{line.label[:28]} {format_axis(_value(line, line.y, step))}", line.colour)
+        )
         for band in line.bands if len(lines) == 1 else ():
             low, high = _value(line, band.low, step), _value(line, band.high, step)
             if math.isfinite(low) and math.isfinite(high):
@@ -274,7 +278,9 @@ class ChartAxis:
         return [format_axis(tick) for tick in self.ticks]
 
 
-def value_axis(parts: Iterable[Floats], others: Iterable[Floats], begin: float, end: float) -> ChartAxis:
+def value_axis(
+    parts: Iterable[Floats], others: Iterable[Floats], begin: float, end: float
+) -> ChartAxis:
     """An axis that begins and ends at a tick, and at 0 where the values are near it.
 
     Args:

@@ -13,7 +13,13 @@ from vedette.report.one_run import seconds_of
 from vedette.report.page import chart_groups, html_notes, html_page, html_section
 from vedette.report.record import RunRecord
 from vedette.report.selection import levels_of, main_line, specs_for, x_ends, x_label
-from vedette.report.tables import configuration_tables, flatten_keys, table_row, format_setting, html_table
+from vedette.report.tables import (
+    configuration_tables,
+    flatten_keys,
+    format_setting,
+    html_table,
+    table_row,
+)
 from vedette_rl.evaluation.confidence import confidence_interval
 from vedette_services.run.number_format import format_count, format_decimal, format_duration
 from vedette_services.run.status_fields import ChartSpec
@@ -226,7 +232,11 @@ def find_differing_keys(settings: Sequence[dict[str, str]]) -> list[str]:
 
 def _settings(record: RunRecord) -> dict[str, str]:
     found = dict(flatten_keys(record.config))
-    return {name: format_setting(value) for name, value in found.items() if not name.startswith(_OF_A_SEED)}
+    return {
+        name: format_setting(value)
+        for name, value in found.items()
+        if not name.startswith(_OF_A_SEED)
+    }
 
 
 def _label(differs: dict[str, str], run: RunRecord, number: int, alone: bool) -> str:

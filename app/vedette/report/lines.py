@@ -102,7 +102,9 @@ def evaluation_line(mean: Curve, others: dict[str, Curve], episodes: int) -> Cha
     return ChartLine("mean return", step[finite], value[finite], tuple(bands))
 
 
-def spread_line(mean: Curve, low: Curve | None, high: Curve | None, label: str, what: str) -> ChartLine:
+def spread_line(
+    mean: Curve, low: Curve | None, high: Curve | None, label: str, what: str
+) -> ChartLine:
     """A mean between the lowest and the highest of its parts, thinned."""
     line = curve_line(mean, label)
     if low is None or high is None or not line.x.size:

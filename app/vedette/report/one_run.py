@@ -6,17 +6,17 @@ import base64
 from collections.abc import Iterator
 from pathlib import Path
 
-from vedette.report.fleet_timeline import EVENTS_MAX, event_rows, fleet_lanes, draw_timeline
+from vedette.report.fleet_timeline import EVENTS_MAX, draw_timeline, event_rows, fleet_lanes
 from vedette.report.markup import Markup, element
-from vedette.report.page import figure_cards, chart_groups, html_notes, html_page, html_section
+from vedette.report.page import chart_groups, figure_cards, html_notes, html_page, html_section
 from vedette.report.record import RunRecord
 from vedette.report.selection import charts_of
 from vedette.report.tables import (
     accounting_table,
     configuration_tables,
+    html_table,
     managers_table,
     replay_text,
-    html_table,
     time_split_bar,
 )
 from vedette_rl.bytes_text import bytes_text
@@ -42,7 +42,9 @@ def run_page(record: RunRecord, command: str) -> str:
         html_section("The fleet", *_fleet(record)),
         html_section("The learner's time since its last start", time_split_bar(record)),
         html_section("The books, in samples", accounting_table(record)),
-        html_section("Films", element("div", *films_shown, class_="films") if films_shown else None),
+        html_section(
+            "Films", element("div", *films_shown, class_="films") if films_shown else None
+        ),
         html_section("Configuration", *configuration_tables(record.config)),
         command=command,
     )

@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vedette.report.chart import Chart
-from vedette.report.lines import POINTS, ChartLine, evaluation_line, curve_line, spread_line, step_at
+from vedette.report.lines import (
+    POINTS,
+    ChartLine,
+    curve_line,
+    evaluation_line,
+    spread_line,
+    step_at,
+)
 from vedette.report.record import RunRecord
 from vedette_rl.recording.reading import Curve
 from vedette_services.learner.run_recorder import is_against_opt_steps
@@ -94,7 +101,9 @@ def _lines(spec: ChartSpec, record: RunRecord) -> Iterator[ChartLine]:
     for colour, (name, label) in enumerate(there):
         special = _SPECIAL.get(name)
         line = (
-            special(record) if special else curve_line(record.curves[name], label, points=spec.points)
+            special(record)
+            if special
+            else curve_line(record.curves[name], label, points=spec.points)
         )
         if not line.x.size:
             continue

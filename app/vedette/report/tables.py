@@ -153,7 +153,11 @@ def configuration_tables(config: Mapping[str, Any]) -> Iterator[Markup]:
     plain = {name: value for name, value in config.items() if not isinstance(value, Mapping)}
     parts = {"run": plain, **{n: v for n, v in config.items() if isinstance(v, Mapping)}}
     for name, part in parts.items():
-        rows = [table_row(key, format_setting(value)) for key, value in flatten_keys(part) if key != "preset"]
+        rows = [
+            table_row(key, format_setting(value))
+            for key, value in flatten_keys(part)
+            if key != "preset"
+        ]
         if rows:
             yield element("details", element("summary", name), html_table((), rows, class_="keys"))
 

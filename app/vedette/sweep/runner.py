@@ -16,8 +16,8 @@ from vedette.sweep.trials import Trial
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, describe_exit
 from vedette_services.host.processes import StopSignals, count_cores, end_children, pause, spawn
-from vedette_services.run.outcome import is_over, read_summary
 from vedette_services.run.number_format import format_clock, format_number
+from vedette_services.run.outcome import is_over, read_summary
 from vedette_services.run.status_text import status_line
 
 LINE_EVERY_S = 10.0

@@ -4,7 +4,7 @@ Nothing here imports torch: the gateway and slim actors use these names too.
 """
 
 from vedette_rl.core.acting import Policy, Step, StepProcessor, TdErrorPolicy
-from vedette_rl.core.columns import Columns, empty_columns, select_part, row_dtype
+from vedette_rl.core.columns import Columns, empty_columns, row_dtype, select_part
 from vedette_rl.core.evaluation import Evaluation, Evaluator
 from vedette_rl.core.learning import Agent, ModelInfo, OptResult, State, SyncModel
 from vedette_rl.core.recording import Record, Recorder
@@ -28,6 +28,6 @@ __all__ = [
     "SyncModel",
     "TdErrorPolicy",
     "empty_columns",
-    "select_part",
     "row_dtype",
+    "select_part",
 ]

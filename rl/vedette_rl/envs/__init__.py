@@ -7,8 +7,8 @@ from vedette_rl.envs.spaces import Spaces, action_bounds, column_bounds, transit
 
 __all__ = [
     "EnvConfig",
-    "VectorEnvironment",
     "Spaces",
+    "VectorEnvironment",
     "WrapperConfig",
     "action_bounds",
     "column_bounds",

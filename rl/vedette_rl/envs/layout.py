@@ -91,7 +91,9 @@ def row_of_batch(batched_obs: Any, row: int) -> Any:  # of any space
             return batched_obs[row]
 
 
-def _of_shape(value: Any, shape: tuple[int, ...], leaf: ObservationColumn) -> Any:  # an array, or a number
+def _of_shape(
+    value: Any, shape: tuple[int, ...], leaf: ObservationColumn
+) -> Any:  # an array, or a number
     """The value, if it is of this shape: numpy would repeat it along the missing axes."""
     if getattr(value, "shape", None) != shape and np.shape(value) != shape:
         why = f"an observation's {leaf.name!r} has shape {np.shape(value)}"

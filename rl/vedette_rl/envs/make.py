@@ -94,7 +94,9 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
     """
     env = make_env(config, allow_import=allow_import, check=True)
     try:
-        spaces = agent_spaces(env.observation_space, env.action_space, stack=count_stacked_frames(env, config))
+        spaces = agent_spaces(
+            env.observation_space, env.action_space, stack=count_stacked_frames(env, config)
+        )
         layout = ObservationLayout(env.observation_space)
         env.action_space.seed(0)
         with np.errstate(over="ignore"):  # what float32 cannot hold is found below
@@ -107,7 +109,9 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
     return spaces
 
 
-def environment_action_space(config: EnvConfig, *, allow_import: AllowImport | None = None) -> gym.Space[Any]:
+def environment_action_space(
+    config: EnvConfig, *, allow_import: AllowImport | None = None
+) -> gym.Space[Any]:
     """The space of actions as the environment names them, from its `start`; `probe_environment` tells it as
     agents see it.
 

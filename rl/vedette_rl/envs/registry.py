@@ -60,7 +60,9 @@ def _register(namespace: str) -> None:
         module.ALEInterface.setLoggerMode(module.LoggerMode.Error)
 
 
-def import_environment_module(module: str, config: EnvConfig, allow_import: AllowImport | None) -> Any:
+def import_environment_module(
+    module: str, config: EnvConfig, allow_import: AllowImport | None
+) -> Any:
     """Import a module that a configuration names.
 
     Raises:

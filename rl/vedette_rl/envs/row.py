@@ -13,7 +13,7 @@ from vedette_rl.envs.loop_row import LoopVectorEnv
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import AllowImport
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.envs.vector_form import make_vector, make_native_vector
+from vedette_rl.envs.vector_form import make_native_vector, make_vector
 from vedette_rl.envs.vector_row import NativeVectorEnv
 
 AUTO_VECTOR_COUNT = 32

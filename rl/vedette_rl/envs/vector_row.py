@@ -71,7 +71,9 @@ class NativeVectorEnv:
         if self._current < 0:
             raise RuntimeError("the row was not reset before its first step")
         action = self._actions.to_column(action)
-        batch, reward, terminated, truncated, infos = self._envs.step(self._actions.to_environment(action))
+        batch, reward, terminated, truncated, infos = self._envs.step(
+            self._actions.to_environment(action)
+        )
         valid = ~self._resetting
         terminated, truncated = terminated & valid, truncated & valid
         done = terminated | truncated

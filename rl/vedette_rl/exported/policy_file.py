@@ -172,7 +172,9 @@ def _policy_file(
     if text["format"] != FORMAT or text["format_version"] != FORMAT_VERSION:
         raise ValueError(f"{text['format']!r}, version {text['format_version']}")
     name = str(text["agent"]["name"])
-    imported = next(find_import_names(text["agent"]), None)  # the agent, its network, its exploration
+    imported = next(
+        find_import_names(text["agent"]), None
+    )  # the agent, its network, its exploration
     if imported and not allow_import:
         why = f"it imports {imported!r}: give allow_import=True if you trust it"
         raise PolicyFileError(path, why)

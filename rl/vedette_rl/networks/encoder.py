@@ -11,7 +11,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vedette_rl.networks.observation import FlatPart, Image, CustomInput, NetworkInput, count_features
+from vedette_rl.networks.observation import (
+    CustomInput,
+    FlatPart,
+    Image,
+    NetworkInput,
+    count_features,
+)
 from vedette_rl.networks.own_module import CustomEncoder
 
 Obs = Mapping[str, torch.Tensor]

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vedette_rl.errors import NoImageError, UnsupportedSpaceError
-from vedette_rl.named import is_import_name, import_by_name
+from vedette_rl.named import import_by_name, is_import_name
 from vedette_rl.networks.threads import load_torch_single_threaded
 
 SMALLEST_IMAGE = 36
@@ -181,7 +181,9 @@ def count_features(parts: tuple[FlatPart, ...]) -> int:
     return sum(part.width for part in parts)
 
 
-def flatten_observation(parts: tuple[FlatPart, ...], obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+def flatten_observation(
+    parts: tuple[FlatPart, ...], obs: Mapping[str, NDArray[Any]]
+) -> NDArray[np.float32]:
     """The observation as ``(B, F)`` float32; a view where it is one float32 column already."""
     flat = [_flatten_part(part, obs[part.column]) for part in parts]
     return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)

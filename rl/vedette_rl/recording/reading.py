@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.recording.event_files import parse_event, iterate_records
+from vedette_rl.recording.event_files import iterate_records, parse_event
 
 _HALF_WRITTEN_BYTES = 64 << 10
 """What a writer may not have finished yet; more at the end of a file is damage."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vedette_rl.core import Recorder
 from vedette_rl.errors import UnknownNameError
-from vedette_rl.named import is_import_name, import_by_name
+from vedette_rl.named import import_by_name, is_import_name
 from vedette_rl.recording.csv import CsvRecorder
 from vedette_rl.recording.jsonl import JsonlRecorder
 from vedette_rl.recording.tensorboard import TensorboardRecorder

@@ -71,7 +71,11 @@ def replay_space(
     row_bytes = sum(field.itemsize for field, *_ in row_dtype.fields.values())
     guard = default_guard(capacity, row_dtype.itemsize) if guard is None else guard
     pages = PAGE_BYTES * (len(row_dtype.fields) + 2)
-    rows_bytes = row_bytes * (capacity + guard) + pages + latest_value_file_bytes(COMMIT_MAX_BYTES, COMMIT_SLOTS)
+    rows_bytes = (
+        row_bytes * (capacity + guard)
+        + pages
+        + latest_value_file_bytes(COMMIT_MAX_BYTES, COMMIT_SLOTS)
+    )
     if shared is not None:
         rows_bytes += shared.total_bytes + PAGE_BYTES
     return ReplaySpace(rows_bytes, tree_bytes(capacity) if prioritized else 0, capacity)
@@ -104,7 +108,9 @@ def check_budget(
     taken = used_disk_bytes(directory.glob("*"))
     free_disk = free_disk_bytes(directory)
     in_memory = file_system(directory, root) in MEMORY_FILE_SYSTEMS
-    more = other_space.more_bytes if other_space and same_disk(other_space.directory, directory) else 0
+    more = (
+        other_space.more_bytes if other_space and same_disk(other_space.directory, directory) else 0
+    )
     if need.total_bytes + more > free_disk + taken:
         # Said only where it makes the difference.
         others = ""

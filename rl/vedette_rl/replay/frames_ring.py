@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayFormatError
-from vedette_rl.replay.frames import FRAMES, FRAME_SPANS, STACKS
+from vedette_rl.replay.frames import FRAME_SPANS, FRAMES, STACKS
 from vedette_rl.replay.manifest import Manifest, SharedSpec
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing, PlainRows, RowAppender

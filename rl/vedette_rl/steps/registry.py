@@ -8,7 +8,7 @@ import numpy as np
 
 from vedette_rl.core import StepProcessor
 from vedette_rl.errors import UnknownNameError
-from vedette_rl.named import is_import_name, import_by_name
+from vedette_rl.named import import_by_name, is_import_name
 from vedette_rl.steps.n_step import NStep
 
 

@@ -188,7 +188,9 @@ class TransitionPipeline:
     processor: StepProcessor
     pool: FramePool | None
 
-    def make_batcher(self, slots: Slots, n_buffer: int, wait_for_slot: Callable[[], bool]) -> TransitionBatcher:
+    def make_batcher(
+        self, slots: Slots, n_buffer: int, wait_for_slot: Callable[[], bool]
+    ) -> TransitionBatcher:
         """What fills slots with the processor's rows."""
         writer = WholeRows() if self.pool is None else FrameWriter(self.pool)
         return TransitionBatcher(slots, n_buffer, wait_for_slot, writer)

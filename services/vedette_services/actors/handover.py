@@ -208,7 +208,9 @@ class HandoverWriter:
         os.close(memory_fd)
         self._socket = socket.socket(fileno=socket_fd)
         self._socket.setblocking(False)
-        self._full_views = [self._views(slot, layout.n_buffer, layout.entries) for slot in range(slots)]
+        self._full_views = [
+            self._views(slot, layout.n_buffer, layout.entries) for slot in range(slots)
+        ]
         self._published = 0
         self._freed = 0
         self.stopped = False  # finish: an order, or the manager is gone

@@ -28,12 +28,12 @@ from vedette_services.actors.instructions import (
     PrepareRun,
     RemakeModels,
     RemakeSockets,
-    WriteLog,
     SendBatches,
     SendReport,
     StartActor,
     StopActors,
     StoreModel,
+    WriteLog,
 )
 from vedette_services.actors.manager_state import Identity, ManagerState
 from vedette_services.actors.model_listener import ModelListener
@@ -183,7 +183,10 @@ class Manager:
             self._poll_monitor(self._manager_sockets, now)
         if self._manager_sockets is not None:
             self._receive_control(self._manager_sockets, now)
-        if self._manager_sockets is not None and (model := self._manager_sockets.models.pop_model()) is not None:
+        if (
+            self._manager_sockets is not None
+            and (model := self._manager_sockets.models.pop_model()) is not None
+        ):
             self._execute_all(self._state.on_model(model, now))
 
     def _poll_monitor(self, manager_sockets: ManagerSockets, now: float) -> None:
@@ -240,7 +243,9 @@ class Manager:
     def _take_batches(self, actor: ActorProcess, now: float) -> None:
         try:
             while actor.handover.ready_batches and self._state.has_room_for(actor.batch_bytes):
-                self._execute_all(self._state.on_batch(actor.index, actor.run, actor.receive_batch(), now))
+                self._execute_all(
+                    self._state.on_batch(actor.index, actor.run, actor.receive_batch(), now)
+                )
                 # Where there is room for few, whoever was served is looked at last: all play.
                 self._actors[actor.index] = self._actors.pop(actor.index)
         except HandoverError as error:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vedette_protocol.messages import Ack
-from vedette_services.actors.instructions import Level, WriteLog
 from vedette_services.actors.connection import Heartbeat
+from vedette_services.actors.instructions import Level, WriteLog
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0
@@ -61,7 +61,9 @@ class ManagerLog:
         text = f"{self._where} is there and announces no run yet: {ack.reason or 'it starts'}"
         return self.log("info", "starting", text, now)
 
-    def log_reconnecting(self, heartbeat: Heartbeat, now: float, *, connected: bool) -> list[WriteLog]:
+    def log_reconnecting(
+        self, heartbeat: Heartbeat, now: float, *, connected: bool
+    ) -> list[WriteLog]:
         """The sockets are made anew."""
         if not heartbeat.silent:
             return self.log("warning", "silence", f"connecting anew to {self._where}", now)

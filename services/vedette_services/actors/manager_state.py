@@ -29,6 +29,7 @@ from vedette_protocol.messages import (
 )
 from vedette_protocol.model import CompleteModel
 from vedette_protocol.window import Window
+from vedette_services.actors.connection import Connection
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
@@ -37,19 +38,18 @@ from vedette_services.actors.instructions import (
     PrepareRun,
     RemakeModels,
     RemakeSockets,
-    WriteLog,
     SendBatches,
     SendReport,
     StartActor,
     StopActors,
     StoreModel,
+    WriteLog,
 )
-from vedette_services.actors.connection import Connection
+from vedette_services.actors.manager_log import ManagerLog
 from vedette_services.actors.model_filter import ModelFilter
 from vedette_services.actors.roster import Backoff, Roster
-from vedette_services.actors.run_validation import validate_run, can_continue, describe_run
+from vedette_services.actors.run_validation import can_continue, describe_run, validate_run
 from vedette_services.actors.stats import ActorStats
-from vedette_services.actors.manager_log import ManagerLog
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import DONE, FAILED, REFUSED, RefusedError
 

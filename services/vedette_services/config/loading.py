@@ -23,20 +23,20 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_services.config.explain import explain_errors, keys_of, unknown_key
 from vedette_services.config.plugins import expand_plugin_names
-from vedette_services.config.presets import read_preset, preset_agent
+from vedette_services.config.presets import preset_agent, read_preset
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.settings import (
     ENVIRONMENT,
     NONE,
     Layer,
     Table,
-    split_errors,
+    add_sources,
     environment_settings,
     merge_layers,
     merge_tables,
     set_value,
     settings_table,
-    add_sources,
+    split_errors,
 )
 from vedette_services.errors import ManySettingsError, SettingError, raise_errors
 
@@ -225,7 +225,9 @@ def _with_preset(given: Table) -> LoadedConfig:
     return LoadedConfig(_with_long_batches(config), f"{name}-{env_id}" if tuned else "", chosen)
 
 
-def _orphaned_wrapper_settings(env: EnvConfig, tuned: Table, given: Table) -> Iterator[SettingError]:
+def _orphaned_wrapper_settings(
+    env: EnvConfig, tuned: Table, given: Table
+) -> Iterator[SettingError]:
     """What a preset gives the constructor for its own wrappers, where the vector form is asked
     for, which takes none: ALE's would play every frame."""
     preset_env = _table(tuned, "env")

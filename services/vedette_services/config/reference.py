@@ -87,7 +87,12 @@ def _rows(properties: Mapping[str, Schema], prefix: str) -> Iterator[tuple[str, 
             yield from _rows(key["properties"], f"{prefix}{name}.")
             continue
         default = f"`{json.dumps(key['default'])}`" if "default" in key else ""
-        yield f"`{prefix}{name}`", default, describe_values(key), _sentence(key.get("description", ""))
+        yield (
+            f"`{prefix}{name}`",
+            default,
+            describe_values(key),
+            _sentence(key.get("description", "")),
+        )
 
 
 def describe_values(key: Schema) -> str:
@@ -124,7 +129,9 @@ _BOUNDS = {
 
 
 def _range(key: Schema) -> str:
-    bounds = [message.format(_number(key[name])) for name, message in _BOUNDS.items() if name in key]
+    bounds = [
+        message.format(_number(key[name])) for name, message in _BOUNDS.items() if name in key
+    ]
     return f" {', '.join(bounds)}" if bounds else ""
 
 

@@ -113,7 +113,9 @@ def merge_layers(layers: Iterable[Layer]) -> Table:
     return table
 
 
-def add_sources(error: SettingError | ManySettingsError, layers: Sequence[Layer]) -> list[SettingError]:
+def add_sources(
+    error: SettingError | ManySettingsError, layers: Sequence[Layer]
+) -> list[SettingError]:
     """The errors, each said of the layer that the wrong value comes from."""
     told = []
     for one in split_errors(error):

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from vedette_services.errors import FAILED, TRACEBACK, is_self_explanatory, error_message
+from vedette_services.errors import FAILED, TRACEBACK, error_message, is_self_explanatory
 
 VARIABLE = "VEDETTE_LAST_WORDS_FD"
 """For the child: the descriptor to tell it through."""

@@ -22,10 +22,14 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent
-from vedette_services.run.status_records import StatusRecordReader, StatusRecordWriter, TrainerStatus
 from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Eval
+from vedette_services.run.status_records import (
+    StatusRecordReader,
+    StatusRecordWriter,
+    TrainerStatus,
+)
 
 _POLL_S = 0.05
 _NICE = 5  # playing must not take the trainer's core

@@ -11,8 +11,8 @@ from pathlib import Path
 from vedette_protocol.messages import ActorReport, Report
 from vedette_services.host.files import write_json
 from vedette_services.learner.lag import RateMeter
-from vedette_services.run.status_records import GONE_AFTER_S
 from vedette_services.run.status import Actor, Manager, Window
+from vedette_services.run.status_records import GONE_AFTER_S
 
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
 MEMBERS_MAX = 1024  # as many as the ledger keeps

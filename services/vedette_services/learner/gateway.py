@@ -24,7 +24,7 @@ from vedette_rl.replay.frames_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
-from vedette_services.host.processes import WakeupEvent, StopSignals, die_with_parent
+from vedette_services.host.processes import StopSignals, WakeupEvent, die_with_parent
 from vedette_services.learner.fleet import ManagerIds
 from vedette_services.learner.flow_control import FlightLimits
 from vedette_services.learner.gateway_sockets import GatewaySockets
@@ -33,23 +33,23 @@ from vedette_services.learner.lag import RateMeter
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.net.sockets import send_now
-from vedette_services.run.status_records import (
-    StatusRecordReader,
-    StatusRecordWriter,
-    GatewayStatus,
-    TrainerStatus,
-    assemble_status,
-)
 from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.replay_layout import (
     ReplayLayout,
+    make_run_limiter,
     replay_directory,
     replay_layout,
-    make_run_limiter,
 )
 from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Eval, Rates, Refused, Replay, Samples
 from vedette_services.run.status_fields import encode
+from vedette_services.run.status_records import (
+    GatewayStatus,
+    StatusRecordReader,
+    StatusRecordWriter,
+    TrainerStatus,
+    assemble_status,
+)
 
 log = logging.getLogger("vedette.gateway")
 

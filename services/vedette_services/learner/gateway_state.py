@@ -25,8 +25,8 @@ from vedette_services.learner.fleet import Fleet, ManagerIds
 from vedette_services.learner.flow_control import AckScheduler, CreditEnforcer, FlightLimits
 from vedette_services.learner.intake import Block, Intake
 from vedette_services.learner.lag import LagMeter
-from vedette_services.run.status_records import GONE_AFTER_S
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
+from vedette_services.run.status_records import GONE_AFTER_S
 
 _REFUSALS_A_TURN = 64
 
@@ -337,9 +337,13 @@ class GatewayState:
         allowed = self._limiter.insertable_samples(inserted, sampled)
         if allowed is not None:
             batches = max(1, min(batches, allowed // self._rows_per_batch))
-        credits = share_credit(batches, self._limits.payload_bytes, managers, paused=self.limiter_reason)
+        credits = share_credit(
+            batches, self._limits.payload_bytes, managers, paused=self.limiter_reason
+        )
         # A manager that leaves may hand in what it has: its window bounds that.
-        leaving = share_credit(self._limits.batches, self._limits.payload_bytes, self.fleet.draining)
+        leaving = share_credit(
+            self._limits.batches, self._limits.payload_bytes, self.fleet.draining
+        )
         return {**credits, **leaving}
 
     def announce_stop(self, reason: str, *, final: bool) -> list[Frames]:

@@ -116,7 +116,11 @@ class Intake:
 
     def _validate(self, batches: list[Batch], found: ValidatedBatches) -> None:
         try:
-            block = self._validate_one(batches[0]) if len(batches) == 1 else self._validate_stacked(batches)
+            block = (
+                self._validate_one(batches[0])
+                if len(batches) == 1
+                else self._validate_stacked(batches)
+            )
         except SchemaError as error:
             if len(batches) == 1:
                 found.invalid.append(InvalidBatch(batches[0], error))

@@ -15,9 +15,14 @@ from vedette_rl.recording.registry import make_recorders
 from vedette_rl.recording.tee import TeeRecorder
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
-from vedette_services.run.status_records import GatewayStatus, TrainerStatus, RunDescription, assemble_status
 from vedette_services.run.status import Eval
 from vedette_services.run.status_fields import tagged
+from vedette_services.run.status_records import (
+    GatewayStatus,
+    RunDescription,
+    TrainerStatus,
+    assemble_status,
+)
 
 log = logging.getLogger("vedette.trainer")
 
@@ -112,7 +117,9 @@ class CurveRecorder:
         self._next = 0.0
         self._evaluated: int | None = None
 
-    def record(self, now: float, learning: TrainerStatus, ingest: GatewayStatus, seen: Eval) -> None:
+    def record(
+        self, now: float, learning: TrainerStatus, ingest: GatewayStatus, seen: Eval
+    ) -> None:
         """Look at the boards; does nothing most of the time."""
         env_steps = self._env_steps = max(self._env_steps, ingest.produced)
         if seen.version != self._evaluated:

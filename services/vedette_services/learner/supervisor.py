@@ -29,8 +29,8 @@ from vedette_services.host.exit_report import ExitReportReader
 from vedette_services.host.files import write_json
 from vedette_services.host.logs import set_log_context
 from vedette_services.host.processes import (
-    WakeupEvent,
     StopSignals,
+    WakeupEvent,
     end_children,
     pause,
     python_module,
@@ -38,20 +38,20 @@ from vedette_services.host.processes import (
     wait_all,
 )
 from vedette_services.net.addresses import Address
-from vedette_services.run.status_records import (
-    StatusRecordReader,
-    StatusRecordWriter,
-    GatewayStatus,
-    TrainerStatus,
-    StatusReader,
-)
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.outcome import exit_at_once, describe_unsaved
 from vedette_services.run.events import RunEventLog
 from vedette_services.run.model_map import holds_model
+from vedette_services.run.outcome import describe_unsaved, exit_at_once
 from vedette_services.run.resume import erase_run
 from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Status
+from vedette_services.run.status_records import (
+    GatewayStatus,
+    StatusReader,
+    StatusRecordReader,
+    StatusRecordWriter,
+    TrainerStatus,
+)
 from vedette_services.run.status_text import final_report_lines
 
 if TYPE_CHECKING:  # an extra

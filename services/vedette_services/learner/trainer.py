@@ -29,15 +29,20 @@ from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
-from vedette_services.host.processes import WakeupEvent, StopSignals, die_with_parent
+from vedette_services.host.processes import StopSignals, WakeupEvent, die_with_parent
 from vedette_services.learner.background import SWITCH_S, BackgroundPublisher, CheckpointWriter
-from vedette_services.learner.run_recorder import CurveRecorder, truncate_curves, open_recorder
+from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, truncate_curves
 from vedette_services.learner.training_loop import RunProgress, TrainingLoop, find_exit_reason
-from vedette_services.run.status_records import StatusRecordReader, StatusRecordWriter, GatewayStatus, TrainerStatus
 from vedette_services.run.model_map import ModelMapWriter
-from vedette_services.run.replay_layout import replay_directory, make_run_limiter
+from vedette_services.run.replay_layout import make_run_limiter, replay_directory
 from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Eval
+from vedette_services.run.status_records import (
+    GatewayStatus,
+    StatusRecordReader,
+    StatusRecordWriter,
+    TrainerStatus,
+)
 
 log = logging.getLogger("vedette.trainer")
 
@@ -48,7 +53,9 @@ _LAST_MODEL_S = 20.0
 class Trainer:
     """The agent, its replay and its maps; the `LoopCallbacks` of the training loop."""
 
-    def __init__(self, spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: StopSignals) -> None:
+    def __init__(
+        self, spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: StopSignals
+    ) -> None:
         config = spec.config
         self._spec, self._epoch, self._stop = spec, epoch, stop
         self._began = time.monotonic()
@@ -64,7 +71,9 @@ class Trainer:
         self._resume()
         self.loader = make_loader(self.replay, config.agent.batch_size, device)
         schema = Schema.from_arrays(self.agent.model_info().arrays)
-        self._models = BackgroundPublisher(ModelMapWriter(spec.run.model_map, schema), epoch, wakeup.set)
+        self._models = BackgroundPublisher(
+            ModelMapWriter(spec.run.model_map, schema), epoch, wakeup.set
+        )
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, spec.run.root))
         recorded = truncate_curves(spec.run.tensorboard, self.agent.opt_steps)
         self._curves = CurveRecorder(self._recorder, spec, recorded)

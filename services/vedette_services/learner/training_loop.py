@@ -19,8 +19,8 @@ from vedette_rl.loading import DeviceBatch, DeviceLoader
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig, StopConfig
-from vedette_services.run.status_records import TrainerStatus
 from vedette_services.run.status import Lag, Rates, Time
+from vedette_services.run.status_records import TrainerStatus
 
 TICK_S = 0.02
 """Boards are read and written this often: 50 times a second."""

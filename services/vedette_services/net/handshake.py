@@ -104,7 +104,9 @@ class HandshakeMonitor:
         )
 
 
-def probe_mechanism(address: Address, port: int = SAMPLES, wait_s: float = _LOOK_WAIT_S) -> str | None:
+def probe_mechanism(
+    address: Address, port: int = SAMPLES, wait_s: float = _LOOK_WAIT_S
+) -> str | None:
     """The security that a ZMTP peer asks for: ``NULL``, ``CURVE``, ...
 
     Returns:

@@ -16,35 +16,35 @@ from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import (
+    CustomNetworkError,
     FrameStorageError,
     NoImageError,
-    CustomNetworkError,
     RlError,
     UnknownNameError,
 )
 from vedette_rl.exploration import exploration_ranks
-from vedette_rl.named import is_import_name, import_by_name
+from vedette_rl.named import import_by_name, is_import_name
 from vedette_rl.replay.budget import (
     OtherSpace,
     check_budget,
     free_disk_bytes,
-    used_disk_bytes,
     replay_space,
     same_disk,
+    used_disk_bytes,
 )
 from vedette_services.config.plugins import MLFLOW
 from vedette_services.config.probing import probe_spaces
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, foreign_error_message, raise_errors
-from vedette_services.run.status_records import status_records_bytes
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import (
     ReplayLayout,
+    make_run_limiter,
     replay_directory,
     replay_layout,
-    make_run_limiter,
 )
 from vedette_services.run.resume import check_fresh, check_kind, check_resume, describe_resume
+from vedette_services.run.status_records import status_records_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,9 @@ def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
         shared=layout.shared,
     )
     directory, maps = replay_directory(config, out), _maps_space(RunDirectory(out))
-    if not same_disk(maps.directory, directory) and maps.more_bytes > free_disk_bytes(maps.directory):
+    if not same_disk(maps.directory, directory) and maps.more_bytes > free_disk_bytes(
+        maps.directory
+    ):
         more, free = bytes_text(maps.more_bytes), bytes_text(free_disk_bytes(maps.directory))
         why = f"{maps.directory} needs {more} of disk, but {free} is free"
         raise SettingError(f"--out {out}", why, "make room there, or choose another --out")

@@ -134,9 +134,7 @@ class RunDirectory:
             raise NotARunError(self.root, self._identity_file.name) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             fix = "put a whole one back, or begin anew with --fresh --force"
-            raise SettingError(
-                str(self._identity_file), f"cannot be read: {error}", fix
-            ) from error
+            raise SettingError(str(self._identity_file), f"cannot be read: {error}", fix) from error
 
     def ensure_id(self, *, in_process: bool = False) -> str:
         """The run's id, made on its first start; no epoch is counted yet."""
@@ -206,7 +204,9 @@ class RunDirectory:
             return ""
         if len(message) != 2 or not message[0].isdecimal():
             return ""
-        return f"process {message[0]}" + ("" if message[1] == socket.gethostname() else f" on {message[1]}")
+        return f"process {message[0]}" + (
+            "" if message[1] == socket.gethostname() else f" on {message[1]}"
+        )
 
     def unlock(self) -> None:
         """Let go of the run before this process ends."""

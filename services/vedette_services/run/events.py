@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from vedette_services.host.files import replace_file
-from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus, TrainerStatus
 from vedette_services.run.status import Manager
+from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus, TrainerStatus
 
 log = logging.getLogger("vedette.learner")
 

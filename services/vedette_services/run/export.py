@@ -58,7 +58,9 @@ def export_policy(
     """
     kept = run.load_model(checkpoint)
     meta = {"env": run.config.env.id, **kept.meta}
-    spaces = replace(probe_environment(run.config.env), action=environment_action_space(run.config.env))
+    spaces = replace(
+        probe_environment(run.config.env), action=environment_action_space(run.config.env)
+    )
     found = PolicyFile(run.config.agent, spaces, kept.model, meta)
     with _replacing(out) as aside:
         if format == "onnx":

@@ -75,7 +75,10 @@ class FinishedRun:
             raise NotInRunError(self.directory, f"checkpoint {which} (it has {have})")
         state, meta = read_state(wanted[-1])
         agent = agent_type(self.config.agent.name).build_agent(
-            self.config.agent, probe_environment(self.config.env), device="cpu", seed=self.config.seed
+            self.config.agent,
+            probe_environment(self.config.env),
+            device="cpu",
+            seed=self.config.seed,
         )
         agent.set_state(state["agent"])
         model = agent.model_info()

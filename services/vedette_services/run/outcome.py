@@ -10,12 +10,12 @@ from typing import NoReturn
 from vedette_rl.errors import LatestValueFormatError
 from vedette_services.config.parts import StopConfig
 from vedette_services.errors import FAILED
-from vedette_services.run.status_records import StatusReader
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.number_format import format_number
 from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Status
 from vedette_services.run.status_fields import decode
+from vedette_services.run.status_records import StatusReader
 from vedette_services.run.status_text import EXIT_REASONS
 
 
@@ -80,7 +80,9 @@ def describe_unsaved(out: Path, status: Status) -> str:
     done, kept, why = status.opt_steps or 0, RunDirectory(out).newest_checkpoint(), status.unsaved
     if why or done > (kept or 0):
         cause = f" ({why})" if why else ""
-        message.append(f"its checkpoint is not written{cause}; {describe_resume_point(out)}, not {done:,}")
+        message.append(
+            f"its checkpoint is not written{cause}; {describe_resume_point(out)}, not {done:,}"
+        )
     summary = read_summary(out)
     if not summary.exit_reason or not _is_same_start(summary, status, 0.0):
         message.append("summary.json is older than the end, or missing")
@@ -128,7 +130,9 @@ def describe_already_done(out: Path, stop: StopConfig) -> str:
         return ""
     reason, limit = EXIT_REASONS[summary.exit_reason], getattr(stop, summary.exit_reason)
     message = f"{format_number(reason.now(summary))} of {format_number(limit)}"
-    so_far = f"it has {message} {reason.unit}" if reason.unit else f"its evaluations reached {message}"
+    so_far = (
+        f"it has {message} {reason.unit}" if reason.unit else f"its evaluations reached {message}"
+    )
     return f"already done: {so_far}; raise stop.{summary.exit_reason} to go on"
 
 

@@ -68,9 +68,14 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
         # A batch must fit between two commits.
         guard = rows if rows > default_guard(capacity, plain.itemsize) else None
         return ReplayLayout(schema, plain, guard, None, schema.payload_bytes(rows))
-    stored, extra_frames = stored_row(plain, frames.stack), extra_frames_per_batch(config, frames.stack)
+    stored, extra_frames = (
+        stored_row(plain, frames.stack),
+        extra_frames_per_batch(config, frames.stack),
+    )
     guard = max(rows, default_guard(capacity, stored.itemsize + frames.frame_bytes))
-    shared = make_frame_ring_spec(frames, capacity, guard=guard, extra_frames=extra_frames, rows_per_batch=rows)
+    shared = make_frame_ring_spec(
+        frames, capacity, guard=guard, extra_frames=extra_frames, rows_per_batch=rows
+    )
     entries = min(rows + extra_frames, rows * frames.places_per_row)
     return ReplayLayout(schema, stored, guard, shared, schema.payload_bytes(rows, entries))
 

@@ -50,5 +50,9 @@ def test_frames_stored_once_are_measured_beside_whole_stacks(tmp_path: Path) -> 
 
 
 def test_a_ratio_is_that_of_the_medians_between_those_of_the_rounds() -> None:
-    assert ratio_of_rounds([1.0, 2.0, 9.0], [1.0, 1.0, 3.0]) == {"median": 2.0, "min": 1.0, "max": 3.0}
+    assert ratio_of_rounds([1.0, 2.0, 9.0], [1.0, 1.0, 3.0]) == {
+        "median": 2.0,
+        "min": 1.0,
+        "max": 3.0,
+    }
     assert summarize_rounds([3.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vedette.cli.app import exit_status, error_lines
+from vedette.cli.app import error_lines, exit_status
 from vedette.cli.options import split_arguments
 from vedette.cli.run import path_hint
 from vedette_rl.errors import ReplayFormatError, UnknownEnvironmentError

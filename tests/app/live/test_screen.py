@@ -7,7 +7,7 @@ import pytest
 from fleets import ERROR, broken, fleet, full, gone, manager  # beside this file
 from rich.console import Console
 
-from vedette.live.fleet import Health, fleet_summary, fleet_rows
+from vedette.live.fleet import Health, fleet_rows, fleet_summary
 from vedette.live.screen import Screen, TimeSplit, TimeSplitTracker
 from vedette_services.run.status_text import actor_errors
 

@@ -63,7 +63,9 @@ def test_an_evaluation_that_is_not_finite_is_not_the_best(
 ) -> None:
     config = config_of(env={"wrappers": [{"name": f"{__name__}:BadWhenGreedy"}]})
     evaluation = ModelEvaluation(config, "run", tmp_path / "best")
-    policy = agent_type("dqn").build_agent(config.agent, probe_environment(config.env), device="cpu", seed=0)
+    policy = agent_type("dqn").build_agent(
+        config.agent, probe_environment(config.env), device="cpu", seed=0
+    )
     arrays = policy.model_info().arrays
     assert not evaluation.evaluate(1, ModelInfo(40, arrays))
     assert "version 40 does not count" in caplog.text

@@ -11,7 +11,7 @@ import pytest
 
 from vedette.live import QuietView
 from vedette.local import daemons as local_run
-from vedette.local.daemons import LocalRun, free_port, configured_packages, last_lines
+from vedette.local.daemons import LocalRun, configured_packages, free_port, last_lines
 from vedette_services.config import RunConfig, read_config
 from vedette_services.errors import REFUSED, DaemonFailedError, UnsavedEndError
 from vedette_services.run.outcome import read_summary

@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from vedette.report.chart import step_axis, value_axis
-from vedette.report.lines import ChartLine, evaluation_line, curve_line, mean_line, spread_line, step_at
+from vedette.report.lines import (
+    ChartLine,
+    curve_line,
+    evaluation_line,
+    mean_line,
+    spread_line,
+    step_at,
+)
 from vedette_rl.recording.reading import Curve
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from vedette.report.number_format import format_duration, format_time, format_short, format_size
 from vedette.report.markup import Markup, element, to_markup
+from vedette.report.number_format import format_duration, format_short, format_size, format_time
 
 
 def test_every_text_is_escaped_in_elements_and_in_attributes() -> None:
@@ -40,6 +40,11 @@ def test_a_number_is_short(value: float, said: str) -> None:
 
 
 def test_times_and_sizes_are_in_units_that_suit_them() -> None:
-    assert [format_duration(s) for s in (None, 4.2, 185.0, 7385.0)] == ["–", "4 s", "3:05 min", "2:03:05 h"]
+    assert [format_duration(s) for s in (None, 4.2, 185.0, 7385.0)] == [
+        "–",
+        "4 s",
+        "3:05 min",
+        "2:03:05 h",
+    ]
     assert [format_size(n) for n in (None, 12, 3 << 20)] == ["–", "12 bytes", "3.0 MiB"]
     assert [format_time(t) for t in (None, 1e300)] == ["–", "–"]

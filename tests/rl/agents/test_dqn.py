@@ -333,9 +333,7 @@ def test_actions_begin_where_the_space_begins(make_batch: MakeBatch) -> None:
 
 
 def test_a_policy_refuses_to_act_before_its_first_model(vector_discrete: Spaces) -> None:
-    policy = agent_type("dqn").build_policy(
-        DqnConfig(), vector_discrete, ranks=np.zeros(1), seed=0
-    )
+    policy = agent_type("dqn").build_policy(DqnConfig(), vector_discrete, ranks=np.zeros(1), seed=0)
     with pytest.raises(ModelMismatchError, match="got nothing"):
         policy.act({"obs": np.zeros((1, 4), np.float32)}, explore=False)
 

@@ -63,7 +63,9 @@ def test_every_space_flattens_in_numpy_as_in_torch(
 
 def test_one_float_column_is_not_copied() -> None:
     obs = np.zeros((3, 4), np.float32)
-    assert np.shares_memory(flatten_observation(flat_parts("dqn", s.Box(-1, 1, (4,))), {"obs": obs}), obs)
+    assert np.shares_memory(
+        flatten_observation(flat_parts("dqn", s.Box(-1, 1, (4,))), {"obs": obs}), obs
+    )
 
 
 @pytest.mark.parametrize(

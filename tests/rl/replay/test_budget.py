@@ -47,7 +47,9 @@ def test_the_need_foretold_is_what_the_files_take(tmp_path: Path) -> None:
     )
     open_priorities(RingReader(tmp_path))
     both = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert replay_space(DTYPE, 50_000, prioritized=True).total_bytes == pytest.approx(both, rel=0.01)
+    assert replay_space(DTYPE, 50_000, prioritized=True).total_bytes == pytest.approx(
+        both, rel=0.01
+    )
 
 
 def test_a_million_atari_transitions_are_foretold_without_making_them() -> None:
@@ -57,7 +59,9 @@ def test_a_million_atari_transitions_are_foretold_without_making_them() -> None:
 
 
 def test_a_need_that_fits_gets_its_line(tmp_path: Path) -> None:
-    line = check_budget(ReplaySpace(1000, 24, 10), tmp_path / "not" / "made", root=machine(tmp_path))
+    line = check_budget(
+        ReplaySpace(1000, 24, 10), tmp_path / "not" / "made", root=machine(tmp_path)
+    )
     assert line.startswith("replay: 10 samples need 1.02 kB; free: 65.5 GB of memory, ")
 
 

@@ -246,7 +246,9 @@ def test_a_million_atari_transitions_take_less_than_eight_and_a_half_gigabytes()
     assert frames is not None
     stored = stored_row(transition_dtype(spaces), 4)
     guard = default_guard(1_000_000, stored.itemsize + frames.frame_bytes)
-    shared = make_frame_ring_spec(frames, 1_000_000, guard=guard, extra_frames=8 * 6, rows_per_batch=600)
+    shared = make_frame_ring_spec(
+        frames, 1_000_000, guard=guard, extra_frames=8 * 6, rows_per_batch=600
+    )
     need = replay_space(stored, 1_000_000, prioritized=True, guard=guard, shared=shared)
     assert 7.5e9 < need.total_bytes < 8.5e9
 

@@ -43,7 +43,9 @@ def test_switched_off_only_the_warm_up_is_waited_for() -> None:
     assert limiter.insert_wait_reason(10**9, 0) == ""
     assert limiter.sample_wait_reason(10, 10**9) == ""
     assert limiter.sample_wait_reason(9, 0) != ""
-    assert Limiter(0.0, 0, 1.0, 1).sample_wait_reason(0, 0) == "learner waits: 0 of 1 warm-up samples"
+    assert (
+        Limiter(0.0, 0, 1.0, 1).sample_wait_reason(0, 0) == "learner waits: 0 of 1 warm-up samples"
+    )
 
 
 def test_a_band_narrower_than_a_batch_is_refused_with_the_mend() -> None:
@@ -90,7 +92,8 @@ def test_left_alone_the_band_has_room_for_a_batch_on_either_side() -> None:
     assert limiter.error_buffer == 8000.0
     asked = ReplayConfig(samples_per_insert=8.0, error_buffer=77.0)
     assert (
-        make_limiter(asked, usual=1.0, min_size=1, batch_size=64, insert_rows=1).error_buffer == 77.0
+        make_limiter(asked, usual=1.0, min_size=1, batch_size=64, insert_rows=1).error_buffer
+        == 77.0
     )
 
 

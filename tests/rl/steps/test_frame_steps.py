@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vedette_rl.core import Columns, Step
-from vedette_rl.envs import VectorEnvironment, Spaces, transition_dtype
+from vedette_rl.envs import Spaces, VectorEnvironment, transition_dtype
 from vedette_rl.envs.loop_row import LoopVectorEnv
 from vedette_rl.envs.vector_row import NativeVectorEnv
 from vedette_rl.replay.config import ReplayConfig

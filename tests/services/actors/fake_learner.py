@@ -16,7 +16,7 @@ from vedette_protocol.codec import decode_up, encode
 from vedette_protocol.credit import Credit
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Batch, Message, Report, Run, Stop
-from vedette_protocol.model import split_into_chunks, pack_model
+from vedette_protocol.model import pack_model, split_into_chunks
 from vedette_protocol.schema import Columns, Schema
 from vedette_rl.agents.registry import agent_type
 from vedette_rl.envs.config import EnvConfig
@@ -169,7 +169,9 @@ class FakeLearner:
         if version is not None:
             self.version = version
             self._body = version.to_bytes(8, "little") + self._body[8:]
-        for chunk in split_into_chunks(self.run.run_id, self.run.epoch, self.run.model.hash, self._body):
+        for chunk in split_into_chunks(
+            self.run.run_id, self.run.epoch, self.run.model.hash, self._body
+        ):
             self._send(self._models, topic, chunk)
 
     def stop(self, *, final: bool) -> None:

@@ -14,9 +14,9 @@ from vedette_protocol.schema import Column, Schema
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Instruction,
-    WriteLog,
     SendBatches,
     SendReport,
+    WriteLog,
 )
 from vedette_services.actors.manager_state import Identity, ManagerState
 

@@ -22,7 +22,7 @@ from vedette_rl.replay.frames import frame_stack, row_with_places
 from vedette_rl.replay.frames_ring import whole_stacks
 from vedette_rl.steps import NStep
 from vedette_rl.steps.frames import FrameSteps
-from vedette_services.actors.batching import TransitionBatcher, FrameWriter
+from vedette_services.actors.batching import FrameWriter, TransitionBatcher
 from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotLayout
 from vedette_services.run.replay_layout import batch_schema, frame_stack_of_schema
 

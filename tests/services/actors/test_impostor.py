@@ -16,7 +16,7 @@ from test_manager import ManagerProcess
 from vedette_protocol import topics
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Ack, ModelChunk, Refusal, Run, Stop
-from vedette_protocol.model import split_into_chunks, pack_model
+from vedette_protocol.model import pack_model, split_into_chunks
 from vedette_protocol.schema import Schema
 
 RNG = np.random.default_rng(3)
@@ -56,9 +56,13 @@ def test_what_is_no_learners_word_is_refused_and_play_goes_on(
     report = learner.report()
     ack = Ack(run.run_id, 1, 5, "m1", report.incarnation, 2**40, 0, 0, 0, 9, 9, 0, 0)
     other = Schema.from_arrays({"w": np.zeros(3, np.float32)})
-    (foreign,) = split_into_chunks(run.run_id, 1, other.hash, pack_model(9, {"w": np.ones(3, "f4")}, other))
+    (foreign,) = split_into_chunks(
+        run.run_id, 1, other.hash, pack_model(9, {"w": np.ones(3, "f4")}, other)
+    )
     poisoned = {name: np.full_like(array, np.nan) for name, array in a_model(run).items()}
-    nans = list(split_into_chunks(run.run_id, 1, run.model.hash, pack_model(2**40, poisoned, run.model)))
+    nans = list(
+        split_into_chunks(run.run_id, 1, run.model.hash, pack_model(2**40, poisoned, run.model))
+    )
     torn = [dataclasses.replace(chunk, digest=bytes(8)) for chunk in nans]
 
     control: list[list[bytes]] = [[RNG.bytes(n)] for n in (0, 1, 100, 5000)]
@@ -91,7 +95,9 @@ def test_a_model_that_diverged_or_is_of_another_spec_is_said_and_never_acted_on(
     nans = {name: np.full_like(array, np.nan) for name, array in arrays.items()}
     other = Schema.from_arrays({"w": np.zeros(3, np.float32)})
     diverged = split_into_chunks(run.run_id, 1, run.model.hash, pack_model(5, nans, run.model))
-    foreign = split_into_chunks(run.run_id, 1, other.hash, pack_model(6, {"w": np.ones(3, "f4")}, other))
+    foreign = split_into_chunks(
+        run.run_id, 1, other.hash, pack_model(6, {"w": np.ones(3, "f4")}, other)
+    )
     for wrong, why in ((diverged, "not finite"), (foreign, f"model 6 is of spec {other.hash}")):
         for frames in frames_of(*wrong):
             learner.say_raw("models", [topics.ALL, *frames])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from manager_rig import Rig, a_model, of, said, sent
 
+from vedette_services.actors.connection import ANNOUNCE_WAIT_S, STUCK_S
 from vedette_services.actors.instructions import (
     RemakeModels,
     RemakeSockets,
     SendReport,
     StoreModel,
 )
-from vedette_services.actors.connection import ANNOUNCE_WAIT_S, STUCK_S
 
 # Silence
 

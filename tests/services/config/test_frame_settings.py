@@ -183,7 +183,10 @@ def test_policies_that_tell_td_errors_are_let_through(tmp_path: Path) -> None:
     for agent in ("dqn", "iqn"):
         config = configuration(*settings, agent=agent)
         check_config(config, tmp_path / "run")
-        names = [column.name for column in replay_layout(config, probe_environment(config.env)).schema.columns]
+        names = [
+            column.name
+            for column in replay_layout(config, probe_environment(config.env)).schema.columns
+        ]
         assert names[-2:] == ["td_error", "frames"]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from vedette_rl.envs import probe_environment
 from vedette_services.config import RunConfig, load_config, read_config, write_config
-from vedette_services.config.presets import read_preset, preset_names
+from vedette_services.config.presets import preset_names, read_preset
 from vedette_services.errors import ConfigError
 
 

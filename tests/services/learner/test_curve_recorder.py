@@ -20,7 +20,9 @@ class Steps(NullRecorder):
 
 def ingest(produced: int) -> GatewayStatus:
     names = ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight")
-    return GatewayStatus(samples={**dict.fromkeys(names, 0), "produced": produced, "inserted": produced})
+    return GatewayStatus(
+        samples={**dict.fromkeys(names, 0), "produced": produced, "inserted": produced}
+    )
 
 
 def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:

@@ -34,7 +34,9 @@ def pusher(address: Address) -> Iterator["zmq.Socket[bytes]"]:
     context.term()
 
 
-def test_samples_that_are_to_wait_are_not_lost(door: GatewaySockets, pusher: "zmq.Socket[bytes]") -> None:
+def test_samples_that_are_to_wait_are_not_lost(
+    door: GatewaySockets, pusher: "zmq.Socket[bytes]"
+) -> None:
     assert pusher.poll(IN_TIME_MS, zmq.POLLOUT), "not connected"
     sockets.send_now(pusher, [b"head", b"payload"])
     while door.samples not in (ready := door.poll(IN_TIME_MS, samples=True)):

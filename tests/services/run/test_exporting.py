@@ -147,7 +147,9 @@ def test_a_checkpoint_is_exported_where_it_is_asked_for(
     make_run(tmp_path / "run", "dqn")
     (tmp_path / "run" / "best").rename(tmp_path / "elsewhere")
     config = read_config(tmp_path / "run" / "config.toml")
-    agent = agent_type("dqn").build_agent(config.agent, probe_environment(config.env), device="cpu", seed=5)
+    agent = agent_type("dqn").build_agent(
+        config.agent, probe_environment(config.env), device="cpu", seed=5
+    )
     saved = Checkpoints(tmp_path / "run" / "checkpoints", keep=1)
     state = {"agent": {**agent.get_state(), "opt_steps": 90}}
     saved.save(90, state, {"run_id": "abc", "epoch": 2, "sampled": 0})

@@ -74,7 +74,10 @@ def played(root: Path, config: RunConfig) -> Columns:
     Told.made = 0
     root.mkdir()
     write_config(config, root / "config.toml")
-    layout, spaces = replay_layout(config, probe_environment(config.env)), probe_environment(config.env)
+    layout, spaces = (
+        replay_layout(config, probe_environment(config.env)),
+        probe_environment(config.env),
+    )
     ring = open_writer(
         root / "replay",
         layout.stored,
@@ -85,7 +88,9 @@ def played(root: Path, config: RunConfig) -> Columns:
     )
     row = make_vector_environment(config.env, ENVS, 0)
     made = make_transition_pipeline(layout.schema, spaces, None, config.agent, config.actors)  # type: ignore[arg-type]  # no policy acts
-    batching = made.make_batcher(ReplaySlot(ReplayInserter(ring, layout.schema), 10, 4), 10, lambda: True)  # type: ignore[arg-type]  # a ring on disk
+    batching = made.make_batcher(
+        ReplaySlot(ReplayInserter(ring, layout.schema), 10, 4), 10, lambda: True
+    )  # type: ignore[arg-type]  # a ring on disk
     plain = NStep(config.agent.n_step, config.agent.discount, ENVS, transition_dtype(spaces))
     row.reset()
     expected, rng = [], np.random.default_rng(0)

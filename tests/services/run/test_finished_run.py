@@ -26,7 +26,9 @@ CONFIG = RunConfig.model_validate(
 def run(tmp_path: Path) -> Path:
     """A run's directory with the best model that its evaluator would have written."""
     write_config(CONFIG, tmp_path / "config.toml")
-    agent = agent_type("dqn").build_agent(CONFIG.agent, probe_environment(CONFIG.env), device="cpu", seed=1)
+    agent = agent_type("dqn").build_agent(
+        CONFIG.agent, probe_environment(CONFIG.env), device="cpu", seed=1
+    )
     arrays = dict(agent.model_info().arrays)
     write_state(tmp_path / "best", {"model": arrays}, {"version": 70, "return_mean": 9.0})
     return tmp_path
@@ -61,7 +63,9 @@ def test_eval_plays_a_checkpoint_and_films_it(
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    agent = agent_type("dqn").build_agent(CONFIG.agent, probe_environment(CONFIG.env), device="cpu", seed=2)
+    agent = agent_type("dqn").build_agent(
+        CONFIG.agent, probe_environment(CONFIG.env), device="cpu", seed=2
+    )
     checkpoints = Checkpoints(run / "checkpoints", 3)
     for steps in (90, 100):
         checkpoints.save(steps, {"agent": {**agent.get_state(), "opt_steps": steps}}, {})

@@ -8,10 +8,15 @@ import pytest
 
 from vedette_services.config import RunConfig, StopConfig
 from vedette_services.net.addresses import Address
-from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.outcome import describe_already_done, last_status, describe_resume_point, describe_unsaved
+from vedette_services.run.outcome import (
+    describe_already_done,
+    describe_resume_point,
+    describe_unsaved,
+    last_status,
+)
 from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
 
 HEARD = {"run_id": "a", "epoch": 3, "opt_steps": 90, "time_s": 1_000.0, "exit_reason": ""}
 ENDED = {**HEARD, "opt_steps": 100, "exit_reason": "max_opts"}
@@ -81,7 +86,9 @@ def test_an_end_is_saved_where_checkpoint_and_summary_are_its_own(tmp_path: Path
     assert describe_unsaved(tmp_path, {**ENDED, "opt_steps": 0}) == ""  # nothing was learned
     assert "resume begins at optimization step 0, not 100" in describe_unsaved(tmp_path, ENDED)
     checkpoint(tmp_path, 99)
-    assert describe_unsaved(tmp_path, ENDED).startswith("its checkpoint is not written; a resume begins")
+    assert describe_unsaved(tmp_path, ENDED).startswith(
+        "its checkpoint is not written; a resume begins"
+    )
     checkpoint(tmp_path, 100)
     assert describe_unsaved(tmp_path, ENDED) == ""
     assert describe_resume_point(tmp_path) == "a resume begins at optimization step 100"

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from vedette_services.run.events import FleetChanges, RunEventLog, read_events
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
-from vedette_services.run.events import RunEventLog, FleetChanges, read_events
 
 
 def manager(
@@ -70,7 +70,9 @@ def test_what_happens_is_kept_over_starts(tmp_path: Path) -> None:
         event_log = RunEventLog(path, clock=lambda: 5.0)
         event_log.log_start("on gpu-1")
         event_log.log_epoch(epoch, 40)
-        event_log.log_changes(TrainerStatus(opt_steps=50), GatewayStatus({"produced": 7}, [manager()]))
+        event_log.log_changes(
+            TrainerStatus(opt_steps=50), GatewayStatus({"produced": 7}, [manager()])
+        )
         event_log.log_death("evaluator", "signal 9")
         event_log.log_end("interrupted")
     events, _ = read_events(path)

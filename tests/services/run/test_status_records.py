@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
-from vedette_services.run.status_records import StatusRecordReader, StatusRecordWriter, EvaluatorStatus, TrainerStatus
+from vedette_services.run.status_records import (
+    EvaluatorStatus,
+    StatusRecordReader,
+    StatusRecordWriter,
+    TrainerStatus,
+)
 
 
 def test_a_board_is_empty_until_it_is_written(tmp_path: Path) -> None:

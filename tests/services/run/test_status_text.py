@@ -60,7 +60,9 @@ def test_a_line_says_who_waits_for_what() -> None:
 
 def test_a_line_names_what_an_actor_died_of_until_its_manager_has_left() -> None:
     manager = {"id": "m", "actors": [{"id": 0, "alive": False, "error": "KeyError: 'x'"}]}
-    assert status_text.status_line({"managers": [manager]}, STOP).endswith("error: m/0: KeyError: 'x'")
+    assert status_text.status_line({"managers": [manager]}, STOP).endswith(
+        "error: m/0: KeyError: 'x'"
+    )
     after = {"managers": [{**manager, "left": True}]}
     assert "KeyError" not in status_text.status_line(after, STOP)
     assert status_text.actor_errors(after) == ["m/0: KeyError: 'x'"]  # what the summary tells
@@ -82,7 +84,9 @@ def test_a_status_of_wrong_types_breaks_nothing() -> None:
 def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
     assert "refused" not in dict(status_text.status_rows(STATUS))
     at_the_door = {**STATUS, "garbage": 3, "refused": {"keys": 2, "ids": 0}}
-    assert dict(status_text.status_rows(at_the_door))["refused"] == "3 messages of strangers, 2 keys"
+    assert (
+        dict(status_text.status_rows(at_the_door))["refused"] == "3 messages of strangers, 2 keys"
+    )
 
 
 @pytest.mark.parametrize(

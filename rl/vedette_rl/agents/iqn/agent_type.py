@@ -12,7 +12,7 @@ from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.core.acting import Policy
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.observation import needs_torch_to_act, check_network
+from vedette_rl.networks.observation import check_network, needs_torch_to_act
 from vedette_rl.networks.threads import load_torch_single_threaded
 
 if TYPE_CHECKING:  # it imports torch

@@ -60,7 +60,9 @@ class IqnPolicy:
         if self._z is None:
             check_arrays(self._shapes, {})  # raises: it has no model to act on
             raise AssertionError("a network has arrays")
-        q_EA: NDArray[np.float32] = self._z(flatten_observation(self._parts, obs), taus_K).mean(axis=1)
+        q_EA: NDArray[np.float32] = self._z(flatten_observation(self._parts, obs), taus_K).mean(
+            axis=1
+        )
         return q_EA
 
 

@@ -49,7 +49,9 @@ class SacPolicy:
             check_arrays(self._shapes, {})  # raises: it has no model to act on
             raise AssertionError("a network has arrays")
         return self._draw(
-            self._policy(flatten_observation(self._parts, obs)), explore=explore, version=self._version
+            self._policy(flatten_observation(self._parts, obs)),
+            explore=explore,
+            version=self._version,
         )
 
 
