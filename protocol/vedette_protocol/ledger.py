@@ -7,7 +7,7 @@ The gateway's loop, in the order of its calls::
     if not ledger.has_account(batch.manager, batch.incarnation):
         ledger.mark_alive(batch.manager, batch.incarnation, now)
     if ledger.record_batch(batch, now) == "new":
-        ring.append(columns, batch.rows)      # or, where they are unsound, ledger.reject_batch(batch)
+        ring.append(columns, batch.rows)  # or, where they are invalid, ledger.reject_batch(batch)
     ring.commit(ledger.to_bytes())            # rows and ledger become visible together ...
     send(encode(ledger.make_ack(...)))             # ... and only then are acknowledged
 

@@ -78,7 +78,8 @@ class UnknownAgentError(RlError):
     def __init__(self, name: str, known: list[str], why: str = "") -> None:
         message = f": {why}" if why else ""
         super().__init__(
-            f"unknown agent {name!r}{message}; known: {', '.join(known)}, or module:Name of your own"
+            f"unknown agent {name!r}{message}; known: {', '.join(known)}, "
+            "or module:Name of your own"
         )
         self.name = name
 
@@ -184,7 +185,7 @@ class ReplayDiffersError(ReplayFormatError):
 
     Args:
         what: ``run``, ``capacity``, ``guard``, ``storage`` (of what rows share) or ``columns``.
-        message: all of it, with the mend.
+        said: all of it, with the mend.
     """
 
     def __init__(self, what: str, message: str) -> None:

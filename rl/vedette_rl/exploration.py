@@ -124,7 +124,7 @@ class Exploration:
 
     Args:
         config: how much to explore.
-        ranks: ``(E,)`` in [0, 1], where each environment stands on the ladder.
+        positions: ``(E,)`` in [0, 1], where each environment stands on the ladder.
         seed: of the random numbers.
     """
 

@@ -55,7 +55,7 @@ def write_state(
         directory: made if it is not there; one that is there keeps its other files.
         state: leaves are tensors, arrays, numbers, strings, booleans or None.
         meta: what is worth knowing of it, of JSON's types.
-        throttle: see `Throttle`.
+        give_way: see `Throttle`.
 
     Raises:
         CheckpointError: the disk is full, the directory read-only, or a leaf is of another type.

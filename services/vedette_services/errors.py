@@ -86,7 +86,7 @@ class SettingError(ConfigError):
     Args:
         key: its path, as `--set` takes it.
         why: what is wrong with it.
-        fix: what to do about it; "" where `why` says it already.
+        mend: what to do about it; "" where `why` says it already.
         source: the file or variable that it stands in; "" for the command line.
     """
 
@@ -141,7 +141,7 @@ class KeysError(SecurityError):
     Args:
         place: the file or folder.
         why: what is wrong with it.
-        fix: what to do about it; "" where `why` says it already.
+        mend: what to do about it; "" where `why` says it already.
     """
 
     def __init__(self, place: object, why: str, fix: str = "") -> None:

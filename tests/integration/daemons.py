@@ -89,7 +89,8 @@ class Daemons:
     def post_mortem(self) -> str:
         """For a failed test: how each daemon stands, where it stands, and the end of its log."""
         stands = [
-            f"{daemon.name}: {'runs' if daemon.running else describe_exit(daemon.process.returncode)}"
+            f"{daemon.name}: "
+            f"{'runs' if daemon.running else describe_exit(daemon.process.returncode)}"
             for daemon in self.started
         ]
         for pid in self.alive():

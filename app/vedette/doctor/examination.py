@@ -281,7 +281,7 @@ class Finding:
         check: what was looked at, in a word or two.
         state: "warn" where a run works all the same.
         said: what was found.
-        fix: what to do about it.
+        mend: what to do about it.
         status: the exit status that this finding asks for.
     """
 

@@ -35,7 +35,7 @@ class TrialOutcome:
     Args:
         trial: which.
         status: of ``vedette run``; 0 also where it was over already, or has not begun.
-        message: in a line.
+        said: in a line.
     """
 
     trial: Trial

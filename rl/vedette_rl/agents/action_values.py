@@ -39,7 +39,7 @@ class ActionChooser:
     Args:
         config: the agent's.
         actions: the environment's.
-        ranks: of the environments on the exploration's ladder, ``(E,)`` in [0, 1].
+        positions: of the environments on the exploration's ladder, ``(E,)`` in [0, 1].
         seed: of the exploration.
 
     Raises:

@@ -33,7 +33,7 @@ class AgentType(Protocol[C]):
         config = kind.config(learning_rate=1e-3)
         kind.check(config, spaces)
         agent = kind.build_agent(config, spaces, device="cpu", seed=0)            # the learner
-        policy = kind.build_policy(config, spaces, ranks=np.array([0.5]), seed=1)  # an actor
+        policy = kind.build_policy(config, spaces, positions=np.array([0.5]), seed=1)  # an actor
         policy.sync_model(agent.model_info())
     """
 
@@ -67,7 +67,7 @@ class AgentType(Protocol[C]):
         Args:
             config: as the agent's.
             spaces: as the agent's.
-            ranks: ``(E,)`` in [0, 1], where each environment stands among all that explore
+            positions: ``(E,)`` in [0, 1], where each environment stands among all that explore
                 (`vedette_rl.exploration.exploration_ranks`).
             seed: of the exploration; each actor's own.
         """

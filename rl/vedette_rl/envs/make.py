@@ -112,8 +112,8 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
 def environment_action_space(
     config: EnvConfig, *, allow_import: AllowImport | None = None
 ) -> gym.Space[Any]:
-    """The space of actions as the environment names them, from its `start`; `probe_environment` tells it as
-    agents see it.
+    """The space of actions as the environment names them, from its `start`; `probe_environment`
+    gives it as agents see it.
 
     Raises:
         UnknownEnvironmentError: it cannot be made here.

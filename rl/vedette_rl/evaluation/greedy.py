@@ -65,7 +65,7 @@ class GreedyEvaluator:
             policy: acts on the model of `version` already; discrete actions count from 0 for it,
                 whatever the environment's `start` is.
             version: noted in the result.
-            is_cancelled: asked before every step: whether nobody waits for the result any more.
+            given_up: asked before every step: whether nobody waits for the result any more.
 
         Raises:
             EvaluationCancelledError: nobody does; the next evaluation plays all its episodes anew.

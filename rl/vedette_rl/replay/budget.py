@@ -96,7 +96,7 @@ def check_budget(
         directory: where its files will lie, or lie already: what they take is not asked again.
         must_fit_memory: False where the operator chose a disk for its size: drawing then reads
             the disk.
-        other_space: what else must have room, if on the same disk.
+        beside: what else must have room, if on the same disk.
         root: where ``/proc`` and ``/sys`` are.
 
     Returns:

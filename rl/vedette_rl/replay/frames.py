@@ -119,7 +119,7 @@ def make_frame_ring_spec(
         frames: how observations are made of them.
         capacity: rows that can be drawn.
         guard: rows that may be appended before a commit.
-        extra_frames: frames that a batch has beyond one a row: what a stack and n steps need more, of
+        edges: frames that a batch has beyond one a row: what a stack and n steps need more, of
             each environment of an actor.
         rows_per_batch: of a full batch.
     """

@@ -3,7 +3,7 @@
 ::
 
     ring = FrameRingWriter.open(directory, stored_row(row, stack), capacity, run_id=run_id,
-                                shared=make_frame_ring_spec(...))
+                                shared=frames_kept(...))
     ring.append({"obs": places, "next_obs": places, "frames": frames, ...}, rows)
     ring.commit(stamp)                               # rows, frames and stamp, all or none
 

@@ -69,8 +69,8 @@ class ManagerSockets:
         keys: ClientKeys | None,
     ) -> None:
         self._context, self._address, self._manager, self._keys = context, address, manager, keys
-        self.samples = sockets.samples_push(context, address, keys)
-        self.monitor = self.samples.get_monitor_socket(EVENTS)
+        self.samples = sockets.samples_push(context, address, keys, EVENTS)
+        self.monitor = self.samples.get_monitor_socket()
         subscriptions = sockets.manager_subscriptions(manager)
         self.control = sockets.control_sub(context, address, *subscriptions, keys=keys)
         self.models = ModelListener(context, address, manager, keys)

@@ -60,7 +60,7 @@ class ExitReportReader:
 
 
 def take_report_descriptor() -> int | None:
-    """The descriptor through which to `send_exit_report` who started this process; None: nobody listens.
+    """The descriptor for `send_exit_report` to the parent process; None: nobody listens.
 
     Asked once, before this process starts any of its own.
     """

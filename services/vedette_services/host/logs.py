@@ -1,7 +1,7 @@
 """How daemons write their logs: as text, or as JSON with run, epoch, host and actor on every line.
 
-A daemon calls `set_up_logging` first thing, and `set_log_context` whenever it learns where it is. Its
-children inherit both by the environment.
+A daemon calls `set_up_logging` first thing, and `set_log_context` whenever it learns where it is.
+Its children inherit both by the environment.
 """
 
 from __future__ import annotations

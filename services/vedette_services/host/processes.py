@@ -164,11 +164,11 @@ class WakeupEvent:
 
     ::
 
-        wakeup = WakeupEvent()                                          # in the parent
-        spawn([..., str(wakeup.fileno())], pass_fds=[wakeup.fileno()])
-        wakeup = WakeupEvent(int(sys.argv[1]))                          # in a child
-        wakeup.set()                                            # in another
-        poll(wakeup.fileno()); wakeup.clear()
+        bell = Bell()                                          # in the parent
+        spawn([..., str(bell.fileno())], pass_fds=[bell.fileno()])
+        bell = Bell(int(sys.argv[1]))                          # in a child
+        bell.set()                                            # in another
+        poll(bell.fileno()); bell.clear()
 
     A child that dies takes nothing with it: the parent holds the wakeup.
     """

@@ -140,7 +140,7 @@ class ModelEvaluation:
         Args:
             epoch: the learner's start that made it.
             model: what is played.
-            is_cancelled: asked before every step: whether nobody waits for it any more.
+            given_up: asked before every step: whether nobody waits for it any more.
         """
         self._next = (model.version // self._interval + 1) * self._interval
         if model.version in (0, self.board.version):

@@ -70,7 +70,7 @@ class Gateway:
     """Sockets, ring and clock around a `GatewayState`.
 
     Args:
-        wakeup: rings when there is a newer model.
+        bell: rings when there is a newer model.
     """
 
     def __init__(self, spec: LearnerSpec, wakeup: WakeupEvent) -> None:

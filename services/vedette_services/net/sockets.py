@@ -92,13 +92,17 @@ def _serve_curve(socket: zmq.Socket[bytes], keys: LearnerKeys | None) -> None:
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
-def _show_key(socket: zmq.Socket[bytes], keys: ClientKeys | None) -> None:
-    """Show our key and know the learner by its own, if there are keys. Before the connect."""
-    if keys is None:
-        return
-    socket.setsockopt(zmq.CURVE_SERVERKEY, keys.learner)
-    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.pair.public)
-    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
+def _connect(
+    socket: zmq.Socket[bytes], endpoint: str, keys: ClientKeys | None, events: int = 0
+) -> None:
+    """Connect: with our key and the learner's, if there are keys, and monitored for `events`."""
+    if keys is not None:
+        socket.setsockopt(zmq.CURVE_SERVERKEY, keys.learner)
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.pair.public)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
+    if events:
+        socket.get_monitor_socket(events)  # first: a handshake may fail before `connect` returns
+    socket.connect(endpoint)
 
 
 def send_now(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
@@ -132,14 +136,16 @@ def samples_pull(
 
 
 def samples_push(
-    context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: ClientKeys | None = None
+    context: zmq.Context[zmq.Socket[bytes]],
+    address: Address,
+    keys: ClientKeys | None = None,
+    events: int = 0,
 ) -> zmq.Socket[bytes]:
-    """A manager's end for samples, connecting."""
+    """A manager's end for samples, connecting; `get_monitor_socket` reports `events`."""
     socket = _open(context, zmq.PUSH, _Options(send_queue=4096, kernel_bytes=1 << 20))
     # Its own queue goes with the connection, so that resending on a new one sends each batch once.
     socket.setsockopt(zmq.IMMEDIATE, 1)
-    _show_key(socket, keys)
-    socket.connect(address.samples)
+    _connect(socket, address.samples, keys, events)
     return socket
 
 
@@ -159,13 +165,14 @@ def control_sub(
     address: Address,
     *subscriptions: bytes,
     keys: ClientKeys | None = None,
+    events: int = 0,
 ) -> zmq.Socket[bytes]:
-    """A manager's or a status asker's end for control, connecting."""
+    """A manager's or a status asker's end for control, connecting; `get_monitor_socket` reports
+    `events`."""
     socket = _open(context, zmq.SUB, _Options(largest_bytes=STATUS_MAX_BYTES + HEADER_MAX_BYTES))
     for subscription in subscriptions:
         socket.setsockopt(zmq.SUBSCRIBE, subscription)
-    _show_key(socket, keys)
-    socket.connect(address.control)
+    _connect(socket, address.control, keys, events)
     return socket
 
 
@@ -202,8 +209,7 @@ def models_sub(
     )
     for subscription in subscriptions:
         socket.setsockopt(zmq.SUBSCRIBE, subscription)
-    _show_key(socket, keys)
-    socket.connect(address.models)
+    _connect(socket, address.models, keys)
     return socket
 
 

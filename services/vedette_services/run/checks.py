@@ -220,7 +220,8 @@ def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
             raise
         raise SettingError(
             "agent.network",
-            f"{network} fails when it is made and shown two observations: {foreign_error_message(e)}",
+            f"{network} fails when it is made and shown two observations: "
+            f"{foreign_error_message(e)}",
             "mend the network; VEDETTE_TRACEBACK=1 shows where",
         ) from e
 

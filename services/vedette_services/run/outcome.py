@@ -99,7 +99,8 @@ def describe_resume_point(out: Path) -> str:
 
 def exit_at_once(out: Path) -> NoReturn:
     """End this process at a second signal, with a line about what was not done."""
-    message = f"vedette: cut short by a second signal, before the last checkpoint: {describe_resume_point(out)}"
+    resumes = describe_resume_point(out)
+    message = f"vedette: cut short by a second signal, before the last checkpoint: {resumes}"
     begin = "\n" if os.isatty(2) else ""  # below what is drawn there
     os.write(2, f"{begin}{message}\n".encode())  # no stream: a signal may come while one is in use
     os._exit(FAILED)

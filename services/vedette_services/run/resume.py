@@ -194,7 +194,8 @@ def _check_same(config: RunConfig, before: RunConfig, out: Path) -> None:
             raise SettingError(
                 key,
                 f"the run in {out} has {_format_value(then)}, not {_format_value(now)}",
-                f"set {key}={_format_value(then)}, choose another --out, or erase it with --fresh --force",
+                f"set {key}={_format_value(then)}, choose another --out, "
+                "or erase it with --fresh --force",
             )
 
 

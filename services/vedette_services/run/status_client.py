@@ -42,8 +42,8 @@ class StatusClient:
     def __init__(self, address: Address, keys: ClientKeys | None = None) -> None:
         self._address = address
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = control_sub(self._context, address, keys=keys)
-        self._monitor = self._socket.get_monitor_socket(EVENTS)
+        self._socket = control_sub(self._context, address, keys=keys, events=EVENTS)
+        self._monitor = self._socket.get_monitor_socket()
         self._handshake = HandshakeMonitor(address, keys, CONTROL)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)

@@ -182,10 +182,10 @@ def test_what_there_is_to_save_is_said_at_the_stop(
 def test_a_learner_whose_end_is_not_on_the_disk_fails_the_run(fakes: Any) -> None:
     status = {"run_id": "a", "epoch": 1, "opt_steps": 7, "time": {"training_s": 2.0}}
     learner = (
-        "from vedette_services.host.exit_report import listener, tell\n"
+        "from vedette_services.host.exit_report import send_exit_report, take_report_descriptor\n"
         "told = 'the end of the run is not saved: a resume begins at step 0, not 7'\n"
-        "parent = listener()\n"
-        "signal.signal(15, lambda *_: [tell(parent, told), sys.exit(1)])\n"
+        "parent = take_report_descriptor()\n"
+        "signal.signal(15, lambda *_: [send_exit_report(parent, told), sys.exit(1)])\n"
         "time.sleep(60)"
     )
     with (
@@ -274,8 +274,8 @@ def test_a_summary_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
 def test_a_daemon_started_for_a_run_leaves_the_terminals_process_group(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
-        "from vedette.cli.app import _settle_in\n"
-        "before = os.getpgrp(); _settle_in()\n"
+        "from vedette.cli.app import _join_parent\n"
+        "before = os.getpgrp(); _join_parent()\n"
         "print(os.getpgrp() == os.getpid(), before == os.getpid())\n"
     )
     for parent, expected in ((str(os.getpid()), "True False"), ("", "False False")):

@@ -26,7 +26,7 @@ print(", and its end", file=sys.stderr)
 logging.getLogger("vedette.actors").warning("one died", extra={"actor": 7})
 code = (
     "from vedette_services.host.logs import *; "
-    "set_up_logging(); place_log(actor=2); print('child')"
+    "set_up_logging(); set_log_context(actor=2); print('child')"
 )
 subprocess.run([sys.executable, "-c", code], check=True)
 raise RuntimeError("the end")

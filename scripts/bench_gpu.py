@@ -1,0 +1,404 @@
+"""Measures the learner on its device, case by case; called by `scripts/bench_gpu`.
+
+A case is an agent, a full replay on disk in frames or rows, and the trainer's own loop with its
+loader, its timers and a copy of the model every `learner.sync_interval` steps. Not part of it: the
+processes beside the trainer, the recorder, checkpoints. What is compared is measured in turn within
+every round, between two synchronizations with the device; the first round warms up and is left out.
+
+The file: {"format", "runs": [{"identity", "machine", "cases": {NAME: {...}}}]}. A run is continued
+by calls with the same identity: source, commit, device, processor, torch and settings.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+NEEDED = (
+    *("annotated_types", "cloudpickle", "farama_notifications", "gymnasium", "msgpack", "numpy"),
+    *("pydantic", "pydantic_core", "safetensors", "tomli_w", "torch", "typing_extensions"),
+    *("typing_inspection", "vedette", "vedette_protocol", "vedette_rl", "vedette_services"),
+)
+"""Modules that the measured part of the project imports."""
+
+try:
+    import argparse
+    import gc
+    import hashlib
+    import json
+    import os
+    import platform
+    import select
+    import signal
+    import subprocess
+    import tempfile
+    import time
+    from collections.abc import Callable, Iterator
+    from contextlib import contextmanager
+    from pathlib import Path
+    from typing import Any, BinaryIO, cast
+
+    import numpy as np
+    import torch
+    from bench_gpu_ingest import CASES, Case
+
+    from vedette.bench.bare_loop import imitate_trainer
+    from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
+    from vedette_rl.agents.registry import agent_type
+    from vedette_rl.core import Agent
+    from vedette_rl.loading import make_loader
+    from vedette_rl.replay.frames_ring import open_reader
+    from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
+    from vedette_rl.replay.uniform import UniformReplay
+    from vedette_services.learner.training_loop import TrainingLoop
+    from vedette_services.run.replay_layout import make_run_limiter
+    from vedette_services.run.status_records import TrainerStatus
+except ModuleNotFoundError as error:
+    names = dict.fromkeys([*NEEDED, error.name or ""])
+    missing = ", ".join(name for name in names if name and "." not in name and not find_spec(name))
+    sys.exit(
+        f"bench_gpu: {sys.executable} lacks {missing or error.name}: install it, or set PYTHON"
+    )
+
+ROOT = Path(__file__).resolve().parent.parent
+FILL_S = 120.0
+SECONDS, ROUNDS, PART = 3.0, 5, 0.2
+"""Of a window; rounds beside the one that warms up; share of a window that a part is given."""
+QUICK_SECONDS, QUICK_ROUNDS = 0.05, 1
+
+
+class OutOfTimeError(Exception):
+    """The minutes of this call are used up; the case is measured by the next one."""
+
+
+class TimedCallbacks:
+    """The `LoopCallbacks` of a training loop that ends after a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._end = seconds, 0.0
+
+    def publish(self, agent: Agent) -> None:
+        self._model = agent.model_info()
+
+    def save(self, agent: Agent, learning: TrainerStatus) -> None: ...
+
+    def record(self, record: dict[str, float], opt_steps: int) -> None: ...
+
+    def flush(self, opt_steps: int) -> None: ...
+
+    def tick(self, learning: TrainerStatus) -> str:
+        now = time.monotonic()
+        if not self._end:
+            self._end = now + self._seconds
+        return "interrupted" if now >= self._end else ""
+
+
+class Measurement:
+    """A case with its agent on the device, measured round by round.
+
+    Args:
+        case: what to measure.
+        directory: of its replay, which is full.
+        ingest: the input of the process that inserts.
+        quick: as `Case.config` has it; windows are short too.
+    """
+
+    def __init__(
+        self, case: Case, directory: Path, ingest: BinaryIO, device: torch.device, *, quick: bool
+    ) -> None:
+        config = self.config = case.config(quick=quick)
+        self._ingest, self._device = ingest, device
+        self._seconds = QUICK_SECONDS if quick else SECONDS
+        self.agent: Agent = agent_type(case.agent).build_agent(
+            config.agent, case.spaces, device=str(device), seed=0
+        )
+        ring, rng = open_reader(directory), np.random.default_rng(0)
+        self._replay = (
+            PrioritizedReplay(ring, rng, config.replay, memory=open_priorities(ring))
+            if case.prioritized
+            else UniformReplay(ring, rng)
+        )
+        self._loader = make_loader(self._replay, config.agent.batch_size, device)
+        loaded = self._loader.load()
+        self._batch = {name: column.clone() for name, column in loaded.batch.items()}
+        self._weights = None if loaded.weights is None else loaded.weights.clone()
+        self._host = {name: column.cpu() for name, column in self._batch.items()}
+        if device.type == "cuda":
+            self._host = {name: column.pin_memory() for name, column in self._host.items()}
+
+    @property
+    def batch_bytes(self) -> int:
+        """What is copied to the device for a batch."""
+        return sum(column.nbytes for column in self._batch.values())
+
+    def round(self, check_time: Callable[[], None]) -> dict[str, float]:
+        """Measure everything once."""
+        found: dict[str, float] = {}
+        for part in (self._resident, self._alone, self._beside_ingest, self._parts):
+            check_time()
+            found |= part()
+        return found
+
+    def _resident(self) -> dict[str, float]:
+        opt_s = self._call_s(lambda: self.agent.opt(self._batch, self._weights), self._seconds)
+        return {"resident_opt_steps_per_s": 1 / opt_s, "opt_ms": 1e3 * opt_s}
+
+    def _alone(self) -> dict[str, float]:
+        learning, rate = self._train()
+        return {
+            "opt_steps_per_s": rate,
+            "loop_opt_host_ms": 1e3 * learning.opt_s / learning.opts,
+            "loop_load_host_ms": 1e3 * learning.sample_s / learning.opts,
+        }
+
+    def _beside_ingest(self) -> dict[str, float]:
+        self._ingest.write(b"i")
+        before, began = self._replay.inserted, time.perf_counter()
+        _, rate = self._train()
+        rows, took = self._replay.inserted - before, time.perf_counter() - began
+        self._ingest.write(b"h")
+        return {"opt_steps_per_s_with_ingest": rate, "ingest_rows_per_s": rows / took}
+
+    def _parts(self) -> dict[str, float]:
+        """Milliseconds of what a step is made of, each by itself, one call after the other."""
+        rows, seconds = self.config.agent.batch_size, PART * self._seconds
+        works: dict[str, Callable[[], object]] = {
+            "sample_ms": lambda: self._replay.sample(rows),
+            "load_ms": self._loader.load,
+            "model_copy_ms": self.agent.model_info,
+        }
+        if self._device.type == "cuda":  # elsewhere the tensors are the replay's own arrays
+            works["host_to_device_ms"] = lambda: [
+                column.to(self._device, non_blocking=True) for column in self._host.values()
+            ]
+        return {name: 1e3 * self._call_s(work, seconds) for name, work in works.items()}
+
+    def _train(self) -> tuple[TrainerStatus, float]:
+        """The trainer's loop for a window; optimization steps a second."""
+        begin = self.agent.opt_steps
+        loop = TrainingLoop(
+            self.agent,
+            self._replay,
+            self._loader,
+            make_run_limiter(self.config),
+            self.config.learner,
+            TimedCallbacks(self._seconds),
+            learning=TrainerStatus(opt_steps=begin),
+            max_opts=0,
+            batch_size=self.config.agent.batch_size,
+        )
+        self._synchronize()
+        began = time.perf_counter()
+        learning = loop.run()
+        self._synchronize()
+        return learning, (self.agent.opt_steps - begin) / (time.perf_counter() - began)
+
+    def _call_s(self, work: Callable[[], object], seconds: float) -> float:
+        self._synchronize()
+        calls, began = 0, time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            work()
+            calls += 1
+        self._synchronize()
+        return (time.perf_counter() - began) / calls
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+@contextmanager
+def ingest_process(name: str, *, quick: bool) -> Iterator[tuple[Path, BinaryIO]]:
+    """A case's full replay, and the input of the process that inserts; both are gone afterwards.
+
+    Raises:
+        RuntimeError: it was not filled in time, or the process has ended.
+    """
+    with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
+        directory = Path(scratch) / "replay"
+        script = str(ROOT / "scripts/bench_gpu_ingest.py")
+        command = [sys.executable, script, name, str(directory), "quick" if quick else "full"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0) as process:
+            try:
+                assert process.stdin is not None and process.stdout is not None  # noqa: PT018
+                ready, _, _ = select.select([process.stdout], [], [], FILL_S)
+                if not ready or process.stdout.read(1) != b"f":
+                    raise RuntimeError(f"the replay was not filled within {FILL_S:.0f} s")
+                yield directory, cast(BinaryIO, process.stdin)
+            finally:
+                process.kill()
+
+
+def measure(
+    name: str, device: torch.device, check_time: Callable[[], None], *, quick: bool
+) -> dict[str, Any]:
+    """One case: each figure as median, least and most of its rounds; ratios within a round."""
+    rounds = QUICK_ROUNDS if quick else ROUNDS
+    began, on_gpu, case = time.perf_counter(), device.type == "cuda", CASES[name]
+    gc.collect()
+    if on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    with imitate_trainer(), ingest_process(name, quick=quick) as (directory, ingest):
+        measurement = Measurement(case, directory, ingest, device, quick=quick)
+        found = [measurement.round(check_time) for _ in range(1 + rounds)][1:]
+    figures = {key: [one[key] for one in found] for key in found[0]}
+    ours, resident = figures["opt_steps_per_s"], figures["resident_opt_steps_per_s"]
+    return {
+        "agent": case.agent,
+        "batch_size": measurement.config.agent.batch_size,
+        "prioritized": case.prioritized,
+        "capacity": measurement.config.replay.capacity,
+        "batch_bytes": measurement.batch_bytes,
+        **{key: summarize_rounds(values) for key, values in figures.items()},
+        "ratio_to_resident": ratio_of_rounds(ours, resident),
+        "ratio_with_ingest": ratio_of_rounds(figures["opt_steps_per_s_with_ingest"], ours),
+        "peak_device_bytes": torch.cuda.max_memory_allocated(device) if on_gpu else None,
+        "peak_device_reserved_bytes": torch.cuda.max_memory_reserved(device) if on_gpu else None,
+        "took_s": time.perf_counter() - began,
+    }
+
+
+def identity_of(device: torch.device, commit: str, *, quick: bool) -> dict[str, Any]:
+    """What the results of one run have in common."""
+    source = hashlib.sha256()
+    files = [*ROOT.glob("*/vedette*/**/*.py"), *ROOT.glob("scripts/bench_gpu*.py")]
+    for path in sorted(files):
+        source.update(path.read_bytes())
+    described = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    if not commit and (ROOT / ".git").exists():
+        commit = subprocess.run(described, check=False, capture_output=True, text=True).stdout
+    on_gpu = device.type == "cuda"
+    return {
+        "commit": commit.strip() or "unknown",
+        "source": source.hexdigest()[:16],
+        "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
+        "cpu": _cpu_name(),
+        "torch": torch.__version__,
+        "quick": quick,
+    }
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def machine() -> dict[str, Any]:
+    """What else is worth knowing of it."""
+    return {
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "cuda": torch.version.cuda,
+    }
+
+
+class Results:
+    """The file of results, written whole after each case."""
+
+    def __init__(self, path: Path, identity: dict[str, Any]) -> None:
+        self._path = path
+        self._all: dict[str, Any] = {"format": 1, "runs": []}
+        if path.exists():
+            self._all = json.loads(path.read_text())
+            if not isinstance(self._all, dict) or self._all.get("format") != 1:
+                sys.exit(
+                    f"bench_gpu: {path} is no file of this benchmark: name another one by --out"
+                )
+        runs = [run for run in self._all["runs"] if run["identity"] == identity]
+        self.run = runs[0] if runs else {"identity": identity, "machine": machine(), "cases": {}}
+        if not runs:
+            self._all["runs"].append(self.run)
+
+    def measure(
+        self, name: str, device: torch.device, check_time: Callable[[], None], *, quick: bool
+    ) -> None:
+        """Measure a case and keep what is found; one that fails is missing."""
+        try:
+            self.run["cases"][name] = measure(name, device, check_time, quick=quick)
+        except RuntimeError as error:  # of torch too: out of memory, no kernel for this device
+            print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr)
+            return
+        aside = self._path.with_name(self._path.name + ".part")
+        aside.write_text(json.dumps(self._all, indent=1) + "\n")
+        aside.replace(self._path)
+
+
+COLUMNS = (
+    *("opt_steps_per_s", "opt_steps_per_s_with_ingest", "resident_opt_steps_per_s"),
+    *("ratio_to_resident", "ratio_with_ingest", "opt_ms", "sample_ms", "host_to_device_ms"),
+    "peak_device_bytes",
+)
+HEADS = "opt/s", "+ingest", "resident", "ratio", "ingest", "opt ms", "sample ms", "copy ms", "MiB"
+
+
+def table(cases: dict[str, Any]) -> str:
+    """Medians of the cases that are done, a line each."""
+    rows = [f"{'':26}" + "".join(f"{head:>10}" for head in HEADS)]
+    for name, case in cases.items():
+        cells = []
+        for column in COLUMNS:
+            value = case.get(column)
+            value = value["median"] if isinstance(value, dict) else value
+            if column.endswith("bytes") and value is not None:
+                value /= 1 << 20
+            cells.append(f"{'-' if value is None else format(value, '.4g'):>10}")
+        rows.append(f"{name:26}" + "".join(cells))
+    return "\n".join(rows)
+
+
+def parse() -> argparse.Namespace:
+    """The command line; `cases` are the names of those to measure."""
+    parser = argparse.ArgumentParser(prog="scripts/bench_gpu", description=__doc__.split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=9.0, help="of this call, setup included")
+    parser.add_argument("--out", type=Path, default=Path("bench_gpu.json"))
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--only", default=",".join(CASES), help="cases, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="see that it runs; times mean nothing")
+    parser.add_argument("--commit", default="", help="what to note where there is no git")
+    found = parser.parse_args()
+    found.cases = found.only.split(",")
+    if unknown := set(found.cases) - set(CASES):
+        parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+    if found.device == "cuda" and not torch.cuda.is_available():
+        parser.error(f"torch {torch.__version__} sees no CUDA device: --device cpu")
+    return found
+
+
+def main() -> int:
+    """Measure the cases that are missing, as long as there is time."""
+    options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave no replay behind
+    deadline = float(os.environ.get("BENCH_GPU_BEGAN", time.time())) + 60 * options.minutes
+
+    def check_time() -> None:
+        if time.time() >= deadline:
+            raise OutOfTimeError
+
+    on_gpu = options.device != "cpu" and torch.cuda.is_available()
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    results = Results(options.out, identity_of(device, options.commit, quick=options.quick))
+    cases = results.run["cases"]
+    print(json.dumps(results.run["identity"]), file=sys.stderr)
+    try:
+        for name in options.cases:
+            if name not in cases:
+                check_time()
+                print(f"measuring {name} ...", file=sys.stderr, flush=True)
+                results.measure(name, device, check_time, quick=options.quick)
+    except OutOfTimeError:
+        print(f"the {options.minutes:g} minutes are used up", file=sys.stderr)
+    print(table(cases))
+    missing = [name for name in options.cases if name not in cases]
+    if missing:
+        print(f"not measured yet: {', '.join(missing)}; call it again", file=sys.stderr)
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
