@@ -220,7 +220,8 @@ def status(
     address: Address, timeout_s: float = 2.0, keys: ClientKeys | None = None
 ) -> dict[str, Any]:
     """The learner's status; empty where none answers."""
-    return ask_status(address, timeout_s, keys) or {}
+    found = ask_status(address, timeout_s, keys)
+    return {} if found is None else found.as_dict()
 
 
 def inserted(address: Address, keys: ClientKeys | None = None) -> int:

@@ -58,6 +58,11 @@ class RunRecord:
         return self.directory.resolve().name
 
     @property
+    def has_summary(self) -> bool:
+        """Whether anything was found in ``summary.json``."""
+        return self.summary != Status()
+
+    @property
     def title(self) -> str:
         """The agent and the environment."""
         agent = self.configured("agent", "name") or self.summary.agent or "an agent"
@@ -189,7 +194,7 @@ def _state(record: RunRecord) -> Iterator[str]:
         yield f"It is running: this page is of {format_time(time.time())}."
     elif ended := exit_sentence(record.exit_reason):
         yield f"It is {ended}."
-    elif record.summary.run_id or record.curves:
+    elif record.has_summary or record.curves:
         yield (
             "It ended without a last word (killed, or the machine went down): "
             "the same command goes on from its last checkpoint."
@@ -203,9 +208,9 @@ def _state(record: RunRecord) -> Iterator[str]:
 
 def _absences(record: RunRecord) -> Iterator[str]:
     """What a reader would look for in vain."""
-    if not record.curves and record.summary.run_id:
+    if not record.curves and record.has_summary:
         yield "No curves: it has recorded nothing yet, or learner.recorders names none of ours."
-    if record.summary.run_id and not record.events:
+    if record.has_summary and not record.events:
         yield "No timeline: it has no events.jsonl (a run of an older version)."
     names = [name for name, curve in record.curves.items() if not _finite(curve)]
     if names:

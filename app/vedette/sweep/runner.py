@@ -18,6 +18,7 @@ from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, describe_exit
 from vedette_services.host.processes import StopSignals, count_cores, end_children, pause, spawn
 from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.outcome import is_over, read_summary
+from vedette_services.run.status import Status
 from vedette_services.run.status_text import status_line
 
 LINE_EVERY_S = 10.0
@@ -205,7 +206,7 @@ def exit_status(outcomes: Sequence[TrialOutcome]) -> int:
 def _result(trial: Trial) -> str:
     """What a run that has ended came to."""
     summary = read_summary(trial.out)
-    if not summary.run_id:
+    if summary == Status():
         return "stopped before it had begun"
     best, steps = format_number(summary.eval.best_return_mean, 1), format_number(summary.env_steps)
     reason = summary.exit_reason or "interrupted"

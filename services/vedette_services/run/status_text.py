@@ -209,7 +209,7 @@ def run_headline(status: Status, digits: int = 16) -> str:
 
 def summary_lines(summary: Status, run: str) -> list[str]:
     """The end of a run: why it ended, what it came to, and what to do next."""
-    if not summary.run_id:
+    if summary == Status():
         return ["stopped before it had begun: nothing was trained", f"  run      {run}"]
     since = elapsed_seconds(summary)
     after = f" after {format_clock(since)} of training" if since is not None else ""
