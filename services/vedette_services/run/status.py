@@ -7,7 +7,7 @@ for what is not known: the run has not begun, or a learner of another version do
 
 from dataclasses import dataclass, field, replace
 
-from vedette_services.run.status_fields import ChartSpec, Part, counter, declared, gauge
+from vedette_services.run.status_fields import ChartSpec, Count, Part, counter, declared, gauge
 
 _EVALUATIONS = ChartSpec("Returns", "Return of greedy evaluations")
 _ROLLOUTS = ChartSpec("Returns", "Return of the actors, exploring")
@@ -48,8 +48,8 @@ _CHARTS = (
 class Stop(Part):
     """The conditions that end the run, as `StopConfig` has them; 0 and None are off."""
 
-    max_opts: int | None = gauge("optimization steps that end the run")
-    max_env_steps: int | None = gauge("environment steps that end the run")
+    max_opts: Count | None = gauge("optimization steps that end the run")
+    max_env_steps: Count | None = gauge("environment steps that end the run")
     max_seconds: float | None = gauge("time that ends the run", "s")
     target_return: float | None = gauge("evaluated return that ends the run")
 
@@ -58,25 +58,25 @@ class Stop(Part):
 class Samples(Part):
     """Where the transitions went: produced = inserted + dropped + rejected + in flight + lost."""
 
-    produced: int | None = counter("by the actors", "samples", "wire/produced")
-    inserted: int | None = counter("into the replay", "samples", "samples_total", "wire/inserted")
-    dropped: int | None = counter(
+    produced: Count | None = counter("by the actors", "samples", "wire/produced")
+    inserted: Count | None = counter("into the replay", "samples", "samples_total", "wire/inserted")
+    dropped: Count | None = counter(
         "by managers with a full window (actors.on_full)",
         "samples", "wire/dropped", chart=_OUTSIDE, label="dropped", row="samples",
     )  # fmt: skip
-    rejected: int | None = counter(
+    rejected: Count | None = counter(
         "by the learner: not as agreed",
         "samples", "wire/rejected", chart=_OUTSIDE, label="rejected", row="samples",
     )  # fmt: skip
-    in_flight: int | None = gauge(
+    in_flight: Count | None = gauge(
         "sent, or waiting to be",
         "samples", "wire/in_flight", chart=_OUTSIDE, label="in flight", row="samples",
     )  # fmt: skip
-    lost: int | None = gauge(
+    lost: Count | None = gauge(
         "with a process that was killed",
         "samples", "wire/lost", chart=_OUTSIDE, label="lost", row="samples",
     )  # fmt: skip
-    duplicates: int | None = counter(
+    duplicates: Count | None = counter(
         "came twice, and were kept once",
         "samples", "wire/duplicates", chart=_OUTSIDE, label="came twice", row="samples",
     )  # fmt: skip
@@ -113,11 +113,11 @@ class Time(Part):
 class Replay(Part):
     """How full the replay is."""
 
-    size: int | None = gauge(
+    size: Count | None = gauge(
         "samples in the replay", "samples", "replay/size", chart=_REPLAY_SIZE, label="samples"
     )
-    capacity: int | None = gauge("samples that it has room for", "samples")
-    bytes: int | None = gauge("size of its files", "bytes")
+    capacity: Count | None = gauge("samples that it has room for", "samples")
+    bytes: Count | None = gauge("size of its files", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +130,10 @@ class Limiter(Part):
     )  # fmt: skip
     state: str = ""
     reason: str = ""
-    sample_waits: int | None = gauge(
+    sample_waits: Count | None = gauge(
         "the learner waits", "", "limiter/sample_waits", chart=_WAITS, label="learner"
     )
-    insert_waits: int | None = gauge(
+    insert_waits: Count | None = gauge(
         "the actors wait", "", "limiter/insert_waits", chart=_WAITS, label="actors"
     )
 
@@ -193,10 +193,10 @@ class Eval(Part):
     length_mean: float | None = gauge(
         "mean length", "steps", "eval/mean_ep_length", chart=_LENGTHS, label="evaluations"
     )
-    episodes: int | None = gauge("episodes played", "", "eval/episodes", default=0)
-    version: int | None = gauge("version that was played", "", "eval/version")
+    episodes: Count | None = gauge("episodes played", "", "eval/episodes", default=0)
+    version: Count | None = gauge("version that was played", "", "eval/version")
     best_return_mean: float | None = gauge("mean return of the best", "", "eval/best_mean_reward")
-    best_version: int | None = gauge("version of the best")
+    best_version: Count | None = gauge("version of the best")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,30 +204,30 @@ class Refused(Part):
     """What was not let in. `ids`: claimed by a key that they do not belong to. `handshakes` did not
     succeed, or have not yet: strangers, scanners, idle connections."""
 
-    keys: int | None = counter("keys not let in", row="refused", words="keys")
-    ids: int | None = counter("ids of others", row="refused", words="ids of others")
-    handshakes: int | None = counter("handshakes", row="refused", words="handshakes")
-    credit: int | None = gauge("batches beyond the credit")
+    keys: Count | None = counter("keys not let in", row="refused", words="keys")
+    ids: Count | None = counter("ids of others", row="refused", words="ids of others")
+    handshakes: Count | None = counter("handshakes", row="refused", words="handshakes")
+    credit: Count | None = gauge("batches beyond the credit")
 
 
 @dataclass(frozen=True, slots=True)
 class Window(Part):
     """Batches that a manager holds unacknowledged, or may."""
 
-    batches: int | None = gauge("unacknowledged batches", "batches")
-    bytes: int | None = gauge("unacknowledged batches", "bytes")
+    batches: Count | None = gauge("unacknowledged batches", "batches")
+    bytes: Count | None = gauge("unacknowledged batches", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class Actor(Part):
     """An actor as its manager reports it."""
 
-    id: int = 0
+    id: Count = 0
     alive: bool = gauge("it is up", default=False)
-    restarts: int = counter("restarts", default=0)
-    env_steps: int = counter("steps of all its environments", default=0)
-    episodes: int = counter("episodes ended", default=0)
-    version: int = gauge("version that it acts with", default=-1)
+    restarts: Count = counter("restarts", default=0)
+    env_steps: Count = counter("steps of all its environments", default=0)
+    episodes: Count = counter("episodes ended", default=0)
+    version: Count = gauge("version that it acts with", default=-1)
     return_mean: float | None = gauge("mean return of its last episodes")
     length_mean: float | None = gauge("mean length of its last episodes", "steps")
     error: str = ""
@@ -238,13 +238,13 @@ class Manager(Part):
     """An actor manager as the learner sees it. `left`: it said so, and was not merely silent."""
 
     id: str = ""
-    incarnation: int = gauge("its start", default=0)
+    incarnation: Count = gauge("its start", default=0)
     host: str = ""
     state: str = ""
     left: bool = gauge("it said that it leaves", default=False)
     samples_per_sec: float | None = gauge("samples produced", "1/s")
     actors: tuple[Actor, ...] = ()
-    actors_hidden: int = gauge("actors that there was no room for", default=0)
+    actors_hidden: Count = gauge("actors that there was no room for", default=0)
     window: Window = Window()
     last_seen_s: float | None = gauge("since it was last heard", "s")
 
@@ -259,15 +259,15 @@ class Status(Part):
     """The status of a run. Without a `run_id` none has begun."""
 
     vedette: str = ""
-    protocol: int | None = gauge("version of the wire's protocol")
+    protocol: Count | None = gauge("version of the wire's protocol")
     time_s: float | None = gauge("when this was said, since 1970", "s")
     run_id: str = ""
     env: str = ""
     agent: str = ""
-    epoch: int | None = gauge("starts of the trainer")
-    version: int | None = gauge("newest version of the model")
-    opt_steps: int | None = counter("optimization steps")
-    env_steps: int | None = counter("environment steps")
+    epoch: Count | None = gauge("starts of the trainer")
+    version: Count | None = gauge("newest version of the model")
+    opt_steps: Count | None = counter("optimization steps")
+    env_steps: Count | None = counter("environment steps")
     exit_reason: str = ""
     phase: str = ""
     seconds: float | None = gauge("since the learner's start", "s")
@@ -281,7 +281,7 @@ class Status(Part):
     lag: Lag = Lag()
     rollout: Rollout = Rollout()
     eval: Eval = Eval()
-    garbage: int | None = counter(
+    garbage: Count | None = counter(
         "messages of strangers",
         "", "wire/garbage",
         chart=_REFUSED, label="messages", row="refused", words="messages of strangers",
@@ -290,7 +290,7 @@ class Status(Part):
     record: dict[str, float] = field(default_factory=dict)
     unsaved: str = ""
     window_limits: Window = Window()
-    managers_present: int | None = gauge(
+    managers_present: Count | None = gauge(
         "actor managers present", "", "wire/managers", chart=_MANAGERS, label="managers"
     )
     managers: tuple[Manager, ...] = ()

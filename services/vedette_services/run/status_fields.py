@@ -4,13 +4,16 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 P = TypeVar("P", bound="Part")
 R = TypeVar("R")
+
+Count = Annotated[int, Field(ge=-(2**64), le=2**64)]
+"""An integer that a float can hold, whoever sent it."""
 
 _CORRECTIONS = 3  # of a JSON text with values of wrong types; after the first none is left, mostly
 
@@ -78,7 +81,7 @@ def counter(title: str, unit: str = "", *tags: str, **more: Any) -> Any:
 class Part:
     """The status or a part of it. ``part["name"]`` is ``part.name``, as in its JSON."""
 
-    __pydantic_config__ = ConfigDict(ser_json_inf_nan="constants")
+    __pydantic_config__ = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants")
 
     def __getitem__(self, name: str) -> Any:  # whichever field
         return getattr(self, name)

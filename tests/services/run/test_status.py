@@ -18,8 +18,8 @@ from vedette_protocol.messages import ActorReport, Report
 from vedette_services.config import RunConfig
 from vedette_services.learner.fleet import Fleet
 from vedette_services.prometheus import PREFIX, metrics
-from vedette_services.run.status import Eval, Samples, Status, Stop
-from vedette_services.run.status_fields import Part, declared, decode, encode, tagged
+from vedette_services.run.status import Actor, Eval, Manager, Samples, Status, Stop
+from vedette_services.run.status_fields import Count, Part, declared, decode, encode, tagged
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
 from vedette_services.run.status_text import status_line, summary_lines
 
@@ -71,15 +71,16 @@ def test_json_tags_and_metrics_have_the_names_that_they_had() -> None:
 
 
 def test_every_number_is_described_and_every_charted_one_has_a_tag() -> None:
+    numeric = {Count, Count | None, float, float | None, bool, int, int | None}
+
     def walk(kind: type[Part]) -> Iterator[str]:
         for f in fields(kind):
-            number = f.type in (int | None, float | None, int, float, bool) and f.name != "id"
-            if number and "number" not in f.metadata:
+            if f.type in numeric and f.name != "id" and "number" not in f.metadata:
                 yield f"{kind.__name__}.{f.name}"
             if is_dataclass(f.default):
                 yield from walk(type(f.default))  # type: ignore[arg-type]  # its default is an instance
 
-    assert list(walk(Status)) == []
+    assert [*walk(Status), *walk(Manager), *walk(Actor)] == []
     charted = [number for number in declared(Status) if number.chart]
     assert all(number.tags and number.title for number in charted)
     drawn = {tag for spec in CHART_SPECS for tag, _ in spec.curves}
@@ -106,6 +107,7 @@ def test_half_a_character_is_written_and_read() -> None:
         ({"stop": {"max_opts": 1.5, "max_seconds": 3}}, Status(stop=Stop(max_seconds=3.0))),
         ({"record": {"a": 1, "b": "x"}, "more": {"from": "later"}}, Status(record={"a": 1.0})),
         ({"samples": 3, "managers": {"a": 1}, "eval": []}, Status()),
+        ({"seconds": float("nan"), "epoch": 10**400, "time_s": float("inf")}, Status()),
     ],
 )
 def test_what_is_unknown_or_of_a_wrong_type_is_left_out(
