@@ -5,6 +5,7 @@ report read it from here: a new number is declared here, and set where it is mea
 for what is not known: the run has not begun, or a learner of another version does not say it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from vedette_services.run.status_fields import ChartSpec, Count, Part, counter, declared, gauge
@@ -294,6 +295,18 @@ class Status(Part):
         "actor managers present", "", "wire/managers", chart=_MANAGERS, label="managers"
     )
     managers: tuple[Manager, ...] = ()
+
+
+def rollout_of(managers: Sequence[Manager]) -> Rollout:
+    """What the actors' episodes came to; unknown before the first has ended."""
+    actors = [actor for manager in managers if manager.is_present for actor in manager.actors]
+    returns = [actor.return_mean for actor in actors if actor.return_mean is not None]
+    lengths = [actor.length_mean for actor in actors if actor.length_mean is not None]
+    if not returns or not lengths:
+        return Rollout()
+    return Rollout(
+        sum(returns) / len(returns), min(returns), max(returns), sum(lengths) / len(lengths)
+    )
 
 
 def charts() -> list[ChartSpec]:

@@ -7,7 +7,6 @@ read: the newest value wins, nobody waits for anybody, and a process that restar
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -25,12 +24,12 @@ from vedette_services.run.status import (
     Rates,
     Refused,
     Replay,
-    Rollout,
     Samples,
     Status,
     Stop,
     Time,
     Window,
+    rollout_of,
 )
 from vedette_services.run.status_fields import decode, encode, merged
 
@@ -205,7 +204,7 @@ def assemble_status(
         replay=merged(Replay(capacity=capacity), ingest.replay),
         limiter=_limiter(learning, ingest, inserted - warmup),
         lag=merged(learning.lag, ingest.lag),
-        rollout=_rollout(ingest.managers),
+        rollout=rollout_of(ingest.managers),
         eval=evaluations,
         garbage=ingest.garbage,
         refused=ingest.refused,
@@ -261,16 +260,4 @@ def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: int) -> L
         reason=reason,
         sample_waits=int(state == "sample_waits"),
         insert_waits=int(bool(ingest.limiter_reason)),
-    )
-
-
-def _rollout(managers: Sequence[Manager]) -> Rollout:
-    """What the actors' episodes came to; unknown before the first has ended."""
-    actors = [actor for manager in managers if manager.is_present for actor in manager.actors]
-    returns = [actor.return_mean for actor in actors if actor.return_mean is not None]
-    lengths = [actor.length_mean for actor in actors if actor.length_mean is not None]
-    if not returns or not lengths:
-        return Rollout()
-    return Rollout(
-        sum(returns) / len(returns), min(returns), max(returns), sum(lengths) / len(lengths)
     )

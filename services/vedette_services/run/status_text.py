@@ -16,7 +16,7 @@ from vedette_services.run.number_format import (
     format_rate,
     format_short,
 )
-from vedette_services.run.status import Manager, Status
+from vedette_services.run.status import Manager, Status, rollout_of
 from vedette_services.run.status_fields import numbers
 
 
@@ -114,7 +114,7 @@ def status_line(status: Status) -> str:
     parts = [
         f"opts {_of(status.opt_steps, stop.max_opts)}",
         f"env steps {_of(status.env_steps, stop.max_env_steps)}",
-        f"return {format_number(status.rollout.return_mean, 1)}",
+        f"return {format_number(_rollout_return(status), 1)}",
         f"best eval {format_number(status.eval.best_return_mean, 1)}{target}",
         format_rate(status.rates.samples_per_sec).replace("/s", " samples/s"),
         format_rate(status.rates.opt_steps_per_sec).replace("/s", " opts/s"),
@@ -168,7 +168,7 @@ def _steps(status: Status, *, short: bool) -> str:
 
 
 def _returns(status: Status) -> str:
-    found, actors = status.eval, status.rollout.return_mean
+    found, actors = status.eval, _rollout_return(status)
     evaluated = "no evaluation yet"
     if found.return_mean is not None:
         evaluated = (
@@ -177,6 +177,12 @@ def _returns(status: Status) -> str:
             f" at version {format_number(found.best_version)}"
         )
     return evaluated if actors is None else f"actors {format_number(actors, 1)}, {evaluated}"
+
+
+def _rollout_return(status: Status) -> float | None:
+    """The mean return of the actors' recent episodes; older learners tell of each actor only."""
+    known = status.rollout.return_mean
+    return rollout_of(status.managers).return_mean if known is None else known
 
 
 def _replay(status: Status, *, short: bool) -> str:
