@@ -33,7 +33,7 @@ GROUPS = ("Returns", "Learning", "Speed", "Lag", "Replay and limiter", "Wire", "
 def specs_for(names: Mapping[str, object]) -> list[ChartSpec]:
     """The charts of curves of these names, group by group; each name is in one of them."""
     known = {name for spec in CHART_SPECS for name, _ in spec.curves}
-    known |= {tag for number in declared(Status) for tag in number.tags}
+    known |= {tag for _, number in declared(Status) for tag in number.tags}
     found = [spec for spec in CHART_SPECS if any(name in names for name, _ in spec.curves)]
     for name in sorted(set(names) - known, key=lambda name: (name not in _FIRST, name)):
         group = "Learning" if is_against_opt_steps(name) else "More"

@@ -7,6 +7,7 @@ for what is not known: the run has not begun, or a learner of another version do
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from vedette_services.run.status_fields import ChartSpec, Count, Part, counter, declared, gauge
 
@@ -38,6 +39,7 @@ _REPLAY_SIZE = ChartSpec(
 )
 _MANAGERS = ChartSpec("Wire", "Actor managers present")
 _OUTSIDE = ChartSpec("Wire", "Samples that are not in the replay", nonzero=True)
+_LISTED: dict[str, Any] = {"chart": _OUTSIDE, "row": "samples"}
 _REFUSED = ChartSpec("Wire", "Messages refused", nonzero=True)
 _CHARTS = (
     *(_EVALUATIONS, _ROLLOUTS, _LENGTHS, _PER_SECOND, _OPT_TIMES, _PER_OPT_STEP, _LAG_INSERTED),
@@ -62,25 +64,18 @@ class Samples(Part):
     produced: Count | None = counter("by the actors", "samples", "wire/produced")
     inserted: Count | None = counter("into the replay", "samples", "samples_total", "wire/inserted")
     dropped: Count | None = counter(
-        "by managers with a full window (actors.on_full)",
-        "samples", "wire/dropped", chart=_OUTSIDE, label="dropped", row="samples",
-    )  # fmt: skip
+        "by managers with a full window (actors.on_full)", "samples", "wire/dropped", **_LISTED
+    )
     rejected: Count | None = counter(
-        "by the learner: not as agreed",
-        "samples", "wire/rejected", chart=_OUTSIDE, label="rejected", row="samples",
-    )  # fmt: skip
+        "by the learner: not as agreed", "samples", "wire/rejected", **_LISTED
+    )
     in_flight: Count | None = gauge(
-        "sent, or waiting to be",
-        "samples", "wire/in_flight", chart=_OUTSIDE, label="in flight", row="samples",
-    )  # fmt: skip
-    lost: Count | None = gauge(
-        "with a process that was killed",
-        "samples", "wire/lost", chart=_OUTSIDE, label="lost", row="samples",
-    )  # fmt: skip
+        "sent, or waiting to be", "samples", "wire/in_flight", **_LISTED
+    )
+    lost: Count | None = gauge("with a process that was killed", "samples", "wire/lost", **_LISTED)
     duplicates: Count | None = counter(
-        "came twice, and were kept once",
-        "samples", "wire/duplicates", chart=_OUTSIDE, label="came twice", row="samples",
-    )  # fmt: skip
+        "came twice, and were kept once", "samples", "wire/duplicates", **_LISTED
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +165,7 @@ class Lag(Part):
 class Rollout(Part):
     """The actors' recent episodes; the extremes are those of actors' own means."""
 
-    return_mean: float | None = gauge(
-        "mean return", "", "rollout/ep_rew_mean", chart=_ROLLOUTS, label="mean return"
-    )
+    return_mean: float | None = gauge("mean return", "", "rollout/ep_rew_mean", chart=_ROLLOUTS)
     return_min: float | None = gauge("return of the least actor", "", "rollout/ep_rew_min")
     return_max: float | None = gauge("return of the best actor", "", "rollout/ep_rew_max")
     length_mean: float | None = gauge(
@@ -186,7 +179,7 @@ class Eval(Part):
 
     return_mean: float | None = gauge(
         "mean return",
-        "", "eval/mean_reward", "Episode return", chart=_EVALUATIONS, label="mean return",
+        "", "eval/mean_reward", "Episode return", chart=_EVALUATIONS,
     )  # fmt: skip
     return_std: float | None = gauge("deviation of the returns", "", "eval/std_reward")
     return_min: float | None = gauge("least return", "", "eval/min_reward")
@@ -205,9 +198,9 @@ class Refused(Part):
     """What was not let in. `ids`: claimed by a key that they do not belong to. `handshakes` did not
     succeed, or have not yet: strangers, scanners, idle connections."""
 
-    keys: Count | None = counter("keys not let in", row="refused", words="keys")
-    ids: Count | None = counter("ids of others", row="refused", words="ids of others")
-    handshakes: Count | None = counter("handshakes", row="refused", words="handshakes")
+    keys: Count | None = counter("keys not let in", row="refused")
+    ids: Count | None = counter("ids of others", row="refused", label="ids of others")
+    handshakes: Count | None = counter("handshakes", row="refused")
     credit: Count | None = gauge("batches beyond the credit")
 
 
@@ -283,9 +276,8 @@ class Status(Part):
     rollout: Rollout = Rollout()
     eval: Eval = Eval()
     garbage: Count | None = counter(
-        "messages of strangers",
-        "", "wire/garbage",
-        chart=_REFUSED, label="messages", row="refused", words="messages of strangers",
+        "messages refused", "", "wire/garbage",
+        chart=_REFUSED, row="refused", label="messages of strangers",
     )  # fmt: skip
     refused: Refused = Refused()
     record: dict[str, float] = field(default_factory=dict)
@@ -312,7 +304,7 @@ def rollout_of(managers: Sequence[Manager]) -> Rollout:
 def charts() -> list[ChartSpec]:
     """The charts of the report, each with the curves of the numbers that name it."""
     curves: dict[ChartSpec, list[tuple[str, str]]] = {spec: [*spec.curves] for spec in _CHARTS}
-    for number in declared(Status):
+    for name, number in declared(Status):
         if number.chart is not None:
-            curves[number.chart].append((number.tags[0], number.label or number.title))
+            curves[number.chart].append((number.tags[0], number.called(name)))
     return [replace(spec, curves=tuple(found)) for spec, found in curves.items()]

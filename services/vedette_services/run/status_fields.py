@@ -50,9 +50,8 @@ class Number:
         tags: of TensorBoard and the other recorders; a chart draws the first.
         counter: it only grows while a learner lives; other numbers are gauges.
         chart: of the report.
-        label: in that chart.
         row: of the text status, where it is listed unless it is zero.
-        words: in that row; "": its name.
+        label: in that chart and that row; "": its name.
     """
 
     title: str
@@ -60,9 +59,12 @@ class Number:
     tags: tuple[str, ...] = ()
     counter: bool = False
     chart: ChartSpec | None = None
-    label: str = ""
     row: str = ""
-    words: str = ""
+    label: str = ""
+
+    def called(self, name: str) -> str:
+        """Its label, or the words of its name."""
+        return self.label or name.replace("_", " ")
 
 
 def gauge(  # Any: a field of whichever type is annotated
@@ -106,13 +108,13 @@ def numbers(part: Part, *path: str) -> Iterator[Found]:
             yield (*path, f.name), number, value
 
 
-def declared(kind: type[Part]) -> Iterator[Number]:
-    """Every number that a part may have, also those of its parts."""
+def declared(kind: type[Part]) -> Iterator[tuple[str, Number]]:
+    """Name and description of every number that a part may have, also those of its parts."""
     for f in fields(kind):
         if isinstance(f.default, Part):
             yield from declared(type(f.default))
         elif "number" in f.metadata:
-            yield f.metadata["number"]
+            yield f.name, f.metadata["number"]
 
 
 def tagged(part: Part) -> dict[str, float]:

@@ -149,9 +149,8 @@ def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]
     }
     for path, declared, value in numbers(status):
         if declared.row and value:
-            words = declared.words or path[-1].replace("_", " ")
             before = f"{rows[declared.row]}, " if declared.row in rows else ""
-            rows[declared.row] = f"{before}{number(value)} {words}"
+            rows[declared.row] = f"{before}{number(value)} {declared.called(path[-1])}"
     return list(rows.items())
 
 

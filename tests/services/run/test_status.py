@@ -81,7 +81,7 @@ def test_every_number_is_described_and_every_charted_one_has_a_tag() -> None:
                 yield from walk(type(f.default))  # type: ignore[arg-type]  # its default is an instance
 
     assert [*walk(Status), *walk(Manager), *walk(Actor)] == []
-    charted = [number for number in declared(Status) if number.chart]
+    charted = [number for _, number in declared(Status) if number.chart]
     assert all(number.tags and number.title for number in charted)
     drawn = {tag for spec in CHART_SPECS for tag, _ in spec.curves}
     assert {number.tags[0] for number in charted} <= drawn
