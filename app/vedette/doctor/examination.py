@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import zmq
 
@@ -36,7 +36,8 @@ from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import probe_mechanism
 from vedette_services.net.keys import ClientKeys
-from vedette_services.net.status_client import StatusClient
+from vedette_services.run.status import Status
+from vedette_services.run.status_client import StatusClient
 
 PORTS = ("samples", "control", "models")
 
@@ -147,7 +148,7 @@ class Examination:
                 yield fail("round trip", f"a status did not come within {_ANSWER_S:g} s")
                 return
             trips.append(trip)
-            offsets.append(float(status.get("time_s", sent + trip / 2)) - (sent + trip / 2))
+            offsets.append(0.0 if status.time_s is None else status.time_s - (sent + trip / 2))
         offset, trip = statistics.median(offsets), statistics.median(trips)
         message = f"{offset:+.3f} s between the learner's clock and this one"
         if abs(offset) > _CLOCK_OFF_S:
@@ -162,13 +163,13 @@ class Examination:
 
     # The run
 
-    def _run_and_environment(self, address: Address, status: dict[str, Any]) -> Iterator[Finding]:
+    def _run_and_environment(self, address: Address, status: Status) -> Iterator[Finding]:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
             me = f"doctor-{secrets.token_hex(6)}"
             run = self._announced(context, address, me)
             if run is None:
-                waits = status.get("waits") or status.get("phase") or "it does not say why"
+                waits = status.waits or status.phase or "it does not say why"
                 yield warn("run", f"none is announced yet ({waits})", "ask again in a moment")
             else:
                 title = f"{run.agent.get('name')} on {run.env.get('id')}"
@@ -221,10 +222,11 @@ def _received(version: int, received: int, took_s: float) -> Finding:
     return ok("model", f"{message}, {rate:.1f} MB/s")
 
 
-def _versions(status: dict[str, Any]) -> Iterator[Finding]:
+def _versions(status: Status) -> Iterator[Finding]:
     """What the other side runs; a status that came at all speaks our protocol."""
-    theirs, ours = status.get("vedette", "?"), vedette_version()
-    message = f"protocol {status.get('protocol', PROTOCOL_VERSION)}, vedette {theirs or '?'} there"
+    theirs, ours = status.vedette, vedette_version()
+    protocol = status.protocol or PROTOCOL_VERSION
+    message = f"protocol {protocol}, vedette {theirs or '?'} there"
     if theirs == ours:
         yield ok("version", f"{message} and here")
     else:
