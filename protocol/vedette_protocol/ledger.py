@@ -33,17 +33,20 @@ Verdict: TypeAlias = Literal["new", "duplicate", "beyond"]
 class Ledger:
     """Exact record of the batches of one run that were inserted or rejected.
 
-    It is bounded: of each manager it keeps the newest incarnation and a few that were replaced.
-    Of the others it keeps the sums.
+    It is bounded: of each manager it keeps the newest incarnation and a few that were replaced,
+    of the others only the sums.
+
+    Args:
+        closed: what managers came to of which nothing else is kept.
     """
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, closed: SampleAccounting | None = None) -> None:
         self.run_id = run_id
         self._entries: dict[str, ManagerEntry] = {}
         self._accounts = 0
         self._next_number = 0
-        self._closed = SampleAccounting()  # sums of managers that are not kept any more
-        self._retired: dict[int, None] = {}  # closed incarnations, oldest first
+        self._closed = closed or SampleAccounting()
+        self._retired: dict[int, None] = {}  # incarnations that were closed, oldest first
 
     @classmethod
     def from_bytes(cls, stamp: bytes | bytearray | memoryview, now: float) -> Ledger:

@@ -26,7 +26,7 @@ from vedette_rl.envs.vector_env import make_vector_environment
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.replay.frame_stacks import STACKS, FrameStack
 from vedette_rl.replay.prioritized import TD_ERROR
-from vedette_rl.rollout import RolloutLoop
+from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.storage.latest_value import LatestValueWriter
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.batching import TransitionPipeline, make_transition_pipeline
@@ -68,6 +68,11 @@ class Actor:
         self._tally = RecentEpisodes()
         self._orders_at = self._stats_at = 0.0
 
+    @property
+    def acting_on(self) -> tuple[int, int]:
+        """(epoch, version) of the model that it acts on."""
+        return self._loop.acting_on
+
     def run(self) -> None:
         """Play until told to stop, then hand over everything that is finished or not.
 
@@ -76,19 +81,32 @@ class Actor:
         """
         try:
             if self._wait_for_model():
-                self._play()
+                self.begin()
+                while not self._handover.stopped:
+                    self.step()
+                self.finish()
         except ModelMismatchError as error:
             raise SpecMismatchError("policy", str(error)) from error
-        self._publish_stats("ended")
+        self.publish_stats("ended")
 
-    def _play(self) -> None:
-        self._publish_stats("playing")
+    def begin(self) -> None:
+        """Begin new episodes; there is a model to act on."""
+        self.publish_stats("playing")
         self._loop.begin()
-        while not self._handover.stopped:
-            self._push(self._loop.step())
-            self._poll_and_publish()
+
+    def step(self) -> None:
+        """Step every environment once."""
+        self._push(self._loop.step())
+        self._poll_and_publish()
+
+    def finish(self) -> None:
+        """Hand over even what is unfinished."""
         self._push(self._loop.flush())
         self._batching.flush()
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._loop.close()
 
     def _push(self, transitions: Columns) -> None:
         if len(transitions["reward"]):
@@ -101,14 +119,14 @@ class Actor:
             self._orders_at = now
             self._handover.poll(0.0)
         if now - self._stats_at >= STATS_EVERY_S:
-            self._publish_stats("playing")
+            self.publish_stats("playing")
 
     def _wait_for_model(self) -> bool:
         """True once there is a model to act on; False if it was told to stop before."""
         while not self._handover.stopped:
             if self._loop.sync():
                 return True
-            self._publish_stats("waiting for a model")
+            self.publish_stats("waiting for a model")
             self._handover.poll(WAIT_S)
         return False
 
@@ -119,13 +137,14 @@ class Actor:
         while not self._handover.has_slot and not self._handover.gone:
             self._handover.poll(patience)
             if not self._handover.has_slot:
-                self._publish_stats("waiting for room")
+                self.publish_stats("waiting for room")
                 patience = WAIT_S
         if patience == WAIT_S:
-            self._publish_stats("playing")
+            self.publish_stats("playing")
         return not self._handover.gone
 
-    def _publish_stats(self, state: ActorState) -> None:
+    def publish_stats(self, state: ActorState) -> None:
+        """Tell the manager how the actor does."""
         self._tally.add(self._loop.pop_finished_episodes())
         self._stats_at = self._clock()
         self._tell(
@@ -140,8 +159,21 @@ class Actor:
         )
 
 
-def build_actor(spec: ActorSpec) -> Actor:
+def build_actor(
+    spec: ActorSpec,
+    handover: HandoverWriter,
+    models: ModelSource,
+    tell: Callable[[ActorStats], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Actor:
     """An actor, ready to run, with its environments.
+
+    Args:
+        spec: what it plays.
+        handover: takes its batches.
+        models: where it looks for models.
+        tell: takes how it does.
+        clock: of its looks at orders and its telling.
 
     Raises:
         SpecMismatchError: what this host builds is not what the run says.
@@ -149,10 +181,6 @@ def build_actor(spec: ActorSpec) -> Actor:
     """
     schema = Schema.from_wire(spec.schema)
     actors = ActorsConfig.model_validate(spec.actors)
-    layout = slot_layout(schema, actors)
-    handover = HandoverWriter(spec.memory_fd, spec.socket_fd, layout, spec.slots)
-    board = LatestValueWriter(spec.stats_map, STATS_MAX_BYTES)
-    board.write(ActorStats().to_bytes())
     env_seed, exploration_seed = spec.seeds()
     envs = actors.envs_per_actor
     row = make_vector_environment(EnvConfig.model_validate(spec.env), envs, env_seed)
@@ -165,17 +193,36 @@ def build_actor(spec: ActorSpec) -> Actor:
         ranks=exploration_ranks(spec.number * envs, envs),
         seed=exploration_seed,
     )
-    limit_torch_threads()
     made = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
-    models = ModelMapReader(Path(spec.model_map))
-    loop = RolloutLoop(row, policy, made.processor, models, agent.n_step)
     return Actor(
-        loop=loop,
+        loop=RolloutLoop(row, policy, made.processor, models, agent.n_step),
         transitions=made,
         n_buffer=actors.n_buffer,
         handover=handover,
-        tell=lambda stats: _tell(board, loop, stats),
+        tell=tell,
+        clock=clock,
     )
+
+
+def actor_of_a_process(spec: ActorSpec) -> Actor:
+    """The same for a process of its own, which has the actor's ends of all that it shares.
+
+    Raises: as `build_actor`.
+    """
+    layout = slot_layout(Schema.from_wire(spec.schema), ActorsConfig.model_validate(spec.actors))
+    handover = HandoverWriter(spec.memory_fd, spec.socket_fd, layout, spec.slots)
+    board = LatestValueWriter(spec.stats_map, STATS_MAX_BYTES)
+    board.write(ActorStats().to_bytes())
+
+    def tell(stats: ActorStats) -> None:
+        board.write(stats.to_bytes())
+        set_log_context(
+            epoch=max(0, actor.acting_on[0]) or None
+        )  # the learner may have started again
+
+    actor = build_actor(spec, handover, ModelMapReader(Path(spec.model_map)), tell)
+    limit_torch_threads()
+    return actor
 
 
 def check_schema(spaces: Spaces, schema: Schema) -> None:
@@ -214,11 +261,6 @@ def describe_cause(error: Exception) -> str:
     return " ".join(" ".join(lines).split())
 
 
-def _tell(board: LatestValueWriter, loop: RolloutLoop, stats: ActorStats) -> None:
-    board.write(stats.to_bytes())
-    set_log_context(epoch=max(0, loop.acting_on[0]) or None)  # the learner may have started again
-
-
 def main() -> None:
     """The process: its one argument is the file of its `ActorSpec`."""
     die_with_parent()
@@ -228,7 +270,7 @@ def main() -> None:
     set_up_logging()
     set_log_context(actor=spec.index, epoch=spec.epoch)
     try:
-        build_actor(spec).run()
+        actor_of_a_process(spec).run()
     except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is reported
         Path(spec.traceback_file).write_text(f"{describe_cause(error)}\n{traceback.format_exc()}")
         sys.exit(REFUSED if isinstance(error, SpecMismatchError) else FAILED)

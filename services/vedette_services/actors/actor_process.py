@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from vedette_rl.storage.latest_value import LatestValueReader
@@ -42,18 +43,9 @@ class ActorProcess:
         self.handover.close_child_ends()
 
     def _spec(self, order: StartActor, model_map: Path) -> ActorSpec:
-        run = order.run
         memory_fd, socket_fd = self.handover.pass_fds
-        return ActorSpec(
-            index=order.index,
-            number=order.number,
-            restarts=order.restarts,
-            seed=run.seed,
-            epoch=run.epoch,
-            env=dict(run.env),
-            agent=dict(run.agent),
-            actors=dict(run.actors),
-            schema=run.schema.to_wire(),
+        return replace(
+            ActorSpec.of(order),
             slots=SLOTS,
             memory_fd=memory_fd,
             socket_fd=socket_fd,

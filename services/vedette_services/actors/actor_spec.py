@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from vedette_services.actors.instructions import StartActor
+
 
 @dataclass(frozen=True, slots=True)
 class ActorSpec:
@@ -20,8 +22,7 @@ class ActorSpec:
         epoch: the learner's epoch when it was started: a resumed run plays other episodes.
         env, agent, actors: the run's configurations, as they travel.
         schema: the row's wire schema, as it travels.
-        slots: slots of the handover.
-        memory_fd, socket_fd: its ends of the handover.
+        slots, memory_fd, socket_fd: of its end of the handover, if it has a process of its own.
         model_map, stats_map: paths of the newest-value maps; the manager writes the first.
         traceback_file: takes the traceback of what ended it.
     """
@@ -35,12 +36,28 @@ class ActorSpec:
     agent: dict[str, Any]
     actors: dict[str, Any]
     schema: Any  # what Schema.to_wire gives
-    slots: int
-    memory_fd: int
-    socket_fd: int
-    model_map: str
-    stats_map: str
-    traceback_file: str
+    slots: int = 0
+    memory_fd: int = -1
+    socket_fd: int = -1
+    model_map: str = ""
+    stats_map: str = ""
+    traceback_file: str = ""
+
+    @classmethod
+    def of(cls, order: StartActor) -> ActorSpec:
+        """The actor that a manager was told to start, without a place to run at."""
+        run = order.run
+        return cls(
+            index=order.index,
+            number=order.number,
+            restarts=order.restarts,
+            seed=run.seed,
+            epoch=run.epoch,
+            env=dict(run.env),
+            agent=dict(run.agent),
+            actors=dict(run.actors),
+            schema=run.schema.to_wire(),
+        )
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()

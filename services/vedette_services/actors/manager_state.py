@@ -171,7 +171,7 @@ class ManagerState:
         if can_continue(run, old):
             self._run = run
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
-            return [*heard, WriteLog("info", text), *self._send_report(now)]
+            return [*heard, WriteLog("info", text), *self.send_report(now)]
         try:
             config = validate_run(run, self._allow_import)
         except RefusedError as error:
@@ -215,7 +215,7 @@ class ManagerState:
         backoff = Backoff(config.restart_min_s, config.restart_max_s)
         done += [KillActor(actor.index) for actor in self._roster.begin_run(now, backoff)]
         done += self._store(lambda: self._models.begin_run(run, now), now)
-        return [*done, *self._send_report(now)]
+        return [*done, *self.send_report(now)]
 
     def _on_ack(self, ack: Ack, now: float) -> list[Instruction]:
         done = self._on_contact(now)
@@ -260,7 +260,7 @@ class ManagerState:
         """The samples' connection is made: what went before it may be lost."""
         self._connection.on_new_sockets()
         self._connection.connected = True
-        return self._send_report(now)
+        return self.send_report(now)
 
     def on_disconnected(self) -> None:
         """The samples' connection is gone."""
@@ -317,7 +317,7 @@ class ManagerState:
         if self._roster.is_hopeless and not self._leaving:
             text = f"no actor can play here:\n{traceback or why}".rstrip()
             return [*done, *self._give_up(FAILED, text, f"no actor can play here: {why}", now)]
-        return [*done, *self._start_due_actors(now), *self._send_report(now), *self._drained(now)]
+        return [*done, *self._start_due_actors(now), *self.send_report(now), *self._drained(now)]
 
     def _start_due_actors(self, now: float) -> list[Instruction]:
         if self._run is None or self._first_actor is None:
@@ -345,7 +345,7 @@ class ManagerState:
             self._window.resend_stalled(now)
         done += self._send_batches(now)
         if now >= self._report_at + REPORT_EVERY_S:
-            done += self._send_report(now)
+            done += self.send_report(now)
         return [*done, *self._drained(now)]
 
     def _remake(self, now: float) -> list[Instruction]:
@@ -372,7 +372,7 @@ class ManagerState:
         self._leaving, self._leave_by = why, now + DRAIN_S
         self._roster.close()
         done: list[Instruction] = [WriteLog("info", f"ending: {why}"), StopActors()]
-        return [*done, *self._send_report(now), *self._drained(now)]
+        return [*done, *self.send_report(now), *self._drained(now)]
 
     def _drained(self, now: float) -> list[Instruction]:
         """Once leaving: the end, if everything is handed over or the time for it is up."""
@@ -388,7 +388,7 @@ class ManagerState:
             self._window.drop_unsent()
             text = f"{rows} samples are lost: the learner did not take them within {DRAIN_S:g} s"
             done.append(WriteLog("warning", text))
-        return [*done, *self._send_report(now), Exit(DONE, self._leaving)]
+        return [*done, *self.send_report(now), Exit(DONE, self._leaving)]
 
     def _give_up(self, code: int, text: str, why: str, now: float) -> list[Instruction]:
         """Leave at once, and tell the learner why: to it, silence would be all there is.
@@ -401,7 +401,7 @@ class ManagerState:
         self._roster.mark_all_failed(why)
         if self._window is not None:
             self._window.drop_unsent()
-        return [*self._send_report(now), Exit(code, text)]
+        return [*self.send_report(now), Exit(code, text)]
 
     # What goes up
 
@@ -417,7 +417,8 @@ class ManagerState:
         batches = self._window.next_batches(now)
         return [SendBatches(batches)] if batches else []
 
-    def _send_report(self, now: float) -> list[Instruction]:
+    def send_report(self, now: float) -> list[Instruction]:
+        """Report to the learner, if there is a connection."""
         self._report_at = now
         if not self._connection.up:
             return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,14 @@ class FleetMember:
 
 
 class Fleet:
-    """Who has reported, by manager id."""
+    """Who has reported, by manager id.
 
-    def __init__(self) -> None:
+    Args:
+        figures_time: turns a `now` into the time that rates are measured by.
+    """
+
+    def __init__(self, figures_time: Callable[[float], float] = lambda now: now) -> None:
+        self._figures_time = figures_time
         self._members: dict[str, FleetMember] = {}
 
     def on_report(self, report: Report, now: float) -> bool:
@@ -43,9 +49,9 @@ class Fleet:
         same = member is not None and member.report.incarnation == report.incarnation
         new = member is None or member.gone or not same
         rate = member.rate if member is not None and same else RateMeter()
-        self._members[report.manager] = FleetMember(
-            report, now, report.state == "gone", rate, rate.update(report.produced, now)
-        )
+        per_sec = rate.update(report.produced, self._figures_time(now))
+        gone = report.state == "gone"
+        self._members[report.manager] = FleetMember(report, now, gone, rate, per_sec)
         if len(self._members) > MEMBERS_MAX:
             self._forget_one(report.manager)
         return new

@@ -13,7 +13,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import zmq
@@ -29,12 +28,11 @@ from vedette_services.host.processes import StopSignals, WakeupEvent, die_with_p
 from vedette_services.learner.fleet import ManagerIds
 from vedette_services.learner.flow_control import FlightLimits
 from vedette_services.learner.gateway_sockets import GatewaySockets
-from vedette_services.learner.gateway_state import GatewayState, Position
-from vedette_services.learner.lag import RateMeter
+from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.net.sockets import send_now
-from vedette_services.run.model_map import MappedModel, ModelMapReader
+from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     make_run_limiter,
@@ -63,7 +61,6 @@ _TICK_S = 0.2
 _RING_WAIT_S = 5.0  # a gateway killed a moment ago lets go of the replay within a second
 _END_WAIT_S = 5.0  # for managers to hand in what they have when the run is over
 _LAST_REPORTS_S = 1.0  # for reports when the learner is only interrupted
-_LOG_LINES_PER_TICK = 5
 
 
 class Gateway:
@@ -97,7 +94,7 @@ class Gateway:
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, EvaluatorStatus)
         self._board = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
-        self._rate = RateMeter()
+        self._run: Run | None = None
         self._next_tick = 0.0
         self._receive_backoff = ReceiveBackoff()
         queue, copies = self._publisher.queue_chunks, self._state.stacks
@@ -197,72 +194,35 @@ class Gateway:
     def _poll_trainer(self, now: float) -> None:
         """How far the trainer is; a newer model in its map, perhaps of another epoch."""
         state, learning = self._state, self._learning.read()
-        state.position = Position(
-            state.position.epoch, max(state.position.version, learning.opt_steps), learning.sampled
-        )
+        state.on_progress(learning.opt_steps, learning.sampled)
         if not self._model_map.has_new or (self._publisher.busy and state.position.epoch):
             return  # versions are skipped while one is going out
         model = self._model_map.read()
         if model is None:
             return
-        state.lag.on_published(model.version, now)
-        if model.epoch != state.position.epoch:
+        if self._run is None or model.epoch != state.position.epoch:
             set_log_context(epoch=model.epoch)
-            state.position = Position(model.epoch, model.version, learning.sampled)
-            for frames in state.announce_run(self._run_message(model)):
-                send_now(self._sockets.control, frames)
+            self._run = state.run_message(self._spec.config, model.epoch, model.schema)
+        for frames in state.on_model(self._run, model.version, now):
+            send_now(self._sockets.control, frames)
         self._publisher.publish(
             PackedModel(self._spec.run_id, model.epoch, model.schema.hash, model.body, model.digest)
-        )
-
-    def _run_message(self, model: MappedModel) -> Run:
-        config = self._spec.config
-        return Run(
-            run_id=self._spec.run_id,
-            epoch=model.epoch,
-            learner=self._state.learner,
-            schema=self._state.schema,
-            model=model.schema,
-            env=config.env.model_dump(mode="json"),
-            agent=config.agent.model_dump(mode="json"),
-            actors=config.actors.model_dump(mode="json"),
-            seed=config.seed,
         )
 
     def _tick(self, now: float) -> None:
         state = self._state
         state.tick(now)
         self._receive_backoff.managers = len(state.fleet.present)
-        for note in state.log_lines[:_LOG_LINES_PER_TICK]:
-            log.log(logging.getLevelNamesMapping()[note.level.upper()], note.text)
-        if len(state.log_lines) > _LOG_LINES_PER_TICK:
-            log.warning("and %d more lines like these", len(state.log_lines) - _LOG_LINES_PER_TICK)
-        state.log_lines.clear()
         self._sockets.log_refusals(state.rejections, now)
-        for line in state.rejections.due_lines(now):
-            log.warning("%s", line)
+        for line in state.take_log_lines(now):
+            log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
         self._sockets.close_removed_keys(now)
         self._board.write(self._ingest(now))
 
     def _ingest(self, now: float, *, ended: bool = False) -> GatewayStatus:
-        ring, state = self._ring, self._state
-        return GatewayStatus(
-            samples=asdict(state.ledger.accounting()),
-            managers=state.fleet.status(now),
-            replay_size=ring.size,
-            replay_bytes=ring.manifest.total_bytes,
-            samples_per_sec=self._rate.update(ring.inserted, now),
-            limiter_reason=state.limiter_reason,
-            lag=state.lag.summarize(),
-            garbage=state.garbage,
-            refused={
-                **self._sockets.refused,
-                "ids": state.refused_ids,
-                "credit": state.refused_credit,
-            },
-            ended=ended,
-            rejecting=state.rejecting,
-        )
+        ring = self._ring
+        refused, size = self._sockets.refused, ring.manifest.total_bytes
+        return self._state.status(ring, size, now, refused=refused, ended=ended)
 
     def _status_json(self, now: float) -> bytes:
         return json.dumps(

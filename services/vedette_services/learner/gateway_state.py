@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from vedette_protocol import topics
@@ -19,15 +19,18 @@ from vedette_protocol.errors import (
 from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.rows import RowAppender
+from vedette_services.config.run_config import RunConfig
 from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.learner.fleet import Fleet, ManagerIds
 from vedette_services.learner.flow_control import AckScheduler, CreditEnforcer, FlightLimits
 from vedette_services.learner.intake import Block, Intake
-from vedette_services.learner.lag import LagMeter
+from vedette_services.learner.lag import LagMeter, RateMeter
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
-from vedette_services.run.status_records import GONE_AFTER_S
+from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus
 
 _REFUSALS_A_TURN = 64
+_LOG_LINES_A_TICK = 5
 
 Frames = list[Buffer]
 
@@ -75,10 +78,14 @@ class GatewayState:
         window: FlightLimits | None = None,
         batch_bytes: int = 0,
         manager_ids: ManagerIds | None = None,
+        figures_time: Callable[[float], float] | None = None,
     ) -> None:
+        """`figures_time` turns a `now` into the time that rates and lag are measured by."""
         self.run_id, self.learner, self.schema = run_id, learner, schema
         self.ledger, self.actor_numbers = read_stamp(run_id, stamp, now)
-        self.fleet = Fleet()
+        self._figures_time = figures_time or _same
+        self.fleet = Fleet(self._figures_time)
+        self._rate = RateMeter()
         self.lag = LagMeter()
         self.position = Position()
         self.garbage = 0
@@ -196,7 +203,7 @@ class GatewayState:
         for manager in found.managers:
             self.fleet.on_batch(manager, now)
         for version, rows in found.rows_by_version.items():
-            self.lag.on_inserted(version, self.position.version, rows, now)
+            self.lag.on_inserted(version, self.position.version, rows, self._figures_time(now))
         for batch, error in found.invalid:
             self.ledger.reject_batch(batch)
             self._log_rejection(batch.seq, batch.manager, error)
@@ -255,6 +262,33 @@ class GatewayState:
             self._log("info", f"manager {report.manager} on {report.host} is here, {actors}")
 
     # What goes down
+
+    def on_progress(self, opt_steps: int, sampled: int) -> None:
+        """The trainer has come so far."""
+        version = max(self.position.version, opt_steps)
+        self.position = Position(self.position.epoch, version, sampled)
+
+    def on_model(self, run: Run, version: int, now: float) -> list[Frames]:
+        """The trainer has a newer model; one of another epoch begins the run anew."""
+        self.lag.on_published(version, self._figures_time(now))
+        if run.epoch == self.position.epoch:
+            return []
+        self.position = Position(run.epoch, version, self.position.sampled)
+        return self.announce_run(run)
+
+    def run_message(self, config: RunConfig, epoch: int, model: Schema) -> Run:
+        """The message that announces the run to managers."""
+        return Run(
+            run_id=self.run_id,
+            epoch=epoch,
+            learner=self.learner,
+            schema=self.schema,
+            model=model,
+            env=config.env.model_dump(mode="json"),
+            agent=config.agent.model_dump(mode="json"),
+            actors=config.actors.model_dump(mode="json"),
+            seed=config.seed,
+        )
 
     def announce_run(self, run: Run) -> list[Frames]:
         """The trainer has a model, or a new epoch: everybody is told what is being run."""
@@ -383,5 +417,50 @@ class GatewayState:
         self.dirty = False
         return pack_stamp(self.ledger, self.actor_numbers)
 
+    # Status and log
+
+    def take_log_lines(self, now: float) -> list[LogLine]:
+        """Return the lines to log now, at a bounded rate."""
+        lines, more = self.log_lines[:_LOG_LINES_A_TICK], len(self.log_lines) - _LOG_LINES_A_TICK
+        self.log_lines.clear()
+        if more > 0:
+            lines.append(LogLine("warning", f"and {more} more lines like these"))
+        return lines + [LogLine("warning", line) for line in self.rejections.due_lines(now)]
+
+    def status(
+        self,
+        ring: RowAppender,
+        ring_bytes: int,
+        now: float,
+        *,
+        refused: Mapping[str, int] | None = None,
+        ended: bool = False,
+    ) -> GatewayStatus:
+        """The status that the trainer and the supervisor read.
+
+        Args:
+            ring: where the samples are.
+            ring_bytes: what it takes.
+            refused: connections, by why.
+            ended: everybody was told that the run is over, and has drained.
+        """
+        return GatewayStatus(
+            samples=asdict(self.ledger.accounting()),
+            managers=self.fleet.status(now),
+            replay_size=ring.size,
+            replay_bytes=ring_bytes,
+            samples_per_sec=self._rate.update(ring.inserted, self._figures_time(now)),
+            limiter_reason=self.limiter_reason,
+            lag=self.lag.summarize(),
+            garbage=self.garbage,
+            refused={**(refused or {}), "ids": self.refused_ids, "credit": self.refused_credit},
+            ended=ended,
+            rejecting=self.rejecting,
+        )
+
     def _log(self, level: str, text: str) -> None:
         self.log_lines.append(LogLine(level, text))
+
+
+def _same(now: float) -> float:
+    return now

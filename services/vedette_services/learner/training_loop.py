@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -95,7 +95,7 @@ class TrainingLoop:
         self._cost = _Times()
         self._next_tick = 0.0
         self._began: float | None = None
-        self._lag = np.zeros(0)
+        self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
 
     def run(self) -> TrainerStatus:
@@ -154,7 +154,8 @@ class TrainingLoop:
         if result.record:
             self._record = dict(result.record)
             if loaded.versions is not None:
-                self._lag = self._agent.opt_steps - loaded.versions
+                lag = self._agent.opt_steps - loaded.versions
+                self._lag = (float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max()))
             self._callbacks.record(
                 {f"train/{name}": value for name, value in result.record.items()},
                 self._agent.opt_steps,
@@ -191,11 +192,10 @@ class TrainingLoop:
             )
         self._cost = replace(now)
 
-    def _now(self) -> TrainerStatus:
+    def _now(self, **changed: Any) -> TrainerStatus:  # its text fields
         """How far learning is."""
         times, done = self._times, self._times.opts
         seconds = self._clock() - self._began if self._began is not None else 0.0
-        lag = self._lag
         return replace(
             self._learning,
             opt_steps=self._agent.opt_steps,
@@ -205,15 +205,16 @@ class TrainingLoop:
             opts=done,
             training_s=seconds,
             opt_steps_per_sec=done / seconds if seconds > 0 else 0.0,
-            lag_mean=float(lag.mean()) if lag.size else 0.0,
-            lag_p95=float(np.percentile(lag, 95)) if lag.size else 0.0,
-            lag_max=float(lag.max()) if lag.size else 0.0,
+            lag_mean=self._lag[0],
+            lag_p95=self._lag[1],
+            lag_max=self._lag[2],
             record=self._record,
+            **changed,
         )
 
     def _tick(self, phase: str, waits: str) -> str:
         self._next_tick = self._clock() + self._tick_s
-        self._learning = replace(self._now(), phase=phase, waits=waits)
+        self._learning = self._now(phase=phase, waits=waits)
         return self._callbacks.tick(self._learning)
 
     def _finish(self, reason: str) -> TrainerStatus:
@@ -221,7 +222,7 @@ class TrainingLoop:
         self._callbacks.publish(self._agent)
         self._record_cost(self._agent.opt_steps)
         self._flush(self._agent.opt_steps)
-        self._learning = replace(self._now(), phase="done", waits="", exit_reason=reason)
+        self._learning = self._now(phase="done", waits="", exit_reason=reason)
         self._callbacks.save(self._agent, self._learning)
         return self._learning
 

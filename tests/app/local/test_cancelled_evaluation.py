@@ -13,7 +13,7 @@ from small_runs import config_of, trained  # beside this file
 
 from vedette.live import QuietView
 from vedette.local import in_process as run
-from vedette_rl.core import Agent
+from vedette_rl.core import ModelInfo
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config import RunConfig
 from vedette_services.host.processes import StopSignals
@@ -110,24 +110,23 @@ def test_no_evaluation_is_begun_after_a_stop_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = StopSignals(signals=())
-    publish = run.InProcessRun.publish
+    publish = run.InProcessRun.publish_model
 
-    def stop_comes_first(learner: run.InProcessRun, agent: Agent) -> None:
-        stop.count = int(agent.opt_steps > 0)
-        publish(learner, agent)
+    def stop_comes_first(learner: run.InProcessRun, model: ModelInfo) -> None:
+        stop.count = int(model.version > 0)
+        publish(learner, model)
 
-    monkeypatch.setattr(run.InProcessRun, "publish", stop_comes_first)
+    monkeypatch.setattr(run.InProcessRun, "publish_model", stop_comes_first)
     _, summary = trained(long_config(learner={"sync_interval": 0}), tmp_path, stop=stop)
     assert (summary["exit_reason"], summary["opt_steps"]) == ("interrupted", 40)
     assert LongEvaluation.begun == 0
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def clock() -> SimpleNamespace:
     """Seconds as the run sees them: they pass only where a test says so."""
     time = SimpleNamespace(now=0.0)
     time.monotonic = lambda: time.now
-    monkeypatch.setattr(run, "time", time)
     return time
 
 
@@ -135,7 +134,8 @@ def test_an_evaluation_is_given_up_at_the_seconds_of_the_run(
     tmp_path: Path, clock: SimpleNamespace
 ) -> None:
     LongEvaluation.at_step = {30: lambda: setattr(clock, "now", 7.5)}
-    _, summary = trained(long_config(stop={"max_opts": 0, "max_seconds": 7.0}), tmp_path)
+    config = long_config(stop={"max_opts": 0, "max_seconds": 7.0})
+    _, summary = trained(config, tmp_path, clock=clock.monotonic)
     assert (summary["exit_reason"], summary["opt_steps"]) == ("max_seconds", 40)
     assert LongEvaluation.steps == 30
     assert LongEvaluation.begun == 2  # what was given up is not begun anew
@@ -157,7 +157,7 @@ def test_the_last_evaluation_after_the_seconds_of_the_run_has_a_minute(
     config = long_config(
         learner={"warmup_period": 64, "eval_interval": 1000}, stop={"max_seconds": 7.0}
     )
-    _, summary = trained(config, tmp_path)
+    _, summary = trained(config, tmp_path, clock=clock.monotonic)
     assert summary["exit_reason"] == "max_seconds"
     assert LongEvaluation.steps == 20
 
@@ -171,6 +171,6 @@ def test_the_view_says_what_is_played_meanwhile(tmp_path: Path, clock: SimpleNam
 
     LongEvaluation.at_step = dict.fromkeys(range(1, 41), a_second_later)
     config = long_config(stop={"max_opts": 0, "max_seconds": 15.0})
-    trained(config, tmp_path, view=view)
+    trained(config, tmp_path, view=view, clock=clock.monotonic)
     assert seen[-1] > seen[0] + 5
     assert view.waits[seen[-1] - 1] == (40, "learner waits: version 40 is being evaluated")

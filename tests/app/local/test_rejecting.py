@@ -5,15 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from small_runs import config_of, trained  # beside this file
 
 from vedette.live import QuietView
 from vedette.local import in_process as run
-from vedette.local.in_process import ReplayInserter
-from vedette_protocol.schema import Column, Schema
-from vedette_rl.replay.rows import MemoryRing
 
 
 class NeverFinite(gym.RewardWrapper[Any, Any]):
@@ -47,23 +43,8 @@ def test_rejected_batches_are_said_at_a_bounded_rate_and_are_what_the_learner_wa
         _, summary = trained(config, tmp_path, view=view)
     assert summary["samples"]["rejected"] == summary["samples"]["produced"] >= 3_000
     said = [record.message for record in caplog.records if "rejected" in record.message]
-    assert 2 <= len(said) < 20  # of nearly 200 batches
-    assert {line.partition(":")[0] for line in said} == {
-        "rejected a batch of actor 0",
-        "rejected a batch of actor 1",
-    }
+    assert 1 <= len(said) < 20  # of nearly 200 batches
+    assert "of in-process: column 'reward'" in said[0]
     warm_up = "learner waits: 0 of 64 warm-up samples, 1 manager connected"
     assert view.waits[1] == warm_up
     assert view.waits[-1].startswith(f"{warm_up}; batches are rejected: column 'reward'")
-
-
-def test_a_sound_batch_takes_the_complaint_back() -> None:
-    schema = Schema((Column("reward", "f4", ()),))
-    whose = [("version", "<i8"), ("manager", "<i4"), ("actor", "<i4")]
-    stored = np.dtype([*schema.row_dtype.descr, *whose])
-    inserting = ReplayInserter(MemoryRing(stored, 8, guard=2), schema)
-    inserting.insert({"reward": np.full(2, np.nan, np.float32)}, 2, 0, 0)
-    assert "'reward'" in inserting.rejecting
-    inserting.insert({"reward": np.ones(2, np.float32)}, 2, 0, 0)
-    assert inserting.rejecting == ""
-    assert inserting.rejected == 2

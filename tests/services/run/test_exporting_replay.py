@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from vedette.cli.app import main
-from vedette.local.in_process import ReplayInserter, ReplaySlot
-from vedette_rl.core import Columns
+from vedette_protocol.schema import Schema
+from vedette_rl.core import Columns, empty_columns
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.envs.vector_env import make_vector_environment
 from vedette_rl.replay.frame_ring import open_writer
+from vedette_rl.replay.ring import RingWriter
 from vedette_rl.steps import NStep
 from vedette_services.actors.batching import make_transition_pipeline
 from vedette_services.config import RunConfig, load_config, write_config
@@ -69,6 +70,27 @@ def configuration(*settings: str) -> RunConfig:
     ).config
 
 
+class RingSlot:
+    """The slot of a `TransitionBatcher` whose batches go straight into the ring."""
+
+    def __init__(self, ring: RingWriter, schema: Schema) -> None:
+        self._ring, self._sharing = ring, schema.sharing
+        self.columns = empty_columns(schema.row_dtype, 10)
+        if schema.sharing is not None:
+            entry = schema.sharing.column
+            entries = np.empty((schema.entries_max(10, 1 << 20), *entry.shape), entry.numpy_dtype)
+            self.columns[entry.name] = entries
+
+    def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
+        shared = self._sharing.column.name if self._sharing else ""
+        batch: dict[str, Any] = {
+            name: column[: entries if name == shared else rows]
+            for name, column in self.columns.items()
+        }
+        self._ring.append({**batch, "version": version, "manager": 0, "actor": 4}, rows)
+        self._ring.commit()
+
+
 def played(root: Path, config: RunConfig) -> Columns:
     """A run's directory whose replay an actor filled; the live rows, made without any storage."""
     Told.made = 0
@@ -88,9 +110,7 @@ def played(root: Path, config: RunConfig) -> Columns:
     )
     row = make_vector_environment(config.env, ENVS, 0)
     made = make_transition_pipeline(layout.schema, spaces, None, config.agent, config.actors)  # type: ignore[arg-type]  # no policy acts
-    batching = made.make_batcher(
-        ReplaySlot(ReplayInserter(ring, layout.schema), 10, 4), 10, lambda: True
-    )  # type: ignore[arg-type]  # a ring on disk
+    batching = made.make_batcher(RingSlot(ring, layout.schema), 10, lambda: True)
     plain = NStep(config.agent.n_step, config.agent.discount, ENVS, transition_dtype(spaces))
     row.reset()
     expected, rng = [], np.random.default_rng(0)

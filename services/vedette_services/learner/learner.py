@@ -1,0 +1,268 @@
+"""The learning part of a run: agent, replay, training loop, recorder and checkpoints.
+
+The trainer process and the in-process mode each have one `Learner`, with other `Peers` around it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
+from vedette_rl.device_loader import make_loader
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.seeding import seed_process
+from vedette_rl.recording.surviving import SurvivingRecorder
+from vedette_rl.replay.limiter import Limiter
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_services.config.run_config import RunConfig
+from vedette_services.learner.background import CheckpointWriter
+from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, truncate_curves
+from vedette_services.learner.training_loop import (
+    TICK_S,
+    RunProgress,
+    TrainingLoop,
+    find_exit_reason,
+    sleep_briefly,
+)
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.status_records import EvaluatorStatus, GatewayStatus, TrainerStatus
+
+log = logging.getLogger("vedette.trainer")
+
+_LAST_SAVE_S = 60.0
+
+
+class Peers(Protocol):
+    """The other parts of a run, as its learner reaches them.
+
+    ::
+
+        peers.publish_status(status)          # some fifty times a second
+        gateway, evaluator = peers.read_status()
+        peers.publish_model(model)            # every few optimization steps
+        peers.end_production()                # after the last one
+        peers.publish_status(status)          # everything is written
+    """
+
+    def publish_status(self, status: TrainerStatus) -> None:
+        """Show how far learning is."""
+        ...
+
+    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, EvaluatorStatus]:
+        """Return the newest status of the gateway and of the evaluator.
+
+        Args:
+            fresh: have the gateway make one now, where it can be asked.
+        """
+        ...
+
+    def publish_model(self, model: ModelInfo) -> None:
+        """Send a model to the actors and to the evaluator."""
+        ...
+
+    def end_production(self) -> None:
+        """Collect what actors have begun, for the last checkpoint to count it."""
+        ...
+
+    def is_stopped(self) -> bool:
+        """True once the run was asked to end."""
+        ...
+
+
+class EarlierStarts(NamedTuple):
+    """Rows of earlier starts of a run, where their replay did not outlive them."""
+
+    produced: int = 0
+    inserted: int = 0
+    rejected: int = 0
+    sampled: int = 0
+
+
+class Learner:
+    """Trains one agent, going on from the last checkpoint; the `LoopCallbacks` of its loop.
+
+    ::
+
+        learner = Learner(config, run, run_id, epoch, spaces=spaces, open_replay=..., lasting=True)
+        last = learner.train(peers, limiter)
+        last = learner.close(last)
+
+    Args:
+        run_id, epoch: of this start.
+        spaces: of the environment.
+        open_replay: gives the replay to draw from.
+        lasting: the replay outlives this start; otherwise the next one begins with an empty one.
+        clock: seconds, monotonic: of `stop.max_seconds` and of all rates.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run: RunDirectory,
+        run_id: str,
+        epoch: int,
+        *,
+        spaces: Spaces,
+        open_replay: Callable[[], ReplayBuffer],
+        lasting: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config, self._run_id, self._epoch = config, run_id, epoch
+        self._lasting, self._clock = lasting, clock
+        self._began = clock()
+        torch.set_num_threads(config.learner.torch_threads)
+        seed_process(config.seed, epoch)
+        device = resolve_device(config.learner.device)
+        self.agent: Agent = agent_kind(config.agent.name).build_agent(
+            config.agent, spaces, device=str(device), seed=config.seed
+        )
+        self.replay = open_replay()
+        self.earlier = EarlierStarts()
+        self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
+        sampled = self._resume()
+        self.status = TrainerStatus(epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled)
+        self._loader = make_loader(self.replay, config.agent.batch_size, device)
+        self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
+        recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
+        self._curves = CurveRecorder(self._recorder, recorded)
+        self._checkpoint_writer = CheckpointWriter(self._checkpoints)
+        self._peers: Peers
+
+    def _resume(self) -> int:
+        """Go on from the last checkpoint, if there is one; rows drawn from this replay before."""
+        found = self._checkpoints.load_latest()
+        if found is None:
+            if rows := self.replay.inserted:
+                log.warning(
+                    "no checkpoint in %s: it learns from the beginning, on the %s samples of the "
+                    "replay",
+                    self._checkpoints.root,
+                    f"{rows:,}",
+                )
+            return 0
+        for warning in found.skipped:
+            log.warning("%s", warning)
+        self.agent.set_state(found.state["agent"])
+        self.replay.set_state(found.state["replay"])
+        log.info("resuming run %s at optimization step %d", self._run_id, self.agent.opt_steps)
+        meta = found.meta
+        if self._lasting:
+            return int(meta["sampled"])
+        if "books" in meta:
+            self.earlier = EarlierStarts(**meta["books"])
+        else:  # of daemons, which count in their replay
+            rows = int(meta["inserted"])
+            self.earlier = EarlierStarts(rows, rows, sampled=int(meta["sampled"]))
+        return 0
+
+    def train(
+        self,
+        peers: Peers,
+        limiter: Limiter,
+        *,
+        idle: Callable[[], None] = sleep_briefly,
+        tick_s: float = TICK_S,
+    ) -> TrainerStatus:
+        """Train to the end of the run; the last status, to be given to `close`."""
+        self._peers = peers
+        loop = TrainingLoop(
+            self.agent,
+            self.replay,
+            self._loader,
+            limiter,
+            self._config.learner,
+            self,
+            learning=self.status,
+            max_opts=self._config.stop.max_opts,
+            batch_size=self._config.agent.batch_size,
+            idle=idle,
+            tick_s=tick_s,
+            clock=self._clock,
+        )
+        try:
+            return loop.run()
+        except BaseException:
+            self._recorder.close()  # what was recorded until now stays
+            raise
+
+    def close(self, last: TrainerStatus) -> TrainerStatus:
+        """Write what is not written yet, and publish the last status."""
+        last = replace(
+            self._over_all_starts(last), unsaved=self._checkpoint_writer.close(_LAST_SAVE_S)
+        )
+        if last.unsaved:
+            log.warning("the last checkpoint is not written: %s", last.unsaved)
+        self._curves.record(self._clock(), last, *self._peers.read_status())
+        self._recorder.close()
+        self._peers.publish_status(last)
+        return last
+
+    # Surroundings
+
+    def publish(self, agent: Agent) -> None:
+        self._peers.publish_model(agent.model_info())
+
+    def save(self, agent: Agent, learning: TrainerStatus) -> None:
+        gateway, evaluator = self._peers.read_status(fresh=True)
+        if learning.phase == "done":
+            self._curves.record(math.inf, self._over_all_starts(learning), gateway, evaluator)
+            self._peers.end_production()
+            gateway, evaluator = self._peers.read_status(fresh=True)
+        state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
+        meta: dict[str, Any] = {
+            "run_id": self._run_id,
+            "epoch": self._epoch,
+            "sampled": learning.sampled,
+            "inserted": self.replay.inserted,
+            "best_return_mean": evaluator.best_return_mean,
+            "best_version": evaluator.best_version,
+        }
+        if not self._lasting:
+            counts = {name: gateway.samples[name] for name in ("produced", "inserted", "rejected")}
+            books = {**counts, "sampled": self.earlier.sampled + learning.sampled}
+            meta |= {"sampled": 0, "inserted": 0, "books": books}
+        self._checkpoint_writer.save(agent.opt_steps, state, meta)
+
+    def record(self, record: dict[str, float], opt_steps: int) -> None:
+        self._recorder.store(record)
+
+    def flush(self, opt_steps: int) -> None:
+        self._recorder.flush(opt_steps)
+
+    def tick(self, learning: TrainerStatus) -> str:
+        status = self._over_all_starts(learning)
+        self._peers.publish_status(status)
+        gateway, evaluator = self._peers.read_status()
+        if gateway.samples:
+            self._curves.record(self._clock(), status, gateway, evaluator)
+        if self._peers.is_stopped():
+            return "interrupted"
+        return find_exit_reason(
+            self._config.stop,
+            RunProgress(
+                status.opt_steps,
+                gateway.samples.get("produced", 0),
+                status.seconds,
+                evaluator.best_return_mean if evaluator.best_version >= 0 else None,
+            ),
+        )
+
+    def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
+        """The loop's status with the rows that earlier starts drew, and the seconds of this one."""
+        sampled = learning.sampled + self.earlier.sampled
+        return replace(learning, seconds=self._clock() - self._began, sampled=sampled)
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device that `learner.device` means."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)

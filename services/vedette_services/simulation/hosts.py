@@ -1,0 +1,336 @@
+"""The daemons without sockets and processes, on an in-memory network.
+
+::
+
+    clock = VirtualClock()
+    network = MemoryNetwork(clock, plan)
+    gateway = GatewayHost(GatewayState(...), ring, network, rows_per_batch)
+    managers = [ManagerHost(name, network, start_actor, seed=n) for n, name in enumerate(names)]
+    gateway.publish(run, version, body)             # the model as it travels
+    while ...: clock.advance(0.1)
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from vedette_protocol.codec import decode_control, decode_model, encode
+from vedette_protocol.errors import ProtocolError
+from vedette_protocol.messages import Buffer, Run
+from vedette_protocol.model import ModelAssembler
+from vedette_rl.replay.rows import MemoryRing
+from vedette_services.actors.handover import FinishedBatch
+from vedette_services.actors.instructions import (
+    Exit,
+    Instruction,
+    KillActor,
+    PrepareRun,
+    RemakeModels,
+    RemakeSockets,
+    SendBatches,
+    SendReport,
+    StartActor,
+    StopActors,
+    StoreModel,
+    WriteLog,
+)
+from vedette_services.actors.manager_state import Identity, ManagerState
+from vedette_services.actors.stats import ActorStats
+from vedette_services.learner.gateway_state import GatewayState
+from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
+from vedette_services.run.status_records import GatewayStatus
+from vedette_services.simulation.network import Channel, Frames, MemoryNetwork
+
+log = logging.getLogger("vedette.in_memory")
+
+_MANAGER_TICK_S = 0.05
+_GATEWAY_TURN_S = 0.02
+_GATEWAY_TICK_S = 0.2
+
+
+class HostedActor(Protocol):
+    """An actor as its `ManagerHost` holds it; it calls `ManagerHost.offer` and `on_exited`."""
+
+    def store(self, model: StoreModel) -> None:
+        """Make this the model to act on."""
+        ...
+
+    def stop(self) -> None:
+        """Hand over everything, then end."""
+        ...
+
+    def kill(self) -> None:
+        """End at once."""
+        ...
+
+
+A = TypeVar("A", bound=HostedActor)
+
+
+class ManagerHost(Generic[A]):
+    """An actor manager: executes the instructions of a `ManagerState`.
+
+    Args:
+        name: its id.
+        start: makes an actor.
+        seed: of its incarnations and of its jitter.
+        who: its host, and the learner as its log names it.
+        count, allow_import: as `ManagerState` takes them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        network: MemoryNetwork,
+        start: Callable[[ManagerHost[A], StartActor], A],
+        *,
+        seed: int,
+        who: tuple[str, str] = ("memory", "memory"),
+        count: int | None = None,
+        allow_import: Collection[str] = (),
+    ) -> None:
+        rng = random.Random(seed)
+        self.clock, self.name = network.clock, name
+        self.state = ManagerState(
+            Identity(name, *who),
+            count=count,
+            allow_import=allow_import,
+            incarnation=lambda: rng.getrandbits(64),
+            jitter=rng.random,
+            now=self.clock.now,
+        )
+        self.actors: dict[int, A] = {}
+        self.exit: Exit | None = None
+        self._network, self._start = network, start
+        self._assembler = ModelAssembler()
+        self._model: StoreModel | None = None
+        self._open()
+        self._tick()
+
+    # From its actors
+
+    def offer(self, index: int, run: Run, batch: FinishedBatch) -> bool:
+        """An actor hands a batch over; False where it has to wait."""
+        if not self.state.has_room_for(len(batch.payload)):
+            return False
+        self._execute_all(self.state.on_batch(index, run, batch, self.clock.now))
+        return True
+
+    def on_stats(self, index: int, stats: ActorStats) -> None:
+        """An actor published its statistics."""
+        self.state.on_stats(index, stats, self.clock.now)
+
+    def on_exited(self, index: int, code: int = 0, cause: str = "") -> None:
+        """An actor has ended."""
+        if self.actors.pop(index, None) is not None:
+            self._execute_all(self.state.on_actor_exited(index, code, cause, "", self.clock.now))
+
+    # From whoever runs it
+
+    def report(self) -> None:
+        """Report to the learner at once."""
+        self._execute_all(self.state.send_report(self.clock.now))
+
+    def leave(self, why: str) -> None:
+        """Drain and end; `exit` is set once that is done."""
+        self._execute_all(self.state.leave(why, self.clock.now))
+
+    def kill(self) -> None:
+        """End at once, without a last report."""
+        self.exit = self.exit or Exit(-9, "killed")
+        self._network.close(self.name)
+        for actor in list(self.actors.values()):
+            actor.kill()
+        self.actors.clear()
+
+    # From the network
+
+    def on_connected(self) -> None:
+        self._execute_all(self.state.on_connected(self.clock.now))
+
+    def on_disconnected(self) -> None:
+        self.state.on_disconnected()
+
+    def on_control(self, frames: Frames) -> None:
+        now = self.clock.now
+        try:
+            message = decode_control(frames[1:])
+        except ProtocolError as error:
+            self._execute_all(self.state.on_invalid_message(error, now))
+        else:
+            self._execute_all(self.state.on_control(message, now))
+
+    def on_model_chunk(self, frames: Frames) -> None:
+        model = self._assembler.add_chunk(decode_model(frames[1:]))
+        if model is not None:
+            self._execute_all(self.state.on_model(model, self.clock.now))
+
+    # Its shell
+
+    def _open(self) -> None:
+        if self.exit is None:
+            self.state.on_opened()
+            self._network.open(self.name, self)
+
+    def _tick(self) -> None:
+        if self.exit is None:
+            self.clock.call_at(self.clock.now + _MANAGER_TICK_S, self._tick)
+            self._execute_all(self.state.on_tick(self.clock.now))
+
+    def _execute_all(self, instructions: Iterable[Instruction]) -> None:
+        for instruction in instructions:
+            self._execute(instruction)
+
+    def _execute(self, instruction: Instruction) -> None:
+        network, now = self._network, self.clock.now
+        match instruction:
+            case SendReport(report):
+                network.send_up(self.name, encode(report))
+            case SendBatches(batches):
+                for sent, batch in enumerate(batches):
+                    if not network.send_up(self.name, encode(batch)):
+                        self.state.on_unsent(batches[sent:])
+                        return
+            case WriteLog(level, text, index):
+                number = logging.getLevelNamesMapping()[level.upper()]
+                log.log(number, "%s", text, extra={"actor": index})
+            case PrepareRun():
+                self._model = None
+            case StoreModel():
+                self._model = instruction
+                for actor in self.actors.values():
+                    actor.store(instruction)
+            case StartActor(index):
+                actor = self.actors[index] = self._start(self, instruction)
+                if self._model is not None:
+                    actor.store(self._model)
+            case StopActors():
+                for actor in list(self.actors.values()):
+                    actor.stop()
+            case KillActor(index):
+                if index in self.actors:
+                    self.actors[index].kill()
+                    self.on_exited(index, -9)
+            case RemakeSockets(delay_s):
+                network.close(self.name)
+                self._assembler.reset()
+                self.clock.call_at(now + delay_s, self._open)
+            case RemakeModels():
+                self._assembler.reset()
+                network.ask_for_models(self.name)
+            case Exit():
+                self.exit = self.exit or instruction
+
+
+@dataclass(slots=True)
+class GatewayHost:
+    """The gateway: a `GatewayState`, its ring and its models.
+
+    Args:
+        state: on the ring's stamp.
+        ring: where samples go.
+        rows_per_batch: at most.
+    """
+
+    state: GatewayState
+    ring: MemoryRing
+    network: MemoryNetwork
+    rows_per_batch: int
+    commits: int = 0
+    ended: bool = False
+    _publisher: ModelPublisher = field(default_factory=ModelPublisher)
+    _held: int = 0  # batches since the last commit
+    _turning: bool = False  # a turn is due at this moment
+    _next_tick: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.network.attach(self)
+        self._turn_regularly()
+
+    def publish(self, run: Run, version: int, body: Buffer) -> None:
+        """The trainer has a newer model.
+
+        Args:
+            run: as it is announced, with the epoch of the model.
+            body: as `vedette_protocol.model` packs it.
+        """
+        for frames in self.state.on_model(run, version, self.network.clock.now):
+            self.network.publish("control", frames)
+        self._publisher.publish(PackedModel(run.run_id, run.epoch, run.model.hash, body))
+        self._schedule_turn()
+
+    def tick(self) -> None:
+        """Mark silent managers as gone, and log what is due."""
+        now = self.network.clock.now
+        self._next_tick = now + _GATEWAY_TICK_S
+        self.state.tick(now)
+        for line in self.state.take_log_lines(now):
+            log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
+
+    def status(self) -> GatewayStatus:
+        """The status that the learner reads."""
+        ring = self.ring
+        return self.state.status(ring, ring.total_bytes, self.network.clock.now)
+
+    def kill(self) -> None:
+        """End at once, without a last report."""
+        self.ended = True
+        self.network.detach()
+
+    # From the network
+
+    def on_samples(self, frames: Frames) -> None:
+        self.state.on_samples(frames, self.network.clock.now)
+        self._held += 1
+        if (self._held + 1) * self.rows_per_batch > self.ring.room:
+            self._commit()  # no more than the ring has room for is held
+        else:
+            self._schedule_turn()
+
+    def on_subscription(self, channel: Channel, event: bytes) -> None:
+        if channel == "control":
+            for frames in self.state.on_subscription(event, b"{}", self.network.clock.now):
+                self.network.publish("control", frames)
+        elif topic := self.state.on_model_subscription(event):
+            self._publisher.on_subscribed(topic)
+            self._schedule_turn()
+
+    # Its shell
+
+    def _schedule_turn(self) -> None:
+        """Schedule a turn at this moment, behind everything else that arrives in it."""
+        if not self._turning:
+            self._turning = True
+            self.network.clock.call_at(self.network.clock.now, self._turn)
+
+    def _turn_regularly(self) -> None:
+        if not self.ended:
+            clock = self.network.clock
+            clock.call_at(clock.now + _GATEWAY_TURN_S, self._turn_regularly)
+            self._turn()
+
+    def _turn(self) -> None:
+        self._turning = False
+        if self.ended:
+            return
+        now, state = self.network.clock.now, self.state
+        self._commit()
+        while self._publisher.busy:
+            for frames in self._publisher.next_messages():
+                self.network.publish("models", frames)
+        for frames in state.acks_due(now, self.ring.inserted):
+            self.network.publish("control", frames)
+        if now >= self._next_tick:
+            self.tick()
+
+    def _commit(self) -> None:
+        for block in self.state.blocks(self.network.clock.now):
+            block.append_to(self.ring)
+        self._held = 0
+        if self.state.dirty or self.ring.pending:
+            self.ring.commit(self.state.stamp())
+            self.commits += 1
