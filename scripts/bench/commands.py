@@ -17,7 +17,8 @@ from publishing import PublishingBench
 from wire_costs import WireCosts
 
 from vedette.bench.wire import ATARI, SMALL
-from vedette.cli.bench import AsJson, Rounds, Seconds, show_figures, spread_text
+from vedette.cli.bench import AsJson, Rounds, Seconds, show_figures
+from vedette_services.run.number_format import format_spread
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
@@ -152,11 +153,10 @@ def frames_lines(found: dict[str, Any]) -> list[str]:
         said.append(f"{what}  stored {stored:>8,.0f}   sent {sent:>8,.0f}   {million}")
     for group in ("insert", "sample"):
         for name, what in (("plain", "stacks whole"), ("once", "frames once")):
-            said.append(
-                f"{group:<8}{what}  {spread_text(found[group][f'{name}_rows_per_s'], '{:>10,.0f}')}"
-            )
+            rate = found[group][f"{name}_rows_per_s"]
+            said.append(f"{group:<8}{what}  {format_spread(rate, '{:>10,.0f}')}")
         times = found[group]["once_to_plain_ratio"]
-        said.append(f"{'':<8}frames once beside stacks whole {spread_text(times, '{:.2f}')}")
+        said.append(f"{'':<8}frames once beside stacks whole {format_spread(times, '{:.2f}')}")
     return said
 
 
@@ -168,10 +168,10 @@ def wire_cost_lines(found: dict[str, Any]) -> list[str]:
     ]
     rates, ratios = found["transitions_per_s"], found["ratios"]
     said += [
-        f"{kind.replace('_', ', '):<22}{spread_text(rates[kind], '{:>12,.0f}')}" for kind in rates
+        f"{kind.replace('_', ', '):<22}{format_spread(rates[kind], '{:>12,.0f}')}" for kind in rates
     ]
     said += [
-        f"{name.replace('_', ' '):<22}{spread_text(ratios[name], '{:>12.2f}')}" for name in ratios
+        f"{name.replace('_', ' '):<22}{format_spread(ratios[name], '{:>12.2f}')}" for name in ratios
     ]
     return said
 
@@ -182,11 +182,11 @@ def model_lines(found: dict[str, Any]) -> list[str]:
         f"{found['model_bytes']:,} bytes to {found['actors']} actors, every "
         f"{found['interval_s']:g} s; {found['published']} published, "
         f"{found['everywhere']} acted on by all; ms",
-        f"the loop waits     {spread_text(found['loop_waits_ms'], '{:>10,.2f}')}",
-        f"one copy takes it  {spread_text(found['loop_copies_ms'], '{:>10,.2f}')}",
-        f"to the last actor  {spread_text(found['delay_ms'], '{:>10,.1f}')}",
-        f"bare copies        {spread_text(found['bare_copies_ms'], '{:>10,.1f}')}",
-        f"ratio              {spread_text(found['ratio'], '{:>10.1f}')}",
+        f"the loop waits     {format_spread(found['loop_waits_ms'], '{:>10,.2f}')}",
+        f"one copy takes it  {format_spread(found['loop_copies_ms'], '{:>10,.2f}')}",
+        f"to the last actor  {format_spread(found['delay_ms'], '{:>10,.1f}')}",
+        f"bare copies        {format_spread(found['bare_copies_ms'], '{:>10,.1f}')}",
+        f"ratio              {format_spread(found['ratio'], '{:>10.1f}')}",
     ]
 
 
@@ -196,12 +196,12 @@ def manager_lines(found: dict[str, Any]) -> list[str]:
     for count, figures in found["managers"].items():
         inserted, cost = figures["inserted_per_s"], figures["gateway_us_per_sample"]
         said += [
-            f"{count:>4} managers: inserted/s  {spread_text(inserted, '{:>9,.0f}')}",
-            f"      gateway, µs a sample{spread_text(cost, '{:>9.2f}')}",
-            f"      status, ms          {spread_text(figures['status_ms'], '{:>9.1f}')}",
+            f"{count:>4} managers: inserted/s  {format_spread(inserted, '{:>9,.0f}')}",
+            f"      gateway, µs a sample{format_spread(cost, '{:>9.2f}')}",
+            f"      status, ms          {format_spread(figures['status_ms'], '{:>9.1f}')}",
             f"      lost {figures['lost']}, duplicates {figures['duplicates']}",
         ]
-    said.append(f"growth of the cost        {spread_text(found['growth'], '{:>9.2f}')}")
+    said.append(f"growth of the cost        {format_spread(found['growth'], '{:>9.2f}')}")
     return said
 
 
@@ -210,12 +210,12 @@ def checkpoint_lines(found: dict[str, Any]) -> list[str]:
     return [
         f"the loop alone, while a checkpoint of {found['checkpoint_bytes']:,} bytes is written and "
         "between two of them; optimization steps/s",
-        f"writing           {spread_text(found['opt_steps_per_s_while_writing'], '{:>12,.0f}')}",
-        f"between           {spread_text(found['opt_steps_per_s'], '{:>12,.0f}')}",
-        f"ratio             {spread_text(found['ratio'], '{:>12.2f}')}",
-        f"a write lasts, ms {spread_text(found['checkpoint_ms'], '{:>12.1f}')}",
-        f"and costs, ms     {spread_text(found['cost_ms'], '{:>12.2f}')}",
-        f"which is steps    {spread_text(found['cost_opt_steps'], '{:>12.2f}')}",
+        f"writing           {format_spread(found['opt_steps_per_s_while_writing'], '{:>12,.0f}')}",
+        f"between           {format_spread(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {format_spread(found['ratio'], '{:>12.2f}')}",
+        f"a write lasts, ms {format_spread(found['checkpoint_ms'], '{:>12.1f}')}",
+        f"and costs, ms     {format_spread(found['cost_ms'], '{:>12.2f}')}",
+        f"which is steps    {format_spread(found['cost_opt_steps'], '{:>12.2f}')}",
     ]
 
 
@@ -224,11 +224,11 @@ def publishing_lines(found: dict[str, Any]) -> list[str]:
     return [
         f"the loop alone, publishing a model of {found['model_bytes']:,} bytes after every step "
         "and not; optimization steps/s",
-        f"publishing        {spread_text(found['opt_steps_per_s_publishing'], '{:>12,.0f}')}",
-        f"not               {spread_text(found['opt_steps_per_s'], '{:>12,.0f}')}",
-        f"ratio             {spread_text(found['ratio'], '{:>12.3f}')}",
-        f"a call takes, ms  {spread_text(found['call_ms'], '{:>12.2f}')}",
-        f"a model costs, ms {spread_text(found['cost_ms'], '{:>12.2f}')}",
+        f"publishing        {format_spread(found['opt_steps_per_s_publishing'], '{:>12,.0f}')}",
+        f"not               {format_spread(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {format_spread(found['ratio'], '{:>12.3f}')}",
+        f"a call takes, ms  {format_spread(found['call_ms'], '{:>12.2f}')}",
+        f"a model costs, ms {format_spread(found['cost_ms'], '{:>12.2f}')}",
     ]
 
 

@@ -18,7 +18,7 @@ from vedette.bench.daemons import (
 )
 from vedette.bench.measuring import summarize_rounds
 from vedette_services.host.processes import python_module
-from vedette_services.net.status_client import StatusClient
+from vedette_services.run.status_client import StatusClient
 
 _ROWS = 64
 _WARM_S = 2.0

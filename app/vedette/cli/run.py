@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vedette.sweep import Changes
     from vedette_services.config import RunConfig
     from vedette_services.config.loading import LoadedConfig
+    from vedette_services.run.status import Status
 
 Seeds = Annotated[
     int | None,
@@ -122,12 +123,12 @@ def run(
         raise
 
 
-def _train(found: LoadedConfig, out: Path, *, in_process: bool, fresh: bool) -> dict[str, Any]:
+def _train(found: LoadedConfig, out: Path, *, in_process: bool, fresh: bool) -> Status:
     """Train until the run is over; return its last status."""
     from vedette.live import view_for
 
     config = found.config
-    view = view_for(f"{config.agent.name} on {config.env.id}", config.stop.model_dump())
+    view = view_for(f"{config.agent.name} on {config.env.id}")
     if in_process:
         from vedette.local.in_process import run_in_process as train
     else:
@@ -135,7 +136,7 @@ def _train(found: LoadedConfig, out: Path, *, in_process: bool, fresh: bool) -> 
     return train(config, out, fresh=fresh, note=found.note, view=view, signals=True)
 
 
-def _report(status: Mapping[str, Any], out: Path) -> None:
+def _report(status: Status, out: Path) -> None:
     """Print the result of a run, and what to do next."""
     from vedette_services.run import status_text
 
@@ -188,6 +189,7 @@ def _run_sweep(
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.checks import check_config
     from vedette_services.run.directory import default_out
+    from vedette_services.run.status_text import exit_sentence
 
     values = parse_sweep(sweep)
     directory = out or default_out(configure({}))
@@ -209,7 +211,7 @@ def _run_sweep(
     for outcome in outcomes:
         typer.echo(f"  {outcome.trial.name:<12} {outcome.message}")
     if stop:
-        typer.echo("stopped on request; the same command with this --out goes on")
+        typer.echo(exit_sentence("interrupted"))
     page = report_on(trials, directory)
     if page is not None:
         typer.echo(f"  report       {page}")
