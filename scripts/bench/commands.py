@@ -5,7 +5,6 @@ They are not part of the wheel; ``vedette bench`` has what users measure.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,16 +16,12 @@ from publishing import PublishingBench
 from wire_costs import WireCosts
 
 from vedette.bench.wire import ATARI, SMALL
-from vedette.cli.bench import AsJson, Rounds, Seconds, show_figures
+from vedette.cli.bench import AsJson, Atari, Directory, Rounds, Seconds, show_figures
 from vedette_services.run.number_format import format_spread
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples of an optimization step.")]
-Directory = Annotated[
-    Path | None,
-    typer.Option("--dir", metavar="DIR", file_okay=False, exists=True, show_default=False),
-]
 
 
 @app.command()
@@ -49,9 +44,7 @@ def frames(
 def costs(
     rounds: Rounds = 3,
     seconds: Seconds = 4.0,
-    atari: Annotated[
-        bool, typer.Option("--atari", help="32 transitions of 4 x 84 x 84 bytes a batch.")
-    ] = False,
+    atari: Atari = False,
     as_json: AsJson = False,
 ) -> None:
     """The wire with and without acknowledgements, with and without keys."""
@@ -93,7 +86,7 @@ def managers(
     rate: Annotated[float, typer.Option(min=1.0, help="Samples/s of all together.")] = 200_000.0,
     as_json: AsJson = False,
 ) -> None:
-    """What a sample costs the gateway with few managers and with many, at one total rate.
+    """The gateway's cost of a sample with few managers and with many, at one total rate.
 
     \b
     scripts/bench/run managers
@@ -111,7 +104,7 @@ def checkpoints(
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a checkpoint costs the training loop while it is written.
+    """The training loop while a checkpoint is written, beside the same loop between two of them.
 
     \b
     scripts/bench/run checkpoints
@@ -130,7 +123,7 @@ def publishing(
     rounds: Rounds = 7,
     as_json: AsJson = False,
 ) -> None:
-    """What a model published after every optimization step costs the training loop.
+    """The training loop that publishes a model after every step, beside the same loop without.
 
     \b
     scripts/bench/run publishing
@@ -141,7 +134,7 @@ def publishing(
 
 
 def frames_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `frames` for people."""
+    """Format the figures of `frames` for people."""
     said = [
         f"capacity {found['capacity']:,}, stacks of four 84 x 84 images, batches of "
         f"{found['rows_in']} in and {found['rows_out']} out, {found['rounds']} rounds; "
@@ -161,7 +154,7 @@ def frames_lines(found: dict[str, Any]) -> list[str]:
 
 
 def wire_cost_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `costs` for people."""
+    """Format the figures of `costs` for people."""
     said = [
         f"batches of {found['rows']} transitions, {found['batch_bytes']:,} bytes, "
         f"{found['rounds']} rounds; transitions/s"
@@ -177,7 +170,7 @@ def wire_cost_lines(found: dict[str, Any]) -> list[str]:
 
 
 def model_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `models` for people."""
+    """Format the figures of `models` for people."""
     return [
         f"{found['model_bytes']:,} bytes to {found['actors']} actors, every "
         f"{found['interval_s']:g} s; {found['published']} published, "
@@ -191,7 +184,7 @@ def model_lines(found: dict[str, Any]) -> list[str]:
 
 
 def manager_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `managers` for people."""
+    """Format the figures of `managers` for people."""
     said = [f"{found['samples_per_s']:,.0f} samples/s of all managers together"]
     for count, figures in found["managers"].items():
         inserted, cost = figures["inserted_per_s"], figures["gateway_us_per_sample"]

@@ -1,4 +1,4 @@
-"""What a sample costs the learner as managers become more, at the same rate of samples."""
+"""The gateway's cost of a sample as managers become more, at the same rate of samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROCESSES = 2
 
 @dataclass(frozen=True, slots=True)
 class ManagersBench:
-    """What to measure: few managers beside many, which send as much together.
+    """Measures few managers beside many, which send as much together.
 
     Args:
         few, many: how many managers; those of one process share a loop.

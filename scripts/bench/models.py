@@ -32,7 +32,7 @@ _COPIES = 5
 
 @dataclass(frozen=True, slots=True)
 class ModelsBench:
-    """What to measure: models of a size, published at an interval, to actors of one manager.
+    """Measures models of a size, published at an interval, to actors of one manager.
 
     The actors' environment sleeps, so that what is measured is the way and not the wait for a core.
 

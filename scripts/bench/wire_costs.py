@@ -1,4 +1,4 @@
-"""What exactly-once and what encryption cost: the wire with and without each, in turn."""
+"""Costs of exactly-once delivery and of encryption: the wire with and without each, in turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = ("unacknowledged", "vedette", "unacknowledged_keys", "vedette_keys")
 
 @dataclass(frozen=True, slots=True)
 class WireCosts:
-    """What to measure: two producers at full speed into a ring on disk, four ways a round.
+    """Measures two producers at full speed into a ring on disk, four ways a round.
 
     Args:
         payload: of a batch.

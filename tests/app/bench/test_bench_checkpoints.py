@@ -1,4 +1,4 @@
-"""What checkpoints cost the training loop is measured with some that are really written."""
+"""The cost of checkpoints is measured with some that are really written."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What publishing costs the training loop is measured with models that really come into a map."""
+"""The cost of publishing is measured with models that are really written to a map."""
 
 import sys
 
