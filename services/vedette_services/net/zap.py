@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import zmq
@@ -48,16 +47,11 @@ class ZapHandler:
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(_ENDPOINT)
         self._signature = _folder_signature(keys.directory) or ()
-        self._names: dict[bytes, str] = {}
+        self._names: dict[bytes, str] = {}  # who is let in, by public key (32 bytes)
         self._names = self._read()
         self._look_at = now + POLL_EVERY_S
         self.refused = 0
         self.last_refused = ""
-
-    @property
-    def admitted_names(self) -> Mapping[bytes, str]:
-        """Who is let in: name by public key (32 bytes)."""
-        return self._names
 
     def answer_requests(self) -> None:
         """Answer the requests that wait, a bounded number of them."""
