@@ -92,6 +92,11 @@ class SettingError(ConfigError):
         super().__init__(f"{place}{key}: {why}" + (f"; {fix}" if fix else ""))
         self.key, self.why, self.fix, self.source = key, why, fix, source
 
+    @property
+    def errors(self) -> tuple[SettingError, ...]:
+        """This error alone, as `ManySettingsError` lists its own."""
+        return (self,)
+
     def within(self, source: str) -> SettingError:
         """The same, said of a file or variable."""
         return SettingError(self.key, self.why, self.fix, source=source)

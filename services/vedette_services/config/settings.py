@@ -105,20 +105,12 @@ class Layer:
     table: Table
 
 
-def merge_layers(layers: Iterable[Layer]) -> Table:
-    """All layers as one table; later ones win."""
-    table: Table = {}
-    for layer in layers:
-        table = merge_tables(table, layer.table)
-    return table
-
-
 def add_sources(
     error: SettingError | ManySettingsError, layers: Sequence[Layer]
 ) -> list[SettingError]:
-    """The errors, each said of the layer that the wrong value comes from."""
+    """The errors, each with the layer that its wrong value comes from."""
     told = []
-    for one in split_errors(error):
+    for one in error.errors:
         depth, layer = max(
             ((_depth(layer.table, one.key), number) for number, layer in enumerate(layers)),
             default=(0, 0),
@@ -128,13 +120,8 @@ def add_sources(
     return told
 
 
-def split_errors(error: SettingError | ManySettingsError) -> Sequence[SettingError]:
-    """The errors in one that may be several."""
-    return (error,) if isinstance(error, SettingError) else error.errors
-
-
 def _depth(table: Table, key: str) -> int:
-    """How far down a key's path a table goes."""
+    """The number of steps along a key's path that a table has."""
     here: Any = table  # whatever stands there
     for depth, name in enumerate(key.split(".")):
         if isinstance(here, list) and name.isdecimal() and int(name) < len(here):
