@@ -29,7 +29,12 @@ from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.storage.latest_value import LatestValueWriter
 from vedette_services.actors.actor_spec import ActorSpec
-from vedette_services.actors.batching import TransitionPipeline, make_transition_pipeline
+from vedette_services.actors.batching import (
+    FrameWriter,
+    TransitionBatcher,
+    WholeRows,
+    make_transition_pipeline,
+)
 from vedette_services.actors.errors import SpecMismatchError
 from vedette_services.actors.handover import HandoverWriter, slot_layout
 from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, RecentEpisodes
@@ -56,14 +61,14 @@ class Actor:
         self,
         *,
         loop: RolloutLoop,
-        transitions: TransitionPipeline,
+        writer: WholeRows | FrameWriter,
         n_buffer: int,
         handover: HandoverWriter,
         tell: Callable[[ActorStats], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop, self._handover = loop, handover
-        self._batching = transitions.make_batcher(handover, n_buffer, self._wait_for_slot)
+        self._batching = TransitionBatcher(handover, n_buffer, self._wait_for_slot, writer)
         self._tell, self._clock = tell, clock
         self._tally = RecentEpisodes()
         self._orders_at = self._stats_at = 0.0
@@ -193,10 +198,10 @@ def build_actor(
         ranks=exploration_ranks(spec.number * envs, envs),
         seed=exploration_seed,
     )
-    made = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
+    processor, writer = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
     return Actor(
-        loop=RolloutLoop(row, policy, made.processor, models, agent.n_step),
-        transitions=made,
+        loop=RolloutLoop(row, policy, processor, models, agent.n_step),
+        writer=writer,
         n_buffer=actors.n_buffer,
         handover=handover,
         tell=tell,
