@@ -36,6 +36,7 @@ from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
 from vedette_services.run.finished import FinishedRun
 from vedette_services.run.outcome import describe_already_done, read_summary
+from vedette_services.run.status import Status
 
 __all__ = [
     "SweepResult",
@@ -141,7 +142,7 @@ def export_replay(run: Place, out: Place, format: str = "npz") -> int:
 
 def status(
     learner: str = "127.0.0.1:5555", *, keys: Place | None = None, timeout_s: float = 5.0
-) -> dict[str, Any] | None:
+) -> Status | None:
     """Return the status of a learner, as ``vedette status --json`` prints it.
 
     Args:
@@ -157,7 +158,7 @@ def status(
         KeysError: the keys are missing or damaged.
         RefusedError: the learner refuses this client.
     """
-    from vedette_services.net.status_client import ask_status
+    from vedette_services.run.status_client import ask_status
 
     shown = ClientKeys.read(Path(keys)) if keys is not None else None
     return ask_status(Address.parse(learner), timeout_s, shown)
@@ -198,11 +199,11 @@ class TrainResult:
     """The result of a training run.
 
     Args:
-        summary: as ``RUN/summary.json`` has it.
+        summary: with the fields of ``RUN/summary.json``.
         run: the run's directory, for `eval`, `export` and resuming.
     """
 
-    summary: dict[str, Any]
+    summary: Status
     run: Path
 
 

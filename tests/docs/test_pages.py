@@ -6,7 +6,9 @@ import random
 import re
 import signal
 import subprocess
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +16,10 @@ import typer
 from pages import DOCS, PAGES, commands, make_place, page_id, script, words
 
 from vedette.cli.app import app
-from vedette_services.config import load_config
+from vedette_services.config import RunConfig, load_config
 from vedette_services.learner.run_recorder import CurveRecorder
-from vedette_services.run.status_records import EvaluatorStatus, GatewayStatus, TrainerStatus
+from vedette_services.run.status import Actor, Eval, Manager, Samples
+from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 
 RUN = [page for page in PAGES if "```sh\n" in page.read_text("utf-8")]
 
@@ -93,16 +96,13 @@ def test_the_table_of_tags_names_what_is_recorded() -> None:
         def write(self, record: dict[str, float], step: int) -> None:
             written.update(record)
 
-    names = ("produced", "inserted", "dropped", "rejected", "in_flight", "lost", "duplicates")
-    manager = {"state": "running", "actors": [{"return_mean": 1.0, "length_mean": 1.0}]}
-    ingest = GatewayStatus(
-        samples=dict.fromkeys(names, 1),
-        managers=[manager],
-        lag={"mean": 1.0, "p95": 1.0, "max": 1.0, "seconds_mean": 1.0},
-    )
+    manager = Manager(actors=(Actor(return_mean=1.0, length_mean=1.0),))
+    ingest = GatewayStatus(samples=Samples(*[1] * 7), managers=(manager,))
     recorder: Any = Names()
-    seen = EvaluatorStatus(count=1, version=1)
-    CurveRecorder(recorder).record(1.0, TrainerStatus(opt_steps=1), ingest, seen)
+    config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
+    run: Any = SimpleNamespace(run_id="r", config=config)
+    seen = Eval(*[1] * len(fields(Eval)))
+    CurveRecorder(recorder, run).record(1.0, TrainerStatus(opt_steps=1), ingest, seen)
     costs = {"average_opt_time", "average_sample_time"}
     others = {tag for tag in told if tag.startswith(("train/", "priority/"))}
     assert told - others == written | costs

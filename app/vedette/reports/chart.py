@@ -10,7 +10,7 @@ import numpy as np
 
 from vedette.reports.lines import ChartLine, Floats
 from vedette.reports.markup import Markup, element, join_markup
-from vedette.reports.number_format import format_short
+from vedette_services.run.number_format import format_axis
 
 WIDTH, HEIGHT = 400.0, 216.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 8.0, 8.0, 34.0
@@ -60,7 +60,7 @@ def _legend(chart: Chart) -> Markup:
                 "span",
                 element("i", class_=f"c{line.colour}"),
                 "last" if chart.title_says_it else line.label,
-                element("b", format_short(float(line.y[-1]))),
+                element("b", format_axis(float(line.y[-1]))),
             )
             for line in named
         ),
@@ -203,16 +203,16 @@ def _dot(line: ChartLine, step: float, place: float, y: ChartAxis) -> Markup | N
 
 def _said(lines: Sequence[ChartLine], step: float, x_label: str) -> list[tuple[str, int | None]]:
     """What is so at a step: a text and the colour of what it speaks of."""
-    message: list[tuple[str, int | None]] = [(f"{format_short(step)} {x_label}", None)]
+    message: list[tuple[str, int | None]] = [(f"{format_axis(step)} {x_label}", None)]
     shown = [line for line in lines if line.x[0] <= step <= line.x[-1]]
     for line in shown[:_READOUT_LINES]:
         message.append(
-            (f"{line.label[:28]} {format_short(_value(line, line.y, step))}", line.colour)
+            (f"{line.label[:28]} {format_axis(_value(line, line.y, step))}", line.colour)
         )
         for band in line.bands if len(lines) == 1 else ():
             low, high = _value(line, band.low, step), _value(line, band.high, step)
             if math.isfinite(low) and math.isfinite(high):
-                message.append((f"{band.label} {format_short(low)} to {format_short(high)}", None))
+                message.append((f"{band.label} {format_axis(low)} to {format_axis(high)}", None))
     if len(shown) > _READOUT_LINES:
         message.append((f"and {len(shown) - _READOUT_LINES} more", None))
     return message
@@ -275,7 +275,7 @@ class ChartAxis:
 
     def labels(self) -> list[str]:
         """What is written at the ticks; no two are the same."""
-        return [format_short(tick) for tick in self.ticks]
+        return [format_axis(tick) for tick in self.ticks]
 
 
 def value_axis(

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from vedette.reports.chart import Chart
 from vedette.reports.lines import ChartLine, mean_line
 from vedette.reports.markup import Markup, element
-from vedette.reports.number_format import format_count, format_decimal, format_duration
 from vedette.reports.one_run import seconds_of
 from vedette.reports.page import chart_groups, html_notes, html_page, html_section
 from vedette.reports.record import RunRecord
-from vedette.reports.selection import ChartSpec, levels_of, main_line, specs_for, x_ends, x_label
+from vedette.reports.selection import levels_of, main_line, specs_for, x_ends, x_label
 from vedette.reports.tables import (
     configuration_tables,
     flatten_keys,
@@ -22,6 +21,8 @@ from vedette.reports.tables import (
     table_row,
 )
 from vedette_rl.evaluation.confidence import confidence_interval
+from vedette_services.run.number_format import format_count, format_decimal, format_duration
+from vedette_services.run.status_fields import ChartSpec
 
 COLOURS = 8
 
@@ -77,7 +78,7 @@ _OUTCOME = ("configuration", "seeds", "best evaluation", "solved", "env steps", 
 def _outcome(group: RunGroup) -> Markup:
     """One configuration: means over its seeds, with intervals where there are several."""
     runs = group.runs
-    best = [run.number("eval", "best_return_mean") for run in runs]
+    best = [run.summary.eval.best_return_mean for run in runs]
     solved = sum(run.exit_reason == "target_return" for run in runs)
     aims = any(run.target is not None for run in runs)
     return table_row(
@@ -85,7 +86,7 @@ def _outcome(group: RunGroup) -> Markup:
         str(len(runs)),
         _mean(best, 1),
         f"{solved} of {len(runs)}" if aims else "–",
-        _mean([run.number("env_steps") for run in runs], 0),
+        _mean([run.summary.env_steps for run in runs], 0),
         format_duration(_average([seconds_of(run) for run in runs])),
     )
 
@@ -171,8 +172,8 @@ def _run(run: RunRecord) -> tuple[str, ...]:
     return (
         "–" if seed is None else str(seed),
         "running" if run.running else run.exit_reason or "no exit reason",
-        format_decimal(run.number("eval", "best_return_mean")),
-        format_count(run.number("env_steps")),
+        format_decimal(run.summary.eval.best_return_mean),
+        format_count(run.summary.env_steps),
         format_duration(seconds_of(run)),
     )
 

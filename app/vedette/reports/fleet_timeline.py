@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from vedette.reports.markup import Markup, element
-from vedette.reports.number_format import format_count, format_duration, format_time
 from vedette.reports.record import RunRecord
 from vedette_rl.recording.reading import Curve
 from vedette_services.run.events import RunEvent
+from vedette_services.run.number_format import format_count, format_duration, format_time
 
 LANES_MAX = 40
 EVENTS_MAX = 500

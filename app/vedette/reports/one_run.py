@@ -8,7 +8,6 @@ from pathlib import Path
 
 from vedette.reports.fleet_timeline import EVENTS_MAX, draw_timeline, event_rows, fleet_lanes
 from vedette.reports.markup import Markup, element
-from vedette.reports.number_format import format_count, format_decimal, format_duration, format_size
 from vedette.reports.page import chart_groups, figure_cards, html_notes, html_page, html_section
 from vedette.reports.record import RunRecord
 from vedette.reports.selection import charts_of
@@ -20,6 +19,8 @@ from vedette.reports.tables import (
     replay_text,
     time_split_bar,
 )
+from vedette_rl.bytes_text import bytes_text
+from vedette_services.run.number_format import format_count, format_decimal, format_duration
 
 _OPEN_MAX = 12  # events that are not folded away
 
@@ -52,13 +53,13 @@ def run_page(record: RunRecord, command: str) -> str:
 def seconds_of(record: RunRecord) -> float | None:
     """How long the learner has run, all its starts together, as far as that is known."""
     spans = [end - begin for lane in fleet_lanes(record)[:1] for begin, end in lane.spans]
-    return sum(spans) if spans else record.number("seconds")
+    return sum(spans) if spans else record.summary.seconds
 
 
 def _identity(record: RunRecord) -> str:
     seed = record.configured("seed")
     known = [
-        f"run {record.summary['run_id']}" if record.summary.get("run_id") else None,
+        f"run {record.summary.run_id}" if record.summary.run_id else None,
         f"seed {seed}" if seed is not None else None,
         str(record.directory.resolve()),
     ]
@@ -66,17 +67,17 @@ def _identity(record: RunRecord) -> str:
 
 
 def _figures(record: RunRecord) -> list[tuple[str, str]]:
-    best, target = record.number("eval", "best_return_mean"), record.target
+    found, target = record.summary, record.target
+    best = found.eval.best_return_mean
     best_said = format_decimal(best) + (f" of {target:g}" if target is not None else "")
-    rates = [record.number("rates", name) for name in ("samples_per_sec", "opt_steps_per_sec")]
     figures = [
         ("best evaluation", best_said if best is not None else "–"),
-        ("env steps", format_count(record.number("env_steps"))),
-        ("optimization steps", format_count(record.number("opt_steps"))),
+        ("env steps", format_count(found.env_steps)),
+        ("optimization steps", format_count(found.opt_steps)),
         ("time", format_duration(seconds_of(record))),
-        ("samples/s", format_count(rates[0])),
-        ("optimization steps/s", format_count(rates[1])),
-        ("lag, mean", f"{format_decimal(record.number('lag', 'seconds_mean'), 2)} s"),
+        ("samples/s", format_count(found.rates.samples_per_sec)),
+        ("optimization steps/s", format_count(found.rates.opt_steps_per_sec)),
+        ("lag, mean", f"{format_decimal(found.lag.seconds_mean, 2)} s"),
         ("replay", replay_text(record)),
     ]
     return [(what, message) for what, message in figures if not message.startswith("–")]
@@ -124,7 +125,7 @@ def video_figures(run: Path) -> Iterator[Markup]:
             count = path.stat().st_size
             if count > min(VIDEO_BYTES_MAX, room):
                 yield element(
-                    "p", f"{name} ({format_size(count)}) is too large to be part of this page."
+                    "p", f"{name} ({bytes_text(count)}) is too large to be part of this page."
                 )
                 continue
             data = path.read_bytes()

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from vedette.reports.chart import Chart, draw_chart
 from vedette.reports.markup import Markup, element, join_markup
-from vedette.reports.number_format import format_time
 from vedette_services.host.versions import vedette_version
+from vedette_services.run.number_format import format_time
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
 

@@ -7,7 +7,6 @@ A report is wanted most where something went wrong: whatever is missing or damag
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -17,22 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from vedette.reports.number_format import format_time
 from vedette_rl.recording.reading import Curve, read_curves
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, SettingError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
+from vedette_services.run.number_format import format_time
+from vedette_services.run.status import Status
+from vedette_services.run.status_fields import decode
+from vedette_services.run.status_text import exit_sentence
 
 _JSON_BYTES_MAX = 64 << 20
-
-_ENDED = {
-    "target_return": "solved: the target return is reached",
-    "max_opts": "done: stop.max_opts is reached",
-    "max_env_steps": "done: stop.max_env_steps is reached",
-    "max_seconds": "done: stop.max_seconds are over",
-    "interrupted": "stopped on request; the same command goes on",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +36,8 @@ class RunRecord:
     Args:
         directory: the run's.
         config: ``config.toml`` as a table; empty where it cannot be read.
-        summary: ``summary.json``; empty where it cannot be read. Much of it came over the network.
+        summary: ``summary.json``; with nothing in it where it cannot be read. Much of it came over
+            the network.
         curves: by name.
         events: in their order.
         running: a learner runs in it now.
@@ -51,7 +46,7 @@ class RunRecord:
 
     directory: Path
     config: dict[str, Any]
-    summary: dict[str, Any]
+    summary: Status
     curves: dict[str, Curve]
     events: tuple[RunEvent, ...]
     running: bool
@@ -63,20 +58,23 @@ class RunRecord:
         return self.directory.resolve().name
 
     @property
+    def has_summary(self) -> bool:
+        """Whether anything was found in ``summary.json``."""
+        return self.summary != Status()
+
+    @property
     def title(self) -> str:
         """The agent and the environment."""
-        agent = self.configured("agent", "name") or self.summary.get("agent") or "an agent"
-        env = self.configured("env", "id") or self.summary.get("env") or "an environment"
+        agent = self.configured("agent", "name") or self.summary.agent or "an agent"
+        env = self.configured("env", "id") or self.summary.env or "an environment"
         return f"{agent} on {env}"
 
     def configured(self, *path: str) -> Any:  # any value that TOML knows
         """A configured value; None where there is none."""
-        return _at(self.config, path)
-
-    def number(self, *path: str) -> float | None:
-        """A number of the summary; None where there is none."""
-        value = _at(self.summary, path)
-        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+        here: Any = self.config  # whatever stands there
+        for name in path:
+            here = here.get(name) if isinstance(here, Mapping) else None
+        return here
 
     @property
     def target(self) -> float | None:
@@ -87,15 +85,14 @@ class RunRecord:
     @property
     def exit_reason(self) -> str:
         """Why it ended; "" where it has not, or could not say so."""
-        return "" if self.running else str(self.summary.get("exit_reason") or "")
+        return "" if self.running else self.summary.exit_reason
 
     @property
     def last_s(self) -> float | None:
         """When something was last heard of it, in seconds since 1970."""
         message = [float(curve.times[-1]) for curve in self.curves.values() if curve.times.size]
         message += [event.time_s for event in self.events]
-        written = self.number("time_s")
-        message += [written] if written is not None else []
+        message += [self.summary.time_s] if self.summary.time_s is not None else []
         return max(message, default=None)
 
 
@@ -166,22 +163,18 @@ def _config(run: RunDirectory, notes: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _summary(run: RunDirectory, notes: list[str]) -> dict[str, Any]:
+def _summary(run: RunDirectory, notes: list[str]) -> Status:
     try:
         with run.summary_file.open("rb") as file:
-            found = json.loads(file.read(_JSON_BYTES_MAX))
+            found = decode(Status, file.read(_JSON_BYTES_MAX))
     except FileNotFoundError:
-        return {}
+        return Status()
     except OSError as error:
         notes.append(f"summary.json cannot be read: {error.strerror or error}")
-        return {}
-    except (ValueError, RecursionError) as error:
-        notes.append(f"summary.json is no JSON: {error}")
-        return {}
-    if not isinstance(found, dict):
+        return Status()
+    if found is None:
         notes.append("summary.json holds no summary")
-        return {}
-    return found
+    return found or Status()
 
 
 def _events(run: RunDirectory, notes: list[str]) -> tuple[RunEvent, ...]:
@@ -199,25 +192,25 @@ def _state(record: RunRecord) -> Iterator[str]:
     """How it stands, in a sentence."""
     if record.running:
         yield f"It is running: this page is of {format_time(time.time())}."
-    elif record.exit_reason in _ENDED:
-        yield f"It is {_ENDED[record.exit_reason]}."
-    elif record.summary or record.curves:
+    elif ended := exit_sentence(record.exit_reason):
+        yield f"It is {ended}."
+    elif record.has_summary or record.curves:
         yield (
             "It ended without an exit reason (killed, or the machine went down): "
             "the same command goes on from its last checkpoint."
         )
     else:
         yield "It has not begun: nothing was recorded."
-    epoch = record.number("epoch")
+    epoch = record.summary.epoch
     if epoch is not None and epoch > 1:
-        yield f"It was started {epoch:.0f} times; dotted lines in the curves show where it went on."
+        yield f"It was started {epoch} times; dotted lines in the curves show where it went on."
 
 
 def _absences(record: RunRecord) -> Iterator[str]:
     """What a reader would look for in vain."""
-    if not record.curves and record.summary:
+    if not record.curves and record.has_summary:
         yield "No curves: it has recorded nothing yet, or learner.recorders names none of ours."
-    if record.summary and not record.events:
+    if record.has_summary and not record.events:
         yield "No timeline: it has no events.jsonl (a run of an older version)."
     names = [name for name, curve in record.curves.items() if not _finite(curve)]
     if names:
@@ -241,10 +234,3 @@ def _in_use(lock: Path) -> bool:
     finally:
         os.close(handle)
     return False
-
-
-def _at(table: Mapping[str, Any], path: tuple[str, ...]) -> Any:  # whatever is there
-    here: Any = table  # whatever stands there
-    for name in path:
-        here = here.get(name) if isinstance(here, Mapping) else None
-    return here

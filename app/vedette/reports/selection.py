@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vedette.reports.chart import Chart
 from vedette.reports.lines import (
@@ -17,124 +17,23 @@ from vedette.reports.lines import (
 from vedette.reports.record import RunRecord
 from vedette_rl.recording.reading import Curve
 from vedette_services.learner.run_recorder import is_against_opt_steps
+from vedette_services.run.status import Status, charts
+from vedette_services.run.status_fields import ChartSpec, declared
 
 EVALUATION = "eval/mean_reward"
 ROLLOUT = "rollout/ep_rew_mean"
 
-_OF_OTHERS = frozenset(
-    {
-        "Episode return",  # upstream's name of eval/mean_reward
-        "eval/std_reward",
-        "eval/min_reward",
-        "eval/max_reward",
-        "eval/best_mean_reward",
-        "eval/episodes",
-        "eval/version",
-        "rollout/ep_rew_min",
-        "rollout/ep_rew_max",
-        "samples_total",  # the x of most charts
-        "wire/produced",
-        "wire/inserted",
-    }
-)
-"""Drawn as parts of other charts, or not worth one."""
 _FIRST = frozenset({"train/loss", "train/critic_loss", "train/actor_loss"})
 
 
-@dataclass(frozen=True, slots=True)
-class ChartSpec:
-    """A chart of some curves.
-
-    Args:
-        group: the heading that it is under.
-        title: its own.
-        curves: ``(name, label)``; those that are not there are left out.
-        levels: values of the configuration that are drawn across.
-        nonzero: curves that are zero throughout are left out.
-        points: a longer curve becomes means of so many stretches.
-    """
-
-    group: str
-    title: str
-    curves: tuple[tuple[str, str], ...]
-    levels: tuple[tuple[tuple[str, str], str], ...] = ()
-    nonzero: bool = False
-    points: int = POINTS
-
-
-CHART_SPECS = (
-    ChartSpec("Returns", "Return of greedy evaluations", ((EVALUATION, "mean return"),)),
-    ChartSpec("Returns", "Return of the actors, exploring", ((ROLLOUT, "mean return"),)),
-    ChartSpec(
-        "Returns",
-        "Length of episodes",
-        (("rollout/ep_len_mean", "actors"), ("eval/mean_ep_length", "evaluations")),
-    ),
-    ChartSpec(
-        "Speed",
-        "Per second",
-        (("samples_per_sec", "samples"), ("opt_steps_per_sec", "optimization steps")),
-    ),
-    ChartSpec(
-        "Speed",
-        "Milliseconds of an optimization step",
-        (("average_opt_time", "optimizing"), ("average_sample_time", "sampling")),
-    ),
-    ChartSpec("Speed", "Samples per optimization step", (("samples_per_opt_steps", "samples"),)),
-    ChartSpec(
-        "Lag",
-        "Versions behind, as samples arrive",
-        (("lag/mean", "mean"), ("lag/p95", "95 %"), ("lag/max", "most")),
-    ),
-    ChartSpec("Lag", "Seconds behind, as samples arrive", (("lag/seconds_mean", "mean"),)),
-    ChartSpec(
-        "Lag",
-        "Versions behind, as samples are drawn",
-        (
-            ("lag/sample_mean", "mean"),
-            ("lag/sample_p95", "95 %"),
-            ("lag/sample_max", "most"),
-        ),
-    ),
-    ChartSpec(
-        "Replay and limiter",
-        "Samples drawn per sample inserted",
-        (("limiter/samples_per_insert", "drawn per insert"),),
-        ((("replay", "samples_per_insert"), "the limiter's"),),
-    ),
-    ChartSpec(
-        "Replay and limiter",
-        "Who waits (share of the time)",
-        (("limiter/sample_waits", "learner"), ("limiter/insert_waits", "actors")),
-        points=24,  # each is 0 or 1 at a moment
-    ),
-    ChartSpec(
-        "Replay and limiter",
-        "Samples in the replay",
-        (("replay/size", "samples"),),
-        ((("replay", "capacity"), "its capacity"),),
-    ),
-    ChartSpec("Wire", "Actor managers present", (("wire/managers", "managers"),)),
-    ChartSpec(
-        "Wire",
-        "Samples that are not in the replay",
-        (
-            ("wire/in_flight", "in flight"),
-            ("wire/dropped", "dropped"),
-            ("wire/rejected", "rejected"),
-            ("wire/lost", "lost"),
-            ("wire/duplicates", "came twice"),
-        ),
-        nonzero=True,
-    ),
-    ChartSpec("Wire", "Messages refused", (("wire/garbage", "messages"),), nonzero=True),
-)
+CHART_SPECS = tuple(charts())
 GROUPS = ("Returns", "Learning", "Speed", "Lag", "Replay and limiter", "Wire", "More")
 
 
 def specs_for(names: Mapping[str, object]) -> list[ChartSpec]:
     """The charts of curves of these names, group by group; each name is in one of them."""
-    known = {name for spec in CHART_SPECS for name, _ in spec.curves} | _OF_OTHERS
+    known = {name for spec in CHART_SPECS for name, _ in spec.curves}
+    known |= {tag for _, number in declared(Status) for tag in number.tags}
     found = [spec for spec in CHART_SPECS if any(name in names for name, _ in spec.curves)]
     for name in sorted(set(names) - known, key=lambda name: (name not in _FIRST, name)):
         group = "Learning" if is_against_opt_steps(name) else "More"

@@ -6,19 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vedette.reports.markup import Markup, element
-from vedette.reports.number_format import format_count, format_decimal, format_duration
 from vedette.reports.record import RunRecord
+from vedette_services.run.number_format import format_count, format_decimal, format_duration
+from vedette_services.run.status import Manager
+from vedette_services.run.status_fields import numbers
 
 MANAGERS_MAX = 200
-_ACCOUNTING_ROWS = (
-    ("produced", "by the actors"),
-    ("inserted", "into the replay"),
-    ("dropped", "by managers with a full window (actors.on_full)"),
-    ("rejected", "by the learner: not as agreed"),
-    ("in_flight", "sent, or waiting to be"),
-    ("lost", "with a process that was killed"),
-    ("duplicates", "came twice, and were kept once"),
-)
 _ACCOUNTED = ("inserted", "dropped", "rejected", "in_flight", "lost")
 
 
@@ -41,22 +34,21 @@ def table_row(name: str, *cells: str, note: str | None = None) -> Markup:
 
 def accounting_table(record: RunRecord) -> Markup:
     """Where the samples went, and whether that adds up."""
-    counts = {name: record.number("samples", name) for name, _ in _ACCOUNTING_ROWS}
+    samples = record.summary.samples
     rows = [
-        table_row(name.replace("_", " "), format_count(counts[name]), note=note)
-        for name, note in _ACCOUNTING_ROWS
-        if counts[name] is not None
+        table_row(name.replace("_", " "), format_count(count), note=number.title)
+        for (name,), number, count in numbers(samples)
     ]
     if not rows:
         return element("p", "No sample accounting: there is no summary.json yet.")
-    found = [counts[name] or 0 for name in _ACCOUNTED]
-    produced = counts["produced"] or 0
+    found = {name.replace("_", " "): getattr(samples, name) or 0 for name in _ACCOUNTED}
     terms = " + ".join(
-        f"{format_count(count)} {name.replace('_', ' ')}"
-        for name, count in zip(_ACCOUNTED, found, strict=True)
+        f"{format_count(count)} {name}"
+        for name, count in found.items()
         if count or name == "inserted"
     )
-    same = produced == sum(found)
+    produced = samples.produced or 0
+    same = produced == sum(found.values())
     verdict = f"{format_count(produced)} produced {'=' if same else '≠'} {terms}"
     return element(
         "div",
@@ -67,8 +59,7 @@ def accounting_table(record: RunRecord) -> Markup:
 
 def managers_table(record: RunRecord) -> Markup | None:
     """The managers at the end; None where there were none. All of it came over the network."""
-    given = record.summary.get("managers")
-    found = [m for m in given if isinstance(m, Mapping)] if isinstance(given, list) else []
+    found = record.summary.managers
     if not found:
         return None
     rows = [_manager(manager) for manager in found[:MANAGERS_MAX]]
@@ -81,39 +72,33 @@ def managers_table(record: RunRecord) -> Markup | None:
     )
 
 
-def _manager(manager: Mapping[str, Any]) -> Markup:
-    given = manager.get("actors")
-    actors = [a for a in given if isinstance(a, Mapping)] if isinstance(given, list) else []
-    returns = [mean for a in actors if (mean := _number(a, "return_mean")) is not None]
-    errors = [str(a["error"]) for a in actors if a.get("error")]
+def _manager(manager: Manager) -> Markup:
+    actors = manager.actors
+    returns = [actor.return_mean for actor in actors if actor.return_mean is not None]
+    mean = sum(returns) / len(returns) if returns else None
+    errors = [actor.error for actor in actors if actor.error]
+    sums = (
+        sum(actor.restarts for actor in actors),
+        sum(actor.env_steps for actor in actors),
+        sum(actor.episodes for actor in actors),
+    )
     return element(
         "tr",
-        element("th", str(manager.get("id", "–"))),
-        element("td", str(manager.get("host", "–"))),
-        element("td", "left" if manager.get("left") else str(manager.get("state", "–"))),
+        element("th", manager.id or "–"),
+        element("td", manager.host or "–"),
+        element("td", "left" if manager.left else manager.state or "–"),
         element("td", str(len(actors)), class_="number"),
-        *(
-            element("td", format_count(sum(_number(a, key) or 0 for a in actors)), class_="number")
-            for key in ("restarts", "env_steps", "episodes")
-        ),
-        element(
-            "td", format_decimal(sum(returns) / len(returns) if returns else None), class_="number"
-        ),
+        *(element("td", format_count(count), class_="number") for count in sums),
+        element("td", format_decimal(mean), class_="number"),
         element("td", errors[-1] if errors else "", class_="note bad"),
     )
 
 
-def _number(found: Mapping[str, Any], key: str) -> float | None:
-    value = found.get(key)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
 def time_split_bar(record: RunRecord) -> Markup | None:
     """The learner's seconds since its last start, as one bar; None where that is not known."""
-    parts = [
-        (name, record.number("time", f"{name}_s") or 0.0)
-        for name in ("optimizing", "sampling", "waiting")
-    ]
+    time = record.summary.time
+    spent = (time.optimizing_s or 0.0, time.sampling_s or 0.0, time.waiting_s or 0.0)
+    parts = list(zip(("optimizing", "sampling", "waiting"), spent, strict=True))
     total = sum(seconds for _, seconds in parts)
     if not total:
         return None
@@ -145,7 +130,7 @@ def time_split_bar(record: RunRecord) -> Markup | None:
 
 def replay_text(record: RunRecord) -> str:
     """How full the replay is."""
-    held, capacity = record.number("replay", "size"), record.number("replay", "capacity")
+    held, capacity = record.summary.replay.size, record.summary.replay.capacity
     return (
         f"{format_count(held)} of {format_count(capacity)}"
         if held is not None and capacity

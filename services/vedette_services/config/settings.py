@@ -109,15 +109,15 @@ def add_sources(
     error: SettingError | ManySettingsError, layers: Sequence[Layer]
 ) -> list[SettingError]:
     """The errors, each with the layer that its wrong value comes from."""
-    told = []
+    with_source = []
     for one in error.errors:
         depth, layer = max(
             ((_depth(layer.table, one.key), number) for number, layer in enumerate(layers)),
             default=(0, 0),
         )
         source = layers[layer].source if depth else ""
-        told.append(one.within(source) if source and not one.source else one)
-    return told
+        with_source.append(one.within(source) if source and not one.source else one)
+    return with_source
 
 
 def _depth(table: Table, key: str) -> int:

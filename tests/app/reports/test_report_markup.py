@@ -1,7 +1,7 @@
 import pytest
 
 from vedette.reports.markup import Markup, element, to_markup
-from vedette.reports.number_format import format_duration, format_short, format_size, format_time
+from vedette_services.run.number_format import format_axis, format_duration, format_time
 
 
 def test_every_text_is_escaped_in_elements_and_in_attributes() -> None:
@@ -36,15 +36,14 @@ def test_letters_that_hide_or_reverse_others_are_shown_as_such(letter: str) -> N
     ],
 )
 def test_a_number_is_short(value: float, said: str) -> None:
-    assert format_short(value) == said
+    assert format_axis(value) == said
 
 
-def test_times_and_sizes_are_in_units_that_suit_them() -> None:
+def test_times_are_in_units_that_suit_them() -> None:
     assert [format_duration(s) for s in (None, 4.2, 185.0, 7385.0)] == [
         "–",
         "4 s",
         "3:05 min",
         "2:03:05 h",
     ]
-    assert [format_size(n) for n in (None, 12, 3 << 20)] == ["–", "12 bytes", "3.0 MiB"]
     assert [format_time(t) for t in (None, 1e300)] == ["–", "–"]

@@ -184,7 +184,7 @@ def test_small_videos_are_part_of_the_page_and_large_ones_are_named(run: Path) -
         "data:image/gif;base64," + base64.b64encode(b"GIF89a").decode(),
         "data:video/mp4;base64," + base64.b64encode(b"mp4").decode(),
     ]
-    assert "videos/huge.mp4 (9.0 MiB) is too large to be part of this page." in page.words
+    assert "videos/huge.mp4 (9.44 MB) is too large to be part of this page." in page.words
 
 
 def test_the_command_says_where_the_page_is(

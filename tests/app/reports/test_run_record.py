@@ -20,7 +20,7 @@ def test_a_run_that_ended_well_has_everything(run: Path) -> None:
     record = read_record(run)
     assert record.title == "dqn on CartPole-v1"
     assert record.exit_reason == "max_opts"
-    assert record.number("eval", "best_return_mean") == 5.0
+    assert record.summary.eval.best_return_mean == 5.0
     assert record.curves["train/loss"].steps.tolist() == [10, 20, 30, 40, 50]
     assert len(record.events) == 5
     assert record.notes == ("It is done: stop.max_opts is reached.",)
@@ -58,9 +58,9 @@ def test_a_run_that_has_not_begun_says_so(tmp_path: Path) -> None:
     [
         ("config.toml", b"seed = ", "config.toml: not TOML"),
         ("config.toml", b"\xff\xfe", "config.toml: not TOML"),
-        ("summary.json", b"{", "summary.json is no JSON"),
+        ("summary.json", b"{", "summary.json holds no summary"),
         ("summary.json", b"[1]", "summary.json holds no summary"),
-        ("summary.json", b"[" * 100_000, "summary.json is no JSON"),
+        ("summary.json", b"[" * 100_000, "summary.json holds no summary"),
         ("events.jsonl", b"1\n2\n", "events.jsonl: 2 lines are damaged and left out"),
         ("records.csv", b"", ""),
     ],
@@ -85,8 +85,8 @@ def test_what_is_missing_is_a_line(run: Path) -> None:
 def test_figures_that_are_none_are_not_taken_for_numbers(run: Path) -> None:
     (run / "summary.json").write_text('{"eval": "<b>", "env_steps": true, "managers": {"a": 1}}')
     record = read_record(run)
-    assert record.number("eval", "best_return_mean") is None
-    assert record.number("env_steps") is None
+    assert record.summary.eval.best_return_mean is None
+    assert record.summary.env_steps is None
 
 
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
-from typing import Any
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from vedette_protocol import topics
+from vedette_protocol import messages, topics
 from vedette_protocol.codec import decode_control
 from vedette_protocol.errors import ProtocolError, VersionError
-from vedette_protocol.messages import Status
 from vedette_services.errors import RefusedError
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import CONTROL, EVENTS, HandshakeMonitor
 from vedette_services.net.keys import ClientKeys
 from vedette_services.net.sockets import control_sub
+from vedette_services.run.status import Status
+from vedette_services.run.status_fields import decode
 
 
 def ask_status(
     address: Address, timeout_s: float = 5.0, keys: ClientKeys | None = None
-) -> dict[str, Any] | None:
+) -> Status | None:
     """The status of the learner at `address`, or None if none answers within `timeout_s`.
 
     Raises:
@@ -60,8 +59,17 @@ class StatusClient:
         self._socket.disable_monitor()
         self._context.destroy(linger=0)
 
-    def ask(self, timeout_s: float = 5.0) -> dict[str, Any] | None:
+    def ask(self, timeout_s: float = 5.0) -> Status | None:
         """The status now; None if none comes within `timeout_s`.
+
+        Raises:
+            RefusedError: the learner does not let us in.
+        """
+        text = self.ask_json(timeout_s)
+        return None if text is None else decode(Status, text)
+
+    def ask_json(self, timeout_s: float = 5.0) -> bytes | None:
+        """As `ask`; as it came, also what another version says besides.
 
         Raises:
             RefusedError: the learner does not let us in.
@@ -73,7 +81,7 @@ class StatusClient:
         finally:
             self._socket.setsockopt(zmq.UNSUBSCRIBE, topic)
 
-    def _answer(self, topic: bytes, deadline: float) -> dict[str, Any] | None:
+    def _answer(self, topic: bytes, deadline: float) -> bytes | None:
         while (left := deadline - time.monotonic()) > 0:
             ready = dict(self._poller.poll(int(left * 1000) + 1))
             if self._monitor in ready:
@@ -89,9 +97,8 @@ class StatusClient:
                 raise RefusedError(f"the learner at {self._address}: {error}") from error
             except ProtocolError:
                 continue  # not a learner of ours; the deadline bounds the patience with it
-            if isinstance(message, Status):
-                answer: dict[str, Any] = json.loads(message.json)
-                return answer
+            if isinstance(message, messages.Status):
+                return message.json
         return None
 
     def _poll_monitor(self) -> None:
