@@ -67,12 +67,10 @@ class ActorSpec:
         return cls(**json.loads(data))
 
     def seeds(self) -> tuple[int, int]:
-        """Seeds of the environments and of exploration; others at every restart."""
-        return actor_seeds(self.seed, self.number, self.epoch, self.restarts)
+        """Seeds of the environments and of exploration.
 
-
-def actor_seeds(seed: int, number: int, epoch: int, restarts: int = 0) -> tuple[int, int]:
-    """Seeds of an actor's environments and of its exploration, its own among all of a run."""
-    root = np.random.SeedSequence((seed, number, epoch, restarts))
-    env, exploration = root.spawn(2)
-    return int(env.generate_state(1)[0]), int(exploration.generate_state(1)[0])
+        They are this actor's own among all of a run, and others at every restart.
+        """
+        root = np.random.SeedSequence((self.seed, self.number, self.epoch, self.restarts))
+        env, exploration = root.spawn(2)
+        return int(env.generate_state(1)[0]), int(exploration.generate_state(1)[0])

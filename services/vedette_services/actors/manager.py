@@ -242,10 +242,11 @@ class Manager:
 
     def _take_batches(self, actor: ActorProcess, now: float) -> None:
         try:
-            while actor.handover.ready_batches and self._state.has_room_for(actor.batch_bytes):
-                self._execute_all(
-                    self._state.on_batch(actor.index, actor.run, actor.receive_batch(), now)
-                )
+            while actor.handover.ready_batches and self._state.has_room_for(
+                actor.handover.next_bytes
+            ):
+                batch = actor.handover.receive()
+                self._execute_all(self._state.on_batch(actor.index, actor.run, batch, now))
                 # Where there is room for few, whoever was served is looked at last: all play.
                 self._actors[actor.index] = self._actors.pop(actor.index)
         except HandoverError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vedette_protocol.messages import Ack
-from vedette_services.actors.connection import Heartbeat
+from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Level, WriteLog
 from vedette_services.host.rate_limited import RateLimitedLog
 
@@ -38,12 +38,12 @@ class ManagerLog:
         return self.log("info", "starting", text, now)
 
     def log_reconnecting(
-        self, heartbeat: Heartbeat, now: float, *, connected: bool
+        self, connection: Connection, now: float, *, connected: bool
     ) -> list[WriteLog]:
         """The sockets are made anew."""
-        if not heartbeat.silent:
+        if not connection.silent:
             return self.log("warning", "silence", f"connecting anew to {self._where}", now)
-        if not heartbeat.ever_received:
+        if not connection.ever_received:
             nothing = "nothing answers there yet; `vedette doctor` says how far one gets"
             why = "it is connected and silent" if connected else nothing
             return self.log("info", "silence", f"waiting for {self._where}: {why}", now)

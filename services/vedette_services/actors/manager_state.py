@@ -152,7 +152,7 @@ class ManagerState:
         return done
 
     def _on_contact(self, now: float) -> list[Instruction]:
-        if not self._connection.heartbeat.on_message(now):
+        if not self._connection.on_message(now):
             return []
         return [*self._log.log_reconnected()]
 
@@ -354,11 +354,11 @@ class ManagerState:
         delay_s = self._connection.poll_remake(now, holds=holds)
         if delay_s is None:
             return []
-        said = self._log.log_reconnecting(self._connection.heartbeat, now, connected=connected)
+        said = self._log.log_reconnecting(self._connection, now, connected=connected)
         return [*said, RemakeSockets(delay_s)]
 
     def _ask_for_model(self, now: float) -> list[Instruction]:
-        if self._connection.heartbeat.silent or not self._models.should_resubscribe(now):
+        if self._connection.silent or not self._models.should_resubscribe(now):
             return []
         text = "actors wait for the learner's first model"
         return [*self._log.log("info", "model", text, now), RemakeModels()]
