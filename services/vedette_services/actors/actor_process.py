@@ -52,7 +52,7 @@ class ActorProcess:
         self.handover.close_child_ends()
 
     def stats(self) -> ActorStats | None:
-        """What it tells of itself, if that is new."""
+        """The statistics that it published, if they are new."""
         found = self._stats.read(after=self._stats_seq)
         if found is None:
             return None
@@ -75,7 +75,7 @@ class ActorProcess:
             return  # stuck in the kernel; it dies when it leaves it, and nobody waits for it
 
     def read_exit_report(self) -> tuple[str, str]:
-        """What ended it in one line, and its traceback; "" where it left no word."""
+        """The error that ended it, in one line, and its traceback; "" where it left none."""
         try:
             text = self._traceback_file.read_text(errors="replace")
         except FileNotFoundError:

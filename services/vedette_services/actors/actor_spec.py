@@ -1,4 +1,4 @@
-"""What an actor process is told at its start: one JSON file."""
+"""The file that an actor process is started with, in JSON."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ActorSpec:
 
     @classmethod
     def of(cls, order: StartActor) -> ActorSpec:
-        """The actor that a manager was told to start, without a place to run at."""
+        """The actor of an order, without what a process of its own needs."""
         run = order.run
         return cls(
             index=order.index,

@@ -1,4 +1,4 @@
-"""The manager's thinking: what happened, and what is to be done about it. No socket, no clock.
+"""The manager's state machine: events in, instructions out. No socket, no clock.
 
 ::
 
@@ -67,7 +67,7 @@ _COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this manager is.
+    """The names of this manager, its host and its learner.
 
     Args:
         learner: the learner's address, as the log names it.
@@ -119,7 +119,7 @@ class ManagerState:
     # What the daemon asks
 
     def has_room_for(self, payload_bytes: int) -> bool:
-        """Whether a batch of this size may be taken from an actor now; else it waits there."""
+        """Return whether a batch of this size may be taken now; else it waits at its actor."""
         window = self._window
         assert window is not None, "an actor plays a run"
         if window.on_full == "drop_oldest":
@@ -290,14 +290,14 @@ class ManagerState:
     # Actors
 
     def on_batch(self, index: int, run: Run, batch: FinishedBatch, now: float) -> list[Instruction]:
-        """An actor handed a batch over that it made for `run`. Ask `takes` before."""
+        """An actor handed a batch over that it made for `run`. Ask `has_room_for` before."""
         if self._window is None or self._run is None or not can_continue(run, self._run):
             return []  # its run is no longer played: nobody would take it
         self._window.add_batch(index, batch.epoch, batch.version, batch.rows, batch.payload)
         return self._send_batches(now)
 
     def on_stats(self, index: int, stats: ActorStats, now: float) -> None:
-        """What an actor tells of itself."""
+        """An actor published its statistics."""
         self._roster.on_stats(index, stats, now)
 
     def on_actor_exited(

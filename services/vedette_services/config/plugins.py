@@ -41,7 +41,7 @@ OURS: Mapping[str, tuple[str, ...]] = {
 
 
 def expand_plugin_names(given: Mapping[str, Any]) -> Table:
-    """The same settings with every name of a plugin as the ``module:Name`` that it stands for.
+    """Replace every name of a plugin in settings by the ``module:Name`` that it stands for.
 
     A name that no package declares stays: the configuration's own check refuses it.
     """

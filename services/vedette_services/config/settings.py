@@ -12,13 +12,13 @@ from typing import Any
 from vedette_services.errors import ManySettingsError, SettingError, UsageError
 
 Table = dict[str, Any]
-"""What TOML gives: nested tables of numbers, texts, booleans and lists."""
+"""A table of TOML: nested tables of numbers, texts, booleans and lists."""
 
 ENVIRONMENT = "VEDETTE_SET"
 """The variable that holds settings for containers: ``learner.sync_interval=10 seed=3``."""
 
 NONE = "none"
-"""How a file and a setting write Python's None; TOML has no word for it."""
+"""Python's None in a file and a setting; TOML has no word for it."""
 
 _WORDS: Mapping[str, object] = {"True": True, "False": False, "None": NONE, "null": NONE}
 

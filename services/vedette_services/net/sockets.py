@@ -30,7 +30,7 @@ Maker = Callable[[Context, Address, LearnerKeys | None], Socket]
 """Makes one of the learner's bound sockets."""
 
 _send = cast("Callable[[Socket, Buffer, int, bool], object]", zmq.backend.Socket.send)
-"""What `zmq.Socket.send` calls in the end, for half the price."""
+"""The function below `zmq.Socket.send`, at half the price."""
 
 _COPIED_BYTES = zmq.COPY_THRESHOLD  # smaller frames are copied; read here once, it costs less
 _NOW = int(zmq.NOBLOCK)
