@@ -20,7 +20,7 @@ from vedette.bench.measuring import summarize_rounds
 from vedette.local.daemons import daemon_command
 from vedette_protocol.schema import Schema
 from vedette_services.config.loading import load_config
-from vedette_services.errors import NoMeasurementError
+from vedette_services.errors import ServicesError
 from vedette_services.host.processes import end_children, spawn
 from vedette_services.learner.background import BackgroundPublisher
 from vedette_services.run.model_map import ModelMapWriter
@@ -30,6 +30,10 @@ _TIMES = 5
 _CHUNK_BYTES = 1 << 20
 _COPIES = 5
 """Off the weights, into the trainer's map, out of it, together on the other side, into its map."""
+
+
+class NoMeasurementError(ServicesError):
+    """A measurement saw too little to say anything."""
 
 
 @dataclass(frozen=True, slots=True)
