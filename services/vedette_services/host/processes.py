@@ -183,7 +183,7 @@ class WakeupEvent:
         return self._descriptor
 
     def set(self) -> None:
-        """Wake who waits; never waits itself."""
+        """Wake the process that polls; never waits itself."""
         try:
             os.eventfd_write(self._descriptor, 1)
         except BlockingIOError:
@@ -197,5 +197,5 @@ class WakeupEvent:
             return
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the descriptor."""
         os.close(self._descriptor)
