@@ -162,7 +162,7 @@ class ManagerState:
             return self._play(run, now)
         if run.epoch < old.epoch:
             text = f"a learner announces epoch {run.epoch} of a run that is at {old.epoch}: ignored"
-            return [*self._log.log("warning", "epoch", text, now)]
+            return self._log.log("warning", "epoch", text, now)
         if (run.epoch, run.learner) == (old.epoch, old.learner):
             return []
         if can_continue(run, old):
@@ -220,13 +220,13 @@ class ManagerState:
         announced = run is not None and ack.run_id == run.run_id
         self._connection.on_ack(now, announced=announced)
         if window is None and not self._leaving:
-            return [*self._log.log_starting(ack, now)]
+            return self._log.log_starting(ack, now)
         if window is None or not announced or ack.incarnation != self._incarnation:
             return []
         try:
             freed = window.on_ack(ack, now)
         except AckError as error:
-            return [*self._log.log("error", "ack", str(error), now)]
+            return self._log.log("error", "ack", str(error), now)
         if freed or not window.batches or not ack.credit_batches:
             self._connection.on_progress(now)
         self._first_actor = ack.first_actor
@@ -246,7 +246,7 @@ class ManagerState:
         if stop.final:
             return [*self.leave(f"the run is over ({stop.reason})", now)]
         text = f"the learner was stopped ({stop.reason}); waiting for it to come back"
-        return [*self._log.log("info", "stop", text, now)]
+        return self._log.log("info", "stop", text, now)
 
     # Sockets
 
@@ -283,7 +283,7 @@ class ManagerState:
         try:
             model = admit()
         except ModelError as error:
-            return [*self._log.log("error", "spec", f"not acted on: {error}", now)]
+            return self._log.log("error", "spec", f"not acted on: {error}", now)
         return [] if model is None else [StoreModel(model.epoch, model.version, model.body)]
 
     # Actors
@@ -436,4 +436,4 @@ class ManagerState:
         """Something came on the control channel that is no message."""
         if isinstance(error, VersionError):
             return [Exit(REFUSED, f"the learner at {self._identity.learner}: {error}")]
-        return [*self._log.log("warning", "garbage", f"refused a control message: {error}", now)]
+        return self._log.log("warning", "garbage", f"refused a control message: {error}", now)
