@@ -105,7 +105,7 @@ class Actor:
         self._poll_and_publish()
 
     def finish(self) -> None:
-        """Hand over even what is unfinished."""
+        """Hand over all transitions, finished or not."""
         self._push(self._loop.flush())
         self._batching.flush()
 
@@ -176,9 +176,9 @@ def build_actor(
     Args:
         spec: what it plays.
         handover: takes its batches.
-        models: where it looks for models.
-        tell: takes how it does.
-        clock: of its looks at orders and its telling.
+        models: gives it the models to act on.
+        tell: takes its statistics.
+        clock: for the times at which it reads orders and publishes statistics.
 
     Raises:
         SpecMismatchError: what this host builds is not what the run says.
