@@ -144,11 +144,13 @@ class Measurement:
         return {"resident_opt_steps_per_s": 1 / opt_s, "opt_ms": 1e3 * opt_s}
 
     def _alone(self) -> dict[str, float]:
+        begin = self.agent.opt_steps
         learning, rate = self._train()
+        ms_per_opt = 1e3 / (learning.opt_steps - begin)
         return {
             "opt_steps_per_s": rate,
-            "loop_opt_host_ms": 1e3 * learning.opt_s / learning.opts,
-            "loop_load_host_ms": 1e3 * learning.sample_s / learning.opts,
+            "loop_opt_host_ms": ms_per_opt * (learning.time.optimizing_s or 0.0),
+            "loop_load_host_ms": ms_per_opt * (learning.time.sampling_s or 0.0),
         }
 
     def _beside_ingest(self) -> dict[str, float]:

@@ -7,28 +7,27 @@ scripts/docs                                           draws it, among other thi
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from vedette.live.screen import Screen, TimeSplitTracker
-from vedette_services.run import status_text
+from vedette_services.run.status import Status
+from vedette_services.run.status_fields import decode
+from vedette_services.run.status_text import run_title
 
 WIDTH, HEIGHT = 104, 24
 
 
-def still(status: dict[str, Any]) -> str:
+def still(status: Status) -> str:
     """The SVG. It asks for no font from elsewhere: pages that show it would not fetch one."""
     console = Console(file=io.StringIO(), width=WIDTH, record=True, force_terminal=True)
     console.print(
         Screen(
-            status_text.run_title(status),
-            status_text.stop_conditions(status),
+            run_title(status),
             status,
             split=TimeSplitTracker().update(status),
             first_return=0.0,
@@ -42,4 +41,5 @@ def still(status: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    (place / "live.svg").write_text(still(json.loads((place / "status.json").read_text())))
+    found = decode(Status, (place / "status.json").read_bytes()) or Status()
+    (place / "live.svg").write_text(still(found))

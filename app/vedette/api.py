@@ -1,16 +1,15 @@
-"""The command line as functions: what each command does, in a line of Python.
+"""The commands as functions; ``import vedette`` gives all of them.
 
 ::
 
-    from vedette import api
+    import vedette
 
-    result = api.train_async(env="CartPole-v1")
-    print(api.evaluate(result.run, episodes=100).return_mean)
-    api.export_policy(result.run, "policy.npz")
-    api.report(result.run)
+    result = vedette.train_async(env="CartPole-v1")
+    print(vedette.evaluate(result.run, episodes=100).return_mean)
+    vedette.export_policy(result.run, "policy.npz")
+    vedette.report(result.run)
 
-What cannot be done raises a `ServicesError` or `RlError`, whose text is the line that the command
-would print.
+Errors are a `ServicesError` or `RlError`, whose text is the line that the command would print.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
 from vedette_services.run.finished import FinishedRun
 from vedette_services.run.outcome import describe_already_done, read_summary
+from vedette_services.run.status import Status
 
 __all__ = [
     "SweepResult",
@@ -66,10 +66,10 @@ def evaluate(
     """Play the policy of a run greedily, as ``vedette eval`` does.
 
     Args:
-        run: its directory; it may still be going on.
-        episodes: as many as the run's own evaluations play, where None.
-        seed: of the first episode; that of the run's own evaluations, where None.
-        checkpoint: its optimization steps, or ``latest``; the best model, where None.
+        run: the run's directory; the run may still go on.
+        episodes: how many to play. None: as many as the run's own evaluations.
+        seed: seed of the first episode. None: that of the run's own evaluations.
+        checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
         video: a ``.gif`` or ``.mp4`` of the first episode to write.
 
     Returns:
@@ -78,7 +78,7 @@ def evaluate(
     Raises:
         NotARunError: there is no such run.
         NotInRunError: it has no such model.
-        VideoError: the film cannot be made here.
+        VideoError: no video can be made here.
     """
     from vedette_services.run.evaluate import evaluate_run
 
@@ -95,13 +95,13 @@ def evaluate(
 def export_policy(
     run: Place, out: Place, *, format: str = "numpy", checkpoint: str | None = None
 ) -> int:
-    """Write the policy of a run as a file of its own, as ``vedette export`` does.
+    """Export the policy of a run to a file, as ``vedette export`` does.
 
     Args:
-        run: its directory.
+        run: the run's directory.
         out: the file; `load_policy` reads what ``numpy`` and ``safetensors`` write.
         format: ``numpy``, ``safetensors`` or ``onnx``.
-        checkpoint: its optimization steps, or ``latest``; the best model, where None.
+        checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
 
     Returns:
         The version of the model.
@@ -122,12 +122,12 @@ def export_replay(run: Place, out: Place, format: str = "npz") -> int:
     """Write the live rows of a run's replay, oldest first, one array a column.
 
     Args:
-        run: its directory.
+        run: the run's directory.
         out: the file, or the new folder of a ``minari`` dataset.
         format: ``npz``, or ``minari`` for its whole episodes.
 
     Returns:
-        How many rows, or episodes.
+        The number of rows, or of episodes.
 
     Raises:
         NotARunError: there is no such run.
@@ -142,34 +142,34 @@ def export_replay(run: Place, out: Place, format: str = "npz") -> int:
 
 def status(
     learner: str = "127.0.0.1:5555", *, keys: Place | None = None, timeout_s: float = 5.0
-) -> dict[str, Any] | None:
-    """How the run of a learner is doing, as ``vedette status --json`` says it.
+) -> Status | None:
+    """Return the status of a learner, as ``vedette status --json`` prints it.
 
     Args:
         learner: ``HOST`` or ``HOST:PORT``.
-        keys: folder of the keys that ``vedette keys`` made for this host; None: none.
-        timeout_s: wait no longer.
+        keys: folder of the keys that ``vedette keys`` made for this host. None: no keys.
+        timeout_s: how long to wait for an answer.
 
     Returns:
-        The status; None where nobody answers.
+        The status; None if no learner answers.
 
     Raises:
         AddressError: `learner` is no address.
-        KeysError: there are no sound keys.
-        RefusedError: the learner does not let us in.
+        KeysError: the keys are missing or damaged.
+        RefusedError: the learner refuses this client.
     """
-    from vedette_services.net.status_client import ask_status
+    from vedette_services.run.status_client import ask_status
 
     shown = ClientKeys.read(Path(keys)) if keys is not None else None
     return ask_status(Address.parse(learner), timeout_s, shown)
 
 
 def report(*runs: Place, out: Place | None = None) -> Path:
-    """Write the HTML page about a run, or about how several compare, as ``vedette report`` does.
+    """Write the HTML report of a run, or of several runs compared, as ``vedette report`` does.
 
     Args:
         runs: run directories, or folders of them, finished or not.
-        out: the file. None: ``report.html`` in the one directory given, or else here.
+        out: the file. None: ``report.html`` in the one directory given, else in the current one.
 
     Returns:
         The file.
@@ -177,44 +177,45 @@ def report(*runs: Place, out: Place | None = None) -> Path:
     Raises:
         NotARunError: one of them holds no run.
     """
-    from vedette.report import write_report
+    from vedette.reports import write_report
 
     return write_report(runs, out)
 
 
 def curves(run: Place) -> dict[str, Curve]:
-    """What a run has recorded, by name: ``eval/mean_reward``, ``train/loss``, ...
+    """Read the curves of a run, by name: ``eval/mean_reward``, ``train/loss``, ...
 
     Args:
-        run: its directory; it may still be going on.
+        run: the run's directory; the run may still go on.
 
     Returns:
-        Steps, times and values of each as arrays; nothing where nothing was recorded.
+        Steps, times and values of each curve as arrays; empty if nothing was recorded.
     """
     return _read_curves(Path(run)).curves
 
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What came out of a training.
+    """The result of a training run.
 
     Args:
-        summary: as ``RUN/summary.json`` has it.
+        summary: with the fields of ``RUN/summary.json``.
         run: the run's directory, for `eval`, `export` and resuming.
     """
 
-    summary: dict[str, Any]
+    summary: Status
     run: Path
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What came out of several trainings.
+    """The results of several training runs.
 
     Args:
-        results: of each run, by its name: ``seed-0``, ``agent.learning_rate=0.001/seed-0``.
-        failed: what went wrong, by name; these have no result to go by.
-        report: the page about all of them; None where none has begun.
+        results: the result of each run by its name, such as ``seed-0`` or
+            ``agent.learning_rate=0.001/seed-0``.
+        failed: the errors of the runs that failed, by name; they have no result.
+        report: the HTML report on all of them; None if none has started.
     """
 
     results: dict[str, TrainResult]
@@ -234,27 +235,27 @@ def train_async(
 ) -> TrainResult:
     """Train on this machine until the run is over: a learner and one manager of actors.
 
-    Ctrl-C ends the daemons and is raised again. From another thread than the main one it works
-    as well, as long as that thread lives.
+    Ctrl-C stops the daemons and is raised again. It may be called from a thread other than the
+    main one, as long as that thread lives.
 
     Args:
-        config: a whole configuration; none: made of `settings`.
+        config: a complete configuration. None: made from `settings`.
         out: the run's directory; one with a checkpoint resumes. None: a new one in ``runs/``.
-        fresh: begin a new run.
+        fresh: start a new run.
         force: with `fresh`, erase a run that is there.
-        view: what shows it; none: nothing does.
+        view: shows the run while it goes on. None: nothing does.
         in_process: learn and act in this process, in lock step, so that a debugger sees all of it
             and two runs of one seed are the same.
-        settings: the configuration's parts, such as ``env="CartPole-v1"``, ``agent="dqn"``,
+        settings: the parts of the configuration, such as ``env="CartPole-v1"``, ``agent="dqn"``,
             ``seed=1``, ``learner={"sync_interval": 10}``; presets apply as on the command line.
 
     Returns:
         The summary and where the run is.
 
     Raises:
-        UsageError: something in it cannot work; nothing was started.
-        DaemonFailedError: a daemon ended badly.
-        UnsavedEndError: the run has ended, and its end could not be written.
+        UsageError: a setting cannot work; nothing was started.
+        DaemonFailedError: a daemon failed.
+        UnsavedEndError: the run has ended, but its last state could not be written.
     """
     note = ""
     if config is None:
@@ -289,24 +290,24 @@ def train_seeds(
 ) -> SweepResult:
     """Train several seeds, and values of settings, as ``vedette run --seeds N --sweep ...`` does.
 
-    Ctrl-C ends all of them and is raised again; the same call goes on with what is left.
+    Ctrl-C stops all of them and is raised again; the same call continues with what is left.
 
     Args:
-        seeds: how many, counted on from the configured one.
-        sweep: the values that a dotted key is to have, such as
+        seeds: how many, counted from the configured one.
+        sweep: values for dotted keys, such as
             ``{"agent.learning_rate": [1e-3, 3e-4]}``; every combination is run.
-        out: the directory with all of them, each in one of its own.
-        jobs: that many at a time; as the cores allow, where None.
+        out: the directory of all runs; each gets one below it.
+        jobs: how many at a time. None: as many as the cores allow.
         fresh, force: as `train_async` takes them, for each.
-        in_process: each in one process of its own, in lock step.
-        say: takes lines for people, such as `print`.
+        in_process: run each in one process of its own, in lock step.
+        say: called with each line of progress, such as `print`.
         settings: as `train_async` takes them.
 
     Returns:
-        What came of each, and where the report on all is.
+        The result of each run, and the report on all.
 
     Raises:
-        UsageError: something in it cannot work; nothing was started.
+        UsageError: a setting cannot work; nothing was started.
     """
     directory = Path(out)
     trials = plan_trials(

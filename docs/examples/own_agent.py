@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from vedette.api import train_async
+from vedette import train_async
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.kind import AgentKind
 from vedette_rl.core import ModelInfo, OptResult

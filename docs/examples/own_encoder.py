@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from vedette.api import train_async
+from vedette import train_async
 
 
 class MyEncoder(nn.Module):

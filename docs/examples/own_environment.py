@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 
-from vedette.api import train_async
+from vedette import train_async
 
 
 class Corridor(gym.Env):

@@ -1,6 +1,6 @@
 """A recorder of your own: five methods, made with the run's directory."""
 
-from vedette.api import train_async
+from vedette import train_async
 
 
 class Printer:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vedette.api import train_async
+from vedette import train_async
 from vedette_rl.steps import NStep
 
 

@@ -7,7 +7,7 @@ from vedette_rl.evaluation import GreedyEvaluator
 
 
 class Elsewhere:
-    """What a `Policy` is: `act` on columns, an action each. Load your model here, of any library.
+    """A policy: `act` maps columns of observations to one action each. Load any model here.
 
     Discrete actions count from 0 for it, whatever the environment's own `start` is.
     """

@@ -9,7 +9,7 @@ The gateway calls it in this order::
     if ledger.record_batch(batch, now) == "new":
         ring.append(columns, batch.rows)      # or, where it is invalid, ledger.reject_batch(batch)
     ring.commit(ledger.to_bytes())            # rows and ledger become visible together ...
-    send(encode(ledger.make_ack(...)))             # ... and only then are acknowledged
+    send(encode(ledger.make_ack(...)))        # ... and only then are acknowledged
 
 A batch is settled as soon as it is recorded, because a second copy of it may be next. An invalid
 batch is rejected before the commit.
@@ -33,11 +33,11 @@ Verdict: TypeAlias = Literal["new", "duplicate", "beyond"]
 class Ledger:
     """Exact record of the batches of one run that were inserted or rejected.
 
-    It is bounded: of each manager it keeps the newest incarnation and a few that were replaced,
-    of the others only the sums.
+    It is bounded: of each manager it keeps the newest incarnation and a few that were replaced.
+    Of the others it keeps the sums.
 
     Args:
-        closed: what managers came to of which nothing else is kept.
+        closed: sums of the managers that are not kept any more.
     """
 
     def __init__(self, run_id: str, closed: SampleAccounting | None = None) -> None:
@@ -46,7 +46,7 @@ class Ledger:
         self._accounts = 0
         self._next_number = 0
         self._closed = closed or SampleAccounting()
-        self._retired: dict[int, None] = {}  # incarnations that were closed, oldest first
+        self._retired: dict[int, None] = {}  # closed incarnations, oldest first
 
     @classmethod
     def from_bytes(cls, stamp: bytes | bytearray | memoryview, now: float) -> Ledger:
@@ -85,10 +85,10 @@ class Ledger:
         """Record a batch as inserted if it is new, else count it as a duplicate.
 
         A gateway may validate many batches at once, after it has recorded them and before it
-        commits. It must `refuse` the invalid ones.
+        commits. It must reject the invalid ones (`reject_batch`).
 
         Raises:
-            KeyError: the incarnation has no account: call `hear`, which may close another account.
+            KeyError: the incarnation has no account. `mark_alive` opens one, and may close another.
         """
         entry = self._entries[batch.manager]
         account = entry.accounts[batch.incarnation]
@@ -140,7 +140,7 @@ class Ledger:
         """Settle an invalid batch, so that it is not sent again. Return False if it is not new.
 
         Raises:
-            RetiredError, LedgerFullError: as `hear`.
+            RetiredError, LedgerFullError: as `mark_alive`.
         """
         entry, account = self._mark_alive(manager, incarnation, now)
         if not account.settle(seq):
@@ -154,7 +154,7 @@ class Ledger:
         """Copy a manager's counts. Those of another run only show that it is alive.
 
         Raises:
-            RetiredError, LedgerFullError: as `hear`.
+            RetiredError, LedgerFullError: as `mark_alive`.
         """
         entry, account = self._mark_alive(report.manager, report.incarnation, now)
         if report.run_id == self.run_id:

@@ -93,9 +93,9 @@ def _unpack_entry(blob: bytes) -> ManagerEntry:
     return entry
 
 
-def _sums(books: SampleAccounting) -> list[int]:
+def _sums(accounting: SampleAccounting) -> list[int]:
     """Return the sums, limited to 64 bits even where peers reported absurd counts."""
-    counts = books.counts()
+    counts = accounting.counts()
     return [*counts] if max(counts) <= COUNT_MAX else [min(c, COUNT_MAX) for c in counts]
 
 

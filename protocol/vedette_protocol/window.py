@@ -5,7 +5,7 @@ The manager calls it in this order::
     window = Window(manager, incarnation, run_id, schema, max_batches=1024, max_bytes=64 << 20)
     while window.has_room(len(payload)):
         window.add_batch(actor, epoch, version, rows, payload)
-    for batch in window.next_batches(now):                # within the credit of the last ack
+    for batch in window.next_batches(now):        # within the credit of the last ack
         send(encode(batch))
     window.on_ack(ack, now)                       # frees the settled batches
     window.resend_stalled(now)                    # every second
@@ -254,8 +254,8 @@ class Window:
         """
         if now - self._acked_at >= after_s:
             return 0
-        heard = self._acked_at - after_s
-        return self._send_again([seq for seq, at in self._sent_at.items() if at <= heard])
+        sent_before = self._acked_at - after_s
+        return self._send_again([seq for seq, at in self._sent_at.items() if at <= sent_before])
 
     def drop_unsent(self) -> int:
         """Drop all unsent batches. Return the number of rows. Sent ones may still arrive."""

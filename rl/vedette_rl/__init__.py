@@ -1,1 +1,1 @@
-"""What learns: agents, replay, environments and evaluation, and no socket or process."""
+"""Agents, replay, environments and evaluation; it opens no socket and starts no process."""

@@ -1,4 +1,4 @@
-"""How sizes are written for people."""
+"""Sizes in bytes as text for people."""
 
 
 def bytes_text(count: float) -> str:

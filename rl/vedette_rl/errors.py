@@ -1,4 +1,4 @@
-"""What can go wrong in what learns. Each error writes its own sentence."""
+"""The errors of this package. Each error composes its own message."""
 
 from pathlib import Path
 
@@ -125,7 +125,7 @@ class CannotRenderError(VideoError):
 
 
 class CheckpointError(RlError):
-    """A state cannot be written, or what stands there cannot be read."""
+    """A state cannot be written or read."""
 
     def __init__(self, path: Path, what: str, why: str) -> None:
         super().__init__(f"cannot {what} checkpoint {path}: {why}")
@@ -145,11 +145,11 @@ class ExportError(RlError):
 
 
 class NoTdErrorsError(RlError):
-    """An agent tells no TD errors where the replay draws by them."""
+    """An agent returns no TD errors where the replay draws by them."""
 
     def __init__(self) -> None:
         super().__init__(
-            "replay.prioritized: the agent tells no TD errors to draw by: return them in its "
+            "replay.prioritized: the agent returns no TD errors to draw by: return them in its "
             "OptResult or set replay.prioritized=false"
         )
 

@@ -1,4 +1,4 @@
-"""What a configuration names as ``module:Name``: a class of the user's own."""
+"""Import of names that a configuration gives as ``module:Name``: classes of the user's own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pydantic_core import CoreSchema, core_schema
 from vedette_rl.errors import UnknownNameError
 
 IMPORT_NAME = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
-"""What such a name looks like, as a regular expression."""
+"""The regular expression of such a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceOrImport:
-    """What a configuration's text may be: one of these, or a name of the user's own."""
+    """A type of configuration text: one of these, or a name of the user's own."""
 
     names: tuple[str, ...]
 
@@ -47,12 +47,12 @@ class ChoiceOrImport:
 
 
 def choice_or_import(*names: str) -> ChoiceOrImport:
-    """What a configuration's text may be: one of these, or a name of the user's own."""
+    """A type of configuration text: one of these, or a name of the user's own."""
     return ChoiceOrImport(names)
 
 
 def is_import_name(name: str) -> bool:
-    """Whether a name imports something."""
+    """True if a name imports something."""
     return ":" in name
 
 
@@ -72,7 +72,7 @@ def find_import_names(settings: object) -> Iterator[str]:
 
 
 def import_by_name(key: str, name: str) -> Any:  # whatever its author made it
-    """Import what a name means. The caller decides whether that is allowed.
+    """Import the object of a name. The caller decides if that is allowed.
 
     Args:
         key: of the configuration, for the error.
@@ -92,7 +92,7 @@ def import_by_name(key: str, name: str) -> Any:  # whatever its author made it
 
 
 def describe_import_failure(module: str, error: ModuleNotFoundError) -> str:
-    """Why a module that somebody named could not be imported: it is missing, or what it needs."""
+    """The reason why a module could not be imported: it or a module that it needs is missing."""
     missing = error.name or module
     if module.endswith(".py"):
         return f"a module is named without .py: {module.removesuffix('.py')!r}"

@@ -1,6 +1,6 @@
 """The inner loop of everything that collects: newest model, act, step, process.
 
-An actor process and the in-process mode both turn it; what becomes of the transitions is theirs.
+An actor process and the in-process mode both run it, and send the transitions on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vedette_rl.envs.vector_env import VectorEnvironment
 
 
 class ReceivedModel(Protocol):
-    """A model that has come, not yet unpacked."""
+    """A model that was received and is not unpacked yet."""
 
     @property
     def epoch(self) -> int:
@@ -23,16 +23,16 @@ class ReceivedModel(Protocol):
         ...
 
     def info(self) -> ModelInfo:
-        """What a policy syncs to."""
+        """The model info for a policy."""
         ...
 
 
 class ModelSource(Protocol):
-    """Where models come from: the newest wins, and looking is cheap."""
+    """A source of models: only the newest is kept, and polling is cheap."""
 
     @property
     def has_new(self) -> bool:
-        """Whether there is a model that `read` has not returned yet."""
+        """True if there is a model that `read` has not returned yet."""
         ...
 
     def read(self) -> ReceivedModel | None:
@@ -41,7 +41,7 @@ class ModelSource(Protocol):
 
 
 class RolloutLoop:
-    """Plays a row of environments on the newest model.
+    """Plays a vector of environments on the newest model.
 
     ::
 
@@ -71,7 +71,7 @@ class RolloutLoop:
         self._row, self._policy, self._processor = row, policy, processor
         self._models = models
         self.env_steps = 0
-        """Steps played, over all environments of the row."""
+        """Steps played, over all environments."""
         self.acting_on = (0, -1)
         """(epoch, version) of the model that it acts on; version -1 before the first."""
         # An n-step transition began n - 1 steps ago, perhaps on an older model.
@@ -84,7 +84,7 @@ class RolloutLoop:
         return min(self._acted_on, default=self.acting_on)
 
     def sync(self) -> bool:
-        """Act on the newest model from now on; whether there was a new one.
+        """Act on the newest model from now on; True if there was a new one.
 
         Raises:
             ModelMismatchError: it is the model of another network.
@@ -116,7 +116,7 @@ class RolloutLoop:
         return transitions
 
     def flush(self) -> Columns:
-        """What is unfinished, as transitions of fewer steps."""
+        """Return unfinished transitions, of fewer steps."""
         return self._processor.flush()
 
     def pop_finished_episodes(self) -> list[tuple[float, int]]:

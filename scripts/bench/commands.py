@@ -15,7 +15,8 @@ from models import ModelsBench
 from wire_costs import WireCosts
 
 from vedette.bench.wire import ATARI, SMALL
-from vedette.cli.bench import AsJson, Rounds, Seconds, show_figures, spread_text
+from vedette.cli.bench import AsJson, Rounds, Seconds, show_figures
+from vedette_services.run.number_format import format_spread
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
@@ -110,11 +111,10 @@ def frames_lines(found: dict[str, Any]) -> list[str]:
         said.append(f"{what}  stored {stored:>8,.0f}   sent {sent:>8,.0f}   {million}")
     for group in ("insert", "sample"):
         for name, what in (("plain", "stacks whole"), ("once", "frames once")):
-            said.append(
-                f"{group:<8}{what}  {spread_text(found[group][f'{name}_rows_per_s'], '{:>10,.0f}')}"
-            )
+            rate = found[group][f"{name}_rows_per_s"]
+            said.append(f"{group:<8}{what}  {format_spread(rate, '{:>10,.0f}')}")
         times = found[group]["once_to_plain_ratio"]
-        said.append(f"{'':<8}frames once beside stacks whole {spread_text(times, '{:.2f}')}")
+        said.append(f"{'':<8}frames once beside stacks whole {format_spread(times, '{:.2f}')}")
     return said
 
 
@@ -126,10 +126,10 @@ def wire_cost_lines(found: dict[str, Any]) -> list[str]:
     ]
     rates, ratios = found["transitions_per_s"], found["ratios"]
     said += [
-        f"{kind.replace('_', ', '):<22}{spread_text(rates[kind], '{:>12,.0f}')}" for kind in rates
+        f"{kind.replace('_', ', '):<22}{format_spread(rates[kind], '{:>12,.0f}')}" for kind in rates
     ]
     said += [
-        f"{name.replace('_', ' '):<22}{spread_text(ratios[name], '{:>12.2f}')}" for name in ratios
+        f"{name.replace('_', ' '):<22}{format_spread(ratios[name], '{:>12.2f}')}" for name in ratios
     ]
     return said
 
@@ -140,11 +140,11 @@ def model_lines(found: dict[str, Any]) -> list[str]:
         f"{found['model_bytes']:,} bytes to {found['actors']} actors, every "
         f"{found['interval_s']:g} s; {found['published']} published, "
         f"{found['everywhere']} acted on by all; ms",
-        f"the loop waits     {spread_text(found['loop_waits_ms'], '{:>10,.2f}')}",
-        f"one copy takes it  {spread_text(found['loop_copies_ms'], '{:>10,.2f}')}",
-        f"to the last actor  {spread_text(found['delay_ms'], '{:>10,.1f}')}",
-        f"bare copies        {spread_text(found['bare_copies_ms'], '{:>10,.1f}')}",
-        f"ratio              {spread_text(found['ratio'], '{:>10.1f}')}",
+        f"the loop waits     {format_spread(found['loop_waits_ms'], '{:>10,.2f}')}",
+        f"one copy takes it  {format_spread(found['loop_copies_ms'], '{:>10,.2f}')}",
+        f"to the last actor  {format_spread(found['delay_ms'], '{:>10,.1f}')}",
+        f"bare copies        {format_spread(found['bare_copies_ms'], '{:>10,.1f}')}",
+        f"ratio              {format_spread(found['ratio'], '{:>10.1f}')}",
     ]
 
 
@@ -154,12 +154,12 @@ def manager_lines(found: dict[str, Any]) -> list[str]:
     for count, figures in found["managers"].items():
         inserted, cost = figures["inserted_per_s"], figures["gateway_us_per_sample"]
         said += [
-            f"{count:>4} managers: inserted/s  {spread_text(inserted, '{:>9,.0f}')}",
-            f"      gateway, µs a sample{spread_text(cost, '{:>9.2f}')}",
-            f"      status, ms          {spread_text(figures['status_ms'], '{:>9.1f}')}",
+            f"{count:>4} managers: inserted/s  {format_spread(inserted, '{:>9,.0f}')}",
+            f"      gateway, µs a sample{format_spread(cost, '{:>9.2f}')}",
+            f"      status, ms          {format_spread(figures['status_ms'], '{:>9.1f}')}",
             f"      lost {figures['lost']}, duplicates {figures['duplicates']}",
         ]
-    said.append(f"growth of the cost        {spread_text(found['growth'], '{:>9.2f}')}")
+    said.append(f"growth of the cost        {format_spread(found['growth'], '{:>9.2f}')}")
     return said
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, ask, ingest_run, learner_of, measured
 from vedette.bench.measuring import summarize_rounds
 from vedette_services.host.processes import end_children, python_module, spawn
-from vedette_services.net.status_client import StatusClient
+from vedette_services.run.status_client import StatusClient
 
 _ROWS = 64
 _WARM_S = 2.0

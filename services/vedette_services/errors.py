@@ -13,7 +13,7 @@
     │   ├── RunInUseError              another learner runs in a run directory
     │   ├── NotARunError               a folder that holds no run
     │   └── NotInRunError              a run that lacks what was asked of it
-    ├── RefusedError               3   the other side said no (version, spec, key, id)
+    ├── RefusedError               3   the other side message no (version, spec, key, id)
     ├── PortInUseError             1
     ├── MetricsError               1   the port for metrics cannot be had
     ├── NoAnswerError              1   nobody answers at an address
@@ -33,10 +33,13 @@ import traceback
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from vedette_protocol.errors import ProtocolError
 from vedette_rl.errors import RlError
+
+if TYPE_CHECKING:
+    from vedette_services.run.status import Status
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 """Exit statuses: done or stopped on request, any other failure, usage or configuration, refused."""
@@ -268,7 +271,7 @@ class UnsavedEndError(ServicesError):
 
     begins = "the end of the run is not saved: "
 
-    def __init__(self, why: str, status: dict[str, Any]) -> None:
+    def __init__(self, why: str, status: Status) -> None:
         super().__init__(f"{self.begins}{why}")
         self.status = status
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from vedette_services.errors import MetricsError, SettingError
+from vedette_services.run.status import Manager, Status
+from vedette_services.run.status_fields import Part, numbers
 
 try:
     from prometheus_client import CollectorRegistry, start_http_server
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.core import Metric as MetricFamily
     from prometheus_client.registry import Collector
 except ImportError as error:
     raise SettingError(
@@ -41,31 +43,29 @@ class MetricsAddress:
 class StatusCollector(Collector):
     """Answers a scrape with the numbers of the status of this moment."""
 
-    def __init__(self, status: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, status: Callable[[], Status]) -> None:
         self._status = status
 
-    def describe(self) -> list[Metric]:
+    def describe(self) -> list[MetricFamily]:
         """None: what there is, is known at each scrape only."""
         return []
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[MetricFamily]:
         """The families of metrics, each with its samples."""
-        families: dict[str, Metric] = {}
-        for number in numbers(self._status()):
-            family = families.setdefault(number.name, _family(number))
-            family.add_metric([value for _, value in number.labels], number.value)  # type: ignore[attr-defined]  # of both subclasses
+        families: dict[str, MetricFamily] = {}
+        for metric in metrics(self._status()):
+            family = families.get(metric.name) or families.setdefault(metric.name, _family(metric))
+            family.add_metric([value for _, value in metric.labels], metric.value)  # type: ignore[attr-defined]  # of both subclasses
         yield from families.values()
 
 
-def _family(number: StatusNumber) -> Metric:
-    kind = CounterMetricFamily if number.counts else GaugeMetricFamily
-    help_ = f"{number.name} of the run's status"
-    return kind(f"{PREFIX}_{number.name}", help_, labels=[name for name, _ in number.labels])
+def _family(metric: Metric) -> MetricFamily:
+    kind = CounterMetricFamily if metric.counts else GaugeMetricFamily
+    labels = [name for name, _ in metric.labels]
+    return kind(f"{PREFIX}_{metric.name}", metric.title, labels=labels)
 
 
-def serve_metrics(
-    place: MetricsAddress, status: Callable[[], Mapping[str, Any]]
-) -> Callable[[], None]:
+def serve_metrics(place: MetricsAddress, status: Callable[[], Status]) -> Callable[[], None]:
     """Serve until the returned function is called.
 
     Args:
@@ -91,86 +91,53 @@ def serve_metrics(
 
 PREFIX = "vedette"
 
-COUNTERS = frozenset(
-    {
-        "actor_env_steps",
-        "actor_episodes",
-        "actor_restarts",
-        "env_steps",
-        "garbage",
-        "opt_steps",
-        "refused_handshakes",
-        "refused_ids",
-        "refused_keys",
-        "samples_dropped",
-        "samples_duplicates",
-        "samples_inserted",
-        "samples_produced",
-        "samples_rejected",
-    }
-)
-"""What only grows while a learner lives (some of it over all its lives)."""
-
-_WORDS = ("phase", "exit_reason", "limiter_state")
-"""Texts of which there are a few: a number 1 with the word as its label."""
-
 _INFO = ("vedette", "run_id", "env", "agent")
 
 
 @dataclass(frozen=True, slots=True)
-class StatusNumber:
+class Metric:
     """One number with its name and labels.
 
     Args:
         name: without prefix and without a counter's ``_total``.
+        title: what it is, for people.
+        counts: it only grows.
     """
 
     name: str
     labels: tuple[tuple[str, str], ...]
     value: float
-
-    @property
-    def counts(self) -> bool:
-        """Whether it only grows."""
-        return self.name in COUNTERS
+    title: str
+    counts: bool = False
 
 
-def numbers(status: Mapping[str, Any]) -> Iterator[StatusNumber]:
+def metrics(status: Status) -> Iterator[Metric]:
     """Every number of a status, then its few words."""
-    yield StatusNumber("run", tuple((name, str(status.get(name, ""))) for name in _INFO), 1.0)
-    for name, value in _flat(status, ()):
-        if name.startswith("record_"):
-            yield StatusNumber("record", (("name", name.removeprefix("record_")),), value)
-        else:
-            yield StatusNumber(name, (), value)
-    for manager in status.get("managers", ()):
+    run = tuple((name, str(getattr(status, name))) for name in _INFO)
+    yield Metric("run", run, 1.0, "which run it is")
+    yield from _of_part(status, ())
+    for name, value in status.record.items():
+        yield Metric("record", (("name", _clean(name)),), value, "last recorded by the agent")
+    for manager in status.managers:
         yield from _of_manager(manager)
-    words = {**status, "limiter_state": status.get("limiter", {}).get("state", "")}
-    for name in _WORDS:
-        yield StatusNumber(name, ((name.rpartition("_")[2], str(words.get(name) or "")),), 1.0)
+    words = {"phase": status.phase, "exit_reason": status.exit_reason}
+    for name, word in {**words, "limiter_state": status.limiter.state}.items():
+        yield Metric(name, ((name.rpartition("_")[2], word),), 1.0, "as the status says it")
 
 
-def _of_manager(manager: Mapping[str, Any]) -> Iterator[StatusNumber]:
-    whose = (("manager", str(manager["id"])), ("host", str(manager.get("host", ""))))
-    yield StatusNumber("manager_present", whose, float(manager.get("state") != "gone"))
-    for name, value in _flat(manager, ("manager",)):
-        yield StatusNumber(name, whose, value)
-    for actor in manager.get("actors", ()):
-        which = (*whose, ("actor", str(actor["id"])))
-        for name, value in _flat({**actor, "id": None}, ("actor",)):
-            yield StatusNumber(name, which, value)
+def _of_manager(manager: Manager) -> Iterator[Metric]:
+    whose = (("manager", manager.id), ("host", manager.host))
+    yield Metric("manager_present", whose, float(manager.is_present), "it has not gone")
+    yield from _of_part(manager, whose, "manager")
+    for actor in manager.actors:
+        yield from _of_part(actor, (*whose, ("actor", str(actor.id))), "actor")
 
 
-def _flat(part: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, float]]:
-    """Numbers and truths of nested mappings, by the path to each."""
-    for name, value in part.items():
-        match value:
-            case bool() | int() | float():
-                yield "_".join((*path, _clean(name))), float(value)
-            case Mapping():
-                yield from _flat(value, (*path, _clean(name)))
-            case _:
-                continue
+def _of_part(part: Part, labels: tuple[tuple[str, str], ...], *path: str) -> Iterator[Metric]:
+    """The numbers of a part, by the path to each."""
+    for names, number, value in numbers(part, *path):
+        title = f"{number.title} ({number.unit})" if number.unit else number.title
+        yield Metric("_".join(names), labels, float(value), title, number.counter)
 
 
 def _clean(name: str) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import vedette
 from vedette import api
 from vedette_services.errors import NotARunError, NotInRunError, UsageError
 
@@ -84,3 +85,9 @@ def test_seeds_are_trained_and_go_on_with_what_is_left(tmp_path: Path) -> None:
     assert both.results["seed-1"].summary["opt_steps"] == 60
     assert both.report == tmp_path / "report.html"
     assert "2 runs of 1 configuration<" in both.report.read_text("utf-8")
+
+
+def test_no_module_takes_the_place_of_a_public_name() -> None:
+    modules = {path.stem for path in Path(vedette.__file__).parent.iterdir()}
+    assert not modules & set(vedette.__all__)
+    assert set(vedette.__all__) == set(api.__all__) <= set(dir(vedette))

@@ -9,7 +9,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+GENERATED = {DOCS / "curves/table.md", DOCS / "reference/_commands.md"}
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(
+        page
+        for page in DOCS.rglob("*.md")
+        if page not in GENERATED and DOCS / "_build" not in page.parents
+    ),
+]
+
+
+def page_id(page: Path) -> str:
+    """The name of a page in a test's id."""
+    return str(page.relative_to(ROOT))
+
 
 # What the pages leave to be understood: runs are short here, and every host is this one.
 SHORT = (
@@ -45,7 +61,7 @@ _BACKGROUND = re.compile(r"^(ssh \S+ )?(vedette (learner|actors)|tensorboard)\b"
 
 def fences(page: Path) -> Iterator[tuple[str, str]]:
     """The blocks of a page: the word behind the fence, and what is in it."""
-    for found in re.finditer(r"^```(\w*)\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+    for found in re.finditer(r"^```([^\n]*)\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
         yield found[1], found[2]
 
 
@@ -86,7 +102,7 @@ def make_place(place: Path) -> dict[str, str]:
     """
     tools = place / "bin"
     tools.mkdir()
-    for example in (ROOT / "docs" / "examples").glob("*.py"):
+    for example in (DOCS / "examples").glob("*.py"):
         (place / example.name).write_bytes(example.read_bytes())
     made = {
         "vedette": _VEDETTE.format(short=SHORT, long=LONG, python=sys.executable),

@@ -6,22 +6,25 @@ import random
 import re
 import signal
 import subprocess
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
-from pages import PAGES, ROOT, commands, make_place, script, words
+from pages import DOCS, PAGES, commands, make_place, page_id, script, words
 
 from vedette.cli.app import app
-from vedette_services.config import load_config
+from vedette_services.config import RunConfig, load_config
 from vedette_services.learner.run_recorder import CurveRecorder
-from vedette_services.run.status_records import EvaluatorStatus, GatewayStatus, TrainerStatus
+from vedette_services.run.status import Actor, Eval, Manager, Samples
+from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 
 RUN = [page for page in PAGES if "```sh\n" in page.read_text("utf-8")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_command_of_a_page_is_one_that_can_be_given(page: Path) -> None:
     group: Any = typer.main.get_command(app)
     for command in commands(page):
@@ -42,7 +45,7 @@ def _check_keys(given: list[str]) -> None:
     load_config(settings=[s for s in settings if not s.startswith("agent.")], environment={})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_links_within_the_checkout_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
         there = page.parent / target
@@ -51,7 +54,7 @@ def test_links_within_the_checkout_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", RUN, ids=page_id)
 def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
     port = random.randrange(28_200, 28_900, 3)
     environment = {
@@ -84,7 +87,7 @@ def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pa
 
 
 def test_the_table_of_tags_names_what_is_recorded() -> None:
-    page = (ROOT / "docs" / "tensorboard.md").read_text("utf-8")
+    page = (DOCS / "reference" / "tensorboard.md").read_text("utf-8")
     table = [line for line in page.splitlines() if line.startswith("| `")]
     told = {tag for line in table for tag in re.findall(r"`([^`]+)`", line.split("|")[1])}
     written: set[str] = set()
@@ -93,16 +96,13 @@ def test_the_table_of_tags_names_what_is_recorded() -> None:
         def write(self, record: dict[str, float], step: int) -> None:
             written.update(record)
 
-    names = ("produced", "inserted", "dropped", "rejected", "in_flight", "lost", "duplicates")
-    manager = {"state": "running", "actors": [{"return_mean": 1.0, "length_mean": 1.0}]}
-    ingest = GatewayStatus(
-        samples=dict.fromkeys(names, 1),
-        managers=[manager],
-        lag={"mean": 1.0, "p95": 1.0, "max": 1.0, "seconds_mean": 1.0},
-    )
+    manager = Manager(actors=(Actor(return_mean=1.0, length_mean=1.0),))
+    ingest = GatewayStatus(samples=Samples(*[1] * 7), managers=(manager,))
     recorder: Any = Names()
-    seen = EvaluatorStatus(count=1, version=1)
-    CurveRecorder(recorder).record(1.0, TrainerStatus(opt_steps=1), ingest, seen)
+    config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
+    run: Any = SimpleNamespace(run_id="r", config=config)
+    seen = Eval(*[1] * len(fields(Eval)))
+    CurveRecorder(recorder, run).record(1.0, TrainerStatus(opt_steps=1), ingest, seen)
     costs = {"average_opt_time", "average_sample_time"}
     others = {tag for tag in told if tag.startswith(("train/", "priority/"))}
     assert told - others == written | costs

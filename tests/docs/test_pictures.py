@@ -1,10 +1,12 @@
 """The still of the live view is what the live view draws of the status beside it."""
 
-import json
 import re
 import runpy
 
 from pages import ROOT
+
+from vedette_services.run.status import Status
+from vedette_services.run.status_fields import decode
 
 PICTURES = ROOT / "docs" / "pictures"
 
@@ -15,7 +17,9 @@ def words(svg: str) -> list[str]:
 
 def test_the_still_is_drawn_by_the_program() -> None:
     still = runpy.run_path(str(ROOT / "scripts" / "still.py"))["still"]
-    now = still(json.loads((PICTURES / "status.json").read_text("utf-8")))
+    status = decode(Status, (PICTURES / "status.json").read_bytes())
+    assert status is not None
+    now = still(status)
     assert words(now) == words((PICTURES / "live.svg").read_text("utf-8")), "run scripts/docs"
 
 

@@ -14,7 +14,8 @@ def test_every_block_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text("utf-8"), re.S)
+    page = (DOCS / "tutorial" / "python.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     assert len(blocks) > 5
     names: dict[str, object] = {}
     for block in blocks:
@@ -34,7 +35,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    notebook = nbformat.read(DOCS / "vedette.ipynb", as_version=4)
+    notebook = nbformat.read(DOCS / "tutorial" / "notebook.ipynb", as_version=4)
     NotebookClient(
         notebook,
         timeout=240,

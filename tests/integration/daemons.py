@@ -21,7 +21,7 @@ from vedette.local.daemons import free_port
 from vedette_services.errors import describe_exit
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
-from vedette_services.net.status_client import ask_status
+from vedette_services.run.status_client import ask_status
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -220,7 +220,8 @@ def status(
     address: Address, timeout_s: float = 2.0, keys: ClientKeys | None = None
 ) -> dict[str, Any]:
     """The learner's status; empty where none answers."""
-    return ask_status(address, timeout_s, keys) or {}
+    found = ask_status(address, timeout_s, keys)
+    return {} if found is None else found.as_dict()
 
 
 def inserted(address: Address, keys: ClientKeys | None = None) -> int:

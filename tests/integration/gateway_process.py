@@ -25,10 +25,10 @@ from vedette_services.host.processes import WakeupEvent
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
-from vedette_services.net.status_client import StatusClient
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status_client import StatusClient
 from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
 
 N_BUFFER = 20
@@ -106,7 +106,7 @@ class GatewayProcess:
         with StatusClient(self.address, self.keys) as asker:
             found = asker.ask(timeout_s)
         assert found is not None, self.log
-        return found
+        return found.as_dict()
 
     def resident_mib(self) -> float:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():

@@ -26,7 +26,7 @@ from vedette_services.learner.flow_control import REMEMBERED_S
 from vedette_services.learner.supervisor import private_bytes
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys, make_keys
-from vedette_services.net.status_client import ask_status
+from vedette_services.run.status_client import ask_status
 
 pytestmark = pytest.mark.timeout(180)
 

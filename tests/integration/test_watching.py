@@ -10,7 +10,9 @@ from daemons import Daemon, Daemons, free_address, status, wait_for
 from prometheus_client.parser import text_string_to_metric_families
 
 from vedette_services.net.addresses import Address
-from vedette_services.prometheus import numbers
+from vedette_services.prometheus import metrics
+from vedette_services.run.status import Status
+from vedette_services.run.status_fields import decode
 
 GROWS = ("samples_inserted", "samples_produced", "opt_steps", "env_steps", "replay_size")
 
@@ -28,7 +30,8 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def flat(found: dict[str, Any]) -> dict[str, float]:
-    return {number.name: number.value for number in numbers(found) if not number.labels}
+    told = decode(Status, json.dumps(found).encode()) or Status()
+    return {metric.name: metric.value for metric in metrics(told) if not metric.labels}
 
 
 def lines(daemon: Daemon) -> list[dict[str, Any]]:
@@ -43,12 +46,12 @@ def assert_between(address: Address, port: int) -> None:
 
     before = flat(status(address))
     wait_for(lambda: reached(scraped(port), before), "number of the status to be scraped")
-    metrics = scraped(port)
-    wait_for(lambda: reached(flat(status(address)), metrics), "number scraped to be in the status")
+    found = scraped(port)
+    wait_for(lambda: reached(flat(status(address)), found), "number scraped to be in the status")
     after = flat(status(address))
-    assert set(before) & set(after) <= set(metrics)
+    assert set(before) & set(after) <= set(found)
     for name in ("epoch", "replay_capacity", "stop_target_return"):
-        assert before[name] == metrics[name] == after[name]
+        assert before[name] == found[name] == after[name]
 
 
 def test_metrics_are_the_statuss_numbers_and_logs_say_where_they_come_from(

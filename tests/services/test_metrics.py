@@ -6,6 +6,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from vedette.local.daemons import free_port
 from vedette_services.errors import MetricsError, SettingError
-from vedette_services.prometheus import COUNTERS, PREFIX, MetricsAddress, numbers, serve_metrics
+from vedette_services.prometheus import PREFIX, MetricsAddress, metrics, serve_metrics
+from vedette_services.run.status import Eval, Status
+from vedette_services.run.status_fields import decode
 
 ROOT = Path(__file__).resolve().parents[2]
 
-STATUS: dict[str, Any] = {
+SAID: dict[str, Any] = {
     "vedette": "0.1", "time_s": 1.5, "run_id": "r", "env": "CartPole-v1", "agent": "dqn",
     "epoch": 2, "version": 70, "opt_steps": 70, "env_steps": 1000, "exit_reason": "",
     "phase": "training", "waits": "", "seconds": 3.0, "stop": {"target_return": None},
@@ -40,6 +43,7 @@ STATUS: dict[str, Any] = {
          "window": {"batches": 0, "bytes": 0}, "last_seen_s": 99.0},
     ],
 }  # fmt: skip
+STATUS = decode(Status, json.dumps(SAID).encode()) or Status()
 
 
 @pytest.fixture
@@ -75,13 +79,11 @@ def leaves(part: Mapping[str, Any]) -> Iterator[float]:
 def test_every_number_of_the_status_is_there(
     scraped: dict[tuple[str, frozenset[tuple[str, str]]], float],
 ) -> None:
-    words = 4 + len(
-        STATUS["managers"]
-    )  # run, phase, exit_reason, limiter_state, and who is present
-    assert sorted([*leaves(STATUS)]) == sorted(
+    words = 4 + len(STATUS.managers)  # run, phase, exit_reason, limiter_state, and who is present
+    assert sorted([*leaves(STATUS.as_dict())]) == sorted(
         value for (name, _), value in scraped.items() if name not in _WORDS
     )
-    assert len(scraped) == len([*leaves(STATUS)]) + words
+    assert len(scraped) == len([*leaves(STATUS.as_dict())]) + words
 
 
 _WORDS = {
@@ -106,11 +108,10 @@ def test_names_are_paths_and_what_only_grows_is_a_counter(
 
 def test_the_dashboard_asks_for_nothing_that_is_not_there() -> None:
     dashboard = (ROOT / "deploy" / "grafana" / "vedette.json").read_text()
+    status = replace(STATUS, eval=Eval(*[1] * len(fields(Eval))))
     there = {
-        f"{PREFIX}_{number.name}" + ("_total" if number.counts else "")
-        for number in numbers({**STATUS, "eval": dict.fromkeys(
-            ("return_mean", "return_std", "best_return_mean"), 1.0)})
-    }  # fmt: skip
+        f"{PREFIX}_{metric.name}{'_total' if metric.counts else ''}" for metric in metrics(status)
+    }
     asked = [
         target["expr"]
         for panel in json.loads(dashboard)["panels"]
@@ -119,10 +120,6 @@ def test_the_dashboard_asks_for_nothing_that_is_not_there() -> None:
     assert len(asked) > 15
     names = {name for expr in asked for name in re.findall(r"vedette_\w+", expr)}
     assert names - there == set()
-
-
-def test_the_counters_are_numbers_of_the_status() -> None:
-    assert {number.name for number in numbers(STATUS)} >= COUNTERS
 
 
 def test_a_taken_port_is_said_in_a_line() -> None:

@@ -6,11 +6,10 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vedette.bench.measuring import processor_s
 from vedette.local.daemons import daemon_command, free_port
@@ -19,7 +18,8 @@ from vedette_services.errors import ActorDiedError, NoAnswerError
 from vedette_services.host.processes import end_children, spawn
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
-from vedette_services.net.status_client import StatusClient
+from vedette_services.run.status import Status
+from vedette_services.run.status_client import StatusClient
 
 NOT_TRAINING = ("agent.batch_size=64", "replay.samples_per_insert=1e-12", "replay.error_buffer=32")
 """Settings under which the learner inserts for ever and never draws a batch: the first would be
@@ -97,7 +97,7 @@ def learner_of(
             end_children([learner], term_s=_END_S)
 
 
-def ask(asker: StatusClient, wait_s: float = _START_S) -> Mapping[str, Any]:
+def ask(asker: StatusClient, wait_s: float = _START_S) -> Status:
     """The status, from a learner that may still be starting.
 
     Raises:
@@ -111,16 +111,16 @@ def ask(asker: StatusClient, wait_s: float = _START_S) -> Mapping[str, Any]:
     raise NoAnswerError("the learner of this measurement", wait_s)
 
 
-def check_actors(status: Mapping[str, Any]) -> None:
+def check_actors(status: Status) -> None:
     """See that every actor lives: the rate of those that die again and again means nothing.
 
     Raises:
         ActorDiedError: one died, and why.
     """
-    for manager in status["managers"]:
-        for actor in manager["actors"]:
-            if actor["restarts"] or actor["error"]:
-                raise ActorDiedError(manager["id"], actor["id"], actor["error"])
+    for manager in status.managers:
+        for actor in manager.actors:
+            if actor.restarts or actor.error:
+                raise ActorDiedError(manager.id, actor.id, actor.error)
 
 
 def inserted_per_s(asker: StatusClient, warm_s: float, measure_s: float) -> float:
@@ -160,13 +160,13 @@ def measured(
         NoAnswerError: none is inserted within three minutes.
     """
     deadline = time.monotonic() + _START_S
-    while not ask(asker)["samples"]["inserted"]:
+    while not ask(asker).samples.inserted:
         if time.monotonic() > deadline:
             raise NoAnswerError("producers of this measurement", _START_S)
     time.sleep(warm_s)
-    before, began = ask(asker)["samples"]["inserted"], time.monotonic()
+    before, began = ask(asker).samples.inserted or 0, time.monotonic()
     spent = -sum(map(processor_s, modules))
     time.sleep(measure_s)
-    after, ended = ask(asker)["samples"]["inserted"], time.monotonic()
+    after, ended = ask(asker).samples.inserted or 0, time.monotonic()
     spent += sum(map(processor_s, modules))
     return Measured(after - before, ended - began, spent)

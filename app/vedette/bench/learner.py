@@ -23,7 +23,7 @@ from vedette.local.daemons import daemon_command
 from vedette_services.config.loading import load_config
 from vedette_services.host.processes import end_children, python_module, spawn
 from vedette_services.net.addresses import Address
-from vedette_services.net.status_client import StatusClient
+from vedette_services.run.status_client import StatusClient
 
 _WARM_S = 2.0
 _FIRST_OPT_S = 60.0
@@ -117,14 +117,14 @@ class LearnerBench:
 
     def _opts_per_s(self, asker: StatusClient, kept: ReservedCore) -> tuple[float, float]:
         deadline = time.monotonic() + _FIRST_OPT_S
-        while not ask(asker)["opt_steps"] and time.monotonic() < deadline:
+        while not ask(asker).opt_steps and time.monotonic() < deadline:
             time.sleep(0.1)
         kept.assign_to(TRAINER)
         time.sleep(_WARM_S)
-        before, began = ask(asker)["opt_steps"], time.monotonic()
+        before, began = ask(asker).opt_steps or 0, time.monotonic()
         spent = -processor_s(TRAINER)
         time.sleep(self.seconds)
-        after, ended = ask(asker)["opt_steps"], time.monotonic()
+        after, ended = ask(asker).opt_steps or 0, time.monotonic()
         spent += processor_s(TRAINER)
         return (after - before) / (ended - began), 1e3 * spent / max(1, after - before)
 

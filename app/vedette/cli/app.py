@@ -98,11 +98,11 @@ def _vedette(
         typer.Option("--version", callback=_version, is_eager=True, help="Say it and leave."),
     ] = False,
 ) -> None:
-    """Asynchronous reinforcement learning: actors anywhere, one learner, no sample lost.
+    """Asynchronous reinforcement learning: actors on many hosts, one learner, every sample counted.
 
     \b
     vedette run                              train DQN on CartPole-v1 on this machine
-    vedette learner --env CartPole-v1        the same by hand: the learner,
+    vedette learner --env CartPole-v1        the same in two parts: the learner,
     vedette actors --learner 127.0.0.1       and actors, here or on other machines
     """
 

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from vedette_services.run.number_format import format_spread
+
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -141,10 +143,10 @@ def replay_lines(found: dict[str, Any]) -> list[str]:
             if group == "prioritized" and name == "numpy":
                 continue  # plain arrays know no priorities: the uniform draw is the bound
             compared = found[group].get(f"{name}_ratio")
-            times = "" if compared is None else "   " + spread_text(compared, "{:.2f}")
-            message.append(f"{group:<12}{name:<8}{spread_text(rate, '{:>12,.0f}')}{times}")
+            times = "" if compared is None else "   " + format_spread(compared, "{:.2f}")
+            message.append(f"{group:<12}{name:<8}{format_spread(rate, '{:>12,.0f}')}{times}")
         beside = found[group]["mapped_to_memory_ratio"]
-        message.append(f"{'':<12}mapped beside memory {spread_text(beside, '{:.2f}')}")
+        message.append(f"{'':<12}mapped beside memory {format_spread(beside, '{:.2f}')}")
     return message
 
 
@@ -152,21 +154,21 @@ def wire_lines(found: dict[str, Any]) -> list[str]:
     """The figures of `bench wire` for people."""
     message = [
         f"batches of {found['rows']} transitions, {found['batch_bytes']:,} bytes; transitions/s",
-        f"vedette          {spread_text(found['transitions_per_s'], '{:>12,.0f}')}",
-        f"plain PUSH/PULL  {spread_text(found['bare_transitions_per_s'], '{:>12,.0f}')}",
-        f"ratio            {spread_text(found['ratio'], '{:>12.2f}')}",
+        f"vedette          {format_spread(found['transitions_per_s'], '{:>12,.0f}')}",
+        f"plain PUSH/PULL  {format_spread(found['bare_transitions_per_s'], '{:>12,.0f}')}",
+        f"ratio            {format_spread(found['ratio'], '{:>12.2f}')}",
         "processor time of a batch, of all who have to do with it; µs",
-        f"vedette          {spread_text(found['processor_us_per_batch'], '{:>12.1f}')}",
-        f"plain PUSH/PULL  {spread_text(found['bare_processor_us_per_batch'], '{:>12.1f}')}",
-        f"ratio            {spread_text(found['processor_ratio'], '{:>12.2f}')}",
+        f"vedette          {format_spread(found['processor_us_per_batch'], '{:>12.1f}')}",
+        f"plain PUSH/PULL  {format_spread(found['bare_processor_us_per_batch'], '{:>12.1f}')}",
+        f"ratio            {format_spread(found['processor_ratio'], '{:>12.2f}')}",
     ]
     if "frames_once_ratio" in found:
         rate, cost = "frames_once_transitions_per_s", "frames_once_processor_us_per_batch"
         message += [
             "vedette as its actors send stacks, each frame of a batch once; plain PUSH/PULL whole",
-            f"transitions/s    {spread_text(found[rate], '{:>12,.0f}')}",
-            f"ratio            {spread_text(found['frames_once_ratio'], '{:>12.2f}')}",
-            f"µs of a batch    {spread_text(found[cost], '{:>12.1f}')}",
+            f"transitions/s    {format_spread(found[rate], '{:>12,.0f}')}",
+            f"ratio            {format_spread(found['frames_once_ratio'], '{:>12.2f}')}",
+            f"µs of a batch    {format_spread(found[cost], '{:>12.1f}')}",
         ]
     return message
 
@@ -174,17 +176,18 @@ def wire_lines(found: dict[str, Any]) -> list[str]:
 def learner_lines(found: dict[str, Any]) -> list[str]:
     """The figures of `bench learner` for people."""
     where = ", the trainer on a core of its own" if found["own_core"] else ""
+    by_hand = found["handwritten_processor_ms_per_opt"]
     return [
         f"{'Double' if found['double'] else 'plain'} DQN, batches of {found['batch_size']}, two "
         f"hidden layers of {found['hidden']}, {found['actors']} actors beside it{where}; "
         "optimization steps/s",
-        f"vedette           {spread_text(found['opt_steps_per_s'], '{:>12,.0f}')}",
-        f"written by hand   {spread_text(found['handwritten_opt_steps_per_s'], '{:>12,.0f}')}",
-        f"ratio             {spread_text(found['ratio'], '{:>12.2f}')}",
+        f"vedette           {format_spread(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"written by hand   {format_spread(found['handwritten_opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {format_spread(found['ratio'], '{:>12.2f}')}",
         "processor time of a step, ms",
-        f"vedette           {spread_text(found['processor_ms_per_opt'], '{:>12.2f}')}",
-        f"written by hand   {spread_text(found['handwritten_processor_ms_per_opt'], '{:>12.2f}')}",
-        f"ratio             {spread_text(found['processor_ratio'], '{:>12.2f}')}",
+        f"vedette           {format_spread(found['processor_ms_per_opt'], '{:>12.2f}')}",
+        f"written by hand   {format_spread(by_hand, '{:>12.2f}')}",
+        f"ratio             {format_spread(found['processor_ratio'], '{:>12.2f}')}",
         *_checkpoint_lines(found["checkpoint"]),
         *_publishing_lines(found["publishing"]),
     ]
@@ -194,12 +197,12 @@ def _checkpoint_lines(found: dict[str, Any]) -> list[str]:
     return [
         f"the loop alone, while a checkpoint of {found['checkpoint_bytes']:,} bytes is written and "
         "between two of them; optimization steps/s",
-        f"writing           {spread_text(found['opt_steps_per_s_while_writing'], '{:>12,.0f}')}",
-        f"between           {spread_text(found['opt_steps_per_s'], '{:>12,.0f}')}",
-        f"ratio             {spread_text(found['ratio'], '{:>12.2f}')}",
-        f"a write lasts, ms {spread_text(found['checkpoint_ms'], '{:>12.1f}')}",
-        f"and costs, ms     {spread_text(found['cost_ms'], '{:>12.2f}')}",
-        f"which is steps    {spread_text(found['cost_opt_steps'], '{:>12.2f}')}",
+        f"writing           {format_spread(found['opt_steps_per_s_while_writing'], '{:>12,.0f}')}",
+        f"between           {format_spread(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {format_spread(found['ratio'], '{:>12.2f}')}",
+        f"a write lasts, ms {format_spread(found['checkpoint_ms'], '{:>12.1f}')}",
+        f"and costs, ms     {format_spread(found['cost_ms'], '{:>12.2f}')}",
+        f"which is steps    {format_spread(found['cost_opt_steps'], '{:>12.2f}')}",
     ]
 
 
@@ -207,11 +210,11 @@ def _publishing_lines(found: dict[str, Any]) -> list[str]:
     return [
         f"the loop alone, publishing a model of {found['model_bytes']:,} bytes after every step "
         "and not; optimization steps/s",
-        f"publishing        {spread_text(found['opt_steps_per_s_publishing'], '{:>12,.0f}')}",
-        f"not               {spread_text(found['opt_steps_per_s'], '{:>12,.0f}')}",
-        f"ratio             {spread_text(found['ratio'], '{:>12.3f}')}",
-        f"a call takes, ms  {spread_text(found['call_ms'], '{:>12.2f}')}",
-        f"a model costs, ms {spread_text(found['cost_ms'], '{:>12.2f}')}",
+        f"publishing        {format_spread(found['opt_steps_per_s_publishing'], '{:>12,.0f}')}",
+        f"not               {format_spread(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {format_spread(found['ratio'], '{:>12.3f}')}",
+        f"a call takes, ms  {format_spread(found['call_ms'], '{:>12.2f}')}",
+        f"a model costs, ms {format_spread(found['cost_ms'], '{:>12.2f}')}",
     ]
 
 
@@ -220,11 +223,6 @@ def fleet_lines(found: dict[str, Any]) -> list[str]:
     return [
         f"{found['actors']} actors of {found['envs_per_actor']} {found['env']} "
         f"({found['vectorization']}), counted in the replay; environment steps/s",
-        spread_text(found["steps_per_s"], "{:>12,.0f}"),
+        format_spread(found["steps_per_s"], "{:>12,.0f}"),
         f"an actor's resident memory: {found['actor_resident_bytes'] / 1e6:.0f} MB",
     ]
-
-
-def spread_text(spread: dict[str, float], form: str) -> str:
-    median, least, most = (form.format(spread[key]) for key in ("median", "min", "max"))
-    return f"{median} ({least.strip()} to {most.strip()})"

@@ -87,7 +87,7 @@ def learner(
         keys=folder,
         fresh=fresh,
         note=note or found.note,
-        on_status=LineView(found.config.stop.model_dump()).show,
+        on_status=LineView().show,
         metrics=metrics,
     )
     raise typer.Exit(ended)

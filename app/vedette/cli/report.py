@@ -34,10 +34,10 @@ def report(
     vedette report runs/cart runs/other --out both.html
     vedette report runs/sweep                       every run in a folder
     """
-    from vedette.report.number_format import format_size
-    from vedette.report.writing import write_report
+    from vedette.reports.writing import write_report
+    from vedette_rl.bytes_text import bytes_text
 
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise UsageError(f"--out {out}: name a file in a folder that exists")
     path = write_report(runs, out)
-    typer.echo(f"{path} ({format_size(path.stat().st_size)}); open it in a browser")
+    typer.echo(f"{path} ({bytes_text(path.stat().st_size)}); open it in a browser")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +24,7 @@ from vedette_services.errors import UnsavedEndError, UsageError
 
 if TYPE_CHECKING:
     from vedette_services.config.loading import LoadedConfig
+    from vedette_services.run.status import Status
 
 
 def run(
@@ -87,12 +87,12 @@ def run(
         raise
 
 
-def _train(found: LoadedConfig, out: Path, *, in_process: bool, fresh: bool) -> dict[str, Any]:
+def _train(found: LoadedConfig, out: Path, *, in_process: bool, fresh: bool) -> Status:
     """Train until the run is over; its last status."""
     from vedette.live import view_for
 
     config = found.config
-    view = view_for(f"{config.agent.name} on {config.env.id}", config.stop.model_dump())
+    view = view_for(f"{config.agent.name} on {config.env.id}")
     if in_process:
         from vedette.local.in_process import run_in_process as train
     else:
@@ -100,7 +100,7 @@ def _train(found: LoadedConfig, out: Path, *, in_process: bool, fresh: bool) -> 
     return train(config, out, fresh=fresh, note=found.note, view=view, signals=True)
 
 
-def _report(status: Mapping[str, Any], out: Path) -> None:
+def _report(status: Status, out: Path) -> None:
     """What the run came to, and what to do next."""
     from vedette_services.run import status_text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,8 @@ from vedette_services.errors import AbsentManagerError, NoAnswerError
 
 if TYPE_CHECKING:
     from vedette_services.net.addresses import Address
-    from vedette_services.net.status_client import StatusClient
+    from vedette_services.run.status import Manager, Status
+    from vedette_services.run.status_client import StatusClient
 
 WATCH_EVERY_S = 1.0
 
@@ -45,7 +46,9 @@ def status(
     """
     from vedette.cli.options import chosen_id
     from vedette_services.net.addresses import Address
-    from vedette_services.net.status_client import StatusClient
+    from vedette_services.run.status import Status
+    from vedette_services.run.status_client import StatusClient
+    from vedette_services.run.status_fields import decode
 
     address, manager = Address.find(learner), chosen_id(manager)
     with StatusClient(address, client_keys(keys, insecure)) as asker:
@@ -53,39 +56,39 @@ def status(
             _watch(asker, address, timeout)
             return
         while True:
-            found = asker.ask(timeout)
+            found = asker.ask_json(timeout)
             if found is None:
                 fix = f"`vedette doctor --learner {address}` says why"
                 raise NoAnswerError(address, timeout, fix)
-            if manager is not None:
-                found = _find_manager(found, manager)
+            status = decode(Status, found) or Status()
+            only = None if manager is None else _find_manager(status, manager)
             if not as_json:
-                _print(found, manager)
+                _print(status, only)
                 return
-            typer.echo(json.dumps(found))
+            typer.echo(json.dumps(json.loads(found) if only is None else only.as_dict()))
             if not watch:
                 return
             time.sleep(WATCH_EVERY_S)
 
 
-def _print(found: dict[str, Any], manager: str | None) -> None:
+def _print(status: Status, manager: Manager | None) -> None:
     from vedette.live import print_once
 
     if manager is None:
-        print_once(found)
+        print_once(status)
     else:
-        typer.echo(f"{manager} is {found['state']}, heard of {found['last_seen_s']} s ago")
+        typer.echo(f"{manager.id} is {manager.state}, heard of {manager.last_seen_s} s ago")
 
 
-def _find_manager(status: dict[str, Any], manager: str) -> dict[str, Any]:
+def _find_manager(status: Status, manager: str) -> Manager:
     """What the learner knows of one manager.
 
     Raises:
         AbsentManagerError: it does not, or counts it as gone.
     """
-    for found in status["managers"]:
-        if found["id"] == manager and found["state"] != "gone":
-            return dict(found)
+    for found in status.managers:
+        if found.id == manager and found.is_present:
+            return found
     raise AbsentManagerError(manager)
 
 

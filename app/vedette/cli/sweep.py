@@ -81,6 +81,7 @@ def run_sweep(
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.checks import check_config
     from vedette_services.run.directory import default_out
+    from vedette_services.run.status_text import exit_sentence
 
     values = parse_sweep(sweep)
     directory = out or default_out(typed.configure({}))
@@ -101,7 +102,7 @@ def run_sweep(
     for outcome in outcomes:
         typer.echo(f"  {outcome.trial.name:<12} {outcome.message}")
     if stop:
-        typer.echo("stopped on request; the same command with this --out goes on")
+        typer.echo(exit_sentence("interrupted"))
     page = report_on(trials, directory)
     if page is not None:
         typer.echo(f"  report       {page}")

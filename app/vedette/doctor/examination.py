@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import zmq
 
@@ -36,7 +36,8 @@ from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import probe_mechanism
 from vedette_services.net.keys import ClientKeys
-from vedette_services.net.status_client import StatusClient
+from vedette_services.run.status import Status
+from vedette_services.run.status_client import StatusClient
 
 PORTS = ("samples", "control", "models")
 
@@ -147,28 +148,28 @@ class Examination:
                 yield fail("round trip", f"a status did not come within {_ANSWER_S:g} s")
                 return
             trips.append(trip)
-            offsets.append(float(status.get("time_s", sent + trip / 2)) - (sent + trip / 2))
+            offsets.append(0.0 if status.time_s is None else status.time_s - (sent + trip / 2))
         offset, trip = statistics.median(offsets), statistics.median(trips)
-        said = f"{offset:+.3f} s between the learner's clock and this one"
+        message = f"{offset:+.3f} s between the learner's clock and this one"
         if abs(offset) > _CLOCK_OFF_S:
-            yield warn("clock", said, "let NTP set both, else logs do not match")
+            yield warn("clock", message, "let NTP set both, else logs do not match")
         else:
-            yield ok("clock", said)
-        said = f"{1000 * trip:.1f} ms (median of {_ASKS} asks for the status)"
+            yield ok("clock", message)
+        message = f"{1000 * trip:.1f} ms (median of {_ASKS} asks for the status)"
         if trip > _SLOW_ROUND_TRIP_S:
-            yield warn("round trip", said, "models will be late: expect more lag")
+            yield warn("round trip", message, "models will be late: expect more lag")
         else:
-            yield ok("round trip", said)
+            yield ok("round trip", message)
 
     # The run
 
-    def _run_and_environment(self, address: Address, status: dict[str, Any]) -> Iterator[Finding]:
+    def _run_and_environment(self, address: Address, status: Status) -> Iterator[Finding]:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
             me = f"doctor-{secrets.token_hex(6)}"
             run = self._announced(context, address, me)
             if run is None:
-                waits = status.get("waits") or status.get("phase") or "it does not say why"
+                waits = status.waits or status.phase or "it does not say why"
                 yield warn("run", f"none is announced yet ({waits})", "ask again in a moment")
             else:
                 title = f"{run.agent.get('name')} on {run.env.get('id')}"
@@ -212,23 +213,24 @@ class Examination:
 
 
 def _received(version: int, received: int, took_s: float) -> Finding:
-    said = f"version {version}, {received:,} bytes in {1000 * took_s:.0f} ms with the connecting"
+    message = f"version {version}, {received:,} bytes in {1000 * took_s:.0f} ms with the connecting"
     if received < _WORTH_A_RATE:
-        return ok("model", f"{said} (too small to tell the link's rate)")
+        return ok("model", f"{message} (too small to tell the link's rate)")
     rate = received / took_s / 1e6
     if rate < 1.0:
-        return warn("model", f"{said}, {rate:.2f} MB/s", "the link is slow: sync less often")
-    return ok("model", f"{said}, {rate:.1f} MB/s")
+        return warn("model", f"{message}, {rate:.2f} MB/s", "the link is slow: sync less often")
+    return ok("model", f"{message}, {rate:.1f} MB/s")
 
 
-def _versions(status: dict[str, Any]) -> Iterator[Finding]:
+def _versions(status: Status) -> Iterator[Finding]:
     """What the other side runs; a status that came at all speaks our protocol."""
-    theirs, ours = status.get("vedette", "?"), vedette_version()
-    said = f"protocol {status.get('protocol', PROTOCOL_VERSION)}, vedette {theirs or '?'} there"
+    theirs, ours = status.vedette, vedette_version()
+    protocol = status.protocol or PROTOCOL_VERSION
+    message = f"protocol {protocol}, vedette {theirs or '?'} there"
     if theirs == ours:
-        yield ok("version", f"{said} and here")
+        yield ok("version", f"{message} and here")
     else:
-        yield warn("version", f"{said}, {ours or '?'} here", "install the same on both sides")
+        yield warn("version", f"{message}, {ours or '?'} here", "install the same on both sides")
 
 
 def examine_environment(
@@ -278,7 +280,7 @@ class Finding:
     Args:
         check: what was looked at, in a word or two.
         state: "warn" where a run works all the same.
-        said: what was found.
+        message: what was found.
         fix: what to do about it.
         status: the exit status that this finding asks for.
     """
@@ -294,19 +296,19 @@ class Finding:
         return f"{self.state:<4}  {self.check:<12} {self.message}{fix}"
 
 
-def ok(check: str, said: str) -> Finding:
-    return Finding(check, "ok", said)
+def ok(check: str, message: str) -> Finding:
+    return Finding(check, "ok", message)
 
 
-def warn(check: str, said: str, fix: str = "") -> Finding:
-    return Finding(check, "warn", said, fix)
+def warn(check: str, message: str, fix: str = "") -> Finding:
+    return Finding(check, "warn", message, fix)
 
 
-def fail(check: str, said: str, fix: str = "") -> Finding:
+def fail(check: str, message: str, fix: str = "") -> Finding:
     """Something that keeps this host from taking part."""
-    return Finding(check, "fail", said, fix, FAILED)
+    return Finding(check, "fail", message, fix, FAILED)
 
 
-def refused(check: str, said: str, fix: str = "") -> Finding:
+def refused(check: str, message: str, fix: str = "") -> Finding:
     """The other side says no, and trying again will not help."""
-    return Finding(check, "fail", said, fix, REFUSED)
+    return Finding(check, "fail", message, fix, REFUSED)

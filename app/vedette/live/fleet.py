@@ -6,15 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from vedette_services.run.status_text import (
-    Status,
-    actors,
-    format_duration,
-    format_number,
-    format_short,
-    managers,
-    read_number,
-)
+from vedette_services.run.number_format import format_clock, format_number, format_short
+from vedette_services.run.status import Actor, Manager, Status
 
 SILENT_S = 3.0
 """A manager reports every second; one that has not for so long is behind something."""
@@ -58,91 +51,88 @@ class FleetRow:
 
 def fleet_rows(status: Status) -> list[FleetRow]:
     """A line for each manager, the worst first, then by name."""
-    found = [manager_row(manager, status) for manager in managers(status)]
-    return sorted(found, key=lambda line: (-line.health, line.name))
+    found = [manager_row(manager, status) for manager in status.managers]
+    return sorted(found, key=lambda row: (-row.health, row.name))
 
 
-def manager_row(manager: Status, status: Status) -> FleetRow:
+def manager_row(manager: Manager, status: Status) -> FleetRow:
     """One manager."""
-    own = actors(manager)
-    hidden = int(read_number(manager, "actors_hidden") or 0)
-    alive = sum(1 for actor in own if actor.get("alive"))
-    restarts = sum(int(read_number(actor, "restarts") or 0) for actor in own)
+    own, hidden = manager.actors, manager.actors_hidden
+    alive = sum(actor.alive for actor in own)
+    restarts = sum(actor.restarts for actor in own)
     share = _share(manager, status)
     health, what = _assess(manager, alive, restarts, share)
     here = health not in (Health.LEFT, Health.GONE)
-    batches = format_number(read_number(manager, "window", "batches"))
+    batches = format_number(manager.window.batches)
     return FleetRow(
         health,
-        str(manager.get("id", "-")),
-        str(manager.get("host") or "-"),
+        manager.id or "-",
+        manager.host or "-",
         f"{alive}{'+' if hidden else ''}/{len(own) + hidden}" if here else "-",
         format_number(restarts) if restarts else "-",
-        format_short(read_number(manager, "samples_per_sec")) if here else "-",
+        format_short(manager.samples_per_sec) if here else "-",
         format_short(_lag(own, status)) if here else "-",
         f"{batches} {share:.0%}" if share is not None and share >= 0.01 else batches,
-        f"{format_number(read_number(manager, 'last_seen_s'), 1)} s" if here else "-",
+        f"{format_number(manager.last_seen_s, 1)} s" if here else "-",
         what,
     )
 
 
-def actor_rows(manager: Status, status: Status) -> list[FleetRow]:
+def actor_rows(manager: Manager, status: Status) -> list[FleetRow]:
     """A line for each actor of a manager."""
     return [
         FleetRow(
-            Health.WELL if actor.get("alive") or _starts(actor) else Health.TROUBLE,
-            f"  actor {actor.get('id', '-')}",
+            Health.WELL if actor.alive or _starts(actor) else Health.TROUBLE,
+            f"  actor {actor.id}",
             "",
-            "" if actor.get("alive") or _starts(actor) else "down",
-            format_number(read_number(actor, "restarts")) if actor.get("restarts") else "-",
+            "" if actor.alive or _starts(actor) else "down",
+            format_number(actor.restarts) if actor.restarts else "-",
             "",
             format_short(_lag([actor], status)),
             "",
             "",
             _doing(actor),
         )
-        for actor in actors(manager)
+        for actor in manager.actors
     ]
 
 
 def fleet_summary(status: Status) -> str:
     """The whole fleet in a line."""
-    found = [(line, m) for m in managers(status) for line in [manager_row(m, status)]]
+    found = [(manager_row(manager, status).health, manager) for manager in status.managers]
     if not found:
         return "nobody has connected yet"
-    here = [m for line, m in found if line.health not in (Health.LEFT, Health.GONE)]
-    own = [actor for manager in here for actor in actors(manager)]
-    restarts = sum(int(read_number(a, "restarts") or 0) for _, m in found for a in actors(m))
-    gone = sum(line.health == Health.GONE for line, _ in found)
-    left = sum(line.health == Health.LEFT for line, _ in found)
-    alive = sum(bool(actor.get("alive")) for actor in own)
+    here = [manager for health, manager in found if health not in (Health.LEFT, Health.GONE)]
+    own = [actor for manager in here for actor in manager.actors]
+    restarts = sum(actor.restarts for _, manager in found for actor in manager.actors)
+    gone = sum(health == Health.GONE for health, _ in found)
+    left = sum(health == Health.LEFT for health, _ in found)
     parts = [
         f"{format_number(len(here))} manager{'' if len(here) == 1 else 's'} connected",
         f"{format_number(gone)} gone" if gone else "",
         f"{format_number(left)} left" if left else "",
-        f"{format_number(alive)} of {format_number(len(own))} actors",
+        f"{format_number(sum(a.alive for a in own))} of {format_number(len(own))} actors",
         f"{format_number(restarts)} restart{'' if restarts == 1 else 's'}" if restarts else "",
     ]
     return ", ".join(filter(None, parts))
 
 
-def _assess(manager: Status, alive: int, restarts: int, share: float | None) -> tuple[Health, str]:
+def _assess(manager: Manager, alive: int, restarts: int, share: float | None) -> tuple[Health, str]:
     """How a manager is, and the words for it."""
-    silent_s = read_number(manager, "last_seen_s") or 0.0
-    own = actors(manager)
-    if manager.get("state") == "gone":
-        if manager.get("left"):
+    silent_s, own = manager.last_seen_s or 0.0, manager.actors
+    if not manager.is_present:
+        if manager.left:
             return Health.LEFT, "left"
-        return Health.GONE, f"silent for {format_duration(silent_s)}"
-    error = next((str(actor["error"]) for actor in own if actor.get("error")), "")
+        return Health.GONE, f"silent for {format_clock(silent_s)}"
+    error = next((actor.error for actor in own if actor.error), "")
     starting = sum(map(_starts, own))
     down = len(own) - alive - starting
     if down or error:
-        told = [f"{down} down" if down else "", error]
-        return Health.TROUBLE, ": ".join(filter(None, told))
+        parts = [f"{down} down" if down else "", error]
+        return Health.TROUBLE, ": ".join(filter(None, parts))
     if starting:
         return Health.RESTARTED, f"{starting} starting"
-    if manager.get("state") == "draining":
+    if manager.state == "draining":
         return Health.HELD_BACK, "leaving"
     if silent_s >= SILENT_S:
         return Health.HELD_BACK, "no report"
@@ -151,39 +141,32 @@ def _assess(manager: Status, alive: int, restarts: int, share: float | None) -> 
     return (Health.RESTARTED if restarts else Health.WELL), ""
 
 
-def _starts(actor: Status) -> bool:
+def _starts(actor: Actor) -> bool:
     """Whether an actor is not up yet, for the first time."""
-    before = any(actor.get(name) for name in ("alive", "restarts", "env_steps", "error"))
-    return not before
+    return not (actor.alive or actor.restarts or actor.env_steps or actor.error)
 
 
-def _doing(actor: Status) -> str:
+def _doing(actor: Actor) -> str:
     """An actor's error, or how its episodes go."""
-    if error := actor.get("error"):
-        return str(error)
-    mean, played = read_number(actor, "return_mean"), read_number(actor, "episodes")
+    if actor.error:
+        return actor.error
     if _starts(actor):
         return "starting"
-    return (
-        f"return {format_number(mean, 1)} ({format_short(played)} episodes)"
-        if played
-        else "no episode yet"
-    )
+    if not actor.episodes:
+        return "no episode yet"
+    return f"return {format_number(actor.return_mean, 1)} ({format_short(actor.episodes)} episodes)"
 
 
-def _lag(own: Sequence[Status], status: Status) -> float | None:
+def _lag(own: Sequence[Actor], status: Status) -> float | None:
     """Versions that the oldest model in use is behind; None where nobody has one."""
-    now = read_number(status, "version")
-    found = [read_number(actor, "version") for actor in own]
-    versions = [version for version in found if version is not None and version >= 0]
-    return max(0.0, now - min(versions)) if versions and now is not None else None
+    versions = [actor.version for actor in own if actor.version >= 0]
+    if not versions or status.version is None:
+        return None
+    return max(0.0, status.version - min(versions))
 
 
-def _share(manager: Status, status: Status) -> float | None:
+def _share(manager: Manager, status: Status) -> float | None:
     """How full a window is, by whichever of its two bounds is nearer; None: nobody said."""
-    shares = [
-        (read_number(manager, "window", name) or 0.0) / limit
-        for name in ("batches", "bytes")
-        if (limit := read_number(status, "window_limits", name))
-    ]
-    return max(shares) if shares else None
+    window, limits = manager.window, status.window_limits
+    bounds = ((window.batches, limits.batches), (window.bytes, limits.bytes))
+    return max(((held or 0) / limit for held, limit in bounds if limit), default=None)

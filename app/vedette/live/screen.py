@@ -7,9 +7,8 @@ and a count of the rest.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
@@ -19,13 +18,8 @@ from rich.text import Text
 
 from vedette.live.fleet import FleetRow, Health, actor_rows, fleet_rows, fleet_summary
 from vedette_services.run import status_text
-from vedette_services.run.status_text import (
-    Status,
-    elapsed_seconds,
-    format_number,
-    managers,
-    read_number,
-)
+from vedette_services.run.number_format import format_clock, format_number, format_short
+from vedette_services.run.status import Status
 
 WIDE = 100
 """Columns from which on numbers are written out and hosts are shown."""
@@ -48,7 +42,6 @@ class Screen:
 
     Args:
         title: what is trained.
-        stop: the stop conditions, as `StopConfig` has them.
         status: what the learner answered last; None before it has.
         split: of the learner's time.
         first_return: where the way to the target return began; None where nobody knows.
@@ -57,8 +50,7 @@ class Screen:
     """
 
     title: str
-    stop: Mapping[str, Any]
-    status: status_text.Status | None
+    status: Status | None
     split: TimeSplit | None = None
     first_return: float | None = None
     silent_s: float = 0.0
@@ -85,23 +77,20 @@ class Screen:
         yield self._header(width)
         if self.status is None:
             return
-        status, number = (
-            self.status,
-            status_text.format_number if width >= WIDE else status_text.format_short,
-        )
-        yield from self._bars(number)
+        status, short = self.status, width < WIDE
+        yield from self._bars(format_short if short else format_number)
         table = self._grid()
-        for label, message in status_text.status_rows(status, number):
+        for label, message in status_text.status_rows(status, short=short):
             table.add_row(Text(label), Text(message))
         table.add_row(Text("learner"), self._time())
         if waits := status_text.wait_reason(status):
             table.add_row(Text("waits"), Text(waits, style="yellow"))
-        told, fits = status_text.actor_errors(status), self.height is not None
-        for message in told[:_ERRORS]:
+        errors, fits = status_text.actor_errors(status), self.height is not None
+        for message in errors[:_ERRORS]:
             cut = Text(message, style="red", no_wrap=fits, overflow="ellipsis")
             table.add_row(Text("error"), cut)
-        if len(told) > _ERRORS:
-            table.add_row(Text(""), Text(f"and {len(told) - _ERRORS} other errors", style="red"))
+        if len(errors) > _ERRORS:
+            table.add_row(Text(""), Text(f"and {len(errors) - _ERRORS} other errors", style="red"))
         table.add_row(Text("fleet"), Text(fleet_summary(status)))
         yield table
 
@@ -119,22 +108,19 @@ class Screen:
         if self.status is None:
             return Text("waiting for the learner" if self.silent_s >= 3.0 else "starting")
         if self.silent_s >= 3.0:
-            return Text(
-                f"no answer for {status_text.format_duration(self.silent_s)}", style="bold red"
-            )
-        phase = str(self.status.get("phase") or "")
+            return Text(f"no answer for {format_clock(self.silent_s)}", style="bold red")
+        phase = self.status.phase
         return Text(phase, style=_PHASES.get(phase, "cyan"))
 
-    def _bars(self, number: status_text.Number) -> Iterable[RenderableType]:
+    def _bars(self, number: Callable[[float], str]) -> Iterable[RenderableType]:
         """How far the run is, by each condition that ends it."""
         assert self.status is not None, "it is drawn only where there is one"
         grid = self._grid()
-        for words, now, goal in status_text.stop_progress(self.status, self.stop):
+        for words, now, goal in status_text.stop_progress(self.status):
             self._add_bar(grid, goal, now, f"{number(now)} of {number(goal)} {words}")
-        target = self.stop.get("target_return")
-        best = status_text.read_number(self.status, "eval", "best_return_mean")
+        target, best = self.status.stop.target_return, self.status.eval.best_return_mean
         if target is not None and best is not None:
-            message = f"best evaluation {status_text.format_number(best, 1)} of {target:g}"
+            message = f"best evaluation {format_number(best, 1)} of {target:g}"
             if self.first_return is None:  # where it began is not known: no share of the way is
                 grid.add_row(Text("goal"), Text(message))
             else:
@@ -215,7 +201,7 @@ def fleet_table(
 
 def _with_actors(lines: list[FleetRow], status: Status, room: int | None) -> list[FleetRow]:
     """Below each manager its actors; if that is too much, those in trouble as far as they fit."""
-    own = {str(manager.get("id", "-")): actor_rows(manager, status) for manager in managers(status)}
+    own = {manager.id or "-": actor_rows(manager, status) for manager in status.managers}
     count = sum(len(actors) for actors in own.values())
     everybody = len(lines) + count <= (_ACTORS if room is None else room)
     left = count if room is None else room - len(lines)
@@ -245,12 +231,12 @@ def _table(lines: Sequence[FleetRow], *, wide: bool) -> Table:
 
 def _rest(lines: Sequence[FleetRow]) -> str:
     counts = Counter(line.health for line in lines)
-    told = [
+    parts = [
         f"{format_number(counts[health])} {words}"
         for health, words in _WORDS.items()
         if counts[health]
     ]
-    return f"and {format_number(len(lines))} more managers: {', '.join(told) or 'all well'}"
+    return f"and {format_number(len(lines))} more managers: {', '.join(parts) or 'all well'}"
 
 
 WINDOW_S = 10.0
@@ -275,7 +261,7 @@ class TimeSplitTracker:
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
-        self._epoch: object = None
+        self._epoch: int | None = None
         self._seen: deque[tuple[float, ...]] = deque()
 
     def update(self, status: Status) -> TimeSplit | None:
@@ -283,8 +269,8 @@ class TimeSplitTracker:
         now = _times(status)
         if now is None:
             return None
-        if status.get("epoch") != self._epoch or (self._seen and now[0] < self._seen[-1][0]):
-            self._epoch = status.get("epoch")
+        if status.epoch != self._epoch or (self._seen and now[0] < self._seen[-1][0]):
+            self._epoch = status.epoch
             self._seen.clear()
         seen = self._seen
         if not seen or now[0] > seen[-1][0]:
@@ -297,8 +283,11 @@ class TimeSplitTracker:
 
 def _times(status: Status) -> tuple[float, ...] | None:
     """Seconds: of the epoch, waiting, sampling, optimizing."""
-    names = ("waiting_s", "sampling_s", "optimizing_s")
-    found = (elapsed_seconds(status), *(read_number(status, "time", name) for name in names))
+    time = status.time
+    found = (
+        *(status_text.elapsed_seconds(status), time.waiting_s),
+        *(time.sampling_s, time.optimizing_s),
+    )
     return tuple(x for x in found if x is not None) if None not in found else None
 
 

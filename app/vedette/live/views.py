@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 from vedette.live.screen import TimeSplit, TimeSplitTracker
-from vedette_services.run import status_text
+from vedette_services.run.number_format import format_clock
+from vedette_services.run.status import Status
+from vedette_services.run.status_text import run_title, status_line
 
 if TYPE_CHECKING:  # rich is loaded only where there is a terminal to draw on
     from rich.console import RenderableType
@@ -28,7 +30,7 @@ class View(Protocol):
 
     def __exit__(self, *error: Any) -> None: ...
 
-    def show(self, status: status_text.Status | None) -> None:
+    def show(self, status: Status | None) -> None:
         """A new status, None while the learner does not answer. Cheap to call often."""
         ...
 
@@ -46,7 +48,7 @@ class QuietView:
     def __exit__(self, *error: Any) -> None:
         pass
 
-    def show(self, status: status_text.Status | None) -> None:
+    def show(self, status: Status | None) -> None:
         """Nothing."""
 
     def print_line(self, text: str) -> None:
@@ -57,7 +59,6 @@ class LineView(QuietView):
     """One line every few seconds.
 
     Args:
-        stop: the stop conditions, as `StopConfig` has them; None: as the status says.
         every_s: seconds between lines.
         out: where to.
         now: a monotonic clock.
@@ -65,39 +66,30 @@ class LineView(QuietView):
 
     def __init__(
         self,
-        stop: Mapping[str, Any] | None = None,
         *,
         every_s: float = LINE_EVERY_S,
         out: IO[str] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stop, self._every_s, self._now = stop, every_s, now
+        self._every_s, self._now = every_s, now
         self._out = out or sys.stdout
         self._began = now()
         self._last = self._began
         self._seen = False
 
-    def show(self, status: status_text.Status | None) -> None:
+    def show(self, status: Status | None) -> None:
         """Write a line if the last was long enough ago."""
         if self._now() - self._last < self._every_s:
             return
         self._last = self._now()
-        self._seen = self._seen or bool(status)
+        self._seen = self._seen or status is not None
         busy = "no answer: the learner is busy, or ending"
         nobody = busy if self._seen else "waiting for the learner"
-        self.print_line(
-            status_text.status_line(status, self._stop or status_text.stop_conditions(status))
-            if status
-            else nobody
-        )
+        self.print_line(nobody if status is None else status_line(status))
 
     def print_line(self, text: str) -> None:
         """A line with the time since the beginning."""
-        print(
-            f"{status_text.format_duration(self._now() - self._began)}  {text}",
-            file=self._out,
-            flush=True,
-        )
+        print(f"{format_clock(self._now() - self._began)}  {text}", file=self._out, flush=True)
 
 
 class TerminalView(QuietView):
@@ -105,7 +97,6 @@ class TerminalView(QuietView):
 
     Args:
         title: what is trained; "": as the status says.
-        stop: the stop conditions, as `StopConfig` has them; None: as the status says.
         whole: take the whole terminal until the end, and leave the last picture behind.
         out: the terminal.
         now: a monotonic clock.
@@ -114,17 +105,16 @@ class TerminalView(QuietView):
     def __init__(
         self,
         title: str = "",
-        stop: Mapping[str, Any] | None = None,
         *,
         whole: bool = False,
         out: IO[str] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._title, self._stop, self._whole, self._now = title, stop, whole, now
+        self._title, self._whole, self._now = title, whole, now
         self._out = out
         self._live: Live | None = None
         self._times = TimeSplitTracker()
-        self._status: status_text.Status | None = None
+        self._status: Status | None = None
         self._split: TimeSplit | None = None
         self._first_return: float | None = None
         self._heard = now()
@@ -150,15 +140,14 @@ class TerminalView(QuietView):
         if self._whole:
             self._live.console.print(self.screen())
 
-    def show(self, status: status_text.Status | None) -> None:
+    def show(self, status: Status | None) -> None:
         """Draw it; while the learner does not answer, what was drawn last stays and says so."""
-        if not status:
+        if status is None:
             return
         self._status, self._heard = status, self._now()
         self._split = self._times.update(status)
-        best = status_text.read_number(status, "eval", "best_return_mean")
         if self._first_return is None:
-            self._first_return = best
+            self._first_return = status.eval.best_return_mean
 
     def print_line(self, text: str) -> None:
         """A line above the view."""
@@ -169,11 +158,10 @@ class TerminalView(QuietView):
         """What there is to see now, cut to the terminal's height."""
         from vedette.live.screen import Screen
 
-        status = self._status or {}
+        status = self._status
         return Screen(
-            self._title or (status_text.run_title(status) if status else "a run"),
-            self._stop or status_text.stop_conditions(status),
-            self._status,
+            self._title or ("a run" if status is None else run_title(status)),
+            status,
             split=self._split,
             first_return=self._first_return,
             silent_s=self._now() - self._heard,
@@ -183,7 +171,6 @@ class TerminalView(QuietView):
 
 def view_for(
     title: str = "",
-    stop: Mapping[str, Any] | None = None,
     out: IO[str] | None = None,
     *,
     whole: bool = False,
@@ -192,17 +179,16 @@ def view_for(
 
     Args:
         title: what is trained; "": as the status says.
-        stop: the stop conditions; None: as the status says.
         out: where to; None: the standard output.
         whole: on a terminal, take all of it.
     """
     stream = out or sys.stdout
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return TerminalView(title, stop, whole=whole, out=stream)
-    return LineView(stop, out=stream)
+        return TerminalView(title, whole=whole, out=stream)
+    return LineView(out=stream)
 
 
-def print_once(status: status_text.Status, out: IO[str] | None = None) -> None:
+def print_once(status: Status, out: IO[str] | None = None) -> None:
     """A status as it is now: whole, or cut to ``LINES`` where `watch` runs us."""
     from rich.console import Console
 
@@ -214,8 +200,7 @@ def print_once(status: status_text.Status, out: IO[str] | None = None) -> None:
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
     console = Console(file=stream, width=width)
     screen = Screen(
-        status_text.run_title(status),
-        status_text.stop_conditions(status),
+        run_title(status),
         status,
         split=TimeSplitTracker().update(status),
         height=max(8, int(lines) - WATCH_HEADING) if cut else None,

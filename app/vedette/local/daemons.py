@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ from vedette_services.errors import (
 from vedette_services.host.exit_report import ExitReportReader
 from vedette_services.host.processes import StopSignals, end_children, python_module, spawn
 from vedette_services.net.addresses import Address
-from vedette_services.run import status_text
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.outcome import exit_at_once, last_status, startup_stage
+from vedette_services.run.status import Status
 
 ASK_EVERY_S = 0.5
 STOP_S = 60.0  # for the learner's last checkpoint
@@ -53,7 +53,7 @@ READ_ALREADY = (
 """Variables that the command line read: they are in the resolved configuration already."""
 
 Child = subprocess.Popen[bytes]
-AskStatus = Callable[[float], Mapping[str, Any] | None]
+AskStatus = Callable[[float], Status | None]
 """The learner's status, waiting so many seconds at most."""
 
 
@@ -65,7 +65,7 @@ def run_locally(
     note: str = "",
     view: View | None = None,
     signals: bool = False,
-) -> dict[str, Any]:
+) -> Status:
     """Train with a learner and one actor manager on this machine, until it is over.
 
     The children end before this returns or raises; should this process be killed, they die too.
@@ -86,7 +86,7 @@ def run_locally(
         DaemonFailedError: a daemon ended badly.
         UnsavedEndError: the run has ended, and its end could not be written.
     """
-    from vedette_services.net.status_client import StatusClient
+    from vedette_services.run.status_client import StatusClient
 
     run = LocalRun(config, out, fresh=fresh, note=note, view=view or QuietView())
 
@@ -136,7 +136,7 @@ class LocalRun:
         self._manager_ends: list[float] = []
         self._manager_due = 0.0
         self._began = time.time()
-        self._heard: Mapping[str, Any] | None = None  # what the learner answered last
+        self._heard: Status | None = None  # what the learner answered last
 
     def __enter__(self) -> LocalRun:
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ class LocalRun:
             if child.poll() is None:
                 child.kill()
 
-    def watch(self, ask: AskStatus, stop: StopSignals | None) -> dict[str, Any]:
+    def watch(self, ask: AskStatus, stop: StopSignals | None) -> Status:
         """Start both daemons and show the run until the learner ends; then see the actors off.
 
         Returns:
@@ -193,24 +193,24 @@ class LocalRun:
                 self._look_after_manager()
         return self._close(learner.returncode, stopped=bool(stop))
 
-    def _show(self, status: Mapping[str, Any] | None) -> None:
+    def _show(self, status: Status | None) -> None:
         self._heard = status or self._heard
         if self._heard is None:
-            status = {"waits": startup_stage(RunDirectory(self._out), self._began)}
+            status = Status(waits=startup_stage(RunDirectory(self._out), self._began))
         self._view.show(status)
 
     def _to_save(self) -> str:
         """What there is to save when it is stopped now."""
         if self._heard is None:
             return "the learner has not begun, there is nothing to save"
-        if not status_text.read_number(self._heard, "time", "training_s"):
+        if not self._heard.time.training_s:
             return "nothing was trained since the start, there is nothing new to save"
         return "the learner writes a checkpoint"
 
-    def _close(self, learner: int, *, stopped: bool) -> dict[str, Any]:
+    def _close(self, learner: int, *, stopped: bool) -> Status:
         """What the run came to, by the learner's exit status; at once, before another start."""
         if stopped and learner == -signal.SIGTERM:
-            return {}  # before it had begun
+            return Status()  # before it had begun
         status = last_status(self._out, self._heard, since=self._began, stopped=stopped)
         message = self._words["learner"].read()
         if message.startswith(UnsavedEndError.begins):

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -54,8 +53,8 @@ from vedette_services.run.outcome import describe_unsaved, exit_at_once
 from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
 from vedette_services.run.resume import erase_run
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
-from vedette_services.run.status import assemble_status
-from vedette_services.run.status_records import EvaluatorStatus, GatewayStatus, TrainerStatus
+from vedette_services.run.status import Eval, Samples, Status
+from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
 
@@ -254,7 +253,7 @@ class InProcessRun:
             figures_time=lambda _: self._wall_clock(),
         )
 
-    def train(self) -> dict[str, Any]:
+    def train(self) -> Status:
         """Train to the end of the run; its summary."""
         self._event_log.log_epoch(self._epoch, self.agent.opt_steps)
         try:
@@ -299,11 +298,12 @@ class InProcessRun:
             now = self._wall_clock()
             if now >= self._next_show:
                 self._next_show = now + _SHOW_EVERY_S
-                self._view.show({**self.status(), "waits": waits})
+                self._view.show(replace(self.status(), waits=waits))
             self._gave_up = self._is_over(now)
             return self._gave_up
 
         self._evaluation.evaluate(self._epoch, model, is_cancelled=is_cancelled)
+        self._next_show = 0.0  # what it found is shown at once
 
     def _is_over(self, now: float) -> bool:
         """True once nobody waits for evaluations any more."""
@@ -325,12 +325,12 @@ class InProcessRun:
                 self._next_summary = now + _SUMMARY_EVERY_S
                 self._write_summary()
 
-    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, EvaluatorStatus]:
+    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
         if fresh:
             self._refresh()
         elif self._commits != self._gateway.commits:
             self._commits = self._gateway.commits
-            samples = asdict(self._gateway.state.ledger.accounting())
+            samples = Samples(**asdict(self._gateway.state.ledger.accounting()))
             self._gateway_status = replace(self._gateway_status, samples=samples)
         return self._gateway_status, self._evaluation.board
 
@@ -352,7 +352,7 @@ class InProcessRun:
 
     # Status
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """The contract's status, as of the last refresh."""
         return assemble_status(self, self._trainer, self._gateway_status, self._evaluation.board)
 
@@ -365,10 +365,10 @@ class InProcessRun:
         self._gateway.tick()
         self._gateway_status, self._commits = self._gateway.status(), self._gateway.commits
 
-    def _write_summary(self) -> dict[str, Any]:
+    def _write_summary(self) -> Status:
         status = self.status()
         try:
-            write_json(self._run.summary_file, status)
+            write_json(self._run.summary_file, status.as_dict())
         except OSError as error:  # a full disk: training goes on, as without checkpoints
             log.warning("summary.json not written: %s", error.strerror or error)
         return status
@@ -393,7 +393,7 @@ def run_in_process(
     note: str = "",
     view: View | None = None,
     signals: bool = False,
-) -> dict[str, Any]:
+) -> Status:
     """Train in this process until the run is over. It seeds torch's own random numbers here.
 
     Args:

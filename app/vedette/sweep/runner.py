@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
-from vedette.report.record import is_run
-from vedette.report.writing import write_report
+from vedette.reports.record import is_run
+from vedette.reports.writing import write_report
 from vedette.sweep.trials import Trial
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, describe_exit
 from vedette_services.host.processes import StopSignals, count_cores, end_children, pause, spawn
-from vedette_services.run import status_text
+from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.outcome import is_over, read_summary
+from vedette_services.run.status import Status
+from vedette_services.run.status_text import status_line
 
 LINE_EVERY_S = 10.0
 _LOOK_S = 0.2
@@ -173,14 +175,11 @@ class Sweep:
         for running in self._running:
             trial = running.trial
             status = read_summary(trial.out)
-            new = float(status.get("time_s") or 0.0) >= running.began_s
-            stop = trial.config.stop.model_dump()
-            self._line(
-                f"{trial.name}: {status_text.status_line(status, stop) if new else 'starting'}"
-            )
+            new = (status.time_s or 0.0) >= running.began_s
+            self._line(f"{trial.name}: {status_line(status) if new else 'starting'}")
 
     def _line(self, text: str) -> None:
-        self._say(f"{status_text.format_duration(time.monotonic() - self._began)}  {text}")
+        self._say(f"{format_clock(time.monotonic() - self._began)}  {text}")
 
     def _log(self, trial: Trial) -> Path:
         return self._out / _PAPERS / f"{_slug(trial)}.log"
@@ -207,12 +206,11 @@ def exit_status(outcomes: Sequence[TrialOutcome]) -> int:
 def _result(trial: Trial) -> str:
     """What a run that has ended came to."""
     summary = read_summary(trial.out)
-    if not summary:
+    if summary == Status():
         return "stopped before it had begun"
-    best = status_text.read_number(summary, "eval", "best_return_mean")
-    steps = status_text.format_number(status_text.read_number(summary, "env_steps"))
-    reason = summary.get("exit_reason") or "interrupted"
-    return f"{reason} after {steps} env steps, best evaluation {status_text.format_number(best, 1)}"
+    best, steps = format_number(summary.eval.best_return_mean, 1), format_number(summary.env_steps)
+    reason = summary.exit_reason or "interrupted"
+    return f"{reason} after {steps} env steps, best evaluation {best}"
 
 
 def _slug(trial: Trial) -> str:

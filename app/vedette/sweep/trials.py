@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vedette.report.record import is_run
+from vedette.reports.record import is_run
 from vedette_services.config import RunConfig
 from vedette_services.errors import UsageError
 

@@ -33,7 +33,7 @@ class ActionValueConfig(Protocol):
 
 
 class ValuePolicy(NetworkPolicy):
-    """A policy on action values, which explores as its configuration says. See `NetworkPolicy`.
+    """A policy on action values, which explores by its configuration. See `NetworkPolicy`.
 
     Args:
         network: gives the values.

@@ -1,4 +1,4 @@
-"""What an agent knows of an action space. No torch."""
+"""Action spaces as agents use them. No torch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class BoxActions:
         with np.errstate(over="ignore"):
             low = space.low.astype(np.float32).ravel()
             high = space.high.astype(np.float32).ravel()
-            width = high - low  # of a Box that says the largest float for "no bound", inf
+            width = high - low  # inf, of a Box with the largest float as "no bound"
         if not np.isfinite(width).all():
             takes = "bounded Box (gymnasium.wrappers.TransformAction gives one bounds)"
             raise UnsupportedSpaceError(agent, "action", space, takes)
@@ -76,7 +76,7 @@ class BoxActions:
 
     @property
     def center(self) -> NDArray[np.float32]:
-        """What 0 is scaled to ``(D,)``."""
+        """The center ``(D,)`` of the bounds, which 0 is scaled to."""
         center: NDArray[np.float32] = (self.high + self.low) * np.float32(0.5)
         return center
 

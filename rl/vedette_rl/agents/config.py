@@ -1,4 +1,4 @@
-"""What every agent's configuration has."""
+"""The configuration keys that agents share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AgentConfig(BaseModel):
 
     env_steps_per_opt: ClassVar[float] = 4.0
     """environment steps to an optimization step where a run sets no `replay.samples_per_insert` (4:
-    Mnih et al. 2015, table 1, update frequency). An agent's own class says its paper's."""
+    Mnih et al. 2015, table 1, update frequency). An agent's own class has its paper's."""
     shaping: ClassVar[tuple[str, ...]] = ()
     """names of the keys that a saved state depends on, such as layers' sizes: a run that goes on
     must have them as they were. An agent's own class names its own."""
@@ -42,7 +42,7 @@ class AgentConfig(BaseModel):
 
     @property
     def usual_samples_per_insert(self) -> float:
-        """Samples drawn for each inserted, as the agent's paper has it."""
+        """Samples drawn for each inserted, as in the agent's paper."""
         return self.batch_size / self.env_steps_per_opt
 
 

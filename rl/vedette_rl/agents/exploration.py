@@ -1,6 +1,6 @@
-"""How actors that choose among finitely many actions explore. No torch.
+"""Exploration of actors that choose among finitely many actions. No torch.
 
-Shapes: E environments of a row, A actions.
+Shapes: E environments, A actions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class ExplorationConfig(BaseModel):
-    """How much actors explore. Evaluation never does."""
+    """The exploration of actors. Evaluation never explores."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -29,21 +29,21 @@ class ExplorationConfig(BaseModel):
 
     kind: Annotated[str, choice_or_import("ladder", "linear", "constant", "softmax")] = "ladder"
     """``ladder``: each environment keeps an epsilon of its own between ``epsilon_base`` and
-    ``epsilon_base ** (1 + epsilon_alpha)`` (Ape-X, Horgan et al. 2018, section 4). Places stay even
-    however many join, and nobody stands at an end: 8 environments have 0.27 to 0.0015, one alone
-    has 0.016. ``linear``: one epsilon for all, which falls from ``epsilon_start`` to
-    ``epsilon_final`` over the first ``epsilon_steps`` versions of the model, so that all actors
-    share one clock. ``constant``: ``epsilon_final`` always. ``softmax``: actions drawn with
-    probability proportional to exp(q / ``temperature``). ``module:Name``: a class of your own, made
-    and called as `Exploration` is."""
+    ``epsilon_base ** (1 + epsilon_alpha)`` (Ape-X, Horgan et al. 2018, section 4). Epsilons stay
+    evenly spaced as environments join, and none has exactly the least or the greatest: 8
+    environments have 0.27 to 0.0015, one alone has 0.016. ``linear``: one epsilon for all, which
+    falls from ``epsilon_start`` to ``epsilon_final`` over the first ``epsilon_steps`` versions of
+    the model, so that all actors share one clock. ``constant``: ``epsilon_final`` always.
+    ``softmax``: actions drawn with probability proportional to exp(q / ``temperature``).
+    ``module:Name``: a class of your own, made and called as `Exploration` is."""
     epsilon_base: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
     """the ladder's first rung (0.4: Ape-X)."""
     epsilon_alpha: Annotated[float, Field(ge=0.0)] = 7.0
-    """how steep the ladder is (7: Ape-X)."""
+    """steepness of the ladder (7: Ape-X)."""
     epsilon_start: Probability = 1.0
-    """where the linear schedule begins (1: Mnih et al. 2015, table 1)."""
+    """start of the linear schedule (1: Mnih et al. 2015, table 1)."""
     epsilon_final: Probability = 0.02
-    """where it ends (0.1 in Mnih et al. 2015; 0.01 in Rainbow; 0.02 in border)."""
+    """its end (0.1 in Mnih et al. 2015; 0.01 in Rainbow; 0.02 in border)."""
     epsilon_steps: NonNegativeInt = 10_000
     """optimization steps until it ends."""
     temperature: PositiveFloat = 1.0
@@ -51,10 +51,11 @@ class ExplorationConfig(BaseModel):
 
 
 def exploration_rank(index: int) -> float:
-    """Where the environment of this number (from 0, over all actors) stands on the ladder.
+    """The exploration rank in (0, 1) of the environment of this number (from 0, over all actors).
 
-    A van der Corput sequence: 1/2, 1/4, 3/4, 1/8, ... However many have joined, they cover (0, 1)
-    evenly, nobody moves when another comes or goes, and one alone stands in the middle.
+    A van der Corput sequence: 1/2, 1/4, 3/4, 1/8, ... However many environments have joined, their
+    ranks cover (0, 1) evenly, no rank changes when another joins or leaves, and one alone is in the
+    middle.
     """
     number, position, digit = index + 1, 0.0, 0.5
     while number:
@@ -71,7 +72,7 @@ def exploration_ranks(first: int, count: int) -> NDArray[np.float64]:
 
 @runtime_checkable
 class ExplorationStrategy(Protocol):
-    """What chooses actions while an actor collects."""
+    """Chooses actions while an actor collects."""
 
     def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
         """Actions ``(E,)`` in [0, A) from action values of a model of this version."""
@@ -95,7 +96,7 @@ def make_exploration(
 
 
 class _CheckedExploration:
-    """A user's own exploration, whose actions are looked at before an environment gets them."""
+    """A user's own exploration, whose actions are checked before an environment gets them."""
 
     def __init__(self, own: ExplorationStrategy, name: str) -> None:
         self._own, self._name = own, name
@@ -119,11 +120,11 @@ class _CheckedExploration:
 
 
 class Exploration:
-    """Chooses actions for a row of environments from their action values.
+    """Chooses actions for a vector of environments from their action values.
 
     Args:
         config: how much to explore.
-        ranks: ``(E,)`` in [0, 1], where each environment stands on the ladder.
+        ranks: ``(E,)`` in [0, 1], the exploration ranks of the environments.
         seed: of the random numbers.
     """
 
@@ -172,7 +173,7 @@ class Exploration:
 
 
 class _RandomDraws:
-    """Random numbers for a row of environments, drawn for many steps at once.
+    """Random numbers for a vector of environments, drawn for many steps at once.
 
     Drawing a few costs as much as drawing a thousand.
     """

@@ -1,4 +1,4 @@
-"""What agents that act by a network share: how their halves are built, and how they act. No torch.
+"""The part that agents share which act by a network: building their halves, and acting. No torch.
 
 One description of the forward pass (`vedette_rl.networks.layers.Layers`) and one policy class serve
 acting in numpy (flat observations), acting in torch (images and custom networks) and the exported
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -20,7 +21,7 @@ from vedette_rl.agents.actions import BoxActions, DiscreteActions
 from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.agents.kind import AgentKind, BuildAgent
 from vedette_rl.core.columns import Columns
-from vedette_rl.core.learning import ModelInfo
+from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.networks.layers import Array, LayersFactory
@@ -112,12 +113,64 @@ class NetworkPolicyClass(Protocol):
     ) -> NetworkPolicy: ...
 
 
+@dataclass(frozen=True)
+class _Builder(Generic[C]):
+    """Builds the halves of an agent that acts by a network; see `network_agent`."""
+
+    agent: BuildAgent[C]
+    policy: NetworkPolicyClass
+    layers: LayersFactory
+    actions: type[DiscreteActions] | type[BoxActions]
+
+    def check(self, config: C, spaces: Spaces) -> None:
+        self._action_size(config, spaces)
+        if is_import_name(config.network):
+            load_torch_single_threaded()  # the user's module imports torch
+            import_by_name("agent.network", config.network)
+        else:
+            choose_input(config.name, config.network, spaces.observation)
+
+    def build_agent(self, config: C, spaces: Spaces, *, device: str, seed: int) -> Agent:
+        self.check(config, spaces)
+        return self.agent(config, spaces, device=device, seed=seed)
+
+    def build_policy(
+        self,
+        config: C,
+        spaces: Spaces,
+        *,
+        ranks: NDArray[np.floating[Any]],
+        seed: int,
+        images_in_numpy: bool = False,
+    ) -> NetworkPolicy:
+        self.check(config, spaces)
+        size = self._action_size(config, spaces)
+        network = acting_network(config, spaces.observation, self.layers, size, images_in_numpy)
+        return self.policy(network, config, spaces, ranks=ranks, seed=seed)
+
+    def build_graph(self, config: C, spaces: Spaces, model: ModelInfo) -> PolicyGraph:
+        from vedette_rl.networks.torch_network import (
+            PolicyGraph,
+            TorchActingNetwork,
+            build_network,
+        )
+
+        size = self._action_size(config, spaces)
+        network = build_network(config, spaces.observation, self.layers, size)
+        policy = self.policy(TorchActingNetwork(network), config, spaces, ranks=np.zeros(1), seed=0)
+        policy.sync_model(model)
+        return PolicyGraph(policy, network, spaces.observation)
+
+    def _action_size(self, config: C, spaces: Spaces) -> int:
+        return self.actions.from_space(config.name, spaces.action).size
+
+
 def network_agent(
     config: type[C],
     build_agent: BuildAgent[C],
     policy: NetworkPolicyClass,
     layers: LayersFactory,
-    actions: type[DiscreteActions | BoxActions],
+    actions: type[DiscreteActions] | type[BoxActions],
 ) -> AgentKind[C]:
     """An agent that acts by a network.
 
@@ -128,53 +181,15 @@ def network_agent(
         layers: describes the network that acts.
         actions: the actions that it takes.
     """
-
-    def check(config: C, spaces: Spaces) -> None:
-        actions.from_space(config.name, spaces.action)
-        if is_import_name(config.network):
-            load_torch_single_threaded()  # the user's module imports torch
-            import_by_name("agent.network", config.network)
-        else:
-            choose_input(config.name, config.network, spaces.observation)
-
-    def build_checked_agent(config: C, spaces: Spaces, *, device: str, seed: int) -> Any:
-        check(config, spaces)
-        return build_agent(config, spaces, device=device, seed=seed)
-
-    def build_policy(
-        config: C,
-        spaces: Spaces,
-        *,
-        ranks: NDArray[np.floating[Any]],
-        seed: int,
-        images_in_numpy: bool = False,
-    ) -> NetworkPolicy:
-        check(config, spaces)
-        size = actions.from_space(config.name, spaces.action).size
-        network = acting_network(config, spaces.observation, layers, size, images_in_numpy)
-        return policy(network, config, spaces, ranks=ranks, seed=seed)
-
-    def build_graph(config: C, spaces: Spaces, model: ModelInfo) -> PolicyGraph:
-        from vedette_rl.networks.torch_network import (
-            PolicyGraph,
-            TorchActingNetwork,
-            build_network,
-        )
-
-        size = actions.from_space(config.name, spaces.action).size
-        network = build_network(config, spaces.observation, layers, size)
-        acting = policy(TorchActingNetwork(network), config, spaces, ranks=np.zeros(1), seed=0)
-        acting.sync_model(model)
-        return PolicyGraph(acting, network, spaces.observation)
-
+    builder = _Builder(build_agent, policy, layers, actions)
     return AgentKind(
         config.model_fields["name"].default,
         config,
-        build_checked_agent,
-        build_policy,
-        check,
-        partial(build_policy, images_in_numpy=True),
-        build_graph,
+        builder.build_agent,
+        builder.build_policy,
+        builder.check,
+        partial(builder.build_policy, images_in_numpy=True),
+        builder.build_graph,
     )
 
 

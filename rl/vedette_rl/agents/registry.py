@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
+import vedette_rl.agents.dqn.policy as dqn
+import vedette_rl.agents.iqn.policy as iqn
+import vedette_rl.agents.sac.policy as sac
 from vedette_rl.agents.kind import AgentKind
 from vedette_rl.errors import UnknownAgentError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
 
-_PACKAGES = ("dqn", "iqn", "sac")
-"""Folders of this package, each with a ``policy.py`` that has the agent's `KIND`."""
-
-BUILT_IN: dict[str, AgentKind[Any]] = {
-    name: import_module(f"vedette_rl.agents.{name}.policy").KIND for name in _PACKAGES
-}
+BUILT_IN: dict[str, AgentKind[Any]] = {kind.name: kind for kind in (dqn.KIND, iqn.KIND, sac.KIND)}
 """The agents that come with Vedette. Any: each has a configuration of its own class."""
 
 

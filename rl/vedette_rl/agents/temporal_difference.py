@@ -1,4 +1,4 @@
-"""What every temporal-difference agent needs: discounts, and losses of TD errors.
+"""Discounts, and losses of TD errors, for temporal-difference agents.
 
 Shapes: B samples.
 """

@@ -14,8 +14,7 @@ from torch import nn
 from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.networks.adam import VectorAdam
-from vedette_rl.networks.parameter_vector import ParameterVector
-from vedette_rl.networks.seeding import build_seeded
+from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
 
 
 class OptimizerConfig(Protocol):
@@ -60,7 +59,6 @@ class ValueAgent:
         seed: of the weights.
 
     Attributes:
-        discounts: discount_t of a batch's transitions.
         opt_steps: optimization steps done, over all epochs of the run.
     """
 
@@ -69,7 +67,7 @@ class ValueAgent:
     ) -> None:
         self.online = build_seeded(build, seed, device)
         self.target = build_seeded(build, seed, device).eval()
-        self.discounts = Discounts(config.discount, device)
+        self._discounts = Discounts(config.discount, device)
         self.opt_steps = 0
         self._interval, self._tau = config.target_update_interval, config.tau
         self._online = ParameterVector(self.online, learns=True)

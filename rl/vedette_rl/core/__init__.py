@@ -1,4 +1,4 @@
-"""The contracts: what an agent, a policy, a step processor, a replay buffer and a recorder are.
+"""The contracts of agents, policies, step processors, replay buffers and recorders.
 
 Nothing here imports torch: the gateway and slim actors use these names too.
 """

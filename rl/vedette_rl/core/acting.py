@@ -1,12 +1,12 @@
-"""What an actor drives: a policy that acts, and a step processor that makes transitions.
+"""The interfaces of an actor: a policy that acts, and a step processor that makes transitions.
 
 The actor's loop, in the order of its calls::
 
-    policy.sync_model(model_info)                      # a newer one is looked for at every step
+    policy.sync_model(model_info)                      # polled for a newer one at every step
     obs = envs.reset()
     while not stopped:
         action = policy.act(obs, explore=True)
-        step = envs.step(action)                       # Step: what was seen, done and got
+        step = envs.step(action)                       # Step: observations, actions, rewards
         transitions = processor.process(step)          # 0 or more rows, n-step if it makes them so
         push(transitions)
         obs = step.init_obs
@@ -26,17 +26,17 @@ from vedette_rl.core.learning import ModelInfo
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a row of E environments. Arrays are valid until the next step.
+    """One step of a vector of E environments. Arrays are valid until the next step.
 
     Args:
-        obs: what the policy saw, columns ``obs...`` of ``(E, *shape)``.
-        action: what it did ``(E, *shape)``.
+        obs: observations that the policy acted on, columns ``obs...`` of ``(E, *shape)``.
+        action: its actions ``(E, *shape)``.
         reward: ``(E,)`` float32.
         next_obs: the true successor: the final observation where an episode ended, never the
             first of the next one. Columns named ``obs...``.
         terminated: ``(E,)`` bool, the environment ended: no value beyond.
-        truncated: ``(E,)`` bool, somebody stopped it: the value beyond still counts.
-        init_obs: what the next action will be chosen on: `next_obs`, or the first observation of
+        truncated: ``(E,)`` bool, it was stopped from outside: the value beyond still counts.
+        init_obs: the observation that the next action is chosen on: `next_obs`, or the first one of
             the new episode where one ended.
         valid: ``(E,)`` bool; False where a row is no transition (the reset step of Gymnasium's
             NEXT_STEP autoreset).
@@ -54,7 +54,7 @@ class Step:
 
 @runtime_checkable
 class Policy(Protocol):
-    """What acts. It carries only what acting needs."""
+    """Acts on observations. It holds only what acting needs."""
 
     def sync_model(self, model: ModelInfo) -> None:
         """Act on this model from now on. May keep the arrays: they are not written again."""
@@ -71,10 +71,10 @@ class Policy(Protocol):
 
 @runtime_checkable
 class TdErrorPolicy(Protocol):
-    """What a `Policy` may be besides, so that actors can tell initial priorities (Ape-X)."""
+    """A `Policy` that also computes TD errors, for initial priorities by actors (Ape-X)."""
 
     def td_errors(self, transitions: Columns) -> NDArray[Any]:
-        """|TD errors| ``(B,)`` float32 of transitions, by the model that it acts on.
+        """Absolute TD errors ``(B,)`` float32 of transitions, by the model that it acts on.
 
         Args:
             transitions: as `StepProcessor` makes them, ``(B, *shape)`` each.
@@ -92,5 +92,5 @@ class StepProcessor(Protocol):
         ...
 
     def flush(self) -> Columns:
-        """What is still unfinished, as transitions of fewer steps; the processor is empty after."""
+        """Return unfinished transitions, of fewer steps; the processor is empty afterwards."""
         ...

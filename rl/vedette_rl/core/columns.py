@@ -1,4 +1,4 @@
-"""Columns: how transitions, observations and batches are held everywhere.
+"""Columns: the form of transitions, observations and batches everywhere.
 
 A column is one array whose first axis is the row: ``(rows, *shape)``. A row is described by a numpy
 structured dtype, so that wire, ring and export agree without knowing what a transition is.

@@ -1,4 +1,4 @@
-"""What an evaluation is."""
+"""The result of an evaluation, and the interface of evaluators."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Evaluation:
 
 @runtime_checkable
 class Evaluator(Protocol):
-    """Plays episodes with a policy and says what they returned."""
+    """Plays episodes with a policy and reports their returns."""
 
     def evaluate(self, policy: Policy, version: int) -> Evaluation:
         """Play the same episodes (same seeds) at every call, greedily."""

@@ -1,4 +1,4 @@
-"""What the trainer drives: an agent that optimizes, and the model info it sends to actors.
+"""The interface of agents, which the trainer drives, and the model info that goes to actors.
 
 The trainer's loop, in the order of its calls::
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:  # the contracts are read by processes that never load torch
     import torch
 
 State = dict[str, Any]
-"""What lives, as a dict of dicts: leaves are tensors, arrays, numbers, strings, bools or None."""
+"""A state to save, a dict of dicts: leaves are tensors, arrays, numbers, strings, bools or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What an actor needs to act, and no more: upstream's ``(n_opts, ModelInfo)``.
+    """The arrays that an actor needs to act, and no more: upstream's ``(n_opts, ModelInfo)``.
 
     Args:
         version: optimization steps behind the arrays.
@@ -43,11 +43,11 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class OptResult:
-    """What one optimization step tells.
+    """The result of one optimization step.
 
     Args:
-        td_errors: |TD error| of each sample ``(B,)`` for prioritized replay; None where an agent
-            has none.
+        td_errors: absolute TD error of each sample ``(B,)`` for prioritized replay; None where an
+            agent has none.
         record: scalars by name (``loss``, ``q_mean``, ...); empty unless the step was asked to
             record, because reading a scalar off a GPU waits for it.
     """
@@ -67,7 +67,7 @@ class SyncModel(Protocol):
 
 @runtime_checkable
 class Agent(SyncModel, Protocol):
-    """What learns. The module's docstring shows the loop that calls it."""
+    """Learns from batches. The module's docstring shows the loop that calls it."""
 
     @property
     def opt_steps(self) -> int:

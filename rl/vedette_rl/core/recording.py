@@ -1,4 +1,4 @@
-"""Where numbers, texts and pictures of a run go."""
+"""The interface of recorders, which keep the numbers and texts of a run."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class Recorder(Protocol):
         ...
 
     def close(self) -> None:
-        """Flush and let go."""
+        """Flush and close."""
         ...

@@ -1,4 +1,4 @@
-"""What the trainer samples from."""
+"""The interface of replay buffers, which the trainer samples from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sample:
 
 @runtime_checkable
 class ReplayBuffer(Protocol):
-    """What samples are drawn from; whoever inserts does so on the other side of it."""
+    """Gives samples; rows are inserted through another interface."""
 
     def __len__(self) -> int:
         """Rows that can be drawn now."""
@@ -48,13 +48,13 @@ class ReplayBuffer(Protocol):
         ...
 
     def get_state(self) -> State:
-        """What a resumed run needs besides the rows: what draws, and how far schedules are."""
+        """The state that a resumed run needs besides the rows: the generator and the schedules."""
         ...
 
     def set_state(self, state: State) -> None:
-        """Draw on from `state`."""
+        """Continue to draw from `state`."""
         ...
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
-        """Tell the |TD errors| of rows drawn before. A uniform buffer does nothing."""
+        """Set the absolute TD errors of rows drawn before. A uniform buffer does nothing."""
         ...

@@ -1,4 +1,4 @@
-"""Environments: by name, several as one row, with their spaces as columns. No torch."""
+"""Environments: by name, several as one vector, with their spaces as columns. No torch."""
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.make import make_env, probe_environment

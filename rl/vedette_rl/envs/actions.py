@@ -1,4 +1,4 @@
-"""Actions as agents say them to actions as environments take them."""
+"""Conversion of agents' actions to those that environments take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vedette_rl.envs.spaces import action_field
 
 
 class ActionConverter:
-    """Turns a row of agent's actions into the environment's own.
+    """Converts a vector of an agent's actions to the environment's own.
 
     Discrete actions count from 0 for agents and from `start` for an environment; a Box of float64
     gets float64, within its own bounds.
@@ -32,7 +32,7 @@ class ActionConverter:
 
     @property
     def is_identity(self) -> bool:
-        """Whether the environment takes what agents say as it is."""
+        """True if the environment takes the agent's actions unchanged."""
         return not self._shifted and self._env_dtype == self._dtype
 
     def to_column(self, action: NDArray[Any]) -> NDArray[Any]:
@@ -47,8 +47,8 @@ class ActionConverter:
         return action
 
     def to_environment(self, column: NDArray[Any]) -> NDArray[Any]:
-        """What the environments are given, of any number of them. Arrays are fresh: they may keep
-        or change theirs."""
+        """The actions for the environments, of any number of them. Arrays are new: an environment
+        may keep or change its own."""
         if self._shifted:
             column = column + self._start
         elif self._scalar:

@@ -1,4 +1,4 @@
-"""Which environment is played, and how."""
+"""The configuration of the environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OWN_KEYS = {
 }
 
 
-_ALE_STACK = 4  # of ALE's own vector form, where nobody says
+_ALE_STACK = 4  # of ALE's own vector form, by default
 
 
 class WrapperConfig(BaseModel):
@@ -107,17 +107,17 @@ class EnvConfig(BaseModel):
 
     @property
     def module(self) -> str | None:
-        """What the name imports; None where it imports nothing."""
+        """The module that the name imports; None where it imports nothing."""
         return self.id.rpartition(":")[0] or None
 
     @property
     def name(self) -> str:
-        """The id without its module: what Gymnasium's registry knows it by."""
+        """The id without its module: its name in Gymnasium's registry."""
         return self.id.rpartition(":")[2]
 
     @property
     def stack(self) -> int:
-        """Frames that an observation is a stack of, as far as the configuration says so; or 0."""
+        """Frames in an observation's stack, as far as the configuration shows it; else 0."""
         if self.frame_stack:
             return self.frame_stack
         for wrapper in reversed(self.wrappers):
@@ -128,7 +128,7 @@ class EnvConfig(BaseModel):
         return 0
 
     def for_evaluation(self) -> EnvConfig:
-        """The same environment without what only training wants."""
+        """The same environment without the settings for training only."""
         wrappers = tuple(wrapper for wrapper in self.wrappers if not wrapper.training_only)
         return self.model_copy(
             update={"wrappers": wrappers, "reward_scale": 1.0, "reward_clip": 0.0}

@@ -1,4 +1,4 @@
-"""What episodes returned, and what rewards become in transitions."""
+"""Returns of episodes, and the transform of rewards in transitions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class EpisodeReturns:
         self._finished: list[tuple[float, int]] = []
 
     def reset(self) -> None:
-        """Forget unfinished episodes: all environments were reset."""
+        """Drop unfinished episodes: all environments were reset."""
         self._returns.fill(0.0)
         self._began.fill(self._steps)
 
     def add(self, reward: NDArray[Any], valid: NDArray[Any] | None = None) -> None:
-        """Count a step of the whole row.
+        """Count a step of all environments.
 
         Args:
             reward: ``(E,)`` true rewards.

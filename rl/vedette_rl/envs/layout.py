@@ -1,4 +1,4 @@
-"""Observations to columns: where each array of an observation is written."""
+"""Conversion of observations to columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ObservationLayout:
         """Copy one observation into a row.
 
         Raises:
-            SpaceLayoutError: an array has another shape than its space says.
+            SpaceLayoutError: an array has another shape than its space.
         """
         for leaf in self.leaves:
             columns[leaf.name][row] = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
@@ -44,7 +44,7 @@ class ObservationLayout:
         """Copy one observation into each row.
 
         Raises:
-            SpaceLayoutError: an array has another shape than its space says.
+            SpaceLayoutError: an array has another shape than its space.
         """
         if self._small:
             column = columns["obs"]
@@ -66,7 +66,7 @@ class ObservationLayout:
         """Copy the observation of a vector environment into all rows.
 
         Raises:
-            SpaceLayoutError: an array has another shape than its space says.
+            SpaceLayoutError: an array has another shape than its space.
         """
         for leaf in self.leaves:
             column = columns[leaf.name]

@@ -1,4 +1,4 @@
-"""A row of environments stepped one after the other.
+"""A vector of environments stepped one after the other.
 
 An environment whose episode ends is reset within the same step, so no step is wasted, and what
 Gymnasium's vector environments cost beyond the environments themselves is not paid: observations
@@ -28,7 +28,7 @@ class LoopVectorEnv:
 
     Args:
         envs: E environments of the same spaces; closed with the row.
-        seed: of the whole row: each environment's own is derived from it.
+        seed: of the whole vector: each environment's own is derived from it.
         rewards: what rewards become in transitions.
     """
 

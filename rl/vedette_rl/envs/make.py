@@ -40,7 +40,7 @@ def make_env(
     Raises:
         UnknownEnvironmentError: nothing of that name can be made here, with the nearest names or
             what to install.
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
         CannotRenderError: it can be made, but not with a `render_mode`.
     """
     if config.vectorization == "vector_entry_point":  # it may show other observations
@@ -86,9 +86,9 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
 
     Raises:
         UnknownEnvironmentError: it cannot be made here.
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
         SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
-            another shape than its space says.
+            another shape than its space.
         EnvironmentFaultError: an observation or the reward is not finite: no learner would take it.
     """
     env = make_env(config, allow_import=allow_import, check=True)
@@ -116,7 +116,7 @@ def environment_action_space(
 
     Raises:
         UnknownEnvironmentError: it cannot be made here.
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
     """
     env = make_env(config, allow_import=allow_import)
     try:
@@ -153,7 +153,7 @@ def _wrap(
 
 
 def count_stacked_frames(env: gym.Env[Any, Any], config: EnvConfig) -> int:
-    """How many frames an observation of `env` is a stack of; 0: it is none that we know of.
+    """The number of frames that an observation of `env` is a stack of; 0: of none, or unknown.
 
     Gymnasium's `FrameStackObservation` is found wherever it is, and ALE's vector form stacks, too.
     """

@@ -1,4 +1,4 @@
-"""A row of environments that Gymnasium steps as one: its three autoreset modes made one step.
+"""A vector of environments that Gymnasium steps as one, in any of its three autoreset modes.
 
 ================  ==========================================  ==============================
 mode              after an episode's last step                the row that is no transition
@@ -36,12 +36,12 @@ class NativeVectorEnv:
 
     Args:
         envs: closed with the row.
-        seed: of the whole row.
+        seed: of the whole vector.
         rewards: what rewards become in transitions.
 
     Raises:
-        UnknownEnvironmentError: it does not say its autoreset mode, so nobody can tell which of
-            its rows are transitions.
+        UnknownEnvironmentError: it declares no autoreset mode, so it is unknown which of its rows
+            are transitions.
     """
 
     def __init__(self, envs: VectorEnv, *, seed: int, rewards: RewardTransform | None = None):
@@ -102,7 +102,7 @@ class NativeVectorEnv:
     def _successors(
         self, following: int, batch: Any, done: NDArray[Any], infos: dict[str, Any]
     ) -> int:
-        """Write the successors into buffer `following`; say which buffer to act on next."""
+        """Write the successors into buffer `following`; return the buffer to act on next."""
         beginning = (following + 1) % 3
         next_obs, init_obs = self._buffers[following], self._buffers[beginning]
         self._layout.write_all(next_obs, batch)
@@ -140,7 +140,7 @@ class NativeVectorEnv:
 Env = gym.Env[Any, Any]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 _CLIPPING = "reward_clipping"
-"""ALE's word for it, on where nobody says: returns would be of clipped rewards."""
+"""ALE's argument, on by default: returns would be of clipped rewards."""
 
 
 def make_vector(
@@ -154,7 +154,7 @@ def make_vector(
 
     Raises:
         UnknownEnvironmentError: there is none, or it cannot be made as configured.
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
     """
     if config.wrappers or config.frame_stack:
         raise UnknownEnvironmentError(
@@ -182,7 +182,7 @@ def make_vector(
 
 
 def _takes(spec: gym.envs.registration.EnvSpec, argument: str) -> bool:
-    """Whether the vector form's constructor names this argument."""
+    """True if the vector form's constructor has this argument."""
     entry: Any = spec.vector_entry_point  # a name, or what it names
     creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
     try:
@@ -219,10 +219,10 @@ def make_native_vector(
 
 
 def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
-    """How `envs` goes on after an episode.
+    """The autoreset mode of `envs`.
 
     Raises:
-        UnknownEnvironmentError: it does not say, so nobody can tell which of its rows are
+        UnknownEnvironmentError: it declares none, so it is unknown which of its rows are
             transitions.
     """
     mode = (envs.metadata or {}).get("autoreset_mode")
@@ -250,12 +250,12 @@ def final_observations(envs: VectorEnv, infos: dict[str, Any]) -> Any:
 
 
 def name_of(envs: VectorEnv) -> str:
-    """What to call `envs` in a sentence."""
+    """The name of `envs` for messages."""
     return envs.spec.id if envs.spec is not None else type(envs).__name__
 
 
 class SingleOfVector(gym.Env[Any, Any]):
-    """A vector environment of one as a plain environment: evaluations play what actors play."""
+    """A vector environment of one as a plain environment, so that evaluations play as actors do."""
 
     def __init__(self, envs: VectorEnv) -> None:
         self._envs, self._mode = envs, autoreset_mode(envs)

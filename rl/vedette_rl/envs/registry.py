@@ -1,4 +1,4 @@
-"""What is registered under a name, after the imports that the name asks for."""
+"""Gymnasium's registry: the specification behind a name, after the imports that it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
 from vedette_rl.import_by_name import describe_import_failure
 
 AllowImport = Callable[[str], bool]
-"""Whether a module of this dotted name may be imported for the one who wrote the configuration."""
+"""Decides if a module of this dotted name may be imported for the author of a configuration."""
 
 _REGISTERED_BY = {"ALE": "ale_py"}
 _OUR_EXTRAS = {
@@ -32,11 +32,11 @@ _OUR_EXTRAS = {
 
 
 def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> EnvSpec:
-    """What is registered under a configuration's name, after the imports it asks for.
+    """The specification behind a configuration's name, after the imports that it needs.
 
     Raises:
         UnknownEnvironmentError: nothing is.
-        ImportNotAllowedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
     """
     if config.module is not None:
         import_environment_module(config.module, config, allow_import)
@@ -66,7 +66,7 @@ def import_environment_module(
     """Import a module that a configuration names.
 
     Raises:
-        ImportNotAllowedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
         UnknownEnvironmentError: it is not here, or needs what is not.
     """
     if allow_import is not None and not allow_import(module):
@@ -78,7 +78,7 @@ def import_environment_module(
 
 
 def install_hint(error: Exception) -> str:
-    """One line that says what an import error misses: our extra where one brings it."""
+    """One line with the package that an import error misses, and our extra that has it."""
     text = " ".join(str(error).split())
     for word, extra in _OUR_EXTRAS.items():
         if word in text:
@@ -87,12 +87,12 @@ def install_hint(error: Exception) -> str:
 
 
 def _nearest(name: str) -> str:
-    """What can be had under names like this one, whatever its version and namespace."""
+    """A hint with the nearest registered names, whatever their version and namespace."""
     known = set(gym.registry)
     for namespace in _REGISTERED_BY:
         with contextlib.suppress(ImportError):
             _register(namespace)
-            # What it registers besides, under bare names, is not looked for.
+            # Other environments that it registers, under bare names, are ignored.
             known |= {env_id for env_id in gym.registry if env_id.startswith(f"{namespace}/")}
     by_bare: dict[str, list[str]] = {}
     for env_id in sorted(known, key=_plain_and_new_first):

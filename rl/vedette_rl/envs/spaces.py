@@ -21,9 +21,9 @@ Field = tuple[str, np.dtype[Any], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Spaces:
-    """What an agent sees of an environment.
+    """The spaces of an environment as agents see them.
 
-    Discrete actions count from 0 here whatever the environment's `start` is: the row of
+    Discrete actions count from 0 here whatever the environment's `start` is: the vector of
     environments adds it (see `agent_spaces`).
 
     Args:

@@ -68,12 +68,12 @@ def make_vector_environment(
     Args:
         config: which ones.
         count: E.
-        seed: of the whole row; another actor's row takes another.
+        seed: of the whole vector; another actor's vector takes another.
         allow_import: see `make_env`.
 
     Raises:
         UnknownEnvironmentError: they cannot be made here.
-        ImportRefusedError: `allow_import` said no.
+        ImportNotAllowedError: `allow_import` refused.
         SpaceLayoutError: transitions of their spaces have no columns.
     """
     if count < 1:

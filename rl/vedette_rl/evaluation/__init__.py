@@ -1,4 +1,4 @@
-"""Evaluation: what a model returns when it acts greedily."""
+"""Evaluation: returns of a model that acts greedily."""
 
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 

@@ -65,10 +65,10 @@ class GreedyEvaluator:
             policy: acts on the model of `version` already; discrete actions count from 0 for it,
                 whatever the environment's `start` is.
             version: noted in the result.
-            is_cancelled: asked before every step: whether nobody waits for the result any more.
+            is_cancelled: asked before every step; True if the result is not wanted any more.
 
         Raises:
-            EvaluationCancelledError: nobody does; the next evaluation plays all its episodes anew.
+            EvaluationCancelledError: it is not; the next evaluation plays all its episodes anew.
             EnvironmentFaultError: rewards are not finite; a mean of them could not be compared.
         """
         while len(self._envs) < self._width:
@@ -119,13 +119,13 @@ class _EpisodeTable:
         return self._begun - len(self)
 
     def obs(self) -> Columns:
-        """What the next actions are chosen on, a row a place."""
+        """The observations that the next actions are chosen on, a row for each episode."""
         return {name: column[: len(self)] for name, column in self._obs.items()}
 
     def play(self, action: Any) -> None:  # the environment's own
         """Step every place; begin the next episode where one ends."""
         actions = self._form.to_environment(self._form.to_column(action))
-        is_cancelled: list[int] = []
+        finished: list[int] = []
         for place, (env, episode) in enumerate(self._places):
             obs, reward, terminated, truncated, _ = env.step(actions[place])
             self.returns[episode] += float(reward)
@@ -135,8 +135,8 @@ class _EpisodeTable:
             elif self._begun < len(self.returns):
                 self._places[place] = self._begin(env, place)
             else:
-                is_cancelled.append(place)
-        for place in reversed(is_cancelled):
+                finished.append(place)
+        for place in reversed(finished):
             self._give_up(place)
 
     def _begin(self, env: Env, place: int) -> tuple[Env, int]:

@@ -25,7 +25,7 @@ Frame = NDArray[np.uint8]
 
 FRAMES_MAX = 3600
 FPS = 30
-"""Where the environment does not say."""
+"""Frames a second where the environment gives no number."""
 
 
 class EpisodeVideo:
@@ -42,7 +42,7 @@ class EpisodeVideo:
 
     def __init__(self, config: EnvConfig, seed: int) -> None:
         for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
-            os.environ.setdefault(driver, "dummy")  # pygame would look for a screen, and complain
+            os.environ.setdefault(driver, "dummy")  # pygame would otherwise open a screen
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Gymnasium's of render modes: ours is an error
             self._env: Env = make_env(config.for_evaluation(), render_mode="rgb_array")
@@ -85,7 +85,7 @@ def check_video_path(path: Path) -> None:
     """See that a film of this name can be written here.
 
     Raises:
-        VideoError: says what to install or how to name it.
+        VideoError: the message has what to install or how to name it.
     """
     if path.suffix not in (".gif", ".mp4"):
         raise VideoError(f"{path}: a video is named .gif or .mp4")

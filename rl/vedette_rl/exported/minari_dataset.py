@@ -92,7 +92,7 @@ def _buffers(
 
 
 def _observations(live: LiveRows, rows: NDArray[np.int64], space: gym.Space[Any]) -> Any:
-    """What was seen before each step and after the last, composed as the space is."""
+    """Observations before each step and after the last, composed as the space is."""
     values = {
         leaf.path: np.concatenate(
             [live.take(leaf.name, rows), live.take(f"next_{leaf.name}", rows[-1:])]
@@ -114,7 +114,7 @@ def _composed(space: gym.Space[Any], path: tuple[Any, ...], values: dict[Any, An
 
 
 def _spec(env: gym.Env[Any, Any], config: EnvConfig) -> Any:  # an EnvSpec
-    """How to make the environment again, where Gymnasium can say it; None elsewhere."""
+    """The specification to make the environment again; None where it cannot be written."""
     if config.wrappers or config.frame_stack or env.spec is None:
         return None
     try:
@@ -174,7 +174,7 @@ def _episode(first: int, follows: NDArray[np.int64], over: NDArray[np.bool_]) ->
 
 
 def _digests(live: LiveRows, part: str) -> Iterator[bytes]:
-    """What stands for each row's observation: of all its columns."""
+    """A digest of each row's observation, over all its columns."""
     names = [name for name in live.names if name == part or name.startswith(f"{part}/")]
     for pieces in zip(*(_values(live, name) for name in names), strict=True):
         yield hashlib.blake2b(b"".join(pieces), digest_size=16).digest()

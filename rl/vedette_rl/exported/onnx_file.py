@@ -69,7 +69,7 @@ def _traced(network: PolicyGraph, start: Any) -> Any:  # ONNXProgram, private in
     )
     chatter = logging.getLogger("torch.onnx")
     level = chatter.level
-    chatter.setLevel(logging.ERROR)  # it tells of packages that it would have used
+    chatter.setLevel(logging.ERROR)  # it reports packages that it would have used
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""A policy in one file: its arrays, and a header that says how to act with them.
+"""A policy in one file: its arrays, and a header with all else that acting needs.
 
 Two forms hold the same. ``numpy`` is an npz of arrays named ``model/NAME`` and of ``header``, JSON
 in bytes; ``safetensors`` has the arrays by NAME and the header in its metadata. Nothing in either
@@ -36,7 +36,7 @@ _ZIP_MAGIC = b"PK"
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """What such a file holds.
+    """The contents of a policy file.
 
     Args:
         config: the agent's.
@@ -116,7 +116,7 @@ def load_policy(path: str | Path, *, seed: int = 0, allow_import: bool = False) 
 
 
 def read_policy(path: str | Path, *, allow_import: bool = False) -> PolicyFile:
-    """What a file holds; as `load_policy`."""
+    """The contents of a file; arguments as of `load_policy`."""
     path = Path(path)
     try:
         with path.open("rb") as file:

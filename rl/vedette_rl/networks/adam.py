@@ -58,7 +58,7 @@ class VectorAdam:
         )
 
     def zero_grad(self) -> None:
-        """Forget the gradient, before a backward pass adds to it."""
+        """Zero the gradient, before a backward pass adds to it."""
         self._vector.grad.zero_()
 
     @torch.no_grad()

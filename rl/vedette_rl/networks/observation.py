@@ -1,4 +1,4 @@
-"""What a network sees of an observation: its parts as one flat vector, or one image. No torch.
+"""The input of a network: parts of an observation as one flat vector, or one image. No torch.
 
 An observation's parts are the columns it travels in: ``obs``, or ``obs/KEY`` for the parts of a
 dictionary or a tuple. Shapes: B rows, F features.
@@ -28,7 +28,7 @@ SMALLEST_IMAGE = 36
 
 @dataclass(frozen=True, slots=True)
 class FlatPart:
-    """How one column becomes features.
+    """The conversion of one column to features.
 
     Args:
         column: its name.
@@ -67,14 +67,14 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class CustomInput:
-    """Whatever an encoder of the user's own sees in it (`vedette_rl.networks.encoder`)."""
+    """The whole observation, for a custom network (`vedette_rl.networks.encoder`)."""
 
     name: str
     observation: gym.Space[Any]
 
 
 NetworkInput = Image | CustomInput | tuple[FlatPart, ...]
-"""What a network sees of an observation."""
+"""The input that a network takes from an observation."""
 
 
 def observation_parts(space: gym.Space[Any], column: str = "obs") -> dict[str, gym.Space[Any]]:
@@ -93,7 +93,7 @@ def observation_parts(space: gym.Space[Any], column: str = "obs") -> dict[str, g
 
 
 def flat_parts(agent: str, space: gym.Space[Any]) -> tuple[FlatPart, ...]:
-    """How every part of the observation becomes features.
+    """The conversion of every part of the observation to features.
 
     Raises:
         UnsupportedSpaceError: a part has no fixed size.
@@ -145,7 +145,7 @@ def find_image(space: gym.Space[Any]) -> Image | None:
 
 
 def choose_input(agent: str, network: str, space: gym.Space[Any]) -> NetworkInput:
-    """What a network of this kind (``auto``, ``mlp``, ``cnn`` or ``module:Name``) sees.
+    """The input of a network of this kind (``auto``, ``mlp``, ``cnn`` or ``module:Name``).
 
     Raises:
         NoImageError: it is ``cnn``, and the observation is no image.

@@ -1,4 +1,4 @@
-"""All parameters of a network as one vector.
+"""All parameters of a network as one vector, and their initial values from a seed.
 
 Clipping, Adam, the target's update and the copy for the actors are then one operation each, however
 many layers there are: a step of a small network is mostly the cost of starting operations.
@@ -6,7 +6,8 @@ many layers there are: a step of a small network is mostly the cost of starting 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from torch import nn
 
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.storage.buffer_pool import BufferPool
+
+N = TypeVar("N", bound=nn.Module)
 
 _ALIGNMENT = 16
 """Floats: every parameter begins on a cache line, as if it had been allocated by itself."""
@@ -109,3 +112,25 @@ class ParameterVector:
             self.data.copy_(online.data)
         else:
             self.data.lerp_(online.data, tau)
+
+
+def seed_process(seed: int, epoch: int) -> None:
+    """Seed the process's own random numbers of torch, on all devices.
+
+    Our agents have generators of their own; networks of the user's own draw from these (dropout).
+
+    Args:
+        seed: the run's.
+        epoch: makes every start of the run draw otherwise.
+    """
+    torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
+
+
+def build_seeded(build: Callable[[], N], seed: int, device: str) -> N:
+    """A network whose initial weights depend on the seed alone, whatever the device.
+
+    The process's own random numbers are as before.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return build().to(device)

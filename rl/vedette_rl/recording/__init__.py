@@ -1,4 +1,4 @@
-"""Recorders: where the numbers and texts of a run go. None needs torch."""
+"""Recorders, which keep the numbers and texts of a run. None needs torch."""
 
 from vedette_rl.recording.tee import TeeRecorder
 from vedette_rl.recording.tensorboard import TensorboardRecorder

@@ -1,4 +1,4 @@
-"""What a run has recorded, read back: its curves, whichever recorder kept them."""
+"""Reading the curves of a run back, whichever recorder wrote them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCurves:
-    """What was found.
+    """The curves that were found.
 
     Args:
         curves: by name.
@@ -72,7 +72,7 @@ def read_curves(run: Path) -> RecordedCurves:
 
 
 class _CurveBuilder:
-    """Values by name, as they come."""
+    """Collects values by name, in the order in which they are read."""
 
     def __init__(self) -> None:
         self.columns: dict[str, tuple[list[int], list[float], list[float]]] = {}

@@ -1,4 +1,4 @@
-"""A recorder that outlives a full disk: training must not end for want of a curve."""
+"""A recorder that survives a full disk, so that training goes on without curves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REOPEN_AFTER_S = 30.0
 class SurvivingRecorder:
     """Gives everything to a recorder; one that fails is replaced a while later.
 
-    What comes in between is left out. The failure is said once, and the recovery too. The recorder
+    Records in between are dropped. The failure is logged once, and the recovery too. The recorder
     is made anew because the old one's file ends in half a record, and readers stop there.
 
     Args:
@@ -56,7 +56,7 @@ class SurvivingRecorder:
         self._try(lambda recorder: recorder.write_text(name, text))
 
     def close(self) -> None:
-        """Flush and let go."""
+        """Flush and close."""
         if self._recorder is not None:
             self._try(lambda recorder: recorder.close())
         self._recorder = None

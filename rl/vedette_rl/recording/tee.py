@@ -34,6 +34,6 @@ class TeeRecorder:
             recorder.write_text(name, text)
 
     def close(self) -> None:
-        """Flush and let go."""
+        """Flush and close."""
         for recorder in self._recorders:
             recorder.close()

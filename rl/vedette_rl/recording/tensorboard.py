@@ -1,7 +1,7 @@
 """TensorBoard's event files, written without torch or TensorFlow.
 
 A file is a sequence of records ``length u64, masked crc32c of it, event, masked crc32c of it``.
-Writing is synchronous and buffered: TensorBoard's own writer hands events to a thread and tells of
+Writing is synchronous and buffered: TensorBoard's own writer hands events to a thread and reports
 a full disk at some later call.
 """
 
@@ -104,7 +104,7 @@ _CHECKSUM_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult:
-    """What a purge found.
+    """The result of a purge.
 
     Args:
         removed: events.
@@ -150,7 +150,7 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
 
 
 def iterate_records(data: bytes) -> Iterator[bytes]:
-    """Whole records, checksums and all; what a killed writer left half written is passed by."""
+    """Whole records with their checksums; a half-written one, of a killed writer, is skipped."""
     begin = 0
     while begin + _LENGTH_BYTES <= len(data):
         length = int.from_bytes(data[begin : begin + 8], "little")
@@ -162,7 +162,7 @@ def iterate_records(data: bytes) -> Iterator[bytes]:
 
 
 def parse_event(record: bytes) -> Any:  # an untyped Event
-    """What a record holds; None where that is no event: not ours to judge."""
+    """The event of a record; None where the record holds no event."""
     try:
         return events.Event.FromString(record[_LENGTH_BYTES:-_CHECKSUM_BYTES])
     except DecodeError:

@@ -1,4 +1,4 @@
-"""What a replay needs, held against what there is, before anything starts."""
+"""Check of the memory and disk that a replay needs, before anything starts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ReplaySpace:
 
 @dataclass(frozen=True, slots=True)
 class OtherSpace:
-    """What else will take space, on the replay's disk or on another.
+    """Other space that will be taken, on the replay's disk or on another.
 
     Args:
         directory: where.
@@ -66,7 +66,7 @@ def replay_space(
     guard: int | None = None,
     shared: SharedSpec | None = None,
 ) -> ReplaySpace:
-    """What a replay of this capacity takes, on disk and, to be drawn from at speed, in memory."""
+    """The space of a replay of this capacity: on disk and, for fast draws, in memory."""
     assert row_dtype.fields is not None, "a row dtype is structured"
     row_bytes = sum(field.itemsize for field, *_ in row_dtype.fields.values())
     guard = default_guard(capacity, row_dtype.itemsize) if guard is None else guard
@@ -89,7 +89,7 @@ def check_budget(
     other_space: OtherSpace | None = None,
     root: Path = ROOT,
 ) -> str:
-    """Hold a need against the memory and the disk that are free.
+    """Compare a need with the memory and the disk that are free.
 
     Args:
         need: what the replay takes.
@@ -151,7 +151,7 @@ def free_disk_bytes(directory: Path) -> int:
 
 
 def same_disk(one: Path, other: Path) -> bool:
-    """Whether two places, which need not exist yet, share their free space."""
+    """True if two paths, which need not exist yet, share their free space."""
     return _nearest_existing(one).stat().st_dev == _nearest_existing(other).stat().st_dev
 
 
@@ -176,11 +176,11 @@ def _machine_memory(root: Path) -> int:
         name, _, value = line.partition(":")
         if name == "MemAvailable":
             return int(value.split()[0]) * 1024
-    return 1 << 62  # a system that does not say
+    return 1 << 62  # a system that gives no number
 
 
 def _cgroup_memory(root: Path) -> list[int]:
-    """What is left under the limit of every control group this process is in, v1 and v2."""
+    """Bytes left under the limit of every control group of this process, v1 and v2."""
     left = []
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
@@ -191,7 +191,7 @@ def _cgroup_memory(root: Path) -> list[int]:
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
         else:
             continue
-        # A container often sees its own group as the root, whatever the path says.
+        # A container often sees its own group as the root, whatever the path is.
         group = base / path.lstrip("/")
         while True:
             free = _group_memory(group, *names)

@@ -1,8 +1,8 @@
-"""The last commit of a ring on disk: how many rows stand, and the stamp that goes with them.
+"""The last commit of a ring on disk: the number of rows, and the stamp that belongs to them.
 
 It is one value of `vedette_rl.storage.latest_value`, so that rows and stamp are there both or
-neither. A replay whose ``commits`` is gone or damaged cannot be told from an older state of itself:
-it is refused.
+neither. A replay whose ``commits`` is gone or damaged cannot be distinguished from an older
+state of itself: it is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MISSING = "is missing, and only it says which rows are whole"
 
 
 class Commit(NamedTuple):
-    """What was committed last.
+    """The last commit.
 
     Args:
         inserted: rows since the run began.
@@ -59,7 +59,7 @@ class CommitWriter:
 
     def __init__(self, directory: Path) -> None:
         path = directory / COMMITS
-        if not path.exists():  # a new one would say that nothing was ever inserted
+        if not path.exists():  # a new one would mean that nothing was ever inserted
             raise ReplayTornError(path, _MISSING)
         try:
             self._map = LatestValueWriter(path, COMMIT_MAX_BYTES, COMMIT_SLOTS, durable=True)
@@ -87,7 +87,7 @@ class CommitWriter:
         self._map.sync()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._map.close()
 
 
@@ -122,7 +122,7 @@ def check_synced(directory: Path, commit: Commit) -> None:
 
 
 def boot_id() -> bytes:
-    """Which start of the machine this is: 16 bytes, all zero where the system does not say."""
+    """The identifier of this start of the machine: 16 bytes, all zero if the system has none."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         return bytes.fromhex(text.strip().replace("-", ""))

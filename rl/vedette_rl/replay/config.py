@@ -1,4 +1,4 @@
-"""What a replay is asked to be."""
+"""The configuration of the replay."""
 
 from typing import Literal, Self
 
@@ -13,8 +13,8 @@ class ReplayConfig(BaseModel):
     capacity: int = Field(100_000, ge=1)
     """rows that can be drawn; the oldest make room for the newest."""
     directory: str | None = None
-    """where the columns lie; None: ``replay/`` in the run's directory. A tmpfs is quick and forgets
-    at a reboot, a disk is large."""
+    """where the columns lie; None: ``replay/`` in the run's directory. A tmpfs is quick and is
+    lost at a reboot, a disk is large."""
     prioritized: bool = False
     """draw by |TD error| (Schaul et al. 2016, proportional) instead of uniformly."""
     alpha: float = Field(0.6, ge=0.0, le=1.0)
@@ -26,14 +26,14 @@ class ReplayConfig(BaseModel):
     beta_steps: int = Field(500_000, ge=1)
     """samples drawn, as batches, over which beta rises linearly."""
     priority_epsilon: float = Field(1e-6, gt=0.0, le=1.0)
-    """added to |TD error|, so that no row is forgotten."""
+    """added to |TD error|, so that every row can be drawn."""
     initial_priorities: Literal["max", "actor"] = "max"
     """what a row that was never drawn counts as: ``max``, the largest priority so far (Schaul et
     al. 2016); ``actor``, the |TD error| that the actor's network gives it (Ape-X, Horgan et al.
     2018, section 3)."""
     frame_storage: Literal["auto", "once", "plain"] = "auto"
-    """``auto`` stores each frame of stacked uint8 images once and gives whole stacks to whoever
-    draws; ``once`` does so for any stack, and refuses other observations; ``plain`` stores every
+    """``auto`` stores each frame of stacked uint8 images once and gives whole stacks in
+    samples; ``once`` does so for any stack, and refuses other observations; ``plain`` stores every
     observation whole."""
     samples_per_insert: float | None = Field(None, ge=0.0, allow_inf_nan=False)
     """samples drawn for each sample inserted; None: as the agent's paper has it

@@ -1,4 +1,6 @@
-"""Rings of rows whose stacks are places in a ring of frames (`vedette_rl.replay.frame_stacks`).
+"""Frame deduplication in the replay: rings of rows whose stacks are places in a ring of frames.
+
+`vedette_rl.replay.frame_stacks` explains the words.
 
 ::
 
@@ -8,7 +10,7 @@
     ring.commit(stamp)                               # rows, frames and stamp, all or none
 
 Frames are numbered from the beginning of the run, as rows are; each row keeps the span of its
-batch's frames. So the last committed row says how many frames there are, and no other record of it
+batch's frames. So the last committed row has the number of frames, and no other record of it
 is needed; and a row is live as long as its span begins within the frames that are kept.
 """
 
@@ -76,7 +78,7 @@ class FrameRows(PlainRows):
             if name in STACKS:
                 found = self.frames
                 # clip: as in `vedette_rl.replay.rows.gather`, and a row that is being overwritten
-                # may say anything until it is drawn again
+                # may hold anything until it is drawn again
                 found.take(self.columns[name].take(places, 0, mode="clip"), 0, to, "clip")
             else:
                 found.take(places, 0, to, "clip")
@@ -149,7 +151,7 @@ class FrameAppender(FrameRows, RowAppender):
                 raise ValueError(f"column {name!r} has places beyond its {len(frames)} frames")
 
     def _stored_places(self, places: NDArray[Any], begin: int) -> NDArray[np.int32]:
-        """Where the frames of a batch will lie."""
+        """Slots in the ring for the frames of a batch."""
         stored = places.astype(np.int64)
         stored += begin
         stored %= len(self.frames)

@@ -1,4 +1,4 @@
-"""Stacked images stored frame by frame: what a row is then, and how many frames a replay keeps.
+"""Frame deduplication: stacked images are sent and stored frame by frame, each frame once.
 
 An observation that is a stack of S frames shares S - 1 of them with its successor, and a transition
 holds two: stored whole, every frame is there 2 S times. Here a batch carries each of its frames
@@ -8,8 +8,16 @@ once, and a row the *places* of those that its stacks are made of::
     obs        (rows, S) uint32       places in `frames`, oldest first
     next_obs   (rows, S) uint32
 
-A batch needs no other: order, loss and repetition cost nothing more than they do anyhow. The price
-is that the first and last frames of a batch are in two batches.
+Order, loss and repetition of batches cost nothing extra, since a batch needs no other. The price is
+that the frames which two batches share are in both.
+
+frame         one image; a *stack* is the S images of an observation (`FrameStack`)
+place         the index of a frame: in a batch's `frames`, in an actor's pool, or in the ring
+frame pool    the frames that an actor's environments showed last (`vedette_rl.steps.frames`)
+extra frames  frames of a batch beyond one a row: for whole stacks, and for n steps
+shared ring   the frames in the replay, a ring of their own beside the rows (`SharedSpec`); its
+              *entries* are frames (`vedette_rl.replay.frame_ring`)
+frame span    the frames of a row's batch, counted over the run: [begin, end)
 """
 
 from __future__ import annotations
@@ -35,7 +43,7 @@ STACKS = ("obs", "next_obs")
 """The columns that hold places of frames."""
 
 FRAME_SPANS = "frame_span"
-"""The stored column that says of a row's batch which frames of the run are its: [begin, end)."""
+"""The stored column of a row's batch: the span [begin, end) of its frames, counted over the run."""
 
 EPISODE_STARTS_SHARE = 0.05
 """Frames kept beyond a frame a row and a batch's extra ones, for those that begin episodes."""
@@ -46,7 +54,7 @@ _STORED_PLACES = np.dtype("<i4")
 
 @dataclass(frozen=True, slots=True)
 class FrameStack:
-    """How observations are made of frames.
+    """The form of observations that are stacks of frames.
 
     Args:
         stack: S, frames of an observation.
@@ -70,7 +78,7 @@ class FrameStack:
 
 
 def frame_stack(config: ReplayConfig, spaces: Spaces) -> FrameStack | None:
-    """How a replay stores observations frame by frame; None: it stores them whole.
+    """The stacks that a replay stores frame by frame; None: it stores observations whole.
 
     Raises:
         FrameStorageError: it is to store frames once, and there are none.

@@ -21,10 +21,10 @@ from vedette_rl.replay.config import ReplayConfig
 
 @dataclass(frozen=True, slots=True)
 class Limiter:
-    """Says who must wait. It keeps no count of its own.
+    """Decides which side must wait. It keeps no count of its own.
 
     Args:
-        samples_per_insert: samples drawn for each sample inserted; 0: nobody waits, but for
+        samples_per_insert: samples drawn for each sample inserted; 0: no side waits, but for
             `min_size`.
         min_size: samples inserted before the first may be drawn (the warm-up).
         error_buffer: half the band, in samples drawn.
@@ -51,7 +51,7 @@ class Limiter:
         return self.samples_per_insert * inserted - sampled
 
     def insert_wait_reason(self, inserted: int, sampled: int) -> str:
-        """Why inserting waits, as a sentence; empty where it need not."""
+        """The reason why inserting waits, as a sentence; empty where it need not."""
         if not self.samples_per_insert or inserted < self.min_size:
             return ""
         most = self.samples_per_insert * self.min_size + self.error_buffer
@@ -72,7 +72,7 @@ class Limiter:
         return max(0, self.min_size - inserted, math.ceil(room))
 
     def sample_wait_reason(self, inserted: int, sampled: int) -> str:
-        """Why drawing a batch waits, as a sentence; empty where it need not."""
+        """The reason why drawing a batch waits, as a sentence; empty where it need not."""
         if inserted < max(1, self.min_size):
             return f"learner waits: {inserted:,} of {max(1, self.min_size):,} warm-up samples"
         if not self.samples_per_insert:
@@ -88,7 +88,7 @@ class Limiter:
         )
 
     def stats(self, inserted: int, sampled: int) -> dict[str, float]:
-        """What was drawn per sample inserted since drawing began, and how far from it we are."""
+        """Samples drawn per sample inserted since drawing began, and the distance from target."""
         since = inserted - self.min_size
         center = self.samples_per_insert * self.min_size
         return {
@@ -104,7 +104,7 @@ def make_limiter(
 
     Args:
         config: the replay's.
-        usual: samples drawn for each inserted where the configuration says nothing.
+        usual: samples drawn for each inserted where the configuration has no number.
         min_size: the warm-up, in samples.
         batch_size: samples drawn at once.
         insert_rows: samples inserted at once (``n_buffer``).

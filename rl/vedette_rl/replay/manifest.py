@@ -1,4 +1,4 @@
-"""What the rows of a replay on disk are, as ``ring.json`` says it.
+"""The description of a replay's rows on disk, in ``ring.json``.
 
 The file is written last of all of a replay's, so that it is there or nothing is.
 """
@@ -67,7 +67,7 @@ class SharedSpec:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What ``ring.json`` says.
+    """The contents of ``ring.json``.
 
     Args:
         uid: 32 hex digits drawn when the replay was made; every file carries them.

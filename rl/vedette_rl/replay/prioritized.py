@@ -30,7 +30,7 @@ from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.rows import Rows, live_places, ring_places
 from vedette_rl.replay.sum_tree import SumTree, padded
-from vedette_rl.replay.uniform import SampleBuffers, redraw_stale
+from vedette_rl.replay.uniform import DrawnRows, redraw_stale
 
 TD_ERROR = "td_error"
 """The column of |TD errors| that actors compute, where initial priorities are theirs."""
@@ -39,12 +39,12 @@ _SEEN, _MAX_PRIORITY, _ALPHA = range(3)
 _HEAD = 8  # numbers before the masses
 
 
-class PrioritizedReplay:
+class PrioritizedReplay(DrawnRows):
     """Draws rows by their last |TD error|, while a writer goes on inserting.
 
     Args:
         rows: a `RingReader` or a `MemoryRing`.
-        rng: what draws.
+        rng: draws.
         config: alpha, the schedule of beta, priority_epsilon.
         memory: where the priorities lie, from `open_priorities`; None: in memory only.
         names: the columns that samples have; None: all.
@@ -59,8 +59,8 @@ class PrioritizedReplay:
         memory: NDArray[np.float64] | None = None,
         names: Iterable[str] | None = None,
     ) -> None:
-        self.rows, self.config, self._rng = rows, config, rng
-        self._buffers = SampleBuffers(rows, names)
+        super().__init__(rows, rng, names=names)
+        self.config = config
         memory = np.zeros(_HEAD + padded(rows.capacity)) if memory is None else memory
         self._head, masses = memory[:_HEAD], memory[_HEAD:]
         _adopt(self._head, masses, config.alpha, rows.inserted)
@@ -69,15 +69,6 @@ class PrioritizedReplay:
         self._last: tuple[NDArray[Any], NDArray[np.int64]] = self._strata, np.empty(0, np.int64)
         self._draws = 0
         self._dropped = 0  # rows below have no mass, even where they lie
-
-    def __len__(self) -> int:
-        oldest, inserted = self.rows.live()
-        return inserted - oldest
-
-    @property
-    def inserted(self) -> int:
-        """Rows inserted since the run began, overwritten ones too."""
-        return self.rows.inserted
 
     @property
     def beta(self) -> float:
@@ -91,7 +82,7 @@ class PrioritizedReplay:
 
         Args:
             batch_size: how many.
-            out: where to: columns ``(batch_size, *shape)`` of the caller's (pinned memory, say).
+            out: columns ``(batch_size, *shape)`` of the caller's, for example in pinned memory.
                 None: the buffer's own, overwritten by the next call.
 
         Raises:
@@ -124,7 +115,7 @@ class PrioritizedReplay:
         return Sample(columns, numbers, weights)
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
-        """Tell the |TD errors| ``(B,)`` of rows drawn before; overwritten ones are passed by.
+        """Set the |TD errors| ``(B,)`` of rows drawn before; overwritten ones are skipped.
 
         Raises:
             ValueError: an error is not finite: one would spoil every later draw.
@@ -149,10 +140,10 @@ class PrioritizedReplay:
         self._tree.set(places, masses)
 
     def add_new_rows(self) -> int:
-        """Give rows inserted since the last look their first priority, and those that died none;
-        returns `inserted`.
+        """Give rows inserted since the last call their first priority, and overwritten ones none;
+        return `inserted`.
 
-        Drawing and telling do so first: nobody else needs to.
+        `sample` and `update_priority` do so first: no other caller needs to.
         """
         seen, (oldest, inserted) = int(self._head[_SEEN]), self.rows.live()
         capacity = self.rows.capacity
@@ -168,11 +159,11 @@ class PrioritizedReplay:
         return inserted
 
     def stats(self) -> dict[str, float]:
-        """What the schedule and the priorities are now."""
+        """The current beta and the largest priority."""
         return {"beta": self.beta, "max_priority": float(self._head[_MAX_PRIORITY])}
 
     def get_state(self) -> State:
-        """What draws, and the schedule; the priorities are in their own file."""
+        """The generator and the schedule; the priorities are in their own file."""
         return {
             "rng": self._rng.bit_generator.state,
             "draws": self._draws,

@@ -6,14 +6,14 @@
     ledger = Ledger.from_bytes(ring.stamp)          # what was committed last, with its rows
     while batches:
         if ring.room < rows: ring.commit(ledger.to_bytes())
-        ring.append(columns, rows)                  # beyond the cursor: nobody sees it
+        ring.append(columns, rows)                  # beyond the cursor: not visible yet
     ring.commit(ledger.to_bytes())                  # rows and stamp, both or neither
 
     ring = RingReader(directory)                    # in another process
     ring.columns["reward"][places]                  # live rows: see `vedette_rl.replay.rows`
 
 Data is written first, then the commit (a value of `vedette_rl.storage.latest_value`, which is there
-whole or not at all), then the cursor that readers look at. So ``kill -9`` at any instruction leaves
+whole or not at all), then the cursor that readers poll. So ``kill -9`` at any instruction leaves
 the rows and the stamp of the last commit. A power cut is another matter: pages reach the disk in
 any order, so a replay that was not closed and is found by a machine that has started since is
 refused.
@@ -124,7 +124,7 @@ class RingWriter(RowAppender):
         self._commit(stamp, synced=False)
 
     def close(self) -> None:
-        """Wait until the disk has what was committed, and let go. What is pending is forgotten."""
+        """Wait until the disk has what was committed, and close. Pending rows are dropped."""
         self._pending = 0
         self._mapped.flush()
         self._commit(self.stamp, synced=True)
@@ -176,9 +176,9 @@ def check_ring(
     guard: int | None = None,
     shared: SharedSpec | None = None,
 ) -> bytes:
-    """See that `RingWriter.open` would take what lies in a directory, and change nothing.
+    """Check that `RingWriter.open` would take the replay in a directory, and change nothing.
 
-    It looks at what the files say of themselves, and reads no rows: as quick for any size.
+    It checks the heads of the files and reads no rows: as quick for any size.
 
     Args:
         directory, row_dtype, capacity, run_id, guard, shared: as `RingWriter.open` takes them.
@@ -202,7 +202,7 @@ def check_ring(
 
 
 def check_replay_directory(directory: Path) -> bool:
-    """Whether a replay lies in a directory; one can be made there where not.
+    """True if a directory holds a replay; if not, one can be made there.
 
     Raises:
         ReplayFormatError: something else lies there, or a replay without its ``ring.json``.

@@ -1,9 +1,9 @@
-"""The files of a replay on disk: their names, what is in them, and how they are told apart.
+"""The files of a replay on disk: names, contents and checks.
 
 ::
 
     DIR/ring.json           what the rows are; written last, so that it is there or nothing is
-    DIR/000-obs.bin ...     a column each: a page that says whose it is, then the rows
+    DIR/000-obs.bin ...     a column each: a page of identity, then the rows
     DIR/004-frames.bin      what rows share, if they do, likewise
     DIR/cursor.bin          rows inserted, for readers
     DIR/commits             rows inserted and the stamp, as one latest value
@@ -49,12 +49,12 @@ _OURS = re.compile(r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|lock|
 
 
 def column_path(directory: Path, index: int, name: str) -> Path:
-    """Where a column lies. Names of columns come from environments: only their letters are used."""
+    """The path of a column. Its name comes from an environment: only its letters are used."""
     return directory / f"{index:03d}-{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:40]}.bin"
 
 
 def shared_path(directory: Path, manifest: Manifest) -> Path:
-    """Where lies what the rows share."""
+    """The path of the entries that rows share."""
     assert manifest.shared is not None
     return column_path(directory, len(manifest.columns), manifest.shared.name)
 
@@ -63,7 +63,7 @@ def check_directory(directory: Path) -> None:
     """Refuse a directory that holds something else than a replay, or a part of one.
 
     Raises:
-        ReplayFormatError: naming what was found and the fix.
+        ReplayFormatError: names what was found and the fix.
     """
     if (directory / MANIFEST).exists():
         return
@@ -218,7 +218,7 @@ def lock_directory(directory: Path, *, shared: bool) -> int:
     """Take the directory's lock; closing the descriptor returned lets it go.
 
     Raises:
-        OneWriterError: somebody else has it.
+        OneWriterError: another process has it.
     """
     # A reader may be of a directory that it cannot write.
     flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT

@@ -1,9 +1,9 @@
-"""Rows in a ring of columns: where they lie, and how they are written.
+"""Rows in a ring of columns: their slots, and how they are written.
 
 Rows are numbered from the beginning of the run. Row ``i`` lies at place ``i % physical_rows``, and
 ``physical_rows = capacity + guard``. The live rows, those that may be drawn, are the last
 `capacity` of the rows inserted. At most `guard` rows are appended between two commits, so they
-overwrite none that is live. A reader that looks at `inserted` again after it has copied rows knows
+overwrite none that is live. A reader that reads `inserted` again after it has copied rows knows
 which of them the writer may have begun to overwrite: those that are no longer live.
 """
 
@@ -26,7 +26,7 @@ _ARRAY = np.ndarray
 
 
 class Rows(Protocol):
-    """What is drawn from: the columns as they lie, and how far they are filled."""
+    """The rows that are drawn from: the columns as stored, and the number inserted."""
 
     @property
     def columns(self) -> Columns:
@@ -91,7 +91,7 @@ class PlainRows:
 
 
 def default_guard(capacity: int, row_bytes: int) -> int:
-    """Rows of guard where nobody says: an eighth of the capacity, between bounds."""
+    """Rows of guard by default: an eighth of the capacity, between bounds."""
     return max(GUARD_ROWS_MIN, min(GUARD_ROWS_MAX, capacity // 8, GUARD_BYTES // max(1, row_bytes)))
 
 
@@ -281,11 +281,11 @@ class MemoryRing(RowAppender):
         self._committed()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
 
 def live_places(inserted: int, capacity: int, physical_rows: int) -> list[slice]:
-    """Where the live rows lie, oldest first: one piece, or two where they wrap around."""
+    """The slots of the live rows, oldest first: one slice, or two where they wrap around."""
     oldest = (inserted - min(inserted, capacity)) % physical_rows
     newest = oldest + min(inserted, capacity)
     if newest <= physical_rows:

@@ -1,7 +1,7 @@
 """A sum tree in numpy: draws places in proportion to their masses.
 
 A binary tree of 100,000 leaves is seventeen numpy calls deep. This one has `WIDTH` children a node:
-going down a level is one look at the children of all nodes at once. A level of at most `TOP_MAX`
+going down a level reads the children of all nodes at once. A level of at most `TOP_MAX`
 nodes has no parents: it is searched as it is. Sums are made anew from the children and
 never adjusted by differences, so no rounding error grows in them.
 

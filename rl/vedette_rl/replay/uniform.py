@@ -18,12 +18,12 @@ REDRAWS_MAX = 64
 REDRAWS_UNIFORM = 4
 
 
-class UniformReplay:
-    """Draws rows with replacement, while a writer goes on inserting.
+class DrawnRows:
+    """Rows that are drawn from, and the buffers for samples: the base of both replays.
 
     Args:
         rows: a `RingReader`, or a `MemoryRing`.
-        rng: what draws.
+        rng: draws.
         names: the columns that samples have; None: all.
     """
 
@@ -42,12 +42,16 @@ class UniformReplay:
         """Rows inserted since the run began, overwritten ones too."""
         return self.rows.inserted
 
+
+class UniformReplay(DrawnRows):
+    """Draws rows with replacement, while a writer goes on inserting."""
+
     def sample(self, batch_size: int, out: Columns | None = None) -> Sample:
         """Draw `batch_size` rows with replacement.
 
         Args:
             batch_size: how many.
-            out: where to: columns ``(batch_size, *shape)`` of the caller's (pinned memory, say).
+            out: columns ``(batch_size, *shape)`` of the caller's, for example in pinned memory.
                 None: the buffer's own, overwritten by the next call.
 
         Raises:
@@ -67,7 +71,7 @@ class UniformReplay:
         """Nothing: every row is as likely as any other."""
 
     def get_state(self) -> State:
-        """What draws; the rows are the ring's own."""
+        """The generator; the rows are the ring's own."""
         return {"rng": self._rng.bit_generator.state}
 
     def set_state(self, state: State) -> None:
@@ -88,7 +92,7 @@ def draw(rng: np.random.Generator, oldest: int, inserted: int, count: int) -> ND
 
 
 class SampleBuffers:
-    """Where samples are copied to: made once for a batch size."""
+    """Buffers that samples are copied to, made once for a batch size."""
 
     def __init__(self, rows: Rows, names: Iterable[str] | None = None) -> None:
         self._rows = rows
@@ -155,7 +159,7 @@ def redraw_stale(
 
 
 def _overwritten(rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which of `numbers` may have been overwritten by now."""
+    """Indices of those of `numbers` that may have been overwritten by now."""
     oldest, _ = rows.live()
     if int(numbers.min(initial=oldest)) >= oldest:
         return np.empty(0, np.int64)

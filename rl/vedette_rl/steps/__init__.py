@@ -1,4 +1,4 @@
-"""Step processors: what becomes a transition."""
+"""Step processors, which make transitions of steps."""
 
 from vedette_rl.steps.n_step import NStep
 

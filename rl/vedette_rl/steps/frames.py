@@ -1,10 +1,10 @@
-"""Step processors over stacks of frames, without copying the stacks.
+"""Frame deduplication in an actor: step processors over stacks of frames, without copies of stacks.
 
-What an actor's environments show is kept in a pool, a frame at a time, and the step processor is
-given *places* in the pool instead of stacks: arrays of S numbers instead of S images. A frame is
-known again because a successor is its predecessor moved by one, which is compared byte for byte;
-where it is not so (an episode began), the stack is stored anew. So what comes out is exact for any
-environment, and small for those that stack.
+The observations of an actor's environments are kept in a pool, a frame at a time, and the step
+processor is given *places* in the pool instead of stacks: arrays of S numbers instead of S images.
+A frame is recognized because a successor is its predecessor moved by one, which is compared byte
+for byte; where it is not so (an episode began), the stack is stored anew. So the transitions are
+exact for any environment, and small for those that stack.
 
 Letters: E environments, S frames of a stack.
 """
@@ -22,7 +22,7 @@ from vedette_rl.replay.frame_stacks import STACKS, FrameStack
 
 
 class FramePool:
-    """The frames that E environments showed last, each a part of its own to be reused in turn.
+    """The last frames of E environments, a ring of slots for each environment.
 
     Args:
         frames: how observations are made of them.
@@ -31,7 +31,7 @@ class FramePool:
 
     Attributes:
         frames: ``(E * depth, *frame)``.
-        numbers: ``(E * depth,)``: which frame lies at a place; each has a number of its own.
+        numbers: ``(E * depth,)``: the number of the frame at each place; no two are the same.
     """
 
     def __init__(self, frames: FrameStack, envs: int, n_step: int) -> None:
@@ -110,7 +110,7 @@ class FrameSteps:
         )
 
     def flush(self) -> Columns:
-        """What is still unfinished, as transitions of fewer steps."""
+        """Return unfinished transitions, of fewer steps."""
         return self._inner.flush()
 
     def with_whole_stacks(self, transitions: Columns) -> Columns:
@@ -125,8 +125,8 @@ class FrameSteps:
 
 
 def is_shifted(obs: NDArray[Any], next_obs: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which stacks ``(E, S, *frame)`` have a successor that begins with all but their oldest frame:
-    ``(E,)``, to the last bit."""
+    """True ``(E,)`` for stacks ``(E, S, *frame)`` whose successor begins with all but their oldest
+    frame, to the last bit."""
     envs, stack = obs.shape[:2]
     before = np.ascontiguousarray(obs).reshape(envs, -1).view(np.uint8)
     after = np.ascontiguousarray(next_obs).reshape(envs, -1).view(np.uint8)

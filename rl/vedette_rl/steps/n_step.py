@@ -21,7 +21,7 @@ N_MAX = 255  # the column `n_steps` is uint8
 
 
 class NStep:
-    """A `StepProcessor` over a row of E environments.
+    """A `StepProcessor` over a vector of E environments.
 
     A row that is not `valid` is taken for a reset after an episode's end, as Gymnasium has it: it
     begins nothing, and nothing is unfinished there.
@@ -72,8 +72,8 @@ class NStep:
         return self._complete_oldest(oldest, step)
 
     def flush(self) -> Columns:
-        """What is unfinished, up to the successor seen last: neither terminated nor truncated, so
-        its value still counts. Call it before the row's next step; the processor is empty after.
+        """Return unfinished transitions up to the last successor: neither terminated nor truncated,
+        so its value still counts. Call it before the next step; the processor is empty afterwards.
         """
         if self._last is None:
             return empty_columns(self._dtype, 0)
@@ -91,7 +91,7 @@ class NStep:
         return _transitions(begun, self._returns[then, rows], step, rows, ages)
 
     def _complete_oldest(self, oldest: int, step: Step) -> Columns:
-        """Where no episode ends, only those of n steps are complete."""
+        """Complete the transitions of n steps: the only ones where no episode ends."""
         alive = self._alive[oldest]
         rows = slice(None) if alive.all() else np.flatnonzero(alive)
         begun = {name: column[oldest][rows].copy() for name, column in self._begun.items()}

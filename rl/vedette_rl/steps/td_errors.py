@@ -17,7 +17,7 @@ class StepsWithTdErrors:
 
     Args:
         inner: what makes the transitions.
-        policy: what tells the errors, of the model that it acts on now.
+        policy: computes the errors, by the model that it acts on now.
         whole: gives the transitions whole observations, where theirs are something else.
     """
 
@@ -28,13 +28,13 @@ class StepsWithTdErrors:
 
     def process(self, step: Step) -> Columns:
         """The transitions that this step completes."""
-        return self._told(self._inner.process(step))
+        return self._with_errors(self._inner.process(step))
 
     def flush(self) -> Columns:
-        """What is still unfinished, as transitions of fewer steps."""
-        return self._told(self._inner.flush())
+        """Return unfinished transitions, of fewer steps."""
+        return self._with_errors(self._inner.flush())
 
-    def _told(self, transitions: Columns) -> Columns:
+    def _with_errors(self, transitions: Columns) -> Columns:
         if len(transitions["reward"]):
             errors = self._policy.td_errors(self._whole(transitions))
         else:

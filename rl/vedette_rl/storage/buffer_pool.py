@@ -1,4 +1,4 @@
-"""Memory that is used again: a large array's pages cost more to come by than to fill."""
+"""A pool of large buffers: getting a large array's pages costs more than filling them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGE_BYTES = 32 << 20
-"""What glibc's malloc gives back to the system as soon as it is free, at the latest."""
+"""At this size glibc's malloc gives memory back to the system as soon as it is free."""
 
 _KEPT = 2
-"""The newest value's memory, and that of the one before while somebody changes over."""
+"""The newest value's memory, and that of the one before while a reader changes over."""
 
 
 class BufferPool:
-    """Gives arrays of bytes, large ones in the memory of earlier ones that nobody holds any more.
+    """Gives arrays of bytes, large ones in the memory of earlier ones that are free again.
 
     A view of an array, or a `memoryview` of one, holds it.
 
@@ -43,5 +43,5 @@ class BufferPool:
     def _reuse_earlier(self) -> memoryview | None:
         try:
             return self._free.popleft()
-        except IndexError:  # asked for, not looked for: several threads may read
+        except IndexError:  # not tested before: several threads may read
             return None

@@ -39,7 +39,7 @@ class LoadedCheckpoint:
         path: its directory.
         state: as it was given to `Checkpoints.save`.
         meta: likewise.
-        skipped: what was said of newer ones that could not be read; worth a warning each.
+        skipped: errors of newer ones that could not be read; worth a warning each.
     """
 
     path: Path
@@ -118,7 +118,7 @@ class Checkpoints:
     def _newest_readable(
         self, read: Callable[[Path], Read]
     ) -> tuple[Path, Read, tuple[str, ...]] | None:
-        """Its directory, what `read` made of it, and what was said of newer ones."""
+        """Its directory, the result of `read`, and the errors of newer ones."""
         failed: tuple[CheckpointError, ...] = ()
         for path in reversed(self.list()):
             try:

@@ -1,4 +1,4 @@
-"""A file that two processes map: one writes values, others read the newest, nobody waits.
+"""Latest-value map: a file that one process writes values to and others read the newest from.
 
 ::
 
@@ -14,8 +14,9 @@ marked empty, filled, checksummed, numbered, and only then does the header point
 killed at any instruction leaves the last whole value, and a reader has the time of ``slots - 1``
 further writes to copy one out before it must try again.
 
-A checksum tells what a power cut tears. Values that are large, and need not outlive one, can do
-without: a kill leaves them whole, too, and a reader sees by the number whether it was overtaken.
+A checksum detects a value that a power cut has torn. Values that are large, and need not outlive a
+power cut, can do without: a kill leaves them whole too, and a reader sees by the number if it was
+overtaken.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class MemoryFence:
 
 
 class _Slots:
-    """The file's places: a header, then slots of a head (number, length, checksum) and data."""
+    """The file's layout: a header, then slots of a head (number, length, checksum) and data."""
 
     def __init__(self, file: int, path: Path, *, writable: bool) -> None:
         size = os.fstat(file).st_size
@@ -99,7 +100,7 @@ class _Slots:
         self._step: int = (size - HEADER_BYTES) // slots
 
     def word(self, seq: int) -> int:
-        """Where the head of `seq`'s slot begins, in words: number, length, checksum."""
+        """The offset of the head of `seq`'s slot, in words: number, length, checksum."""
         return (HEADER_BYTES + (seq % self.slots) * self._step) // 8
 
     def value(self, seq: int) -> bytes | None:
@@ -140,7 +141,7 @@ class _Slots:
         return newest
 
     def _is_whole(self, seq: int) -> bool:
-        """As far as can be told: a value without a checksum is not copied to learn no more."""
+        """True if the slot is whole; of a value without a checksum only its head is checked."""
         if self.summed:
             return self.array(seq) is not None
         at = self.word(seq)
@@ -162,7 +163,7 @@ class LatestValueWriter:
         durable: the file must outlive a power cut; making it then waits for the disk, which may
             take seconds where others write much.
         summed: values have a checksum, where this makes the file; without, a power cut may leave a
-            torn value that nobody notices.
+            torn value undetected.
 
     Raises:
         LatestValueFormatError: the file is something else, or made for smaller values.
@@ -251,7 +252,7 @@ class LatestValueWriter:
         self._slots.map.flush()
 
     def close(self) -> None:
-        """Let go; what was written stays."""
+        """Close the file; what was written stays."""
         self._slots.close()
         os.close(self._file)
 
@@ -299,7 +300,7 @@ class LatestValueReader:
         return None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._slots is not None:
             self._slots.close()
             self._slots = None
@@ -317,7 +318,7 @@ class LatestValueReader:
 
 
 def read_latest_value(path: str | os.PathLike[str]) -> tuple[int, bytes] | None:
-    """The newest whole value of a file that nobody writes, and its number; None: nothing yet.
+    """The newest whole value of a file without a writer, and its number; None: nothing yet.
 
     Raises:
         LatestValueFormatError: the file is something else, or its newest value is torn.

@@ -1,4 +1,4 @@
-"""States on disk: whole or not at all, what was written or refused, and never unpickled.
+"""States on disk: written atomically, verified when read, and never unpickled.
 
 A state is a dict of dicts. Its tensors and arrays go into ``state.safetensors`` under their paths
 (``optimizer/state/0/exp_avg``); all the rest of it is JSON in that file's metadata, so that one
@@ -41,14 +41,15 @@ Throttle = Callable[[], None]
 
 
 def no_throttle() -> None:
-    """Gives way to nobody."""
+    """Does not wait."""
 
 
 def write_state(
     directory: str | Path, state: State, meta: Mapping[str, Any], throttle: Throttle = no_throttle
 ) -> None:
-    """Make `directory` hold `state`, at once: whoever looks sees it whole, or what was there
-    before. It is on the disk when this returns.
+    """Write `state` into `directory` atomically: a reader sees it whole, or what was there before.
+
+    It is on the disk when this returns.
 
     Args:
         directory: made if it is not there; one that is there keeps its other files.
@@ -76,7 +77,7 @@ def write_state(
 
 
 def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
-    """The state and meta that stand in `directory`. Tensors are on the CPU.
+    """The state and meta in `directory`. Tensors are on the CPU.
 
     Raises:
         CheckpointError: there is none, or it is torn or foreign.
@@ -92,7 +93,7 @@ def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
 
 
 def check_state(directory: str | Path) -> None:
-    """See that the state in `directory` is what was written, without making its tensors.
+    """Verify that the state in `directory` is what was written, without making its tensors.
 
     Raises:
         CheckpointError: as `read_state`.
@@ -113,7 +114,7 @@ def _raise_as_unreadable(path: Path) -> Iterator[None]:
 
 
 def _whole_metadata(path: Path) -> dict[str, str]:
-    """What stands beside the data in the file's header; the bytes are what was written."""
+    """The metadata of a file's header, after the checksum of all bytes was verified."""
     with safe_open(path, framework="numpy") as file:
         metadata: dict[str, str] = file.metadata() or {}
     if metadata.get("format") != FORMAT:
@@ -145,7 +146,7 @@ def _write_into(directory: Path, files: dict[str, Parts], throttle: Throttle) ->
 
 
 def _files(state: State, meta: Mapping[str, Any]) -> dict[str, Parts]:
-    """What stands in a checkpoint, by file; the state first."""
+    """The contents of a checkpoint by file; the state first."""
     tree, leaves = split_state(state)
     pairs = [f"{json.dumps(str(key))}: {json.dumps(value)}" for key, value in meta.items()]
     metadata = {"format": FORMAT, "state": json.dumps(tree), "meta": "{" + ", ".join(pairs) + "}"}
@@ -156,8 +157,8 @@ def _files(state: State, meta: Mapping[str, Any]) -> dict[str, Parts]:
 
 def _safetensors(leaves: Leaves, metadata: dict[str, str]) -> Parts:
     """The format of github.com/huggingface/safetensors: u64 length of the header, the header in
-    JSON, the data. Written here because the library would copy all data once more, and tells of a
-    full disk in words of its own."""
+    JSON, the data. Written here because the library would copy all data once more, and reports a
+    full disk in its own words."""
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, leaf in leaves.items():
@@ -203,7 +204,7 @@ def _write_file(path: Path, parts: Parts) -> None:
 
 
 def _remaining_parts(parts: Parts, written: int) -> Parts:
-    """What is left of `parts` beyond the first `written` bytes."""
+    """The rest of `parts` beyond the first `written` bytes."""
     for place, part in enumerate(parts):
         if written < part.nbytes:
             return [part[written:], *parts[place + 1 :]]

@@ -1,6 +1,6 @@
 """A state taken apart into tensors by path and a tree of JSON, and put together again.
 
-In the tree, an object with one key that begins with ``$`` stands for what JSON has not:
+In the tree, an object with one key that begins with ``$`` represents a value that JSON has not:
 ``{"$tensor": path}``, ``{"$array": path}``, ``{"$tuple": [...]}``, ``{"$float": "nan"}`` and
 ``{"$dict": [[key, value], ...]}`` for keys that are no plain strings.
 """
@@ -65,7 +65,7 @@ def split_state(state: Any) -> tuple[Any, Leaves]:  # whatever an agent keeps
 
 
 def join_state(tree: Any, open_tensors: OpenTensors) -> Any:
-    """What `split_state` took apart. torch is imported only where a tensor was saved."""
+    """The state that `split_state` took apart. torch is imported only if a tensor was saved."""
     frameworks: dict[str, Any] = {}
 
     def tensor(framework: str, name: str) -> Any:

@@ -1,5 +1,6 @@
-"""What your own agents, policies, step processors, replay buffers and environments can be held
-against. The contracts are mixins of tests that need no pytest to be imported."""
+"""Contracts for your own agents, policies, step processors, replay buffers and environments.
+
+They are mixins of tests, and need no pytest to be imported."""
 
 from vedette_rl.testing.agents import AgentContract
 from vedette_rl.testing.environments import EnvironmentReport, check_environment

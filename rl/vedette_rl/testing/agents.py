@@ -1,5 +1,4 @@
-"""What every agent keeps to: how it is counted, sent and saved. What it learns from a batch is in
-`loss_contract`."""
+"""The contract of agents: counting, model infos and saved states. Losses are in `loss_contract`."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ class AgentContract(LossContract):
             def make_spaces(self) -> Spaces: ...
             def make_agent(self, seed: int) -> Agent: ...     # on the CPU, deterministic by seed
 
-    What is false of yours is said by setting it to False: `bootstraps_through_truncation`,
-    `bootstraps`, `takes_n_steps`, `takes_weights`, `plain_td_errors`; `discount` says what your
+    Set to False what is not true of yours: `bootstraps_through_truncation`,
+    `bootstraps`, `takes_n_steps`, `takes_weights`, `plain_td_errors`; `discount` is what your
     agent discounts by (see `LossContract`).
     """
 

@@ -1,4 +1,4 @@
-"""Whether an environment's transitions will be right.
+"""A check that an environment's transitions will be right.
 
 Most wrong replay buffers come from the end of an episode: the first observation of the next one
 stored as its last, a reset stored as a step, a time limit reported as termination. What can be seen
@@ -34,7 +34,7 @@ _REHEARSED_RESETS = 100
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentReport:
-    """What was seen of an environment that broke no rule.
+    """The observations about an environment that broke no rule.
 
     Args:
         steps: played, with random actions.
@@ -88,7 +88,7 @@ def check_environment(
 
 
 class _Played:
-    """Some steps of one environment, each looked at."""
+    """Some checked steps of one environment."""
 
     def __init__(self, env: gym.Env[Any, Any], name: str, steps: int, seed: int) -> None:
         self._env, self._name = env, name
@@ -155,7 +155,7 @@ class _Played:
             self._episode_ends.add_start(self._look(obs, "reset"))
 
     def doubts(self, limit: int | None) -> Iterator[str]:
-        """What may be wrong.
+        """Warnings of what may be wrong.
 
         Raises:
             EnvironmentFaultError: the registered limit is not kept, or kept as termination.
@@ -304,7 +304,7 @@ _BY_CHANCE = 0.01
 
 
 class EpisodeEnds:
-    """What observations began episodes, ended them, and came between.
+    """The observations that began episodes, ended them, and came between.
 
     Many an honest episode ends where one begins: a bandit's, one of few states. So it is asked how
     likely it would be of all of them, if ends were like what comes between.
@@ -324,11 +324,11 @@ class EpisodeEnds:
         self._between.append(_digest(obs))
 
     def add_end(self, obs: Columns, *, terminated: bool) -> None:
-        """It is told as the last one of an episode."""
+        """Add the last observation of an episode."""
         self._last["terminated" if terminated else "truncated"].append(_digest(obs))
 
     def describe_ends_seen_as_starts(self) -> Iterator[tuple[int, str]]:
-        """How many episodes ended in which way, where each of them ended on an observation that
+        """The number of episodes that ended in a way, if each of them ended on an observation that
         begins an episode, and hardly by chance. A time limit's wrapper ends its own way."""
         alike = sum(digest in self._first for digest in self._between)
         chance = (alike + 1) / (len(self._between) + 1)

@@ -1,4 +1,4 @@
-"""What every agent's loss keeps to: importance weights, and what comes after a transition.
+"""The contract of agents' losses: importance weights, and bootstrapping.
 
 Each test takes agents of one state and one seed, so random ones draw the same numbers, through an
 optimization step on batches or weights that must, or must not, make a difference.
@@ -28,7 +28,7 @@ _ROWS = 256
 
 
 class LossContract:
-    """The part of `AgentContract` that looks at what is learned.
+    """The part of `AgentContract` that checks what is learned.
 
     Attributes:
         batch_size: of the batches; 8 or more, 32 where the loss itself draws random numbers.
@@ -37,9 +37,9 @@ class LossContract:
         bootstraps_through_truncation: False for one that takes truncation as an end.
         takes_n_steps: False for one of transitions of one step, or that discounts nothing.
         takes_weights: False for one that is never given prioritized replay.
-        plain_td_errors: those it tells are ``|r + discount**n_steps v(next_obs) - q(obs, action)|``
+        plain_td_errors: its TD errors are ``|r + discount**n_steps v(next_obs) - q(obs, action)|``
             of each row by itself, its reward scaled or not. False for those of a distribution or of
-            rescaled values, of clipped rewards, and for a network that looks at the whole batch
+            rescaled values, of clipped rewards, and for a network that depends on the whole batch
             (batch normalization).
         discount: what `make_agent` makes its agent discount each step by; None: it is not looked
             at. A power too many or too few (``discount**(n_steps + 1)``) cannot be seen from here:
@@ -119,15 +119,15 @@ class LossContract:
         one, weighed = self._td_errors(batch), self._td_errors(batch, weights)
         if not self.takes_weights or one is None or weighed is None:
             return
-        # nearly: one may tell them of what it has just learned
+        # nearly: an agent may compute them after the step
         assert np.allclose(one, weighed, rtol=0.05), "weights make a difference to TD errors"
 
     def test_td_errors_are_linear_in_the_reward(self) -> None:
         """Of opposite rewards R, large enough, ``|x + R| + |x - R|`` is 2 R, whatever x is."""
-        told = self._td_errors(self._going_on(0))
-        if not self.plain_td_errors or told is None:
+        found = self._td_errors(self._going_on(0))
+        if not self.plain_td_errors or found is None:
             return
-        large = 10.0 * max(_LARGE_REWARD, float(told.max()))
+        large = 10.0 * max(_LARGE_REWARD, float(found.max()))
         once, twice = (self._sum_of_opposites(reward) for reward in (large, 2.0 * large))
         assert np.abs(twice - once).max() > 1e-3 * once.max(), (
             "large rewards and larger ones have the same TD errors: are these clipped, "
@@ -175,9 +175,9 @@ class LossContract:
     def test_what_comes_after_is_seen_in_next_obs(self) -> None:
         if not self.bootstraps:
             return
-        assert not np.array_equal(self._told(self._going_on(0)), self._told(self._elsewhere(0))), (
-            "another next_obs makes no difference: is the next value that of obs?"
-        )
+        assert not np.array_equal(
+            self._errors_or_state(self._going_on(0)), self._errors_or_state(self._elsewhere(0))
+        ), "another next_obs makes no difference: is the next value that of obs?"
 
     def test_nothing_comes_after_a_terminated_row(self) -> None:
         if not (self.bootstraps and self.plain_td_errors):
@@ -195,11 +195,12 @@ class LossContract:
         if not (self.bootstraps and self.takes_n_steps):
             return
         assert not np.array_equal(
-            self._told(self._going_on(0, n_steps=1)), self._told(self._going_on(0, n_steps=5))
+            self._errors_or_state(self._going_on(0, n_steps=1)),
+            self._errors_or_state(self._going_on(0, n_steps=5)),
         ), "n_steps makes no difference: is it discount instead of discount**n_steps?"
 
     def test_every_further_step_discounts_alike(self) -> None:
-        """What comes after counts discount**n: its parts of TD errors are a geometric series."""
+        """The next value counts discount**n: its parts of TD errors are a geometric series."""
         if not (self.bootstraps and self.takes_n_steps and self.plain_td_errors):
             return
         after = self._what_comes_after(1, 3, 5)
@@ -242,7 +243,7 @@ class LossContract:
         return batch
 
     def _elsewhere(self, seed: int) -> dict[str, torch.Tensor]:
-        """The same batch as goes on, which came to other observations."""
+        """The batch of `_going_on` with other next observations."""
         other = self.make_batch(seed + 1)
         after = {name: column for name, column in other.items() if name.startswith("next_")}
         return {**self._going_on(seed), **after}
@@ -276,8 +277,8 @@ class LossContract:
     def _td_errors(
         self, batch: Mapping[str, torch.Tensor], weights: torch.Tensor | None = None
     ) -> NDArray[np.float64] | None:
-        told = self._begun().opt(batch, weights).td_errors
-        return None if told is None else told.double().numpy()
+        found = self._begun().opt(batch, weights).td_errors
+        return None if found is None else found.double().numpy()
 
     def _of_opposite_rewards(
         self, batch: Mapping[str, torch.Tensor], reward: float
@@ -291,33 +292,33 @@ class LossContract:
         return None if more is None or less is None else (more, less)
 
     def _sum_of_opposites(self, reward: float) -> NDArray[np.float64]:
-        told = self._of_opposite_rewards(self._going_on(0), reward)
-        assert told is not None, "TD errors are told at one step and not at another"
-        return told[0] + told[1]
+        found = self._of_opposite_rewards(self._going_on(0), reward)
+        assert found is not None, "TD errors are returned at one step and not at another"
+        return found[0] + found[1]
 
     def _what_comes_after(self, *n_steps: int) -> list[NDArray[np.float64]] | None:
         """``discount**n v(next_obs)``, but for the sign, of the rows where it can be seen; None
-        where no TD errors are told."""
+        where the agent returns no TD errors."""
         batches = (self._ended(0), *(self._going_on(0, n_steps=n) for n in n_steps))
         errors = [self._signed_td_errors(batch) for batch in batches]
-        told = [error for error in errors if error is not None]
-        if len(told) < len(errors):
+        found = [error for error in errors if error is not None]
+        if len(found) < len(errors):
             return None
-        known = np.isfinite(np.sum(told, axis=0))
+        known = np.isfinite(np.sum(found, axis=0))
         assert known.any(), (
             f"rewards of {_LARGE_REWARD:g} and of {-_LARGE_REWARD:g} make no difference to TD "
             "errors: do rewards not count, or are they clipped?"
         )
-        ended, *after = (error[known] for error in told)
+        ended, *after = (error[known] for error in found)
         return [error - ended for error in after]
 
     def _signed_td_errors(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64] | None:
         """TD errors but for a constant, with their sign: half of what they are more by a large
         reward than by its opposite. Not a number where they exceed that reward."""
-        told = self._of_opposite_rewards(batch, _LARGE_REWARD)
-        if told is None:
+        found = self._of_opposite_rewards(batch, _LARGE_REWARD)
+        if found is None:
             return None
-        more, less = told
+        more, less = found
         both = more + less  # |R + x| + |x - R| is 2 R, and more only where |x| is more than R
         return np.where(both <= both.min() * (1.0 + 1e-5), (more - less) / 2.0, np.nan)
 
@@ -328,8 +329,8 @@ class LossContract:
             agent.opt(self.make_batch(seed))
         return agent
 
-    def _told(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64]:
-        """The TD errors; what was learned, of an agent that tells none."""
+    def _errors_or_state(self, batch: Mapping[str, torch.Tensor]) -> NDArray[np.float64]:
+        """The TD errors; the state after learning, of an agent that returns none."""
         errors = self._td_errors(batch)
         if errors is not None:
             return errors
@@ -345,26 +346,26 @@ class LossContract:
         other_weights: torch.Tensor,
         seed: int = 0,
     ) -> float:
-        """How far two steps from the same state lead apart."""
+        """The distance between the results of two steps from the same state."""
         one = state_numbers(self._after(batch, weights, seed))
         other = state_numbers(self._after(other_batch, other_weights, seed))
         return float(np.linalg.norm(one - other))
 
 
 def same_arrays(one: object, other: object) -> bool:
-    """Whether two models' arrays are the same."""
+    """True if two models' arrays are the same."""
     assert isinstance(one, dict)
     assert isinstance(other, dict)
     return all(np.array_equal(array, other[name]) for name, array in one.items())
 
 
 def same_model(one: Agent, other: Agent) -> bool:
-    """Whether actors would get the same."""
+    """True if actors would get the same model."""
     return same_arrays(dict(one.model_info().arrays), dict(other.model_info().arrays))
 
 
 def same_state(one: Agent, other: Agent) -> bool:
-    """Whether both would go on the same way."""
+    """True if both have the same state."""
     return _flat(one.get_state()) == _flat(other.get_state())
 
 

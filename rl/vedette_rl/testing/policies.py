@@ -1,4 +1,4 @@
-"""What every policy keeps to."""
+"""The contract of policies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from vedette_rl.testing.transitions import sampled_obs
 
 
 class PolicyContract:
-    """A mixin of tests; give it your policy::
+    """A mixin of tests; give it your policy.
 
-    class TestMyPolicy(PolicyContract):
-        def make_spaces(self) -> Spaces: ...
-        def make_policy(self, envs: int, seed: int) -> Policy: ...
-        def make_model(self, seed: int) -> ModelInfo: ...
+    ::
+
+        class TestMyPolicy(PolicyContract):
+            def make_spaces(self) -> Spaces: ...
+            def make_policy(self, envs: int, seed: int) -> Policy: ...
+            def make_model(self, seed: int) -> ModelInfo: ...
     """
 
     envs = 5
@@ -29,7 +31,7 @@ class PolicyContract:
         raise NotImplementedError
 
     def make_policy(self, envs: int, seed: int) -> Policy:
-        """A new policy for a row of `envs`; its exploration is the same for the same seed."""
+        """A new policy for a vector of `envs`; its exploration is the same for the same seed."""
         raise NotImplementedError
 
     def make_model(self, seed: int) -> ModelInfo:
@@ -43,7 +45,7 @@ class PolicyContract:
         return policy
 
     def actions(self, policy: Policy, *, explore: bool, rows: slice = slice(None)) -> NDArray[Any]:
-        """What it does on the same observations every time."""
+        """Its actions on the same observations every time."""
         obs = sampled_obs(self.make_spaces().observation, self.envs, seed=3)
         return policy.act({name: column[rows] for name, column in obs.items()}, explore=explore)
 

@@ -1,4 +1,4 @@
-"""What every replay buffer keeps to."""
+"""The contract of replay buffers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vedette_rl.errors import EmptyReplayError
 Insert = Callable[[Columns], None]
 
 NUMBERED = row_dtype([("number", np.dtype(np.int64), ()), ("pair", np.dtype(np.float32), (2,))])
-"""A row that tells its own number, twice."""
+"""A row that holds its own number, twice."""
 
 
 def numbered(begin: int, end: int) -> Columns:

@@ -1,4 +1,4 @@
-"""An environment whose transitions prove themselves."""
+"""An environment whose observations show if a transition is right."""
 
 from __future__ import annotations
 

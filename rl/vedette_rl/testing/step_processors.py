@@ -1,4 +1,4 @@
-"""What every step processor keeps to."""
+"""The contract of step processors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ _NUMBER, _EPISODE, _T = 0, 1, 2  # what a ScriptedEnv's observation holds
 
 
 class StepProcessorContract:
-    """A mixin of tests; give it your processor::
+    """A mixin of tests; give it your processor.
 
-    class TestMyProcessor(StepProcessorContract):
-        def make_processor(self, envs: int, dtype: np.dtype) -> StepProcessor: ...
+    ::
+
+        class TestMyProcessor(StepProcessorContract):
+            def make_processor(self, envs: int, dtype: np.dtype) -> StepProcessor: ...
     """
 
     steps = 40
@@ -39,7 +41,7 @@ class StepProcessorContract:
         return LoopVectorEnv(envs, seed=0)
 
     def play(self) -> list[Columns]:
-        """What each of some steps gave, and the flush."""
+        """The transitions of each of some steps, and of the flush."""
         row = self.make_row()
         processor = self.make_processor(len(row), transition_dtype(row.spaces))
         row.reset()

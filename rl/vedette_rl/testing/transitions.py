@@ -1,4 +1,4 @@
-"""Transitions out of nothing, for tests that need some."""
+"""Random transitions for tests."""
 
 from __future__ import annotations
 

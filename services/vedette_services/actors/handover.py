@@ -144,7 +144,7 @@ class HandoverReader:
         Raises:
             HandoverError: the slot holds nonsense; the actor must not be trusted further.
         """
-        assert self.ready_batches > 0, "look() says what is ready"
+        assert self.ready_batches > 0, "poll() says what is ready"
         if self.ready_batches > self._slots:
             raise HandoverError(f"{self.ready_batches} batches in {self._slots} slots")
         at = self._taken % self._slots * self._slot_bytes
@@ -179,7 +179,7 @@ class HandoverReader:
         try:
             self._socket.send(order)
         except (BrokenPipeError, ConnectionResetError):
-            return  # a dead actor needs no orders; look() sees its end after its last batch
+            return  # a dead actor needs no orders; poll() sees its end after its last batch
 
     def close(self) -> None:
         """Let go of the memory and the socket. An actor that still runs ends by itself."""

@@ -157,27 +157,27 @@ class ManagerState:
         return [*self._log.log_reconnected()]
 
     def _on_run(self, run: Run, now: float) -> list[Instruction]:
-        heard = self._on_contact(now)
+        contact = self._on_contact(now)
         old = self._run
         if self._leaving:
-            return heard
+            return contact
         if old is None or run.run_id != old.run_id:
-            return [*heard, *self._join(run, now)]
+            return [*contact, *self._join(run, now)]
         if run.epoch < old.epoch:
             text = f"a learner announces epoch {run.epoch} of a run that is at {old.epoch}: ignored"
-            return [*heard, *self._log.log("warning", "epoch", text, now)]
+            return [*contact, *self._log.log("warning", "epoch", text, now)]
         if (run.epoch, run.learner) == (old.epoch, old.learner):
-            return heard
+            return contact
         if can_continue(run, old):
             self._run = run
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
-            return [*heard, WriteLog("info", text), *self.send_report(now)]
+            return [*contact, WriteLog("info", text), *self.send_report(now)]
         try:
             config = validate_run(run, self._allow_import)
         except RefusedError as error:
-            return [*heard, *self._give_up(REFUSED, str(error), str(error), now)]
+            return [*contact, *self._give_up(REFUSED, str(error), str(error), now)]
         text = f"the learner is back (epoch {run.epoch}) with other settings"
-        return [*heard, WriteLog("info", text), *self._play(run, config, now)]
+        return [*contact, WriteLog("info", text), *self._play(run, config, now)]
 
     def _join(self, run: Run, now: float) -> list[Instruction]:
         """Take part in a run that is new here, with a window, an incarnation and actors anew."""
@@ -241,13 +241,13 @@ class ManagerState:
         return [*done, *self._start_due_actors(now), *self._send_batches(now), *self._drained(now)]
 
     def _on_stop(self, stop: Stop, now: float) -> list[Instruction]:
-        heard = self._on_contact(now)
+        contact = self._on_contact(now)
         if self._run is not None and stop.run_id != self._run.run_id:
-            return heard
+            return contact
         if stop.final:
-            return [*heard, *self.leave(f"the run is over ({stop.reason})", now)]
+            return [*contact, *self.leave(f"the run is over ({stop.reason})", now)]
         text = f"the learner was stopped ({stop.reason}); waiting for it to come back"
-        return [*heard, *self._log.log("info", "stop", text, now)]
+        return [*contact, *self._log.log("info", "stop", text, now)]
 
     # Sockets
 

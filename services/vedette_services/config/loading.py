@@ -174,8 +174,8 @@ def config_from_table(table: Mapping[str, Any]) -> RunConfig:
     try:
         config = RunConfig.model_validate(whole, strict=True)
     except ValidationError as e:
-        told = explain_errors(e, RunConfig, "", keys)
-        wrong += [error for error in told if error.key.partition(".")[0] not in classes]
+        explained = explain_errors(e, RunConfig, "", keys)
+        wrong += [error for error in explained if error.key.partition(".")[0] not in classes]
     raise_errors(wrong)
     return config
 

@@ -34,8 +34,8 @@ def probe_spaces(env: EnvConfig) -> Spaces:
                 "fix the environment; VEDETTE_TRACEBACK=1 shows where",
             ) from e
         finally:
-            for said in dict.fromkeys(_plain(str(warning.message)) for warning in warned):
-                log.warning("environment %s: %s", env.id, said)
+            for text in dict.fromkeys(_plain(str(warning.message)) for warning in warned):
+                log.warning("environment %s: %s", env.id, text)
 
 
 def _plain(warning: str) -> str:

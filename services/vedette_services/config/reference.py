@@ -1,12 +1,14 @@
-"""The configuration's reference, written from its classes: ``docs/configuration.md``.
+"""The configuration's reference, written from its classes: ``docs/reference/configuration.md``.
 
-``python -m vedette_services.config.reference_page`` prints it.
+``python -m vedette_services.config.reference`` prints it.
 """
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from vedette_rl.import_by_name import IMPORT_NAME
 from vedette_services.config.presets import describe_preset, preset_names
@@ -15,15 +17,14 @@ from vedette_services.config.schema import Schema, config_schema
 _BEGINNING = """\
 # Configuration
 
-This page is written by `scripts/docs` from the classes that read the configuration: it is what
-the program does.
+`scripts/docs` generates this page from the classes that read the configuration.
 
-A run is configured by one TOML file with a table for each part. Everything has a default, and
-later layers win: the defaults, the tuned preset of the agent and environment, the file, the
+A run is configured by one TOML file with a table for each part. Every key has a default. Later
+layers override earlier ones: the defaults, the preset of the agent and environment, the file, the
 variable `VEDETTE_SET`, the command line.
 
 ```sh
-vedette config --env CartPole-v1 > mine.toml       # everything, as a run of it would have it
+vedette config --env CartPole-v1 > mine.toml       # every key, with the value a run would use
 vedette config mine.toml agent.learning_rate=3e-4  # the same with one key changed
 vedette config --schema > vedette.schema.json      # for editors: they complete and check
 vedette run mine.toml learner.sync_interval=10
@@ -34,11 +35,15 @@ A file whose first line is `#:schema ./vedette.schema.json` is completed and che
 that know [Taplo](https://taplo.tamasfe.dev) (Even Better TOML, among others). `RUN/config.toml`
 has such a line, and the schema beside it.
 
-What is wrong is refused before anything starts: every key that does not exist, has another type
-or contradicts another, in a line each that names the file, the key and the fix. The words of
-other libraries (`lr`, `gamma`, `buffer_size`, `learning_starts`) are understood well enough to
-say what they are called here. A count may be written `1e6`; `none` is how TOML writes nothing.
+All errors are listed before the start, one per line, with file, key and fix: keys that do not
+exist, wrong types, and settings that contradict each other. Names from other libraries (`lr`,
+`gamma`, `buffer_size`, `learning_starts`) are recognised, and the error suggests ours. A count may
+be written `1e6`; `none` stands for no value, which TOML cannot write.
 """
+
+
+_WIDTH = 118
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def reference_page() -> str:
@@ -52,26 +57,26 @@ def reference_page() -> str:
         if name == "agent":
             lines += _agents(part)
         elif "properties" in part:
-            lines += [f"## {name}\n", _sentence(part["description"]), ""]
+            lines += [f"## {name}\n", _wrapped(part["description"]), ""]
             lines += [*_table(part["properties"], f"{name}."), ""]
     return "\n".join([*lines, *_presets()]).rstrip() + "\n"
 
 
 def _agents(part: Schema) -> Iterator[str]:
     yield "## agent\n"
-    yield _sentence(part["description"])
+    yield _wrapped(part["description"])
     yield ""
     for kind in part["anyOf"]:
         if "name" not in kind["properties"] or "const" not in kind["properties"]["name"]:
             continue
         yield f"### agent: {kind['properties']['name']['const']}\n"
-        yield _sentence(kind["description"])
+        yield _wrapped(kind["description"])
         yield ""
         yield from _table(kind["properties"], "agent.")
         yield ""
     yield "### agent: your own\n"
     yield '`agent.name = "my_pkg.agents:MyAgent"`; the keys are those of its own class'
-    yield "([your-own.md](your-own.md)).\n"
+    yield "([your own agent](../how-to/your-own-agent.md)).\n"
 
 
 def _table(properties: Mapping[str, Schema], prefix: str = "") -> Iterator[str]:
@@ -144,12 +149,19 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] if not text.startswith("`") else text
 
 
+def _wrapped(text: str) -> str:
+    return textwrap.fill(_sentence(text), _WIDTH, **_WHOLE_WORDS)
+
+
 def _presets() -> Iterator[str]:
     yield "## Presets\n"
-    yield "A run begins from the preset of its agent and environment, where there is one; with"
-    yield '`preset = "none"` it begins from the defaults.\n'
-    yield "```sh\nvedette config --env Pendulum-v1        # shows what its preset comes to\n```\n"
-    yield from (f"* `{name}`: {describe_preset(name)}" for name in preset_names())
+    yield "A run starts from the preset of its agent and environment, where there is one; with"
+    yield '`preset = "none"` it starts from the defaults.\n'
+    yield "```sh\nvedette config --env Pendulum-v1  # the configuration with its preset\n```\n"
+    for name in preset_names():
+        yield textwrap.fill(
+            f"* `{name}`: {describe_preset(name)}", _WIDTH, subsequent_indent="  ", **_WHOLE_WORDS
+        )
 
 
 if __name__ == "__main__":

@@ -117,15 +117,15 @@ def add_sources(
     error: SettingError | ManySettingsError, layers: Sequence[Layer]
 ) -> list[SettingError]:
     """The errors, each said of the layer that the wrong value comes from."""
-    told = []
+    with_source = []
     for one in split_errors(error):
         depth, layer = max(
             ((_depth(layer.table, one.key), number) for number, layer in enumerate(layers)),
             default=(0, 0),
         )
         source = layers[layer].source if depth else ""
-        told.append(one.within(source) if source and not one.source else one)
-    return told
+        with_source.append(one.within(source) if source and not one.source else one)
+    return with_source
 
 
 def split_errors(error: SettingError | ManySettingsError) -> Sequence[SettingError]:

@@ -90,11 +90,11 @@ def report_exit() -> Iterator[None]:
         yield
     except Exception as error:
         message = error_message(error)
-        told = send_exit_report(descriptor, message)
+        sent = send_exit_report(descriptor, message)
         if not is_self_explanatory(error):
             raise
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
-        if not told:  # started by hand
+        if not sent:  # started by hand
             print(f"vedette: {message}", file=sys.stderr)
         sys.exit(FAILED)

@@ -80,8 +80,8 @@ def set_log_context(
     actor: int | None = None,
 ) -> None:
     """Say where all later lines come from; what is None stays as it was."""
-    told = {"run": run, "epoch": epoch, "manager": manager, "actor": actor}
-    new = {name: value for name, value in told.items() if value not in (None, _PLACE[name])}
+    given = {"run": run, "epoch": epoch, "manager": manager, "actor": actor}
+    new = {name: value for name, value in given.items() if value not in (None, _PLACE[name])}
     if not new:
         return
     _PLACE.update(new)

@@ -24,8 +24,8 @@ from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent
 from vedette_services.run.model_map import MappedModel, ModelMapReader
 from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
-    EvaluatorStatus,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
@@ -43,7 +43,7 @@ class EvaluatorProcess:
         self._evaluation = ModelEvaluation(spec.config, spec.run_id, spec.run.best)
         self._models = ModelMapReader(spec.run.model_map)
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
-        self._writer = StatusRecordWriter(spec.run.evaluation_map, EvaluatorStatus)
+        self._writer = StatusRecordWriter(spec.run.evaluation_map, Eval)
         self._writer.write(self._evaluation.board)
 
     def run(self) -> None:
@@ -108,19 +108,17 @@ class ModelEvaluation:
             config.agent, probe_environment(config.env), ranks=np.zeros(1), seed=config.seed
         )
         self._best, self._best_version = self._read_best()
-        self.board = EvaluatorStatus(
-            best_return_mean=self._best or 0.0, best_version=self._best_version
-        )
+        self.board = Eval(best_return_mean=self._best, best_version=self._best_version)
         """The last evaluation and the best one."""
         self._unwritten: tuple[int, ModelInfo, Evaluation] | None = None
         self._next = 0  # the version from which on the next evaluation is due
 
-    def _read_best(self) -> tuple[float | None, int]:
+    def _read_best(self) -> tuple[float | None, int | None]:
         """The best model of an earlier start of this run."""
         try:
             _, meta = read_state(self._best_place)
         except CheckpointError:
-            return None, -1  # there is none yet, or it is torn: the next evaluation writes one
+            return None, None  # there is none yet, or it is torn: the next evaluation writes one
         return float(meta["return_mean"]), int(meta["version"])
 
     def is_due(self, version: int) -> bool:
@@ -129,7 +127,7 @@ class ModelEvaluation:
 
     def is_newer(self, version: int) -> bool:
         """Whether more was learned than the last model evaluated knew."""
-        return version > max(0, self.board.version)
+        return version > (self.board.version or 0)
 
     def evaluate(
         self, epoch: int, model: ModelInfo, *, is_cancelled: Callable[[], bool] = lambda: False
@@ -162,8 +160,7 @@ class ModelEvaluation:
             self._best, self._best_version = found.return_mean, model.version
         if self._unwritten is not None:
             self._save_best(*self._unwritten)
-        self.board = EvaluatorStatus(
-            count=self.board.count + 1,
+        self.board = Eval(
             version=found.version,
             return_mean=found.return_mean,
             return_std=found.return_std,
@@ -171,7 +168,7 @@ class ModelEvaluation:
             return_max=max(found.returns),
             length_mean=found.length_mean,
             episodes=found.episodes,
-            best_return_mean=self._best if self._best is not None else 0.0,
+            best_return_mean=self._best,
             best_version=self._best_version,
         )
         log.info(

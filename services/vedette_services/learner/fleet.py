@@ -6,14 +6,14 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from vedette_protocol.messages import ActorReport, Report
 from vedette_rl.storage.atomic_files import write_json
 from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.learner.lag import RateMeter
+from vedette_services.run.status import Actor, Manager, Window
 from vedette_services.run.status_records import GONE_AFTER_S
 
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
@@ -23,10 +23,11 @@ STATUS_BYTES = 3 << 20  # what all managers together may take in a status, some 
 
 @dataclass(slots=True)
 class FleetMember:
-    """One manager's last report, and how fast it brings samples."""
+    """One manager's last report, its actors as the status shows them, its rate of samples."""
 
     report: Report
     seen: float
+    actors: tuple[Actor, ...]
     gone: bool = False
     rate: RateMeter = field(default_factory=RateMeter)
     samples_per_sec: float = 0.0
@@ -49,9 +50,11 @@ class Fleet:
         same = member is not None and member.report.incarnation == report.incarnation
         new = member is None or member.gone or not same
         rate = member.rate if member is not None and same else RateMeter()
-        per_sec = rate.update(report.produced, self._figures_time(now))
         gone = report.state == "gone"
-        self._members[report.manager] = FleetMember(report, now, gone, rate, per_sec)
+        actors = tuple(_actor(actor, alive=actor.alive and not gone) for actor in report.actors)
+        self._members[report.manager] = FleetMember(
+            report, now, actors, gone, rate, rate.update(report.produced, self._figures_time(now))
+        )
         if len(self._members) > MEMBERS_MAX:
             self._forget_one(report.manager)
         return new
@@ -72,6 +75,7 @@ class Fleet:
         for member in self._members.values():
             if not member.gone and now - member.seen > GONE_AFTER_S:
                 member.gone = True
+                member.actors = tuple(replace(actor, alive=False) for actor in member.actors)
                 found.append(member.report.manager)
         for manager in [m for m, x in self._members.items() if now - x.seen > FORGET_AFTER_S]:
             del self._members[manager]
@@ -96,8 +100,8 @@ class Fleet:
         """Managers that are leaving and hand in what they have."""
         return [m for m in self.present if self._members[m].report.state == "draining"]
 
-    def status(self, now: float) -> list[dict[str, Any]]:
-        """`managers` of the status: the contract's fields.
+    def status(self, now: float) -> tuple[Manager, ...]:
+        """`managers` of the status.
 
         Actors that would make it too long are left out and counted as `actors_hidden`.
         """
@@ -105,43 +109,43 @@ class Fleet:
         found = []
         for _, member in sorted(self._members.items()):
             shown = []
-            for actor in member.report.actors:
+            for actor in member.actors:
                 room -= 300 + 12 * len(actor.error)  # the most that it takes as JSON
                 if room < 0:
                     break
-                shown.append(_actor(actor, alive=not member.gone))
-            found.append(_status(member, shown, now))
-        return found
+                shown.append(actor)
+            found.append(_manager(member, tuple(shown), now))
+        return tuple(found)
 
 
-def _status(member: FleetMember, actors: list[dict[str, Any]], now: float) -> dict[str, Any]:
+def _manager(member: FleetMember, actors: tuple[Actor, ...], now: float) -> Manager:
     report = member.report
-    return {
-        "id": report.manager,
-        "incarnation": report.incarnation,
-        "host": report.host[:64],
-        "state": "gone" if member.gone else report.state,
-        "left": report.state == "gone",  # it said so, and was not merely silent
-        "samples_per_sec": 0.0 if member.gone else round(member.samples_per_sec, 1),
-        "actors": actors,
-        "actors_hidden": len(report.actors) - len(actors),
-        "window": {"batches": report.window_batches, "bytes": report.window_bytes},
-        "last_seen_s": round(max(0.0, now - member.seen), 3),
-    }
+    return Manager(
+        id=report.manager,
+        incarnation=report.incarnation,
+        host=report.host[:64],
+        state="gone" if member.gone else report.state,
+        left=report.state == "gone",
+        samples_per_sec=0.0 if member.gone else round(member.samples_per_sec, 1),
+        actors=actors,
+        actors_hidden=len(report.actors) - len(actors),
+        window=Window(report.window_batches, report.window_bytes),
+        last_seen_s=round(max(0.0, now - member.seen), 3),
+    )
 
 
-def _actor(actor: ActorReport, *, alive: bool) -> dict[str, Any]:
-    return {
-        "id": actor.id,
-        "alive": actor.alive and alive,
-        "restarts": actor.restarts,
-        "env_steps": actor.env_steps,
-        "episodes": actor.episodes,
-        "version": actor.version,
-        "return_mean": actor.return_mean,
-        "length_mean": actor.length_mean,
-        "error": actor.error,
-    }
+def _actor(report: ActorReport, *, alive: bool) -> Actor:
+    return Actor(
+        id=report.id,
+        alive=alive,
+        restarts=report.restarts,
+        env_steps=report.env_steps,
+        episodes=report.episodes,
+        version=report.version,
+        return_mean=report.return_mean,
+        length_mean=report.length_mean,
+        error=report.error,
+    )
 
 
 log = logging.getLogger("vedette.gateway")

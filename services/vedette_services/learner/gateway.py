@@ -6,7 +6,6 @@ learning in the trainer's maps.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import signal
@@ -40,13 +39,14 @@ from vedette_services.run.replay_layout import (
     replay_layout,
 )
 from vedette_services.run.spec import LearnerSpec
-from vedette_services.run.status import assemble_status
+from vedette_services.run.status import Eval
+from vedette_services.run.status_fields import encode
 from vedette_services.run.status_records import (
-    EvaluatorStatus,
     GatewayStatus,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
+    assemble_status,
 )
 
 log = logging.getLogger("vedette.gateway")
@@ -92,7 +92,7 @@ class Gateway:
         self._publisher = ModelPublisher()
         self._model_map = ModelMapReader(spec.run.model_map)
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
-        self._evaluations = StatusRecordReader(spec.run.evaluation_map, EvaluatorStatus)
+        self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
         self._board = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
         self._run: Run | None = None
         self._next_tick = 0.0
@@ -225,11 +225,8 @@ class Gateway:
         return self._state.status(ring, size, now, refused=refused, ended=ended)
 
     def _status_json(self, now: float) -> bytes:
-        return json.dumps(
-            assemble_status(
-                self._spec, self._learning.read(), self._ingest(now), self._evaluations.read()
-            )
-        ).encode()
+        learning, evaluations = self._learning.read(), self._evaluations.read()
+        return encode(assemble_status(self._spec, learning, self._ingest(now), evaluations))
 
     # The end
 
@@ -238,10 +235,10 @@ class Gateway:
         final = reason != "interrupted"
         began = time.monotonic()
         wait_s = _END_WAIT_S if final else _LAST_REPORTS_S
-        told = 0.0
+        announced_at = 0.0
         while (now := time.monotonic()) < began + wait_s and self._state.fleet.present:
-            if now >= told + 0.5:  # a stop message is repeated: a joiner may have missed it
-                told = now
+            if now >= announced_at + 0.5:  # a stop message is repeated: a joiner may have missed it
+                announced_at = now
                 for frames in self._state.announce_stop(reason, final=final):
                     send_now(self._sockets.control, frames)
             self._run_once()

@@ -116,10 +116,10 @@ class GatewaySockets:
     def _count_connections(self, monitor: Socket) -> None:
         for _ in range(_EVENTS_A_TURN):
             try:
-                said = monitor.recv_multipart(zmq.NOBLOCK)
+                event_frames = monitor.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            event, _value = _EVENT.unpack_from(said[0])
+            event, _value = _EVENT.unpack_from(event_frames[0])
             if event == zmq.EVENT_ACCEPTED:
                 self._failed_handshakes.accepted += 1
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:

@@ -27,6 +27,7 @@ from vedette_services.learner.flow_control import AckScheduler, CreditEnforcer, 
 from vedette_services.learner.intake import Block, Intake
 from vedette_services.learner.lag import LagMeter, RateMeter
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
+from vedette_services.run.status import Rates, Refused, Replay, Samples
 from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus
 
 _REFUSALS_A_TURN = 64
@@ -445,15 +446,18 @@ class GatewayState:
             ended: everybody was told that the run is over, and has drained.
         """
         return GatewayStatus(
-            samples=asdict(self.ledger.accounting()),
+            samples=Samples(**asdict(self.ledger.accounting())),
             managers=self.fleet.status(now),
-            replay_size=ring.size,
-            replay_bytes=ring_bytes,
-            samples_per_sec=self._rate.update(ring.inserted, self._figures_time(now)),
+            replay=Replay(size=ring.size, bytes=ring_bytes),
+            rates=Rates(samples_per_sec=self._rate.update(ring.inserted, self._figures_time(now))),
             limiter_reason=self.limiter_reason,
             lag=self.lag.summarize(),
             garbage=self.garbage,
-            refused={**(refused or {}), "ids": self.refused_ids, "credit": self.refused_credit},
+            refused=Refused(
+                **(refused or {"keys": 0, "handshakes": 0}),
+                ids=self.refused_ids,
+                credit=self.refused_credit,
+            ),
             ended=ended,
             rejecting=self.rejecting,
         )

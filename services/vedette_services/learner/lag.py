@@ -7,6 +7,8 @@ from collections import deque
 
 import numpy as np
 
+from vedette_services.run.status import Lag
+
 _BATCHES = 512  # the lag shown is that of the last so many batches
 _VERSIONS = 4096  # publishing times remembered
 
@@ -37,19 +39,19 @@ class LagMeter:
         place = bisect_right(self._versions, version) - 1
         return self._times[max(0, place)]
 
-    def summarize(self) -> dict[str, float]:
-        """`mean`, `p95`, `max` in versions and `seconds_mean`, over transitions; {} before any."""
+    def summarize(self) -> Lag:
+        """Mean, 95 % and most in versions, and the mean in seconds, over transitions."""
         if not self._lags:
-            return {}
+            return Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
         lags, seconds, rows = np.array(self._lags, np.float64).T
         order = np.argsort(lags)
         share = np.cumsum(rows[order]) / rows.sum()
-        return {
-            "mean": float(np.average(lags, weights=rows)),
-            "p95": float(lags[order][min(np.searchsorted(share, 0.95), len(lags) - 1)]),
-            "max": float(lags.max()),
-            "seconds_mean": float(np.average(seconds, weights=rows)),
-        }
+        return Lag(
+            mean=float(np.average(lags, weights=rows)),
+            p95=float(lags[order][min(np.searchsorted(share, 0.95), len(lags) - 1)]),
+            max=float(lags.max()),
+            seconds_mean=float(np.average(seconds, weights=rows)),
+        )
 
 
 class RateMeter:

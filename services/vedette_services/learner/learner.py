@@ -18,7 +18,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.seeding import seed_process
+from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.storage.checkpoints import Checkpoints
@@ -33,7 +33,8 @@ from vedette_services.learner.training_loop import (
     sleep_briefly,
 )
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.status_records import EvaluatorStatus, GatewayStatus, TrainerStatus
+from vedette_services.run.status import Eval, Samples
+from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 
 log = logging.getLogger("vedette.trainer")
 
@@ -56,7 +57,7 @@ class Peers(Protocol):
         """Show how far learning is."""
         ...
 
-    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, EvaluatorStatus]:
+    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
         """Return the newest status of the gateway and of the evaluator.
 
         Args:
@@ -115,7 +116,7 @@ class Learner:
         lasting: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._run_id, self._epoch = config, run_id, epoch
+        self.config, self.run_id, self._epoch = config, run_id, epoch
         self._lasting, self._clock = lasting, clock
         self._began = clock()
         torch.set_num_threads(config.learner.torch_threads)
@@ -132,7 +133,7 @@ class Learner:
         self._loader = make_loader(self.replay, config.agent.batch_size, device)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
-        self._curves = CurveRecorder(self._recorder, recorded)
+        self._curves = CurveRecorder(self._recorder, self, recorded)
         self._checkpoint_writer = CheckpointWriter(self._checkpoints)
         self._peers: Peers
 
@@ -152,7 +153,7 @@ class Learner:
             log.warning("%s", warning)
         self.agent.set_state(found.state["agent"])
         self.replay.set_state(found.state["replay"])
-        log.info("resuming run %s at optimization step %d", self._run_id, self.agent.opt_steps)
+        log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = found.meta
         if self._lasting:
             return int(meta["sampled"])
@@ -178,11 +179,11 @@ class Learner:
             self.replay,
             self._loader,
             limiter,
-            self._config.learner,
+            self.config.learner,
             self,
             learning=self.status,
-            max_opts=self._config.stop.max_opts,
-            batch_size=self._config.agent.batch_size,
+            max_opts=self.config.stop.max_opts,
+            batch_size=self.config.agent.batch_size,
             idle=idle,
             tick_s=tick_s,
             clock=self._clock,
@@ -205,7 +206,7 @@ class Learner:
         self._peers.publish_status(last)
         return last
 
-    # Surroundings
+    # The training loop's callbacks
 
     def publish(self, agent: Agent) -> None:
         self._peers.publish_model(agent.model_info())
@@ -218,7 +219,7 @@ class Learner:
             gateway, evaluator = self._peers.read_status(fresh=True)
         state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
         meta: dict[str, Any] = {
-            "run_id": self._run_id,
+            "run_id": self.run_id,
             "epoch": self._epoch,
             "sampled": learning.sampled,
             "inserted": self.replay.inserted,
@@ -226,9 +227,10 @@ class Learner:
             "best_version": evaluator.best_version,
         }
         if not self._lasting:
-            counts = {name: gateway.samples[name] for name in ("produced", "inserted", "rejected")}
-            books = {**counts, "sampled": self.earlier.sampled + learning.sampled}
-            meta |= {"sampled": 0, "inserted": 0, "books": books}
+            samples = gateway.samples or Samples()
+            accounting = {name: getattr(samples, name) for name in EarlierStarts._fields[:3]}
+            accounting["sampled"] = self.earlier.sampled + learning.sampled
+            meta |= {"sampled": 0, "inserted": 0, "books": accounting}
         self._checkpoint_writer.save(agent.opt_steps, state, meta)
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
@@ -246,12 +248,12 @@ class Learner:
         if self._peers.is_stopped():
             return "interrupted"
         return find_exit_reason(
-            self._config.stop,
+            self.config.stop,
             RunProgress(
                 status.opt_steps,
-                gateway.samples.get("produced", 0),
+                gateway.produced,
                 status.seconds,
-                evaluator.best_return_mean if evaluator.best_version >= 0 else None,
+                evaluator.best_return_mean,
             ),
         )
 

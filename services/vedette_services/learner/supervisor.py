@@ -9,9 +9,9 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vedette_rl.errors import LatestValueFormatError
 from vedette_rl.storage.atomic_files import write_json
@@ -45,13 +45,15 @@ from vedette_services.run.model_map import holds_model
 from vedette_services.run.outcome import describe_unsaved, exit_at_once
 from vedette_services.run.resume import erase_run
 from vedette_services.run.spec import LearnerSpec
-from vedette_services.run.status import StatusReader, final_report_lines
+from vedette_services.run.status import Status
 from vedette_services.run.status_records import (
     GatewayStatus,
+    StatusReader,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
 )
+from vedette_services.run.status_text import final_report_lines
 
 if TYPE_CHECKING:  # an extra
     from vedette_services.prometheus import MetricsAddress
@@ -71,7 +73,7 @@ _RESTART_WINDOW_S = 300.0
 _STARTING_S = 20.0  # a process that dies so early would die again
 
 
-OnStatus = Callable[[dict[str, Any]], None]
+OnStatus = Callable[[Status], None]
 
 
 @dataclass(slots=True)
@@ -215,11 +217,9 @@ class Supervisor:
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
         self._log_events()
         # A trainer that was stopped before it began has no exit reason.
-        status = {
-            **self.status(),
-            "exit_reason": self._learning.read().exit_reason or "interrupted",
-        }
-        self._event_log.log_end(status["exit_reason"])
+        reason = self._learning.read().exit_reason or "interrupted"
+        status = replace(self.status(), exit_reason=reason)
+        self._event_log.log_end(reason)
         self._write_summary(status)
         if self._on_status:
             self._on_status(status)
@@ -230,7 +230,7 @@ class Supervisor:
 
     # Telling
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """The status now, from the boards."""
         return self._status.read()
 
@@ -252,9 +252,9 @@ class Supervisor:
             self._summary_due = now + _SUMMARY_EVERY_S
             self._write_summary(status)
 
-    def _write_summary(self, status: dict[str, Any]) -> None:
+    def _write_summary(self, status: Status) -> None:
         try:
-            write_json(self._spec.run.summary_file, status)
+            write_json(self._spec.run.summary_file, status.as_dict())
         except OSError as error:  # a full disk: what matters more is still running
             if self._failures.first("summary"):
                 log.warning("summary.json not written: %s", error.strerror or error)

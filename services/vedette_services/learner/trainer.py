@@ -28,8 +28,8 @@ from vedette_services.learner.learner import Learner
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
 from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
-    EvaluatorStatus,
     GatewayStatus,
     StatusRecordReader,
     StatusRecordWriter,
@@ -61,7 +61,7 @@ class Trainer:
         self._models = BackgroundPublisher(ModelMapWriter(run.model_map, schema), epoch, wakeup.set)
         self._board = StatusRecordWriter(run.learning_map, TrainerStatus)
         self._ingest = StatusRecordReader(run.ingest_map, GatewayStatus)
-        self._evaluations = StatusRecordReader(run.evaluation_map, EvaluatorStatus)
+        self._evaluations = StatusRecordReader(run.evaluation_map, Eval)
 
     def run(self) -> None:
         """Train to the end of the run."""
@@ -76,7 +76,7 @@ class Trainer:
             self._models.close(_LAST_MODEL_S)
         self._board.write(status)
 
-    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, EvaluatorStatus]:
+    def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
         return self._ingest.read(), self._evaluations.read()
 
     def publish_model(self, model: ModelInfo) -> None:

@@ -19,6 +19,7 @@ from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig, StopConfig
+from vedette_services.run.status import Lag, Rates, Time
 from vedette_services.run.status_records import TrainerStatus
 
 TICK_S = 0.02
@@ -62,6 +63,7 @@ class _Times:
 
     opt_s: float = 0.0
     sample_s: float = 0.0
+    wait_s: float = 0.0
     opts: int = 0
 
 
@@ -123,8 +125,7 @@ class TrainingLoop:
         before = self._clock()
         self._idle()
         now = self._clock()
-        waited = self._learning.wait_s + now - before
-        self._learning = replace(self._learning, wait_s=waited)
+        self._times.wait_s += now - before
         return self._tick("waiting", waits) if now >= self._next_tick else ""
 
     def _opt(self) -> None:
@@ -194,20 +195,15 @@ class TrainingLoop:
 
     def _now(self, **changed: Any) -> TrainerStatus:  # its text fields
         """How far learning is."""
-        times, done = self._times, self._times.opts
+        times = self._times
         seconds = self._clock() - self._began if self._began is not None else 0.0
         return replace(
             self._learning,
             opt_steps=self._agent.opt_steps,
             sampled=self._sampled,
-            opt_s=times.opt_s,
-            sample_s=times.sample_s,
-            opts=done,
-            training_s=seconds,
-            opt_steps_per_sec=done / seconds if seconds > 0 else 0.0,
-            lag_mean=self._lag[0],
-            lag_p95=self._lag[1],
-            lag_max=self._lag[2],
+            rates=Rates(opt_steps_per_sec=times.opts / seconds if seconds > 0 else 0.0),
+            time=Time(times.opt_s, times.sample_s, times.wait_s, seconds),
+            lag=Lag(sample_mean=self._lag[0], sample_p95=self._lag[1], sample_max=self._lag[2]),
             record=self._record,
             **changed,
         )

@@ -50,7 +50,7 @@ class RunDirectory:
         config.toml  checkpoints/  best/  replay/  tensorboard/  log/  summary.json
         run.json     whose run it is and its epoch
         lock         held by the learner that runs here; says which process that is
-        owners.json  whose key each manager's id belongs to
+        manager_ids.json  whose key each manager's id belongs to
         events.jsonl what happened: starts, managers that came and went, restarts
         report.html  the page that `vedette report` writes
         live/        the maps that the learner's processes share

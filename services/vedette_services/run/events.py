@@ -6,13 +6,14 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.host.rate_limited import RateLimitedLog
+from vedette_services.run.status import Manager
 from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus, TrainerStatus
 
 log = logging.getLogger("vedette.learner")
@@ -181,7 +182,7 @@ class FleetChanges:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    def compare(self, managers: Sequence[Mapping[str, Any]]) -> Iterator[FleetEvent]:
+    def compare(self, managers: Sequence[Manager]) -> Iterator[FleetEvent]:
         """What has happened since the last look.
 
         A manager that is not shown any more is remembered as it was: a gateway that was restarted
@@ -195,31 +196,29 @@ class FleetChanges:
         for name in list(self._seen)[: max(0, len(self._seen) - _REMEMBERED_MAX)]:
             del self._seen[name]
 
-    def _compare_manager(self, manager: Mapping[str, Any]) -> Iterator[FleetEvent]:
-        name, state = manager["id"], manager["state"]
-        actors = {actor["id"]: actor for actor in manager["actors"]}
+    def _compare_manager(self, manager: Manager) -> Iterator[FleetEvent]:
+        name, state = manager.id, manager.state
+        actors = {actor.id: actor for actor in manager.actors}
         seen = self._seen.get(name)
-        if seen is None or seen.incarnation != manager["incarnation"]:
-            seen = self._seen[name] = _Seen(manager["incarnation"], "")
-            count = len(actors) + manager["actors_hidden"]
+        if seen is None or seen.incarnation != manager.incarnation:
+            seen = self._seen[name] = _Seen(manager.incarnation, "")
+            count = len(actors) + manager.actors_hidden
             actors_said = "1 actor" if count == 1 else f"{count} actors"
-            yield "joined", name, f"on {manager['host']}, {actors_said}"
-            seen.restarts = {number: actor["restarts"] for number, actor in actors.items()}
+            yield "joined", name, f"on {manager.host}, {actors_said}"
+            seen.restarts = {number: actor.restarts for number, actor in actors.items()}
         if state != seen.state:
             yield from _changed(name, seen.state, state, manager)
             seen.state = state
         for number, actor in actors.items():
-            if actor["restarts"] > seen.restarts.get(number, 0):
-                message = f": {actor['error']}" if actor["error"] else ""
-                yield "actor", f"{name}/{number}", f"restart {actor['restarts']}{message}"
-            seen.restarts[number] = actor["restarts"]
+            if actor.restarts > seen.restarts.get(number, 0):
+                message = f": {actor.error}" if actor.error else ""
+                yield "actor", f"{name}/{number}", f"restart {actor.restarts}{message}"
+            seen.restarts[number] = actor.restarts
 
 
-def _changed(
-    name: str, before: str, state: str, manager: Mapping[str, Any]
-) -> Iterator[FleetEvent]:
+def _changed(name: str, before: str, state: str, manager: Manager) -> Iterator[FleetEvent]:
     if state == "gone":
-        silent_s = manager["last_seen_s"]
+        silent_s = manager.last_seen_s or 0.0
         if silent_s < GONE_AFTER_S:  # it said so itself, a moment ago
             yield "left", name, "in good order"
         else:
@@ -280,6 +279,5 @@ class RunEventLog:
         self._log.add(self._event(kind, who, text))
 
     def _event(self, kind: str, who: str, text: str) -> RunEvent:
-        produced = self._ingest.samples.get("produced", 0)
-        steps = self._learning.opt_steps
+        steps, produced = self._learning.opt_steps, self._ingest.produced
         return RunEvent(self._clock(), kind, who, text, self._epoch, steps, produced)

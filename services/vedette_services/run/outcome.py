@@ -2,82 +2,74 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from vedette_rl.errors import LatestValueFormatError
 from vedette_services.config.parts import StopConfig
 from vedette_services.errors import FAILED
-from vedette_services.run import status_text
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.number_format import format_number
 from vedette_services.run.spec import LearnerSpec
-from vedette_services.run.status import StatusReader
-
-_OVER = {
-    "target_return": "its evaluations reached {now} of {limit}",
-    "max_opts": "it has {now} of {limit} optimization steps",
-    "max_env_steps": "it has {now} of {limit} environment steps",
-}
-_COUNTERS = {"max_opts": "opt_steps", "max_env_steps": "env_steps", "max_seconds": "seconds"}
+from vedette_services.run.status import Status
+from vedette_services.run.status_fields import decode
+from vedette_services.run.status_records import StatusReader
+from vedette_services.run.status_text import EXIT_REASONS
 
 
-def read_summary(out: Path) -> dict[str, Any]:
-    """What ``RUN/summary.json`` says; empty where there is none that can be read."""
+def read_summary(out: Path) -> Status:
+    """What ``RUN/summary.json`` says; an empty status where there is none that can be read."""
     try:
-        summary = json.loads((out / "summary.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return summary if isinstance(summary, dict) else {}
+        return decode(Status, (out / "summary.json").read_bytes()) or Status()
+    except OSError:
+        return Status()
 
 
 # What a start came to
 
 
-def last_status(
-    out: Path, heard: Mapping[str, Any] | None, *, since: float, stopped: bool
-) -> dict[str, Any]:
+def last_status(out: Path, received: Status | None, *, since: float, stopped: bool) -> Status:
     """The last status of a start whose learner has just ended; empty where it had not begun.
 
     The directory may hold the figures of another start: an older one where the disk was full, a
-    newer one where that followed at once. Then what was heard last has to do.
+    newer one where that followed at once. Then what was received last has to do.
 
     Args:
         out: the run's directory.
-        heard: what the learner answered last; None where it never has.
+        received: what the learner answered last; None where it never has.
         since: when it was started, in seconds since 1970.
         stopped: it was asked to.
     """
-    if heard is None and stopped:
-        return {}
+    if received is None and stopped:
+        return Status()
     for left in (read_summary(out), _read_status_records(out)):
-        if left.get("exit_reason") and _is_same_start(left, heard, since):
+        if left.exit_reason and _is_same_start(left, received, since):
             return left
-    last = dict(heard or {})
-    return {**last, "exit_reason": "interrupted"} if stopped else last
+    last = received or Status()
+    return replace(last, exit_reason="interrupted") if stopped else last
 
 
-def _is_same_start(left: Mapping[str, Any], heard: Mapping[str, Any] | None, since: float) -> bool:
-    """Whether a status that was found is of the start that was heard."""
-    if heard is None:
-        return (status_text.read_number(left, "time_s") or 0.0) >= since
-    return all(left.get(name) == heard.get(name) for name in ("run_id", "epoch"))
+def _is_same_start(left: Status, received: Status | None, since: float) -> bool:
+    """True where a status that was found is of the start that `received` is of."""
+    if received is None:
+        return (left.time_s or 0.0) >= since
+    return (left.run_id, left.epoch) == (received.run_id, received.epoch)
 
 
-def _read_status_records(out: Path) -> dict[str, Any]:
+def _read_status_records(out: Path) -> Status:
     """What the learner's processes told each other last: their maps have room on a full disk."""
     try:
         return StatusReader(LearnerSpec.read(out)).read()
     except (OSError, ValueError, KeyError, TypeError, LatestValueFormatError):
-        return {}
+        return Status()
 
 
 # What of it is on the disk
 
 
-def describe_unsaved(out: Path, status: Mapping[str, Any]) -> str:
+def describe_unsaved(out: Path, status: Status) -> str:
     """What of a start's end is not on the disk, and where a resume begins; "" where all is.
 
     Args:
@@ -85,18 +77,14 @@ def describe_unsaved(out: Path, status: Mapping[str, Any]) -> str:
         status: the last of that start.
     """
     message = []
-    done, kept = (
-        int(status_text.read_number(status, "opt_steps") or 0),
-        RunDirectory(out).newest_checkpoint(),
-    )
-    why = str(status.get("unsaved") or "")
+    done, kept, why = status.opt_steps or 0, RunDirectory(out).newest_checkpoint(), status.unsaved
     if why or done > (kept or 0):
         cause = f" ({why})" if why else ""
         message.append(
             f"its checkpoint is not written{cause}; {describe_resume_point(out)}, not {done:,}"
         )
     summary = read_summary(out)
-    if not summary.get("exit_reason") or not _is_same_start(summary, status, 0.0):
+    if not summary.exit_reason or not _is_same_start(summary, status, 0.0):
         message.append("summary.json is older than the end, or missing")
     return "; ".join(message)
 
@@ -121,16 +109,14 @@ def exit_at_once(out: Path) -> NoReturn:
 # Whether there is more to do
 
 
-def is_over(summary: Mapping[str, Any], stop: StopConfig) -> bool:
+def is_over(summary: Status, stop: StopConfig) -> bool:
     """Whether a run has nothing more to do under these stop conditions."""
-    reason = summary.get("exit_reason")
-    if reason == "target_return":
-        best = status_text.read_number(summary, "eval", "best_return_mean")
-        return stop.target_return is not None and best is not None and best >= stop.target_return
-    if reason not in _COUNTERS:
+    if summary.exit_reason not in EXIT_REASONS:
         return False
-    limit: float = getattr(stop, reason)
-    return 0 < limit <= (status_text.read_number(summary, _COUNTERS[reason]) or 0)
+    reason, limit = EXIT_REASONS[summary.exit_reason], getattr(stop, summary.exit_reason)
+    now = reason.now(summary)
+    on = limit > 0 if reason.unit else limit is not None
+    return bool(on and now is not None and now >= limit)
 
 
 def describe_already_done(out: Path, stop: StopConfig) -> str:
@@ -139,17 +125,16 @@ def describe_already_done(out: Path, stop: StopConfig) -> str:
     `stop.max_seconds` are those of a start: with them alone there is always more to do.
     """
     summary = read_summary(out)
-    reason = str(summary.get("exit_reason"))
-    if reason not in _OVER or not is_over(summary, stop):
+    if summary.exit_reason == "max_seconds" or not is_over(summary, stop):
         return ""
-    if RunDirectory(out).newest_checkpoint() != summary.get("opt_steps"):
+    if RunDirectory(out).newest_checkpoint() != summary.opt_steps:
         return ""
-    path = (_COUNTERS[reason],) if reason in _COUNTERS else ("eval", "best_return_mean")
-    now, limit = status_text.read_number(summary, *path), getattr(stop, reason)
-    message = _OVER[reason].format(
-        now=status_text.format_number(now), limit=status_text.format_number(limit)
+    reason, limit = EXIT_REASONS[summary.exit_reason], getattr(stop, summary.exit_reason)
+    message = f"{format_number(reason.now(summary))} of {format_number(limit)}"
+    so_far = (
+        f"it has {message} {reason.unit}" if reason.unit else f"its evaluations reached {message}"
     )
-    return f"already done: {message}; raise stop.{reason} to go on"
+    return f"already done: {so_far}; raise stop.{summary.exit_reason} to go on"
 
 
 def startup_stage(run: RunDirectory, since: float) -> str:

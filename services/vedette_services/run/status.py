@@ -1,245 +1,310 @@
-"""The status of a run: the contract's fields, from the boards of the three processes."""
+"""The status of a run: every number written once, with title, unit, TensorBoard tags and chart.
 
-from __future__ import annotations
+``status --json``, ``summary.json``, the text and live view, Prometheus, the recorders and the
+report read it from here: a new number is declared here, and set where it is measured. None stands
+for what is not known: the run has not begun, or a learner of another version does not say it.
+"""
 
-import time
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from vedette_protocol.limits import PROTOCOL_VERSION
-from vedette_services.config.run_config import RunConfig
-from vedette_services.host.versions import vedette_version
-from vedette_services.run.spec import LearnerSpec
-from vedette_services.run.status_records import (
-    EvaluatorStatus,
-    GatewayStatus,
-    StatusRecordReader,
-    TrainerStatus,
+from vedette_services.run.status_fields import ChartSpec, Count, Part, counter, declared, gauge
+
+_EVALUATIONS = ChartSpec("Returns", "Return of greedy evaluations")
+_ROLLOUTS = ChartSpec("Returns", "Return of the actors, exploring")
+_LENGTHS = ChartSpec("Returns", "Length of episodes")
+_PER_SECOND = ChartSpec("Speed", "Per second")
+_OPT_TIMES = ChartSpec(
+    "Speed",
+    "Milliseconds of an optimization step",
+    (("average_opt_time", "optimizing"), ("average_sample_time", "sampling")),
 )
-
-_NO_SAMPLES = dict.fromkeys(
-    ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight"), 0
+_PER_OPT_STEP = ChartSpec("Speed", "Samples per optimization step")
+_LAG_INSERTED = ChartSpec("Lag", "Versions behind, as samples arrive")
+_LAG_SECONDS = ChartSpec("Lag", "Seconds behind, as samples arrive")
+_LAG_DRAWN = ChartSpec("Lag", "Versions behind, as samples are drawn")
+_PER_INSERT = ChartSpec(
+    "Replay and limiter",
+    "Samples drawn per sample inserted",
+    levels=((("replay", "samples_per_insert"), "the limiter's"),),
 )
-
-_REFUSED = ("keys", "ids", "handshakes", "credit")
-
-
-class RunDescription(Protocol):
-    """Which run it is."""
-
-    @property
-    def run_id(self) -> str:
-        """The run's."""
-        ...
-
-    @property
-    def config(self) -> RunConfig:
-        """What is run."""
-        ...
-
-
-def assemble_status(
-    spec: RunDescription,
-    learning: TrainerStatus,
-    ingest: GatewayStatus,
-    evaluations: EvaluatorStatus,
-) -> dict[str, Any]:
-    """`status --json`, `summary.json` and the live view are this dictionary."""
-    samples = {**_NO_SAMPLES, **ingest.samples}
-    config = spec.config
-    return {
-        "vedette": vedette_version(),
-        "protocol": PROTOCOL_VERSION,
-        "time_s": time.time(),
-        "run_id": spec.run_id,
-        "env": config.env.id,
-        "agent": config.agent.name,
-        "epoch": learning.epoch,
-        "version": learning.opt_steps,
-        "opt_steps": learning.opt_steps,
-        "env_steps": samples["produced"],
-        "exit_reason": learning.exit_reason,
-        "phase": learning.phase,
-        "seconds": learning.seconds,
-        "waits": describe_wait(learning, ingest, config.learner.warmup_period),
-        "stop": config.stop.model_dump(mode="json"),
-        "samples": samples,
-        "rates": {
-            "samples_per_sec": ingest.samples_per_sec,
-            "opt_steps_per_sec": learning.opt_steps_per_sec,
-            "samples_per_opt_step": samples["inserted"] / max(1, learning.opt_steps),
-        },
-        "time": {
-            "optimizing_s": learning.opt_s,
-            "sampling_s": learning.sample_s,
-            "waiting_s": learning.wait_s,
-            "training_s": learning.training_s,
-        },
-        "replay": {
-            "size": ingest.replay_size,
-            "capacity": config.replay.capacity,
-            "bytes": ingest.replay_bytes,
-        },
-        "limiter": _limiter(learning, ingest, samples["inserted"] - config.learner.warmup_period),
-        "lag": {name: ingest.lag.get(name, 0.0) for name in ("mean", "p95", "max", "seconds_mean")},
-        "eval": _evaluation(evaluations),
-        "garbage": ingest.garbage,
-        "refused": {name: ingest.refused.get(name, 0) for name in _REFUSED},
-        "record": learning.record,
-        "unsaved": learning.unsaved,
-        "window_limits": {
-            "batches": config.actors.window_batches,
-            "bytes": config.actors.window_bytes,
-        },
-        "managers": ingest.managers,
-    }
-
-
-class StatusReader:
-    """The status now, from the boards of a run's three processes.
-
-    Not for several threads: each makes its own.
-    """
-
-    def __init__(self, spec: LearnerSpec) -> None:
-        self._spec = spec
-        self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
-        self._ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
-        self._evaluations = StatusRecordReader(spec.run.evaluation_map, EvaluatorStatus)
-
-    def read(self) -> dict[str, Any]:
-        """What `status --json` says, from the boards alone."""
-        return assemble_status(
-            self._spec, self._learning.read(), self._ingest.read(), self._evaluations.read()
-        )
-
-
-def describe_wait(learning: TrainerStatus, ingest: GatewayStatus, warmup: int) -> str:
-    """Who waits for what, in a sentence; "" when nobody does."""
-    present = sum(manager["state"] != "gone" for manager in ingest.managers)
-    if learning.phase == "starting":
-        what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
-        return f"the learner is starting: the {what}"
-    if learning.phase == "waiting":
-        why = f"; batches are rejected: {ingest.rejecting}" if ingest.rejecting else ""
-        return f"{learning.waits}, {present} manager{'' if present == 1 else 's'} connected{why}"
-    if ingest.limiter_reason:
-        return ingest.limiter_reason
-    return ""
-
-
-def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: int) -> dict[str, Any]:
-    """What was drawn per sample `inserted` since the warm-up, and who waits for whom."""
-    if learning.phase == "waiting":
-        state, reason = "sample_waits", learning.waits
-    elif ingest.limiter_reason:
-        state, reason = "insert_waits", ingest.limiter_reason
-    else:
-        state, reason = "open", ""
-    return {
-        "samples_per_insert": learning.sampled / max(1, inserted),
-        "state": state,
-        "reason": reason,
-    }
-
-
-def _evaluation(evaluations: EvaluatorStatus) -> dict[str, Any]:
-    best = evaluations.best_version >= 0
-    if not evaluations.count:
-        last: dict[str, Any] = {
-            "return_mean": None,
-            "return_std": None,
-            "episodes": 0,
-            "version": None,
-        }
-    else:
-        last = {
-            "return_mean": evaluations.return_mean,
-            "return_std": evaluations.return_std,
-            "episodes": evaluations.episodes,
-            "version": evaluations.version,
-        }
-    return {
-        **last,
-        "best_return_mean": evaluations.best_return_mean if best else None,
-        "best_version": evaluations.best_version if best else None,
-    }
+_WAITS = ChartSpec(  # each is 0 or 1 at a moment
+    "Replay and limiter", "Who waits (share of the time)", points=24
+)
+_REPLAY_SIZE = ChartSpec(
+    "Replay and limiter",
+    "Samples in the replay",
+    levels=((("replay", "capacity"), "its capacity"),),
+)
+_MANAGERS = ChartSpec("Wire", "Actor managers present")
+_OUTSIDE = ChartSpec("Wire", "Samples that are not in the replay", nonzero=True)
+_LISTED: dict[str, Any] = {"chart": _OUTSIDE, "row": "samples"}
+_REFUSED = ChartSpec("Wire", "Messages refused", nonzero=True)
+_CHARTS = (
+    *(_EVALUATIONS, _ROLLOUTS, _LENGTHS, _PER_SECOND, _OPT_TIMES, _PER_OPT_STEP, _LAG_INSERTED),
+    *(_LAG_SECONDS, _LAG_DRAWN, _PER_INSERT, _WAITS, _REPLAY_SIZE, _MANAGERS, _OUTSIDE, _REFUSED),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class AsyncTrainStat:
-    """Averages over the epoch's training.
+class Stop(Part):
+    """The conditions that end the run, as `StopConfig` has them; 0 and None are off."""
 
-    Args:
-        samples_per_sec: transitions inserted a second.
-        opt_per_sec: optimization steps a second.
-        duration_s: since the first optimization step.
-    """
-
-    samples_per_sec: float
-    opt_per_sec: float
-    duration_s: float
-
-    def fmt(self) -> str:
-        """Upstream's comma-separated lines."""
-        return (
-            "samples/sec, opt_steps/sec, duration\n"
-            f"{self.samples_per_sec:.1f}, {self.opt_per_sec:.1f}, {self.duration_s:.1f} s"
-        )
+    max_opts: Count | None = gauge("optimization steps that end the run")
+    max_env_steps: Count | None = gauge("environment steps that end the run")
+    max_seconds: float | None = gauge("time that ends the run", "s")
+    target_return: float | None = gauge("evaluated return that ends the run")
 
 
 @dataclass(frozen=True, slots=True)
-class ActorStat:
-    """One actor's work.
+class Samples(Part):
+    """Where the transitions went: produced = inserted + dropped + rejected + in flight + lost."""
 
-    Args:
-        actor: its manager's id and its own.
-        env_steps: steps of all its environments together.
-        samples_per_sec: those per second of training.
-        duration_s: as the training's.
-    """
-
-    actor: str
-    env_steps: int
-    samples_per_sec: float
-    duration_s: float
-
-
-def train_stat(status: dict[str, Any]) -> AsyncTrainStat:
-    """The training's averages from a run's status."""
-    seconds = float(status["time"]["training_s"])
-    return AsyncTrainStat(
-        samples_per_sec=status["samples"]["inserted"] / seconds if seconds > 0 else 0.0,
-        opt_per_sec=float(status["rates"]["opt_steps_per_sec"]),
-        duration_s=seconds,
+    produced: Count | None = counter("by the actors", "samples", "wire/produced")
+    inserted: Count | None = counter("into the replay", "samples", "samples_total", "wire/inserted")
+    dropped: Count | None = counter(
+        "by managers with a full window (actors.on_full)", "samples", "wire/dropped", **_LISTED
+    )
+    rejected: Count | None = counter(
+        "by the learner: not as agreed", "samples", "wire/rejected", **_LISTED
+    )
+    in_flight: Count | None = gauge(
+        "sent, or waiting to be", "samples", "wire/in_flight", **_LISTED
+    )
+    lost: Count | None = gauge("with a process that was killed", "samples", "wire/lost", **_LISTED)
+    duplicates: Count | None = counter(
+        "came twice, and were kept once", "samples", "wire/duplicates", **_LISTED
     )
 
 
-def actor_stats(status: dict[str, Any]) -> list[ActorStat]:
-    """Every actor that reported, gone ones too."""
-    seconds = float(status["time"]["training_s"])
-    return [
-        ActorStat(
-            f"{manager['id']}/{actor['id']}",
-            actor["env_steps"],
-            actor["env_steps"] / seconds if seconds > 0 else 0.0,
-            seconds,
-        )
-        for manager in status["managers"]
-        for actor in manager["actors"]
-    ]
+@dataclass(frozen=True, slots=True)
+class Rates(Part):
+    """How fast it goes."""
+
+    samples_per_sec: float | None = gauge(
+        "samples inserted", "1/s", "samples_per_sec", chart=_PER_SECOND, label="samples"
+    )
+    opt_steps_per_sec: float | None = gauge(
+        "optimization steps of this epoch",
+        "1/s", "opt_steps_per_sec", chart=_PER_SECOND, label="optimization steps",
+    )  # fmt: skip
+    samples_per_opt_step: float | None = gauge(
+        "samples inserted per optimization step",
+        "", "samples_per_opt_steps", chart=_PER_OPT_STEP, label="samples",
+    )  # fmt: skip
 
 
-def actor_stats_fmt(stats: list[ActorStat]) -> str:
-    """Upstream's comma-separated lines."""
-    lines = ["actor_id, samples, samples/sec, duration"]
-    lines += [
-        f"{s.actor}, {s.env_steps}, {s.samples_per_sec:.1f}, {s.duration_s:.1f} s" for s in stats
-    ]
-    return "\n".join(lines)
+@dataclass(frozen=True, slots=True)
+class Time(Part):
+    """Where the trainer's time went in this epoch."""
+
+    optimizing_s: float | None = gauge("optimizing", "s")
+    sampling_s: float | None = gauge("drawing batches", "s")
+    waiting_s: float | None = gauge("waiting for samples", "s")
+    training_s: float | None = gauge("since the epoch's first optimization step", "s")
 
 
-def final_report_lines(status: dict[str, Any]) -> list[str]:
-    """The lines for the log at the end of a run."""
-    stats = f"{train_stat(status).fmt()}\n{actor_stats_fmt(actor_stats(status))}"
-    return [f"run {status['run_id']} ended: {status['exit_reason']}", *stats.splitlines()]
+@dataclass(frozen=True, slots=True)
+class Replay(Part):
+    """How full the replay is."""
+
+    size: Count | None = gauge(
+        "samples in the replay", "samples", "replay/size", chart=_REPLAY_SIZE, label="samples"
+    )
+    capacity: Count | None = gauge("samples that it has room for", "samples")
+    bytes: Count | None = gauge("size of its files", "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Limiter(Part):
+    """What the rate limiter does: `state` is open, sample_waits or insert_waits."""
+
+    samples_per_insert: float | None = gauge(
+        "samples drawn per sample inserted since the warm-up",
+        "", "limiter/samples_per_insert", chart=_PER_INSERT, label="drawn per insert",
+    )  # fmt: skip
+    state: str = ""
+    reason: str = ""
+    sample_waits: Count | None = gauge(
+        "the learner waits", "", "limiter/sample_waits", chart=_WAITS, label="learner"
+    )
+    insert_waits: Count | None = gauge(
+        "the actors wait", "", "limiter/insert_waits", chart=_WAITS, label="actors"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lag(Part):
+    """How old the models are that made the samples."""
+
+    mean: float | None = gauge(
+        "of samples inserted, mean", "versions", "lag/mean", chart=_LAG_INSERTED, label="mean"
+    )
+    p95: float | None = gauge(
+        "of samples inserted, 95 %", "versions", "lag/p95", chart=_LAG_INSERTED, label="95 %"
+    )
+    max: float | None = gauge(
+        "of samples inserted, most", "versions", "lag/max", chart=_LAG_INSERTED, label="most"
+    )
+    seconds_mean: float | None = gauge(
+        "of samples inserted, mean", "s", "lag/seconds_mean", chart=_LAG_SECONDS, label="mean"
+    )
+    sample_mean: float | None = gauge(
+        "of samples drawn, mean", "versions", "lag/sample_mean", chart=_LAG_DRAWN, label="mean"
+    )
+    sample_p95: float | None = gauge(
+        "of samples drawn, 95 %", "versions", "lag/sample_p95", chart=_LAG_DRAWN, label="95 %"
+    )
+    sample_max: float | None = gauge(
+        "of samples drawn, most", "versions", "lag/sample_max", chart=_LAG_DRAWN, label="most"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout(Part):
+    """The actors' recent episodes; the extremes are those of actors' own means."""
+
+    return_mean: float | None = gauge("mean return", "", "rollout/ep_rew_mean", chart=_ROLLOUTS)
+    return_min: float | None = gauge("return of the least actor", "", "rollout/ep_rew_min")
+    return_max: float | None = gauge("return of the best actor", "", "rollout/ep_rew_max")
+    length_mean: float | None = gauge(
+        "mean length", "steps", "rollout/ep_len_mean", chart=_LENGTHS, label="actors"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Eval(Part):
+    """The last greedy evaluation and the best one."""
+
+    return_mean: float | None = gauge(
+        "mean return",
+        "", "eval/mean_reward", "Episode return", chart=_EVALUATIONS,
+    )  # fmt: skip
+    return_std: float | None = gauge("deviation of the returns", "", "eval/std_reward")
+    return_min: float | None = gauge("least return", "", "eval/min_reward")
+    return_max: float | None = gauge("greatest return", "", "eval/max_reward")
+    length_mean: float | None = gauge(
+        "mean length", "steps", "eval/mean_ep_length", chart=_LENGTHS, label="evaluations"
+    )
+    episodes: Count | None = gauge("episodes played", "", "eval/episodes", default=0)
+    version: Count | None = gauge("version that was played", "", "eval/version")
+    best_return_mean: float | None = gauge("mean return of the best", "", "eval/best_mean_reward")
+    best_version: Count | None = gauge("version of the best")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Part):
+    """What was not let in. `ids`: claimed by a key that they do not belong to. `handshakes` did not
+    succeed, or have not yet: strangers, scanners, idle connections."""
+
+    keys: Count | None = counter("keys not let in", row="refused")
+    ids: Count | None = counter("ids of others", row="refused", label="ids of others")
+    handshakes: Count | None = counter("handshakes", row="refused")
+    credit: Count | None = gauge("batches beyond the credit")
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Part):
+    """Batches that a manager holds unacknowledged, or may."""
+
+    batches: Count | None = gauge("unacknowledged batches", "batches")
+    bytes: Count | None = gauge("unacknowledged batches", "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Actor(Part):
+    """An actor as its manager reports it."""
+
+    id: Count = 0
+    alive: bool = gauge("it is up", default=False)
+    restarts: Count = counter("restarts", default=0)
+    env_steps: Count = counter("steps of all its environments", default=0)
+    episodes: Count = counter("episodes ended", default=0)
+    version: Count = gauge("version that it acts with", default=-1)
+    return_mean: float | None = gauge("mean return of its last episodes")
+    length_mean: float | None = gauge("mean length of its last episodes", "steps")
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Manager(Part):
+    """An actor manager as the learner sees it. `left`: it said so, and was not merely silent."""
+
+    id: str = ""
+    incarnation: Count = gauge("its start", default=0)
+    host: str = ""
+    state: str = ""
+    left: bool = gauge("it said that it leaves", default=False)
+    samples_per_sec: float | None = gauge("samples produced", "1/s")
+    actors: tuple[Actor, ...] = ()
+    actors_hidden: Count = gauge("actors that there was no room for", default=0)
+    window: Window = Window()
+    last_seen_s: float | None = gauge("since it was last heard", "s")
+
+    @property
+    def is_present(self) -> bool:
+        """It has neither left nor fallen silent."""
+        return self.state != "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Status(Part):
+    """The status of a run. Without a `run_id` none has begun."""
+
+    vedette: str = ""
+    protocol: Count | None = gauge("version of the wire's protocol")
+    time_s: float | None = gauge("when this was said, since 1970", "s")
+    run_id: str = ""
+    env: str = ""
+    agent: str = ""
+    epoch: Count | None = gauge("starts of the trainer")
+    version: Count | None = gauge("newest version of the model")
+    opt_steps: Count | None = counter("optimization steps")
+    env_steps: Count | None = counter("environment steps")
+    exit_reason: str = ""
+    phase: str = ""
+    seconds: float | None = gauge("since the learner's start", "s")
+    waits: str = ""
+    stop: Stop = Stop()
+    samples: Samples = Samples()
+    rates: Rates = Rates()
+    time: Time = Time()
+    replay: Replay = Replay()
+    limiter: Limiter = Limiter()
+    lag: Lag = Lag()
+    rollout: Rollout = Rollout()
+    eval: Eval = Eval()
+    garbage: Count | None = counter(
+        "messages refused", "", "wire/garbage",
+        chart=_REFUSED, row="refused", label="messages of unknown senders",
+    )  # fmt: skip
+    refused: Refused = Refused()
+    record: dict[str, float] = field(default_factory=dict)
+    unsaved: str = ""
+    window_limits: Window = Window()
+    managers_present: Count | None = gauge(
+        "actor managers present", "", "wire/managers", chart=_MANAGERS, label="managers"
+    )
+    managers: tuple[Manager, ...] = ()
+
+
+def rollout_of(managers: Sequence[Manager]) -> Rollout:
+    """What the actors' episodes came to; unknown before the first has ended."""
+    actors = [actor for manager in managers if manager.is_present for actor in manager.actors]
+    returns = [actor.return_mean for actor in actors if actor.return_mean is not None]
+    lengths = [actor.length_mean for actor in actors if actor.length_mean is not None]
+    if not returns or not lengths:
+        return Rollout()
+    return Rollout(
+        sum(returns) / len(returns), min(returns), max(returns), sum(lengths) / len(lengths)
+    )
+
+
+def charts() -> list[ChartSpec]:
+    """The charts of the report, each with the curves of the numbers that name it."""
+    curves: dict[ChartSpec, list[tuple[str, str]]] = {spec: [*spec.curves] for spec in _CHARTS}
+    for name, number in declared(Status):
+        if number.chart is not None:
+            curves[number.chart].append((number.tags[0], number.called(name)))
+    return [replace(spec, curves=tuple(found)) for spec, found in curves.items()]

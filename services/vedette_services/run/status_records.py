@@ -1,25 +1,53 @@
-"""What the learner's processes tell each other: one small board each, written by one, read by all.
+"""What the learner's processes tell each other, and the status made of it.
 
-A board is a frozen dataclass in a memory map of `vedette_rl.storage.latest_value`: the newest value
-wins, nobody waits for anybody, and a process that restarts rereads it.
+A board is a frozen record in a memory map of `vedette_rl.storage.latest_value`. One process writes
+it and all may read it: the newest value wins, nobody waits, and a process that restarts rereads it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_rl.storage.latest_value import (
     SLOTS,
     LatestValueReader,
     LatestValueWriter,
     latest_value_file_bytes,
 )
+from vedette_services.config.run_config import RunConfig
+from vedette_services.host.versions import vedette_version
+from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status import (
+    Eval,
+    Lag,
+    Limiter,
+    Manager,
+    Rates,
+    Refused,
+    Replay,
+    Samples,
+    Status,
+    Stop,
+    Time,
+    Window,
+    rollout_of,
+)
+from vedette_services.run.status_fields import decode, encode, merged
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
+
+# What a process tells of a part before it has measured anything.
+_NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
+_NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
+_NO_REPLAY = Replay(size=0, bytes=0)
+_NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
+_NO_LAG_DRAWN = Lag(sample_mean=0.0, sample_p95=0.0, sample_max=0.0)
+_NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
+_NONE_REFUSED = Refused(0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +61,8 @@ class TrainerStatus:
         phase: starting, waiting, training, or done.
         waits: why it waits, "" while it trains.
         exit_reason: why it is done, "" until then.
-        opt_s, sample_s, wait_s: seconds spent optimizing, sampling and waiting in this epoch.
-        opts: optimization steps of this epoch.
         seconds: since this start of the trainer.
-        training_s: seconds since this epoch's first optimization step.
-        lag_mean, lag_p95, lag_max: age in versions of the rows last drawn.
+        rates, time, lag: what it knows of these parts of the status.
         record: the scalars last recorded by the agent.
         unsaved: why the last checkpoint is not on the disk; "" where it is, and until the end.
     """
@@ -48,83 +73,53 @@ class TrainerStatus:
     phase: str = "starting"
     waits: str = ""
     exit_reason: str = ""
-    opt_s: float = 0.0
-    sample_s: float = 0.0
-    wait_s: float = 0.0
-    opts: int = 0
     seconds: float = 0.0
-    training_s: float = 0.0
-    opt_steps_per_sec: float = 0.0
-    lag_mean: float = 0.0
-    lag_p95: float = 0.0
-    lag_max: float = 0.0
+    rates: Rates = _NO_OPT_RATES
+    time: Time = _NO_TIME
+    lag: Lag = _NO_LAG_DRAWN
     record: dict[str, float] = field(default_factory=dict)
     unsaved: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayStatus:
-    """What the gateway tells: accounting, fleet and limiter (about 5 times a second).
+    """What the gateway tells: the accounting, the fleet and the limiter (about 5 times a second).
 
     Args:
-        samples: produced, inserted, duplicates, rejected, dropped, lost, in_flight: in transitions.
-        managers: as in `status`.
-        samples_per_sec: inserted, over the last seconds.
+        samples: None until the gateway has opened the replay.
+        managers: all that are remembered, also those that are gone.
+        replay, rates, lag: what it knows of these parts of the status.
         limiter_reason: why actors are held back, "" while they are not.
-        lag: mean, p95, max (versions) and seconds_mean of what was last inserted.
         garbage: messages refused whose sender is unknown.
-        refused: keys that were not let in, ids claimed by a key that they do not belong to, and
-            handshakes that did not succeed, or not yet: of scanners, idle connections.
+        refused: what was not let in.
         ended: the gateway has told everybody that the run is over and has drained.
         rejecting: why the last batch was rejected; "" where one has been inserted since.
     """
 
-    samples: dict[str, int] = field(default_factory=dict)
-    managers: list[dict[str, Any]] = field(default_factory=list)
-    replay_size: int = 0
-    replay_bytes: int = 0
-    samples_per_sec: float = 0.0
+    samples: Samples | None = None
+    managers: tuple[Manager, ...] = ()
+    replay: Replay = _NO_REPLAY
+    rates: Rates = _NO_SAMPLE_RATES
     limiter_reason: str = ""
-    lag: dict[str, float] = field(default_factory=dict)
+    lag: Lag = _NO_LAG
     garbage: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: Refused = _NONE_REFUSED
     ended: bool = False
     rejecting: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class EvaluatorStatus:
-    """What the evaluator tells: the last evaluation and the best one.
-
-    Args:
-        count: evaluations done in this epoch.
-        version: the model evaluated last; -1 before the first.
-        return_min, return_max: of its worst and its best episode.
-        playing: the version being evaluated now; -1 when none.
-        best_version: the model with the best mean return; -1 before the first.
-    """
-
-    count: int = 0
-    version: int = -1
-    return_mean: float = 0.0
-    return_std: float = 0.0
-    return_min: float = 0.0
-    return_max: float = 0.0
-    length_mean: float = 0.0
-    episodes: int = 0
-    playing: int = -1
-    best_return_mean: float = 0.0
-    best_version: int = -1
-    ended: bool = False
+    @property
+    def produced(self) -> int:
+        """Environment steps of the whole run."""
+        return (self.samples and self.samples.produced) or 0
 
 
-B = TypeVar("B", TrainerStatus, GatewayStatus, EvaluatorStatus)
+B = TypeVar("B", TrainerStatus, GatewayStatus, Eval)
 
 
 _STATUS_RECORD_BYTES = {
     TrainerStatus: 256 << 10,
     GatewayStatus: 4 << 20,  # 1,000 managers of 16 actors fit
-    EvaluatorStatus: 16 << 10,
+    Eval: 16 << 10,
 }
 
 
@@ -141,9 +136,7 @@ class StatusRecordWriter(Generic[B]):
 
     def write(self, board: B) -> None:
         """Make this the newest."""
-        # Not `asdict`, which copies every manager's every field first.
-        values = {field.name: getattr(board, field.name) for field in dataclasses.fields(board)}
-        self._map.write(json.dumps(values).encode())
+        self._map.write(encode(board))
 
     def close(self) -> None:
         """Let somebody else be the writer; what was written stays."""
@@ -163,5 +156,113 @@ class StatusRecordReader(Generic[B]):
         """The newest board; the same object as before while nothing new was written."""
         if self._map.seq != self._seq and (found := self._map.read()) is not None:
             self._seq, data = found
-            self._board = self._kind(**json.loads(data))
+            self._board = decode(self._kind, data) or self._kind()
         return self._board
+
+
+# The status
+
+
+class RunDescription(Protocol):
+    """Which run it is."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's."""
+        ...
+
+    @property
+    def config(self) -> RunConfig:
+        """What is run."""
+        ...
+
+
+def assemble_status(
+    run: RunDescription, learning: TrainerStatus, ingest: GatewayStatus, evaluations: Eval
+) -> Status:
+    """The status of a run, from what its processes know of it."""
+    config, warmup = run.config, run.config.learner.warmup_period
+    samples = ingest.samples or _NO_SAMPLES
+    inserted, steps = samples.inserted or 0, learning.opt_steps
+    capacity, window = config.replay.capacity, config.actors
+    return Status(
+        vedette=vedette_version(),
+        protocol=PROTOCOL_VERSION,
+        time_s=time.time(),
+        run_id=run.run_id,
+        env=config.env.id,
+        agent=config.agent.name,
+        epoch=learning.epoch,
+        version=steps,
+        opt_steps=steps,
+        env_steps=samples.produced,
+        exit_reason=learning.exit_reason,
+        phase=learning.phase,
+        seconds=learning.seconds,
+        waits=describe_wait(learning, ingest),
+        stop=Stop(**config.stop.model_dump()),
+        samples=samples,
+        rates=merged(
+            Rates(samples_per_opt_step=inserted / max(1, steps)), learning.rates, ingest.rates
+        ),
+        time=learning.time,
+        replay=merged(Replay(capacity=capacity), ingest.replay),
+        limiter=_limiter(learning, ingest, inserted - warmup),
+        lag=merged(learning.lag, ingest.lag),
+        rollout=rollout_of(ingest.managers),
+        eval=evaluations,
+        garbage=ingest.garbage,
+        refused=ingest.refused,
+        record=learning.record,
+        unsaved=learning.unsaved,
+        window_limits=Window(window.window_batches, window.window_bytes),
+        managers_present=sum(manager.is_present for manager in ingest.managers),
+        managers=ingest.managers,
+    )
+
+
+class StatusReader:
+    """The status now, from the boards of a run's three processes.
+
+    Not for several threads: each makes its own.
+    """
+
+    def __init__(self, spec: LearnerSpec) -> None:
+        self._spec = spec
+        self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
+        self._ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
+        self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
+
+    def read(self) -> Status:
+        """What `status --json` says, from the boards alone."""
+        return assemble_status(
+            self._spec, self._learning.read(), self._ingest.read(), self._evaluations.read()
+        )
+
+
+def describe_wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
+    """Who waits for what, in a sentence; "" when nobody does."""
+    if learning.phase == "starting":
+        what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
+        return f"the learner is starting: the {what}"
+    if learning.phase == "waiting":
+        present = sum(manager.is_present for manager in ingest.managers)
+        why = f"; batches are rejected: {ingest.rejecting}" if ingest.rejecting else ""
+        return f"{learning.waits}, {present} manager{'' if present == 1 else 's'} connected{why}"
+    return ingest.limiter_reason
+
+
+def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: int) -> Limiter:
+    """What was drawn per sample `inserted` since the warm-up, and who waits for whom."""
+    if learning.phase == "waiting":
+        state, reason = "sample_waits", learning.waits
+    else:
+        reason = ingest.limiter_reason
+        state = "insert_waits" if reason else "open"
+    return Limiter(
+        samples_per_insert=learning.sampled / max(1, inserted),
+        state=state,
+        reason=reason,
+        sample_waits=int(state == "sample_waits"),
+        insert_waits=int(bool(ingest.limiter_reason)),
+    )

@@ -1,107 +1,79 @@
-"""What a status says, in words: the same rows for the live view, `status` and the summary.
+"""A status in words: the same rows for the live view, `status` and the summary.
 
-A status is the mapping of the contract (``run_id``, ``samples``, ``rates``, ``eval``, ...). Any
-part of it may still be missing when a run begins: nothing here asks for more than there is.
+Any part of it may be unknown when a run begins: nothing here asks for more than there is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from vedette_rl.bytes_text import bytes_text
+from vedette_services.run.number_format import (
+    format_clock,
+    format_number,
+    format_rate,
+    format_short,
+)
+from vedette_services.run.status import Manager, Status, rollout_of
+from vedette_services.run.status_fields import numbers
 
-Status = Mapping[str, Any]
-"""What the learner answers: JSON, thus anything."""
 
-Number = Callable[..., str]
-"""How numbers are written: `text`, or `format_short` where there is little room."""
+@dataclass(frozen=True, slots=True)
+class ExitReason:
+    """A reason to end a run.
 
-_UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9))
-_STOP_NAMES = {
-    "max_opts": ("optimization steps", "opt_steps"),
-    "max_env_steps": ("environment steps", "env_steps"),
-    "max_seconds": ("seconds", "seconds"),
+    Args:
+        outcome: solved, done, or stopped.
+        why: what was reached.
+        unit: of what counts.
+        now: how far the run is.
+    """
+
+    outcome: str
+    why: str
+    unit: str
+    now: Callable[[Status], float | None]
+
+
+EXIT_REASONS = {
+    "max_opts": ExitReason(
+        "done", "stop.max_opts is reached", "optimization steps", lambda s: s.opt_steps
+    ),
+    "max_env_steps": ExitReason(
+        "done", "stop.max_env_steps is reached", "environment steps", lambda s: s.env_steps
+    ),
+    "max_seconds": ExitReason(
+        "done", "stop.max_seconds are over", "seconds", lambda s: elapsed_seconds(s)
+    ),
+    "target_return": ExitReason(
+        "solved", "the target return is reached", "", lambda s: s.eval.best_return_mean
+    ),
 }
-_EXIT_WORDS = {
-    "target_return": "solved{after}: the target return is reached",
-    "max_opts": "done{after}: stop.max_opts is reached",
-    "max_env_steps": "done{after}: stop.max_env_steps is reached",
-    "max_seconds": "done{after}: stop.max_seconds are over",
-    "interrupted": "stopped on request{after}; the same command with this --out goes on",
-}
+STOPPED = "stopped on request{after}; the same command with this --out goes on"
 
 
-def read_number(status: Status, *path: str) -> float | None:
-    """The number at `path`; None where there is none."""
-    here: object = status
-    for name in path:
-        here = here.get(name) if isinstance(here, Mapping) else None
-    return here if isinstance(here, int | float) and not isinstance(here, bool) else None
+def exit_sentence(reason: str, after: str = "") -> str:
+    """Why a run ended; "" where the reason is not known.
+
+    Args:
+        after: such as `` after 0:01:05``.
+    """
+    if reason == "interrupted":
+        return STOPPED.format(after=after)
+    known = EXIT_REASONS.get(reason)
+    return f"{known.outcome}{after}: {known.why}" if known else ""
 
 
-def format_number(number: float | None, digits: int = 0) -> str:
-    """A number as people read it; a dash where there is none."""
-    if number is None:
-        return "-"
-    return f"{number:,.{digits}f}"
-
-
-def format_short(number: float | None, digits: int = 0) -> str:
-    """A number in seven characters at most: ``12.3k``, ``1.25M``; small ones as `text` has them."""
-    if number is None or abs(number) < 100_000:
-        return format_number(number, digits)
-    unit, size = next((u, x) for u, x in _UNITS if abs(number) < 999.5 * x or u == "G")
-    return (
-        f"{number / size:.0f}{unit}" if abs(number) >= 100 * size else f"{number / size:.3g}{unit}"
-    )
-
-
-def format_rate(per_s: float | None, number: Number = format_number) -> str:
-    """A rate, with a digit behind the point where it is small."""
-    return f"{number(per_s, 0 if per_s is None or abs(per_s) >= 10 else 1)}/s"
-
-
-def rollout_return(status: Status) -> float | None:
-    """The mean return of the actors' recent episodes; None before one has ended."""
-    message = read_number(status, "rollout", "return_mean")
-    if message is not None:
-        return message
-    means = [
-        read_number(actor, "return_mean") for m in present_managers(status) for actor in actors(m)
-    ]
-    known = [mean for mean in means if mean is not None]
-    return sum(known) / len(known) if known else None
-
-
-def managers(status: Status) -> Sequence[Status]:
-    """The managers of a status."""
-    found = status.get("managers")
-    return [m for m in found if isinstance(m, Mapping)] if isinstance(found, list) else []
-
-
-def present_managers(status: Status) -> Sequence[Status]:
+def present_managers(status: Status) -> Sequence[Manager]:
     """The managers that have not gone."""
-    return [m for m in managers(status) if m.get("state") != "gone"]
-
-
-def actors(manager: Status) -> Sequence[Status]:
-    """The actors of a manager of a status."""
-    found = manager.get("actors")
-    return [a for a in found if isinstance(a, Mapping)] if isinstance(found, list) else []
+    return [manager for manager in status.managers if manager.is_present]
 
 
 def wait_reason(status: Status) -> str:
     """Who waits for what; "" where nobody does."""
-    message = status.get("waits")
-    if isinstance(message, str):
-        return message
-    if isinstance(message, list):
-        return "; ".join(str(one) for one in message)
-    limiter = status.get("limiter")
-    reason = limiter.get("reason") if isinstance(limiter, Mapping) else None
-    return reason if isinstance(reason, str) else ""
+    return status.waits or status.limiter.reason
 
 
 def actor_errors(status: Status, *, left: bool = True) -> list[str]:
@@ -112,84 +84,146 @@ def actor_errors(status: Status, *, left: bool = True) -> list[str]:
     """
     first: dict[str, str] = {}
     counts: Counter[str] = Counter()
-    for manager in managers(status):
-        for actor in actors(manager) if left or not manager.get("left") else ():
-            if error := str(actor.get("error") or ""):
-                first.setdefault(error, f"{manager.get('id', '-')}/{actor.get('id', '-')}")
-                counts[error] += 1
+    for manager in status.managers:
+        for actor in manager.actors if left or not manager.left else ():
+            if actor.error:
+                first.setdefault(actor.error, f"{manager.id or '-'}/{actor.id}")
+                counts[actor.error] += 1
     return [
         f"{first[error]}{f' and {count - 1} more' if count > 1 else ''}: {error}"
         for error, count in counts.most_common()
     ]
 
 
-def stop_progress(status: Status, stop: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+def stop_progress(status: Status) -> list[tuple[str, float, float]]:
     """What stops the run and how far it is: ``(words, now, goal)`` of each count that is on."""
     rows = []
-    for key, (words, counter) in _STOP_NAMES.items():
-        goal = stop.get(key) or 0
-        now = elapsed_seconds(status) if counter == "seconds" else read_number(status, counter)
-        if goal and now is not None:
-            rows.append((words, float(now), float(goal)))
+    for name, reason in EXIT_REASONS.items():
+        now, goal = reason.now(status), getattr(status.stop, name)
+        if reason.unit and goal and now is not None:
+            rows.append((reason.unit, float(now), float(goal)))
     return rows
 
 
-def status_line(status: Status, stop: Mapping[str, Any]) -> str:
+def status_line(status: Status) -> str:
     """A whole status in one line; of a run that has not begun, what it waits for."""
-    if not status.get("run_id") and wait_reason(status):
-        return wait_reason(status)
-    target = stop.get("target_return")
-    best = format_number(read_number(status, "eval", "best_return_mean"), 1)
-    goals = {counter: goal for _, counter, goal in _goals(stop)}
+    waits, stop = wait_reason(status), status.stop
+    if not status.run_id and waits:
+        return waits
+    target = "" if stop.target_return is None else f" of {stop.target_return:g}"
     parts = [
-        f"opts {_of(status, 'opt_steps', goals)}",
-        f"env steps {_of(status, 'env_steps', goals)}",
-        f"return {format_number(rollout_return(status), 1)}",
-        f"best eval {best}" + (f" of {target:g}" if target is not None else ""),
-        format_rate(read_number(status, "rates", "samples_per_sec")).replace("/s", " samples/s"),
-        format_rate(read_number(status, "rates", "opt_steps_per_sec")).replace("/s", " opts/s"),
-        f"lag {format_number(read_number(status, 'lag', 'mean'))}",
+        f"opts {_of(status.opt_steps, stop.max_opts)}",
+        f"env steps {_of(status.env_steps, stop.max_env_steps)}",
+        f"return {format_number(_rollout_return(status), 1)}",
+        f"best eval {format_number(status.eval.best_return_mean, 1)}{target}",
+        format_rate(status.rates.samples_per_sec).replace("/s", " samples/s"),
+        format_rate(status.rates.opt_steps_per_sec).replace("/s", " opts/s"),
+        f"lag {format_number(status.lag.mean)}",
         f"managers {len(present_managers(status))}",
     ]
-    waits, told = wait_reason(status), actor_errors(status, left=False)
+    errors = actor_errors(status, left=False)
     parts += [f"waits: {waits}"] if waits else []
-    parts += [f"error: {told[0]}"] if told else []
+    parts += [f"error: {errors[0]}"] if errors else []
     return " | ".join(parts)
 
 
-def status_rows(status: Status, number: Number = format_number) -> list[tuple[str, str]]:
-    """What the learner came to, as labelled lines."""
-    return [
-        ("steps", _steps(status, number)),
-        ("returns", _returns(status)),
-        ("samples", _samples(status, number)),
-        ("replay", _replay(status, number)),
-        ("lag", _lag(status, number)),
-        *((("refused", refused),) if (refused := _refused(status)) else ()),
-    ]
+def _of(now: float | None, goal: float | None) -> str:
+    return format_number(now) + (f" of {format_number(goal)}" if goal else "")
+
+
+def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]:
+    """What the learner came to, as labelled lines: a sentence each, then the numbers that are
+    declared of that row and are not zero.
+
+    Args:
+        short: large numbers in seven characters.
+    """
+    number = format_short if short else format_number
+    rows = {
+        "steps": _steps(status, short=short),
+        "returns": _returns(status),
+        "samples": f"{number(status.samples.produced)} produced, "
+        f"{number(status.samples.inserted)} inserted",
+        "replay": _replay(status, short=short),
+        "lag": _lag(status, short=short),
+    }
+    for path, declared, value in numbers(status):
+        if declared.row and value:
+            before = f"{rows[declared.row]}, " if declared.row in rows else ""
+            rows[declared.row] = f"{before}{number(value)} {declared.called(path[-1])}"
+    return list(rows.items())
+
+
+def _steps(status: Status, *, short: bool) -> str:
+    number = format_short if short else format_number
+    rates = status.rates
+    return (
+        f"{number(status.env_steps)} environment "
+        f"({format_rate(rates.samples_per_sec, short=short)}), "
+        f"{number(status.opt_steps)} optimization "
+        f"({format_rate(rates.opt_steps_per_sec, short=short)}): "
+        f"{format_number(rates.samples_per_opt_step, 1)} to 1"
+    )
+
+
+def _returns(status: Status) -> str:
+    found, actors = status.eval, _rollout_return(status)
+    evaluated = "no evaluation yet"
+    if found.return_mean is not None:
+        evaluated = (
+            f"evaluation {format_number(found.return_mean, 1)} ± "
+            f"{format_number(found.return_std, 1)}, best {format_number(found.best_return_mean, 1)}"
+            f" at version {format_number(found.best_version)}"
+        )
+    return evaluated if actors is None else f"actors {format_number(actors, 1)}, {evaluated}"
+
+
+def _rollout_return(status: Status) -> float | None:
+    """The mean return of the actors' recent episodes; older learners tell of each actor only."""
+    known = status.rollout.return_mean
+    return rollout_of(status.managers).return_mean if known is None else known
+
+
+def _replay(status: Status, *, short: bool) -> str:
+    number, replay = format_short if short else format_number, status.replay
+    size = "-" if replay.bytes is None else bytes_text(replay.bytes)
+    drawn = status.limiter.samples_per_insert
+    drawing = f", each drawn {format_number(drawn, 1)} times" if drawn is not None else ""
+    return f"{number(replay.size)} of {number(replay.capacity)} samples ({size}){drawing}"
+
+
+def _lag(status: Status, *, short: bool) -> str:
+    number, lag = format_short if short else format_number, status.lag
+    return (
+        f"{number(lag.mean)} versions (p95 {number(lag.p95)}, max {number(lag.max)}); "
+        f"actors' models {format_number(lag.seconds_mean, 2)} s old"
+    )
+
+
+def run_title(status: Status) -> str:
+    """What is trained, as a status has it."""
+    return f"{status.agent or 'a run'} on {status.env or 'an environment'}"
 
 
 def run_headline(status: Status, digits: int = 16) -> str:
     """Which run it is, by so many digits of its id."""
-    run_id, epoch = str(status.get("run_id") or "-")[:digits], status.get("epoch") or "-"
     since = elapsed_seconds(status)
-    lasted = f", {format_duration(since)}" if since is not None else ""
-    return f"run {run_id}, epoch {epoch}{lasted}"
+    lasted = f", {format_clock(since)}" if since is not None else ""
+    return f"run {status.run_id[:digits] or '-'}, epoch {status.epoch or '-'}{lasted}"
 
 
 def summary_lines(summary: Status, run: str) -> list[str]:
     """The end of a run: why it ended, what it came to, and what to do next."""
-    if not summary:
+    if summary == Status():
         return ["stopped before it had begun: nothing was trained", f"  run      {run}"]
-    reason = str(summary.get("exit_reason"))
     since = elapsed_seconds(summary)
-    after = f" after {format_duration(since)} of training" if since is not None else ""
+    after = f" after {format_clock(since)} of training" if since is not None else ""
     curves = f"tensorboard --logdir {run}/tensorboard"
-    best = read_number(summary, "eval", "best_version") is not None
+    best = summary.eval.best_version is not None
     return [
-        _EXIT_WORDS.get(reason, "ended{after}").format(after=after),
-        *(f"  {label:<8} {message}" for label, message in status_rows(summary)),
-        *(f"  {'error':<8} {message}" for message in actor_errors(summary)[:4]),
+        exit_sentence(summary.exit_reason, after) or f"ended{after}",
+        *(f"  {label:<8} {text}" for label, text in status_rows(summary)),
+        *(f"  {'error':<8} {error}" for error in actor_errors(summary)[:4]),
         f"  run      {run}",
         f"  next     {f'vedette eval {run}   or   ' if best else ''}{curves}",
     ]
@@ -197,98 +231,27 @@ def summary_lines(summary: Status, run: str) -> list[str]:
 
 def elapsed_seconds(status: Status) -> float | None:
     """Seconds since the learner's start, or else of its training; None where neither is said."""
-    since = read_number(status, "seconds")
-    return read_number(status, "time", "training_s") if since is None else since
+    return status.time.training_s if status.seconds is None else status.seconds
 
 
-def format_duration(duration_s: float) -> str:
-    """Seconds as h:mm:ss."""
-    whole = int(duration_s)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+def final_report_lines(status: Status) -> list[str]:
+    """The lines for the log at the end of a run: upstream's averages over the epoch's training, in
+    its comma-separated lines."""
+    duration_s = status.time.training_s or 0.0
 
+    def per_second(count: int | None) -> str:
+        return f"{(count or 0) / duration_s if duration_s > 0 else 0.0:.1f}"
 
-def _goals(stop: Mapping[str, Any]) -> list[tuple[str, str, float]]:
-    return [(words, counter, stop.get(key) or 0) for key, (words, counter) in _STOP_NAMES.items()]
-
-
-def _of(status: Status, counter: str, goals: Mapping[str, float]) -> str:
-    goal = goals.get(counter)
-    return format_number(read_number(status, counter)) + (
-        f" of {format_number(goal)}" if goal else ""
-    )
-
-
-def _steps(status: Status, number: Number) -> str:
-    optimized, played = read_number(status, "opt_steps"), read_number(status, "env_steps")
-    per_s = [
-        read_number(status, "rates", name) for name in ("opt_steps_per_sec", "samples_per_sec")
+    opts = status.rates.opt_steps_per_sec or 0.0
+    return [
+        f"run {status.run_id} ended: {status.exit_reason}",
+        "samples/sec, opt_steps/sec, duration",
+        f"{per_second(status.samples.inserted)}, {opts:.1f}, {duration_s:.1f} s",
+        "actor_id, samples, samples/sec, duration",
+        *(
+            f"{manager.id}/{actor.id}, {actor.env_steps}, {per_second(actor.env_steps)}, "
+            f"{duration_s:.1f} s"
+            for manager in status.managers
+            for actor in manager.actors
+        ),
     ]
-    per_opt = format_number(read_number(status, "rates", "samples_per_opt_step"), 1)
-    return (
-        f"{number(played)} environment ({format_rate(per_s[1], number)}), "
-        f"{number(optimized)} optimization ({format_rate(per_s[0], number)}): {per_opt} to 1"
-    )
-
-
-def _returns(status: Status) -> str:
-    mean, std = (read_number(status, "eval", name) for name in ("return_mean", "return_std"))
-    best, version = (read_number(status, "eval", n) for n in ("best_return_mean", "best_version"))
-    evaluated = "no evaluation yet"
-    if mean is not None:
-        evaluated = (
-            f"evaluation {format_number(mean, 1)} ± {format_number(std, 1)}, "
-            f"best {format_number(best, 1)} at version {format_number(version)}"
-        )
-    message = rollout_return(status)
-    return evaluated if message is None else f"actors {format_number(message, 1)}, {evaluated}"
-
-
-def _samples(status: Status, number: Number) -> str:
-    names = ("produced", "inserted", "dropped", "rejected", "in_flight", "lost", "duplicates")
-    counts = ((name, read_number(status, "samples", name)) for name in names)
-    always = ("produced", "inserted")
-    return ", ".join(
-        f"{number(count)} {name.replace('_', ' ')}"
-        for name, count in counts
-        if count or name in always
-    )
-
-
-def _replay(status: Status, number: Number) -> str:
-    held = read_number(status, "replay", "bytes")
-    size_said = "-" if held is None else bytes_text(held)
-    size, capacity = (read_number(status, "replay", name) for name in ("size", "capacity"))
-    drawn = read_number(status, "limiter", "samples_per_insert")
-    drawing = f", each drawn {format_number(drawn, 1)} times" if drawn is not None else ""
-    return f"{number(size)} of {number(capacity)} samples ({size_said}){drawing}"
-
-
-def _lag(status: Status, number: Number) -> str:
-    mean, p95, top = (read_number(status, "lag", name) for name in ("mean", "p95", "max"))
-    late_s = read_number(status, "lag", "seconds_mean")
-    return (
-        f"{number(mean)} versions (p95 {number(p95)}, max {number(top)}); "
-        f"actors' models {format_number(late_s, 2)} s old"
-    )
-
-
-def _refused(status: Status) -> str:
-    """What was refused, where anything was."""
-    counts = [
-        (read_number(status, "garbage"), "messages of unknown senders"),
-        (read_number(status, "refused", "keys"), "keys"),
-        (read_number(status, "refused", "ids"), "ids of others"),
-        (read_number(status, "refused", "handshakes"), "handshakes"),
-    ]
-    return ", ".join(f"{format_number(count)} {words}" for count, words in counts if count)
-
-
-def run_title(status: Status) -> str:
-    """What is trained, as a status has it."""
-    return f"{status.get('agent', 'a run')} on {status.get('env', 'an environment')}"
-
-
-def stop_conditions(status: Status) -> Mapping[str, Any]:
-    """The stop conditions, as a status has them."""
-    stop = status.get("stop")
-    return stop if isinstance(stop, Mapping) else {}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from vedette_services.run.status import Status
+from vedette_services.run.status_fields import decode
 
 VERSION = 12_000
 ERROR = "ValueError: the simulator lost its license and will not step any further today"
@@ -56,9 +60,16 @@ def full(made: dict[str, Any]) -> dict[str, Any]:
     return {**made, "window": {"batches": 1020, "bytes": 400_000}}
 
 
-def fleet(managers: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+def made(said: dict[str, Any]) -> Status:
+    """A status as a learner's answer is read."""
+    found = decode(Status, json.dumps(said).encode())
+    assert found is not None
+    return found
+
+
+def fleet(managers: list[dict[str, Any]], **more: Any) -> Status:
     """A status with these managers."""
-    return {
+    said = {
         "run_id": "0123456789abcdef",
         "env": "ALE/Pong-v5",
         "agent": "dqn",
@@ -99,3 +110,4 @@ def fleet(managers: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         "managers": managers,
         **more,
     }
+    return made(said)

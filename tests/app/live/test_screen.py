@@ -1,27 +1,28 @@
 """The whole run on one screen, drawn for terminals of several sizes."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from fleets import ERROR, broken, fleet, full, gone, manager  # beside this file
+from fleets import ERROR, broken, fleet, full, gone, made, manager  # beside this file
 from rich.console import Console
 
 from vedette.live.fleet import Health, fleet_rows, fleet_summary
 from vedette.live.screen import Screen, TimeSplit, TimeSplitTracker
+from vedette_services.run.status import Status, Time
 from vedette_services.run.status_text import actor_errors
 
 SIZES = [(80, 24), (120, 40)]
 
 
 def drawn(
-    status: dict[str, Any] | None, width: int = 80, height: int | None = 24, **more: Any
+    status: Status | None, width: int = 80, height: int | None = 24, **more: Any
 ) -> list[str]:
     """The lines of a screen, without colours."""
     console = Console(file=io.StringIO(), width=width, color_system=None)
     split = TimeSplitTracker().update(status) if status else None
-    stop = (status or {}).get("stop", {})
-    console.print(Screen("dqn on ALE/Pong-v5", stop, status, split=split, height=height, **more))
+    console.print(Screen("dqn on ALE/Pong-v5", status, split=split, height=height, **more))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is the StringIO above
 
 
@@ -82,7 +83,7 @@ def test_the_same_error_of_many_is_told_once_and_who_waits_is_said() -> None:
     status = fleet([broken(manager(n)) for n in range(3)] + [broken(manager(3), "OSError: x")])
     assert actor_errors(status) == [f"host-000/0 and 2 more: {ERROR}", "host-003/0: OSError: x"]
     said = "the learner waits: 3 of 10,000 warm-up samples, 4 managers connected"
-    text = "\n".join(drawn({**status, "waits": said}))
+    text = "\n".join(drawn(replace(status, waits=said)))
     assert said in text
     assert "host-003/0: OSError: x" in text
 
@@ -161,21 +162,21 @@ def test_the_fleet_is_counted_in_a_line() -> None:
 
 def test_a_status_of_wrong_types_is_drawn_all_the_same() -> None:
     strange = {"managers": [1, {"actors": "x", "window": 3, "id": 5}], "time": 3, "eval": None}
-    assert drawn({**strange, "stop": {"target_return": 3.0}})
+    assert drawn(made({**strange, "stop": {"target_return": 3.0}}))
 
 
 def test_time_is_split_over_the_last_seconds() -> None:
     watch = TimeSplitTracker(window_s=10.0)
-    spent = {"optimizing_s": 10.0, "sampling_s": 5.0, "waiting_s": 80.0}
-    first = watch.update({"epoch": 1, "seconds": 100.0, "time": spent})
+    spent = Time(optimizing_s=10.0, sampling_s=5.0, waiting_s=80.0)
+    first = watch.update(Status(epoch=1, seconds=100.0, time=spent))
     assert first == TimeSplit(
         waiting=pytest.approx(0.8),
         sampling=pytest.approx(0.05),
         optimizing=pytest.approx(0.1),
         other=pytest.approx(0.05),
     )
-    later = {"optimizing_s": 17.0, "sampling_s": 7.0, "waiting_s": 80.0}
-    assert watch.update({"epoch": 1, "seconds": 110.0, "time": later}) == TimeSplit(
+    later = Time(optimizing_s=17.0, sampling_s=7.0, waiting_s=80.0)
+    assert watch.update(Status(epoch=1, seconds=110.0, time=later)) == TimeSplit(
         waiting=0.0,
         sampling=pytest.approx(0.2),
         optimizing=pytest.approx(0.7),
@@ -185,9 +186,9 @@ def test_time_is_split_over_the_last_seconds() -> None:
 
 def test_a_learner_that_started_again_is_looked_at_anew() -> None:
     watch = TimeSplitTracker()
-    spent = {"optimizing_s": 10.0, "sampling_s": 0.0, "waiting_s": 0.0}
-    watch.update({"epoch": 1, "seconds": 100.0, "time": spent})
-    found = watch.update({"epoch": 2, "seconds": 20.0, "time": spent})
+    spent = Time(optimizing_s=10.0, sampling_s=0.0, waiting_s=0.0)
+    watch.update(Status(epoch=1, seconds=100.0, time=spent))
+    found = watch.update(Status(epoch=2, seconds=20.0, time=spent))
     assert found is not None
     assert found.optimizing == pytest.approx(0.5)
-    assert watch.update({"epoch": 2}) is None
+    assert watch.update(Status(epoch=2)) is None

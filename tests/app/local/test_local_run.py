@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from vedette.local.daemons import LocalRun, configured_packages, free_port, last
 from vedette_services.config import RunConfig, read_config
 from vedette_services.errors import REFUSED, DaemonFailedError, UnsavedEndError
 from vedette_services.run.outcome import read_summary
+from vedette_services.run.status import Status, Time
 
 CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
 FAKE = """
@@ -172,15 +174,15 @@ def test_what_there_is_to_save_is_said_at_the_stop(
     fakes: Any, training_s: float, said: str
 ) -> None:
     view = Hearing()
-    status = {"run_id": "a", "epoch": 1, "opt_steps": 7, "time": {"training_s": training_s}}
+    status = Status(run_id="a", epoch=1, opt_steps=7, time=Time(training_s=training_s))
     with fakes("time.sleep(60)", "time.sleep(60)", view=view) as run:
         last = run.watch(lambda timeout_s: time.sleep(0.01) or status, _After(0.5))
     assert view.heard[1:] == [said]
-    assert last == {**status, "exit_reason": "interrupted"}
+    assert last == replace(status, exit_reason="interrupted")
 
 
 def test_a_learner_whose_end_is_not_on_the_disk_fails_the_run(fakes: Any) -> None:
-    status = {"run_id": "a", "epoch": 1, "opt_steps": 7, "time": {"training_s": 2.0}}
+    status = Status(run_id="a", epoch=1, opt_steps=7, time=Time(training_s=2.0))
     learner = (
         "from vedette_services.host.exit_report import send_exit_report, take_report_descriptor\n"
         "told = 'the end of the run is not saved: a resume begins at step 0, not 7'\n"
@@ -197,7 +199,7 @@ def test_a_learner_whose_end_is_not_on_the_disk_fails_the_run(fakes: Any) -> Non
 
 
 def test_a_learner_that_failed_for_another_reason_says_that(fakes: Any) -> None:
-    status = {"run_id": "a", "epoch": 1, "opt_steps": 7, "exit_reason": "interrupted"}
+    status = Status(run_id="a", epoch=1, opt_steps=7, exit_reason="interrupted")
     learner = (
         "signal.signal(15, lambda *_: [print('vedette: no good', flush=True), sys.exit(1)])\n"
         "time.sleep(60)"
@@ -266,9 +268,9 @@ def test_the_last_lines_of_a_log_leave_out_empty_ones(tmp_path: Path) -> None:
 
 
 def test_a_summary_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
-    assert read_summary(tmp_path) == {}
+    assert read_summary(tmp_path) == Status()
     (tmp_path / "summary.json").write_text("[1")
-    assert read_summary(tmp_path) == {}
+    assert read_summary(tmp_path) == Status()
 
 
 def test_a_daemon_started_for_a_run_leaves_the_terminals_process_group(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which runs a sweep is made of, and which of them are over."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from vedette.sweep.trials import parse_sweep, plan_trials
 from vedette_services.config import RunConfig, StopConfig, load_config
 from vedette_services.errors import ConfigError, UsageError
 from vedette_services.run.outcome import is_over
+from vedette_services.run.status import Status
+from vedette_services.run.status_fields import decode
 
 
 def configure(changes: Mapping[str, Any]) -> RunConfig:
@@ -116,4 +119,5 @@ def test_a_sweep_that_cannot_work_is_refused_before_anything_starts(tmp_path: Pa
 def test_a_run_is_over_where_it_has_done_what_is_asked_for_now(
     summary: dict[str, Any], stop: dict[str, Any], over: bool
 ) -> None:
-    assert is_over(summary, StopConfig.model_validate(stop)) is over
+    found = decode(Status, json.dumps(summary).encode()) or Status()
+    assert is_over(found, StopConfig.model_validate(stop)) is over

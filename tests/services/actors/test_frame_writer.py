@@ -194,5 +194,5 @@ def test_a_place_beyond_the_frames_is_refused() -> None:
     rows, payload, _ = slots.payloads[0]
     views = {name: column.copy() for name, column in schema.views(payload, rows).items()}
     views["next_obs"][2, 1] = len(views["frames"])
-    with pytest.raises(SchemaError, match="'next_obs': place 5, and there are 5 entries"):
+    with pytest.raises(SchemaError, match="'next_obs': place 5, but there are 5 entries"):
         schema.check_values(views)

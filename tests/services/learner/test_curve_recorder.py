@@ -4,8 +4,10 @@ import pytest
 
 from vedette_rl.core import Record
 from vedette_rl.recording.tee import TeeRecorder
+from vedette_services.config import RunConfig
 from vedette_services.learner.run_recorder import CurveRecorder, is_against_opt_steps
-from vedette_services.run.status_records import EvaluatorStatus, GatewayStatus, TrainerStatus
+from vedette_services.run.status import Eval, Samples
+from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 
 
 class Steps(TeeRecorder):
@@ -19,18 +21,22 @@ class Steps(TeeRecorder):
         self.steps.append(step)
 
 
+class Run:
+    """Which run it is."""
+
+    run_id = "r"
+    config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
+
+
 def ingest(produced: int) -> GatewayStatus:
-    names = ("produced", "inserted", "duplicates", "rejected", "dropped", "lost", "in_flight")
-    return GatewayStatus(
-        samples={**dict.fromkeys(names, 0), "produced": produced, "inserted": produced}
-    )
+    return GatewayStatus(samples=Samples(produced, inserted=produced))
 
 
 def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:
     recorder = Steps()
-    curves = CurveRecorder(recorder, env_steps=1000)
+    curves = CurveRecorder(recorder, Run(), env_steps=1000)
     for now, produced in enumerate((0, 900, 980, 1020)):
-        curves.record(now * 2.0, TrainerStatus(), ingest(produced), EvaluatorStatus())
+        curves.record(now * 2.0, TrainerStatus(), ingest(produced), Eval())
     assert recorder.steps == [1000, 1000, 1020]
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from vedette_services.learner.lag import LagMeter
+from vedette_services.run.status import Lag
 
 
 def test_lag_is_weighted_by_transitions() -> None:
@@ -25,7 +26,7 @@ def test_seconds_are_the_age_of_the_model_that_acted() -> None:
 
 
 def test_nothing_inserted_has_no_lag() -> None:
-    assert LagMeter().summarize() == {}
+    assert LagMeter().summarize() == Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
 
 
 def test_a_resumed_run_forgets_the_versions_that_were_lost() -> None:

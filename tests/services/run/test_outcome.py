@@ -1,6 +1,6 @@
 """What a run's directory tells of its end."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,17 @@ from vedette_services.run.outcome import (
     last_status,
 )
 from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.status import Status
+from vedette_services.run.status_fields import encode
 from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
 
-HEARD = {"run_id": "a", "epoch": 3, "opt_steps": 90, "time_s": 1_000.0, "exit_reason": ""}
-ENDED = {**HEARD, "opt_steps": 100, "exit_reason": "max_opts"}
+HEARD = Status(run_id="a", epoch=3, opt_steps=90, time_s=1_000.0)
+ENDED = replace(HEARD, opt_steps=100, exit_reason="max_opts")
 CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
 
 
-def summary(out: Path, **said: Any) -> None:
-    (out / "summary.json").write_text(json.dumps(said))
+def summary(out: Path, status: Status, **changes: Any) -> None:
+    (out / "summary.json").write_bytes(encode(replace(status, **changes)))
 
 
 def checkpoint(out: Path, opt_steps: int) -> None:
@@ -33,12 +35,12 @@ def checkpoint(out: Path, opt_steps: int) -> None:
     (place / "state.safetensors").touch()
 
 
-def of(out: Path, *, stopped: bool = False) -> dict[str, Any]:
+def of(out: Path, *, stopped: bool = False) -> Status:
     return last_status(out, HEARD, since=900.0, stopped=stopped)
 
 
 def test_the_summary_of_the_epoch_that_ended_is_what_it_came_to(tmp_path: Path) -> None:
-    summary(tmp_path, **ENDED)
+    summary(tmp_path, ENDED)
     assert of(tmp_path) == ENDED
 
 
@@ -53,9 +55,9 @@ def test_the_summary_of_the_epoch_that_ended_is_what_it_came_to(tmp_path: Path) 
     ],
 )
 def test_figures_of_another_start_are_not_passed_off(tmp_path: Path, other: dict[str, Any]) -> None:
-    summary(tmp_path, **{**ENDED, "opt_steps": 7, **other})
+    summary(tmp_path, ENDED, **{"opt_steps": 7, **other})
     assert of(tmp_path) == HEARD
-    assert of(tmp_path, stopped=True) == {**HEARD, "exit_reason": "interrupted"}
+    assert of(tmp_path, stopped=True) == replace(HEARD, exit_reason="interrupted")
 
 
 def test_where_no_summary_could_be_written_the_boards_tell(tmp_path: Path) -> None:
@@ -64,9 +66,9 @@ def test_where_no_summary_could_be_written_the_boards_tell(tmp_path: Path) -> No
     LearnerSpec(run, "a", CONFIG, Address("127.0.0.1", 5555)).write()
     board = StatusRecordWriter(run.learning_map, TrainerStatus)
     board.write(TrainerStatus(epoch=3, opt_steps=100, exit_reason="interrupted", unsaved="full"))
-    summary(tmp_path, **HEARD)
+    summary(tmp_path, HEARD)
     last = of(tmp_path)
-    assert (last["opt_steps"], last["exit_reason"]) == (100, "interrupted")
+    assert (last.opt_steps, last.exit_reason) == (100, "interrupted")
     checkpoint(tmp_path, 40)
     assert describe_unsaved(tmp_path, last) == (
         "its checkpoint is not written (full); a resume begins at optimization step 40, not 100; "
@@ -75,15 +77,15 @@ def test_where_no_summary_could_be_written_the_boards_tell(tmp_path: Path) -> No
 
 
 def test_a_start_that_never_answered_has_begun_only_if_it_left_a_summary(tmp_path: Path) -> None:
-    summary(tmp_path, **ENDED)
-    assert last_status(tmp_path, None, since=2_000.0, stopped=False) == {}  # an older start's
+    summary(tmp_path, ENDED)
+    assert last_status(tmp_path, None, since=2_000.0, stopped=False) == Status()  # an older start's
     assert last_status(tmp_path, None, since=900.0, stopped=False) == ENDED
-    assert last_status(tmp_path, None, since=900.0, stopped=True) == {}
+    assert last_status(tmp_path, None, since=900.0, stopped=True) == Status()
 
 
 def test_an_end_is_saved_where_checkpoint_and_summary_are_its_own(tmp_path: Path) -> None:
-    summary(tmp_path, **ENDED)
-    assert describe_unsaved(tmp_path, {**ENDED, "opt_steps": 0}) == ""  # nothing was learned
+    summary(tmp_path, ENDED)
+    assert describe_unsaved(tmp_path, replace(ENDED, opt_steps=0)) == ""  # nothing was learned
     assert "resume begins at optimization step 0, not 100" in describe_unsaved(tmp_path, ENDED)
     checkpoint(tmp_path, 99)
     assert describe_unsaved(tmp_path, ENDED).startswith(
@@ -92,7 +94,7 @@ def test_an_end_is_saved_where_checkpoint_and_summary_are_its_own(tmp_path: Path
     checkpoint(tmp_path, 100)
     assert describe_unsaved(tmp_path, ENDED) == ""
     assert describe_resume_point(tmp_path) == "a resume begins at optimization step 100"
-    summary(tmp_path, **HEARD)
+    summary(tmp_path, HEARD)
     assert describe_unsaved(tmp_path, ENDED) == "summary.json is older than the end, or missing"
 
 
@@ -107,7 +109,7 @@ def test_an_end_is_saved_where_checkpoint_and_summary_are_its_own(tmp_path: Path
 def test_a_run_is_already_done_where_its_last_checkpoint_meets_what_ended_it(
     tmp_path: Path, stop: dict[str, Any], said: str
 ) -> None:
-    summary(tmp_path, **ENDED, env_steps=50)
+    summary(tmp_path, ENDED, env_steps=50)
     conditions = StopConfig.model_validate(stop)
     assert describe_already_done(tmp_path, conditions) == ""  # its checkpoint is gone
     checkpoint(tmp_path, 100)
@@ -117,6 +119,6 @@ def test_a_run_is_already_done_where_its_last_checkpoint_meets_what_ended_it(
 def test_seconds_and_an_interruption_leave_more_to_do(tmp_path: Path) -> None:
     checkpoint(tmp_path, 100)
     for reason in ("max_seconds", "interrupted"):
-        summary(tmp_path, **{**ENDED, "exit_reason": reason}, seconds=20.0)
+        summary(tmp_path, ENDED, exit_reason=reason, seconds=20.0)
         stop = StopConfig.model_validate({"max_seconds": 10.0, "max_opts": 100})
         assert describe_already_done(tmp_path, stop) == ""

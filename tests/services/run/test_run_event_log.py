@@ -1,9 +1,9 @@
 """What is told of a fleet, from one look at the board to the next."""
 
 from pathlib import Path
-from typing import Any
 
 from vedette_services.run.events import FleetChanges, RunEventLog, read_events
+from vedette_services.run.status import Actor, Manager, Samples
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 
 
@@ -15,20 +15,18 @@ def manager(
     restarts: int = 0,
     error: str = "",
     seen_s: float = 0.1,
-) -> dict[str, Any]:
-    actor = {"id": 0, "restarts": restarts, "error": error}
-    return {
-        "id": name,
-        "incarnation": incarnation,
-        "host": "gpu-1",
-        "state": state,
-        "actors": [actor, {**actor, "id": 1, "restarts": 0}],
-        "actors_hidden": 0,
-        "last_seen_s": seen_s,
-    }
+) -> Manager:
+    return Manager(
+        id=name,
+        incarnation=incarnation,
+        host="gpu-1",
+        state=state,
+        actors=(Actor(0, restarts=restarts, error=error), Actor(1, error=error)),
+        last_seen_s=seen_s,
+    )
 
 
-def told(*looks: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def told(*looks: list[Manager]) -> list[tuple[str, str]]:
     watch = FleetChanges()
     return [(kind, f"{who} {text}") for look in looks for kind, who, text in watch.compare(look)]
 
@@ -71,7 +69,7 @@ def test_what_happens_is_kept_over_starts(tmp_path: Path) -> None:
         event_log.log_start("on gpu-1")
         event_log.log_epoch(epoch, 40)
         event_log.log_changes(
-            TrainerStatus(opt_steps=50), GatewayStatus({"produced": 7}, [manager()])
+            TrainerStatus(opt_steps=50), GatewayStatus(Samples(produced=7), (manager(),))
         )
         event_log.log_death("evaluator", "signal 9")
         event_log.log_end("interrupted")
@@ -86,7 +84,7 @@ def test_what_happens_is_kept_over_starts(tmp_path: Path) -> None:
 def test_a_crowd_is_counted_and_not_listed(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     event_log = RunEventLog(path)
-    crowd = GatewayStatus({}, [manager(f"m-{number}") for number in range(100)])
+    crowd = GatewayStatus(managers=tuple(manager(f"m-{n}") for n in range(100)))
     event_log.log_changes(TrainerStatus(), crowd)
     event_log.log_changes(TrainerStatus(), crowd)
     events, _ = read_events(path)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
-    EvaluatorStatus,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
@@ -23,9 +23,9 @@ def test_the_newest_board_wins(tmp_path: Path) -> None:
 
 
 def test_reading_again_without_news_gives_the_same_object(tmp_path: Path) -> None:
-    writer = StatusRecordWriter(tmp_path / "map", EvaluatorStatus)
-    writer.write(EvaluatorStatus(count=1))
-    reader = StatusRecordReader(tmp_path / "map", EvaluatorStatus)
+    writer = StatusRecordWriter(tmp_path / "map", Eval)
+    writer.write(Eval(version=1))
+    reader = StatusRecordReader(tmp_path / "map", Eval)
     assert reader.read() is reader.read()
 
 

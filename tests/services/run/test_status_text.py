@@ -1,4 +1,6 @@
 import io
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -6,8 +8,11 @@ import pytest
 from vedette.live import LineView, view_for
 from vedette.live.views import TerminalView
 from vedette_services.run import status_text
+from vedette_services.run.number_format import format_short
+from vedette_services.run.status import Status, Time
+from vedette_services.run.status_fields import decode
 
-STATUS: dict[str, Any] = {
+SAID: dict[str, Any] = {
     "run_id": "a1",
     "epoch": 2,
     "opt_steps": 1200,
@@ -24,6 +29,8 @@ STATUS: dict[str, Any] = {
         "best_return_mean": 210.5,
         "best_version": 800,
     },
+    "rollout": {"return_mean": 100.0},
+    "stop": {"max_opts": 2400, "max_env_steps": 0, "max_seconds": 0.0, "target_return": 475.0},
     "managers": [
         {
             "id": "host-1",
@@ -37,11 +44,20 @@ STATUS: dict[str, Any] = {
         }
     ],
 }
-STOP = {"max_opts": 2400, "max_env_steps": 0, "max_seconds": 0.0, "target_return": 475.0}
+
+
+def made(said: dict[str, Any]) -> Status:
+    """A status as a learner's answer is read."""
+    found = decode(Status, json.dumps(said).encode())
+    assert found is not None
+    return found
+
+
+STATUS = made(SAID)
 
 
 def test_a_line_says_how_far_how_well_and_how_fast() -> None:
-    said = status_text.status_line(STATUS, STOP)
+    said = status_text.status_line(STATUS)
     assert "opts 1,200 of 2,400" in said
     assert "return 100.0" in said
     assert "best eval 210.5 of 475" in said
@@ -51,39 +67,43 @@ def test_a_line_says_how_far_how_well_and_how_fast() -> None:
 
 
 def test_a_line_says_who_waits_for_what() -> None:
-    assert status_text.status_line({**STATUS, "waits": "learner waits: 3 of 1,000"}, STOP).endswith(
+    assert status_text.status_line(replace(STATUS, waits="learner waits: 3 of 1,000")).endswith(
         "waits: learner waits: 3 of 1,000"
     )
-    limited = {**STATUS, "waits": None, "limiter": {"reason": "actors wait"}}
+    limited = made({**SAID, "waits": None, "limiter": {"reason": "actors wait"}})
     assert status_text.wait_reason(limited) == "actors wait"
 
 
 def test_a_line_names_what_an_actor_died_of_until_its_manager_has_left() -> None:
     manager = {"id": "m", "actors": [{"id": 0, "alive": False, "error": "KeyError: 'x'"}]}
-    assert status_text.status_line({"managers": [manager]}, STOP).endswith(
+    assert status_text.status_line(made({"managers": [manager]})).endswith(
         "error: m/0: KeyError: 'x'"
     )
-    after = {"managers": [{**manager, "left": True}]}
-    assert "KeyError" not in status_text.status_line(after, STOP)
+    after = made({"managers": [{**manager, "left": True}]})
+    assert "KeyError" not in status_text.status_line(after)
     assert status_text.actor_errors(after) == ["m/0: KeyError: 'x'"]  # what the summary tells
 
 
 def test_an_empty_status_is_shown_with_dashes() -> None:
-    assert "opts -" in status_text.status_line({}, {})
-    assert dict(status_text.status_rows({}))["returns"] == "no evaluation yet"
-    assert status_text.summary_lines({"run_id": "a"}, "runs/x")[0] == "ended"
-    assert status_text.summary_lines({}, "runs/x")[0].startswith("stopped before it had begun")
+    assert "opts -" in status_text.status_line(Status())
+    assert dict(status_text.status_rows(Status()))["returns"] == "no evaluation yet"
+    assert status_text.summary_lines(Status(run_id="a"), "runs/x")[0] == "ended"
+    assert status_text.summary_lines(Status(), "runs/x")[0].startswith(
+        "stopped before it had begun"
+    )
 
 
 def test_a_status_of_wrong_types_breaks_nothing() -> None:
-    strange = {"samples": 3, "managers": [1, {"actors": "x"}], "eval": None, "opt_steps": True}
+    strange = made(
+        {"samples": 3, "managers": [1, {"actors": "x"}], "eval": None, "opt_steps": True}
+    )
     assert status_text.status_rows(strange)
-    assert status_text.status_line(strange, {})
+    assert status_text.status_line(strange)
 
 
 def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
     assert "refused" not in dict(status_text.status_rows(STATUS))
-    turned_away = {**STATUS, "garbage": 3, "refused": {"keys": 2, "ids": 0}}
+    turned_away = made({**SAID, "garbage": 3, "refused": {"keys": 2, "ids": 0}})
     assert (
         dict(status_text.status_rows(turned_away))["refused"]
         == "3 messages of unknown senders, 2 keys"
@@ -103,27 +123,27 @@ def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
     ],
 )
 def test_short_numbers_have_seven_characters_at_most(number: float | None, said: str) -> None:
-    assert status_text.format_short(number) == said
+    assert format_short(number) == said
 
 
 def test_progress_counts_only_what_stops_the_run() -> None:
-    assert status_text.stop_progress(STATUS, STOP) == [("optimization steps", 1200.0, 2400.0)]
+    assert status_text.stop_progress(STATUS) == [("optimization steps", 1200.0, 2400.0)]
 
 
 def test_lines_come_every_few_seconds() -> None:
     clock = [0.0]
     out = io.StringIO()
-    view = LineView(STOP, every_s=5.0, out=out, now=lambda: clock[0])
+    view = LineView(every_s=5.0, out=out, now=lambda: clock[0])
     for clock[0] in (1.0, 5.0, 6.0, 9.9, 10.0):
         view.show(STATUS)
     assert [line.split()[0] for line in out.getvalue().splitlines()] == ["0:00:05", "0:00:10"]
 
 
 def test_a_run_that_has_not_begun_says_what_it_waits_for() -> None:
-    starting = {"waits": "the learner starts: its process loads"}
-    assert status_text.status_line(starting, STOP) == "the learner starts: its process loads"
+    starting = Status(waits="the learner starts: its process loads")
+    assert status_text.status_line(starting) == "the learner starts: its process loads"
     out = io.StringIO()
-    view = LineView(STOP, every_s=0.0, out=out, now=lambda: 0.0)
+    view = LineView(every_s=0.0, out=out, now=lambda: 0.0)
     view.show(starting)
     assert "its process loads" in out.getvalue()
 
@@ -134,23 +154,24 @@ def test_a_pipe_gets_lines_and_a_terminal_a_live_view(monkeypatch: pytest.Monkey
             return True
 
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(view_for("", STOP, Terminal()), TerminalView)
-    assert isinstance(view_for("", STOP, io.StringIO()), LineView)
+    assert isinstance(view_for("", Terminal()), TerminalView)
+    assert isinstance(view_for("", io.StringIO()), LineView)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(view_for("", STOP, Terminal()), LineView)
+    assert isinstance(view_for("", Terminal()), LineView)
 
 
 def test_the_summary_says_why_it_ended_and_what_to_do_next() -> None:
-    said = status_text.summary_lines({**STATUS, "exit_reason": "target_return"}, "runs/x")
+    said = status_text.summary_lines(replace(STATUS, exit_reason="target_return"), "runs/x")
     assert said[0].startswith("solved")
     assert any("vedette eval runs/x" in line for line in said)
 
 
 def test_the_time_is_the_learners_or_else_the_trainings() -> None:
-    assert status_text.elapsed_seconds({"seconds": 3, "time": {"training_s": 2.0}}) == 3
-    assert status_text.elapsed_seconds({"time": {"training_s": 65.0}}) == 65.0
+    assert status_text.elapsed_seconds(Status(seconds=3.0, time=Time(training_s=2.0))) == 3
+    assert status_text.elapsed_seconds(Status(time=Time(training_s=65.0))) == 65.0
     assert (
-        status_text.run_headline({"run_id": "a", "epoch": 1, "seconds": 3725})
+        status_text.run_headline(Status(run_id="a", epoch=1, seconds=3725.0))
         == "run a, epoch 1, 1:02:05"
     )
-    assert status_text.summary_lines({"seconds": 65}, "x")[0] == "ended after 0:01:05 of training"
+    ended = status_text.summary_lines(Status(seconds=65.0), "x")[0]
+    assert ended == "ended after 0:01:05 of training"

@@ -124,7 +124,7 @@ class SimulatedFleet:
         by = self.clock.now + within_s
         while any(host.exit is None for host in self.hosts.values()) and self.clock.now < by:
             self.clock.advance(0.1)
-        self.clock.advance(1.0)  # for last words
+        self.clock.advance(1.0)  # for last reports
 
     # What came of it
 

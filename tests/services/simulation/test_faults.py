@@ -21,19 +21,19 @@ NETWORK = FaultPlan(
 
 
 def balances(fleet: SimulatedFleet) -> None:
-    books = fleet.accounting()
-    inserted_and_not = books.inserted + books.rejected + books.dropped
-    assert books.produced == inserted_and_not + books.in_flight + books.lost
-    assert min(books.counts()) >= 0
-    assert books.inserted == fleet.ring.inserted == fleet.arrived().total()
+    accounting = fleet.accounting()
+    inserted_and_not = accounting.inserted + accounting.rejected + accounting.dropped
+    assert accounting.produced == inserted_and_not + accounting.in_flight + accounting.lost
+    assert min(accounting.counts()) >= 0
+    assert accounting.inserted == fleet.ring.inserted == fleet.arrived().total()
 
 
 def all_arrived(fleet: SimulatedFleet) -> None:
     """Every row that was ever made is in the ring, once."""
     assert fleet.arrived() == dict.fromkeys(fleet.made, 1)
-    books = fleet.accounting()
-    assert books.produced == books.inserted == len(fleet.made)
-    assert books.lost == books.in_flight == books.rejected == books.dropped == 0
+    accounting = fleet.accounting()
+    assert accounting.produced == accounting.inserted == len(fleet.made)
+    assert accounting.lost == accounting.in_flight == accounting.rejected == accounting.dropped == 0
 
 
 def played(plan: FaultPlan, *, kill: Collection[str] = ()) -> SimulatedFleet:
@@ -78,6 +78,6 @@ def test_a_seed_gives_the_same_faults_and_the_same_rows() -> None:
     once, again = (SimulatedFleet(2, replace(NETWORK, seed=3)) for _ in range(2))
     for fleet in (once, again):
         fleet.play(10.0)
-    assert once.books() == again.accounting()
+    assert once.accounting() == again.accounting()
     numbers, same = (fleet.ring.columns["number"].tobytes() for fleet in (once, again))
     assert numbers == same

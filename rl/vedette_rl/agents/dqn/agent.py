@@ -51,7 +51,7 @@ class DqnAgent(ValueAgent):
     @torch.no_grad()
     def _td_target(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         next_obs = select_part(batch, "next_obs")
-        discount_t = self.discounts(batch["n_steps"], batch["terminated"])
+        discount_t = self._discounts(batch["n_steps"], batch["terminated"])
         q_t_BA = self.target(next_obs)
         if self._config.double:
             q_t_selector_BA = self.online(next_obs)

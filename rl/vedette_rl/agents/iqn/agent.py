@@ -43,7 +43,7 @@ class IqnAgent(ValueAgent):
     ) -> OptResult:
         """One optimization step. See `vedette_rl.core.learning.Agent.opt`.
 
-        The TD error it tells of a sample is that of the distributions' means.
+        The TD error of a sample is that of the distributions' means.
         """
         target_BM = self._target_samples(batch)
         taus_BN = self._draw_taus(batch["reward"], self._config.n_quantiles)
@@ -71,7 +71,7 @@ class IqnAgent(ValueAgent):
             q_t_BA = z_t[:, : self._config.n_action_quantiles].mean(dim=1)
             z_t_BMA = z_t[:, self._config.n_action_quantiles :]
         z_t_BM = _of_action(z_t_BMA, q_t_BA.argmax(dim=1))
-        discount_t = self.discounts(batch["n_steps"], batch["terminated"])
+        discount_t = self._discounts(batch["n_steps"], batch["terminated"])
         return torch.addcmul(r_t.unsqueeze(1), discount_t.unsqueeze(1), z_t_BM)
 
     def _draw_taus(self, like_B: torch.Tensor, count: int) -> torch.Tensor:

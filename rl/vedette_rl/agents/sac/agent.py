@@ -23,8 +23,7 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.observation import choose_input
-from vedette_rl.networks.parameter_vector import ParameterVector
-from vedette_rl.networks.seeding import build_seeded
+from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
 from vedette_rl.networks.torch_network import Critics, build_network
 
 

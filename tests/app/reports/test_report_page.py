@@ -1,0 +1,228 @@
+"""The page about a run: whole, safe, and of every kind of run."""
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from run_folders import BEGAN_S, make_run, write_summary
+
+from vedette.cli.app import main
+from vedette.reports import write_report
+from vedette.reports.fleet_timeline import fleet_lanes
+from vedette.reports.record import read_record
+from vedette_services.run.events import EventFile, RunEvent
+
+HOSTILE = '</td></svg><script>alert(1)</script><img src="http://evil/x" onerror=alert(1)>\u202e'
+VOID = {"meta", "img", "br"}
+
+
+class Reader(HTMLParser):
+    """Sees that every element is closed, and notes what a browser would load or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.loads: list[str] = []
+        self.elements: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        self.loads += [v or "" for k, v in attrs if k in ("src", "href", "xlink:href", "data")]
+        assert not [k for k, _ in attrs if k.startswith("on")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+
+def read(path: Path) -> Reader:
+    reader = Reader()
+    text = path.read_text("utf-8")
+    assert "url(" not in text
+    assert "@import" not in text
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "run")
+
+
+def test_the_page_shows_everything_and_loads_nothing(run: Path) -> None:
+    page = read(write_report([run]))
+    assert page.loads == []
+    assert "script" not in page.elements
+    said = " ".join(page.words)
+    for words in (
+        "dqn on CartPole-v1",
+        "It is done: stop.max_opts is reached.",
+        "Return of greedy evaluations",
+        "its episodes, worst to best",
+        "95 % of the mean",
+        "Return of the actors, exploring",
+        "target",
+        "loss",
+        "Per second",
+        "alpha joined: on gpu-1, 2 actors",
+        "510 produced = 500 inserted + 4 dropped + 6 lost",
+        "ValueError: no",
+        "67 % (1:00 min)",
+        "500 of 50,000",
+        "alpha gpu-1 left",
+        "learning_rate",
+        f"vedette report {run}",
+    ):
+        assert words in said, words
+
+
+def test_the_page_forbids_itself_to_load_or_run_anything(run: Path) -> None:
+    text = write_report([run]).read_text("utf-8")
+    assert re.search("http-equiv=.Content-Security-Policy.*default-src &#x27;none&#x27;", text)
+
+
+def test_what_came_over_the_network_is_shown_and_is_never_markup(run: Path) -> None:
+    actor = {"id": HOSTILE, "restarts": 1, "error": HOSTILE, "return_mean": 1.0}
+    write_summary(
+        run,
+        best=1.0,
+        run_id=HOSTILE,
+        exit_reason=HOSTILE,
+        managers=[{"id": HOSTILE, "host": HOSTILE, "state": HOSTILE, "actors": [actor]}, HOSTILE],
+    )
+    events = [RunEvent(BEGAN_S + 7, kind, HOSTILE, HOSTILE, 1) for kind in ("joined", "actor")]
+    EventFile(run / "events.jsonl").add(*events)
+    (run / f"{'x' * 20}<b>.gif").write_bytes(b"GIF89a")
+    page = read(write_report([run]))
+    assert "script" not in page.elements
+    assert [load.partition(",")[0] for load in page.loads] == ["data:image/gif;base64"]
+    assert HOSTILE.replace("\u202e", "\ufffd") in page.words
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"config.toml"},
+        {"summary.json"},
+        {"events.jsonl"},
+        {"tensorboard"},
+        {"config.toml", "summary.json"},
+        {"config.toml", "tensorboard", "events.jsonl"},
+    ],
+)
+def test_a_run_of_which_something_is_left_has_a_page(left: set[str], run: Path) -> None:
+    import shutil
+
+    for place in list(run.iterdir()):
+        if place.name not in left:
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+    said = " ".join(read(write_report([run])).words)
+    assert "It " in said
+
+
+def test_a_page_of_figures_that_make_no_sense_is_written_all_the_same(run: Path) -> None:
+    summary = {
+        "samples": {"produced": -1},
+        "eval": {"best_return_mean": 1e308},
+        "time_s": 1e300,
+        "time": {"optimizing_s": "x"},
+        "seconds": -5,
+        "epoch": 2.5,
+        "managers": "none",
+    }
+    (run / "summary.json").write_text(json.dumps(summary).replace("1e+308", "1e999"))
+    read(write_report([run]))
+
+
+def test_a_learner_that_was_killed_lived_until_its_last_curve(run: Path) -> None:
+    EventFile(run / "events.jsonl").add(
+        RunEvent(BEGAN_S + 1000, "started", "learner"),
+        RunEvent(BEGAN_S + 1010, "joined", "learner", "a manager of this name"),
+        RunEvent(BEGAN_S + 1020, "actor", "learner/3", "restart 1"),
+        RunEvent(BEGAN_S + 2000, "started", "learner"),
+        RunEvent(BEGAN_S + 2100, "failed", "learner", "the trainer ended with signal 9"),
+    )
+    learner, alpha, namesake = fleet_lanes(read_record(run))
+    begins = [span[0] - BEGAN_S for span in learner.spans]
+    assert begins == [0.0, 1000.0, 2000.0]
+    assert learner.spans[1][1] == BEGAN_S + 1020
+    assert learner.spans[2][1] == BEGAN_S + 2100
+    assert alpha.spans == [(BEGAN_S + 5, BEGAN_S + 60)]
+    assert namesake.name == "learner"
+    assert [mark.kind for mark in namesake.marks] == ["actor"]
+    read(write_report([run]))
+
+
+def test_a_large_fleet_fits_the_page(run: Path) -> None:
+    EventFile(run / "events.jsonl").add(
+        *(RunEvent(BEGAN_S + i, "joined", f"m-{i}", "on x, 1 actor", 1) for i in range(600))
+    )
+    page = read(write_report([run]))
+    said = " ".join(page.words)
+    assert "and 562 more managers" in said
+    assert "The last 500 of 605 events" in said
+
+
+def test_small_videos_are_part_of_the_page_and_large_ones_are_named(run: Path) -> None:
+    (run / "best.gif").write_bytes(b"GIF89a")
+    (run / "videos").mkdir()
+    (run / "videos" / "last.mp4").write_bytes(b"mp4")
+    (run / "videos" / "huge.mp4").write_bytes(bytes(9 << 20))
+    page = read(write_report([run]))
+    assert page.loads == [
+        "data:image/gif;base64," + base64.b64encode(b"GIF89a").decode(),
+        "data:video/mp4;base64," + base64.b64encode(b"mp4").decode(),
+    ]
+    assert "videos/huge.mp4 (9.44 MB) is too large to be part of this page." in page.words
+
+
+def test_the_command_says_where_the_page_is(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments, path in (
+        (["run"], run / "report.html"),
+        (["run", "--out", "my page.html"], tmp_path / "my page.html"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["report", *arguments])
+        assert left.value.code == 0
+        assert path.is_file()
+        assert "open it in a browser" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "nowhere: there is no such folder"),
+        (["run", "nowhere"], "nowhere: there is no such folder"),
+        (["run", "--out", "no/where.html"], "--out no/where.html: name a file in a folder that"),
+        (["run", "--out", "run"], "--out run: name a file"),
+    ],
+)
+def test_what_cannot_be_reported_is_one_line(
+    arguments: list[str],
+    said: str,
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as left:
+        main(["report", *arguments])
+    assert left.value.code == 2
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert errors.count("\n") == 1

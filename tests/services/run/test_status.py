@@ -1,0 +1,153 @@
+"""The status: the names that others read, and JSON of any origin."""
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vedette.live import print_once
+from vedette.reports.selection import CHART_SPECS
+from vedette_protocol.messages import ActorReport, Report
+from vedette_services.config import RunConfig
+from vedette_services.learner.fleet import Fleet
+from vedette_services.prometheus import PREFIX, metrics
+from vedette_services.run.status import Actor, Eval, Manager, Samples, Status, Stop
+from vedette_services.run.status_fields import Count, Part, declared, decode, encode, tagged
+from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
+from vedette_services.run.status_text import status_line, summary_lines
+
+NAMES = json.loads((Path(__file__).parent / "status_names.json").read_text())
+"""What there was on 2026-11-22: dashboards, scripts and older versions read them."""
+
+
+def whole_status() -> Status:
+    """A status of which everything is known."""
+    fleet = Fleet()
+    actor = ActorReport(0, True, 1, 10, 2, 5, 1.0, 2.0, "no")
+    report = Report(
+        manager="m",
+        incarnation=1,
+        host="h",
+        state="running",
+        run_id="r",
+        produced=10,
+        dropped=0,
+        window_batches=1,
+        window_rows=2,
+        window_bytes=3,
+        sequenced=0,
+        actors=(actor,),
+    )
+    fleet.on_report(report, 0.0)
+    table = {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}, "stop": {"target_return": 1}}
+    run: Any = SimpleNamespace(run_id="r", config=RunConfig.model_validate(table))
+    gateway = GatewayStatus(samples=Samples(*[1] * 7), managers=fleet.status(1.0))
+    seen = Eval(*[1] * len(fields(Eval)))
+    return assemble_status(run, TrainerStatus(opt_steps=5, record={"loss": 1.0}), gateway, seen)
+
+
+def paths(part: Any, *path: str) -> Iterator[str]:
+    """The places of the values of a JSON object."""
+    if isinstance(part, dict | list):
+        for name, value in part.items() if isinstance(part, dict) else (("*", v) for v in part):
+            yield from paths(value, *path, name)
+    else:
+        yield ".".join(path)
+
+
+def test_json_tags_and_metrics_have_the_names_that_they_had() -> None:
+    status = whole_status()
+    assert set(NAMES["json"]) <= set(paths(status.as_dict()))
+    assert set(NAMES["tags"]) == set(tagged(status))
+    found = {f"{PREFIX}_{m.name}{'_total' if m.counts else ''}" for m in metrics(status)}
+    assert set(NAMES["prometheus"]) <= found
+
+
+def test_every_number_is_described_and_every_charted_one_has_a_tag() -> None:
+    numeric = {Count, Count | None, float, float | None, bool, int, int | None}
+
+    def walk(kind: type[Part]) -> Iterator[str]:
+        for f in fields(kind):
+            if f.type in numeric and f.name != "id" and "number" not in f.metadata:
+                yield f"{kind.__name__}.{f.name}"
+            if is_dataclass(f.default):
+                yield from walk(type(f.default))  # type: ignore[arg-type]  # its default is an instance
+
+    assert [*walk(Status), *walk(Manager), *walk(Actor)] == []
+    charted = [number for _, number in declared(Status) if number.chart]
+    assert all(number.tags and number.title for number in charted)
+    drawn = {tag for spec in CHART_SPECS for tag, _ in spec.curves}
+    assert {number.tags[0] for number in charted} <= drawn
+
+
+def test_a_status_is_read_as_it_was_written() -> None:
+    status = whole_status()
+    assert decode(Status, encode(status)) == status
+    assert json.loads(encode(status)) == status.as_dict()
+    assert status["samples"]["inserted"] == status.samples.inserted == 1
+
+
+def test_half_a_character_is_written_and_read() -> None:
+    found = decode(Status, encode(Status(waits="a\udc80", run_id="r")))
+    assert found == Status(waits="a?", run_id="r")
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({"opt_steps": True, "env_steps": 4}, Status(env_steps=4)),
+        ({"opt_steps": "7", "waits": None, "run_id": 3, "epoch": 2}, Status(epoch=2)),
+        ({"stop": {"max_opts": 1.5, "max_seconds": 3}}, Status(stop=Stop(max_seconds=3.0))),
+        ({"record": {"a": 1, "b": "x"}, "more": {"from": "later"}}, Status(record={"a": 1.0})),
+        ({"samples": 3, "managers": {"a": 1}, "eval": []}, Status()),
+        ({"seconds": float("nan"), "epoch": 10**400, "time_s": float("inf")}, Status()),
+    ],
+)
+def test_what_is_unknown_or_of_a_wrong_type_is_left_out(
+    said: dict[str, Any], found: Status
+) -> None:
+    assert decode(Status, json.dumps(said).encode()) == found
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"3", b"null", b"[" * 100_000, b"\xff"])
+def test_what_is_no_json_object_is_no_status(text: bytes) -> None:
+    assert decode(Status, text) is None
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@given(st.data())
+def test_whatever_a_learner_answers_is_shown(data: st.DataObject) -> None:
+    said = whole_status().as_dict()
+    for _ in range(data.draw(st.integers(1, 5))):
+        here = said
+        while True:
+            name = data.draw(st.sampled_from(sorted(here)))
+            if isinstance(here[name], list) and here[name]:
+                here[name] = [here[name][0], data.draw(_JSON)]
+                inside = here[name][0]
+            else:
+                inside = here[name]
+            if not isinstance(inside, dict) or not inside or data.draw(st.booleans()):
+                here[name] = data.draw(_JSON)
+                break
+            here = inside
+    found = decode(Status, json.dumps(said).encode())
+    assert found is not None
+    assert status_line(found)
+    assert summary_lines(found, "runs/x")
+    assert list(metrics(found))
+    print_once(found, io.StringIO())
+    assert decode(Status, encode(found)) is not None
