@@ -237,20 +237,8 @@ class MlflowRecorder:
         return str(kept["run_id"])
 
 
-class Tracking(NamedTuple):
-    """Where to record.
-
-    Args:
-        uri: ``http://HOST:PORT`` or https.
-        experiment: name of the experiment that runs go into.
-    """
-
-    uri: str
-    experiment: str
-
-
-def tracking_from(environ: Mapping[str, str]) -> Tracking:
-    """Read ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME`` (vedette).
+def tracking_from(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Read ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME`` (default: vedette).
 
     Raises:
         SettingError: the first is not set, or is no web address; or mlflow is not installed.
@@ -266,7 +254,7 @@ def tracking_from(environ: Mapping[str, str]) -> Tracking:
             f"mlflow records to MLFLOW_TRACKING_URI, and that is {uri!r}",
             "set it to http://HOST:PORT of a tracking server",
         )
-    return Tracking(uri.rstrip("/"), environ.get("MLFLOW_EXPERIMENT_NAME", "") or "vedette")
+    return uri.rstrip("/"), environ.get("MLFLOW_EXPERIMENT_NAME", "") or "vedette"
 
 
 def _client(uri: str) -> MlflowClient:

@@ -26,7 +26,7 @@ and take every seventh of them; it is better spread."""
 Job = TypeVar("Job")
 
 
-class NewestJobThread(Generic[Job]):
+class LatestJobThread(Generic[Job]):
     """One thread that does jobs; a newer job replaces one that waits.
 
     An exception of `work` ends the thread; the next call of the owner raises it.
@@ -129,7 +129,7 @@ class CheckpointWriter:
         self._checkpoints = checkpoints
         self._why = ""  # the newest state is not on the disk; "" where it is
         self._used_s = 0.0  # of a processor, by this thread until it last gave way
-        self._thread = NewestJobThread("checkpoints", self._write, retry_s=retry_s)
+        self._thread = LatestJobThread("checkpoints", self._write, retry_s=retry_s)
 
     def save(self, opt_steps: int, state: State, meta: dict[str, Any]) -> None:
         """Have `state` written; it must be a copy that nobody changes."""
@@ -186,7 +186,7 @@ class BackgroundPublisher:
         self, models: ModelMapWriter, epoch: int, tell: Callable[[], None] = lambda: None
     ) -> None:
         self._models, self._epoch, self._tell = models, epoch, tell
-        self._thread = NewestJobThread("models", self._write)
+        self._thread = LatestJobThread("models", self._write)
 
     def publish(self, info: ModelInfo) -> None:
         """Have a model written; its arrays must not be written any more.

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
@@ -21,13 +23,15 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.recording.surviving import SurvivingRecorder
 from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.rows import Rows
+from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.background import CheckpointWriter
 from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, truncate_curves
 from vedette_services.learner.training_loop import (
     TICK_S,
-    RunProgress,
     TrainingLoop,
     find_exit_reason,
     sleep_briefly,
@@ -133,7 +137,7 @@ class Learner:
         self._loader = make_loader(self.replay, config.agent.batch_size, device)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
-        self._curves = CurveRecorder(self._recorder, self, recorded)
+        self._curves = CurveRecorder(self._recorder, run_id, config, recorded)
         self._checkpoint_writer = CheckpointWriter(self._checkpoints)
         self._peers: Peers
 
@@ -249,18 +253,35 @@ class Learner:
             return "interrupted"
         return find_exit_reason(
             self.config.stop,
-            RunProgress(
-                status.opt_steps,
-                gateway.produced,
-                status.seconds,
-                evaluator.best_return_mean,
-            ),
+            status.opt_steps,
+            gateway.produced,
+            status.seconds,
+            evaluator.best_return_mean,
         )
 
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
         """The loop's status with the rows that earlier starts drew, and the seconds of this one."""
         sampled = learning.sampled + self.earlier.sampled
         return replace(learning, seconds=self._clock() - self._began, sampled=sampled)
+
+
+def make_replay(
+    config: RunConfig,
+    rows: Rows,
+    epoch: int,
+    priorities: NDArray[np.float64] | None = None,
+) -> ReplayBuffer:
+    """Make the replay that a learner draws from.
+
+    Args:
+        rows: its samples.
+        epoch: gives every start other draws, where no checkpoint says how to go on.
+        priorities: the memory of prioritized sampling; None: new memory.
+    """
+    rng = np.random.default_rng([config.seed, epoch])
+    if config.replay.prioritized:
+        return PrioritizedReplay(rows, rng, config.replay, memory=priorities)
+    return UniformReplay(rows, rng)
 
 
 def resolve_device(name: str) -> torch.device:

@@ -19,7 +19,6 @@ from vedette_services.run.status import Eval
 from vedette_services.run.status_fields import tagged
 from vedette_services.run.status_records import (
     GatewayStatus,
-    RunDescription,
     TrainerStatus,
     assemble_status,
 )
@@ -106,13 +105,15 @@ class CurveRecorder:
 
     Args:
         recorder: where to.
-        run: which run it is.
-        env_steps: what earlier starts of the run have recorded up to. What the fleet has produced
-            is not known to the last step after a kill, and a curve must not run backwards.
+        run_id, config: of the run.
+        env_steps: the last that earlier starts of the run have recorded. After a kill the steps of
+            the fleet are not known to the last one, and a curve must not run backwards.
     """
 
-    def __init__(self, recorder: Recorder, run: RunDescription, env_steps: int = 0) -> None:
-        self._recorder, self._run = recorder, run
+    def __init__(
+        self, recorder: Recorder, run_id: str, config: RunConfig, env_steps: int = 0
+    ) -> None:
+        self._recorder, self._run_id, self._config = recorder, run_id, config
         self._env_steps = env_steps
         self._next = 0.0
         self._evaluated: int | None = None
@@ -127,7 +128,9 @@ class CurveRecorder:
             self._recorder.write(tagged(seen), env_steps)
         if now >= self._next and ingest.produced:
             self._next = now + _EVERY_S
-            record = tagged(assemble_status(self._run, learning, ingest, _NO_EVALUATION))
+            record = tagged(
+                assemble_status(self._run_id, self._config, learning, ingest, _NO_EVALUATION)
+            )
             if not learning.opt_steps:
                 del record["samples_per_opt_steps"]  # there is none yet
             self._recorder.write(record, env_steps)

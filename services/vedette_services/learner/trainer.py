@@ -17,17 +17,16 @@ from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import ReplayTornError
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
-from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
+from vedette_rl.replay.prioritized import open_priorities
 from vedette_rl.replay.ring import RingReader
-from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import StopSignals, WakeupEvent, die_with_parent
 from vedette_services.learner.background import SWITCH_S, BackgroundPublisher
-from vedette_services.learner.learner import Learner
+from vedette_services.learner.learner import Learner, make_replay
+from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
-from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
     GatewayStatus,
@@ -116,16 +115,13 @@ def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
             are torn are made anew.
         ReplayBudgetError: the disk has no room for the priorities.
     """
-    replay = spec.config.replay
     directory = replay_directory(spec.config, spec.run.root)
     deadline = time.monotonic() + _WAIT_S
     while not (directory / MANIFEST).exists() and time.monotonic() < deadline:
         time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
-    rng = np.random.default_rng([spec.config.seed, epoch])
     ring = open_reader(directory)
-    if replay.prioritized:
-        return PrioritizedReplay(ring, rng, replay, memory=_priorities(ring))
-    return UniformReplay(ring, rng)
+    prioritized = spec.config.replay.prioritized
+    return make_replay(spec.config, ring, epoch, _priorities(ring) if prioritized else None)
 
 
 def _priorities(ring: RingReader) -> NDArray[np.float64]:

@@ -227,33 +227,23 @@ def _due(interval: int, opt_steps: int) -> bool:
     return interval > 0 and opt_steps % interval == 0
 
 
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """How far a run is.
+def find_exit_reason(
+    stop: StopConfig, opt_steps: int, env_steps: int, seconds: float, best_return: float | None
+) -> str:
+    """Return the `exit_reason` of the status, "" while the run goes on.
 
     Args:
-        seconds: of this epoch, since the learner's start.
-        return_mean: of the run's best greedy evaluation; None before the first.
+        stop: the conditions; 0 switches one off.
+        seconds: since the learner's start.
+        best_return: mean return of the best evaluation; None before the first.
     """
-
-    opt_steps: int
-    env_steps: int
-    seconds: float
-    return_mean: float | None
-
-
-def find_exit_reason(stop: StopConfig, progress: RunProgress) -> str:
-    """The contract's `exit_reason`, or "" while the run goes on. 0 switches a condition off."""
-    if (
-        stop.target_return is not None
-        and progress.return_mean is not None
-        and progress.return_mean >= stop.target_return
-    ):
+    target = stop.target_return
+    if target is not None and best_return is not None and best_return >= target:
         return "target_return"
-    if stop.max_opts and progress.opt_steps >= stop.max_opts:
+    if stop.max_opts and opt_steps >= stop.max_opts:
         return "max_opts"
-    if stop.max_env_steps and progress.env_steps >= stop.max_env_steps:
+    if stop.max_env_steps and env_steps >= stop.max_env_steps:
         return "max_env_steps"
-    if stop.max_seconds and progress.seconds >= stop.max_seconds:
+    if stop.max_seconds and seconds >= stop.max_seconds:
         return "max_seconds"
     return ""

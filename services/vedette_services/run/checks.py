@@ -6,7 +6,6 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -47,19 +46,6 @@ from vedette_services.run.resume import check_fresh, check_kind, check_resume, d
 from vedette_services.run.status_records import status_records_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedConfig:
-    """What was found out on the way.
-
-    Args:
-        spaces: the environment's.
-        lines: for people: what the replay needs and what there is, and where a run goes on.
-    """
-
-    spaces: Spaces
-    lines: tuple[str, ...]
-
-
 def check_config(
     config: RunConfig,
     out: Path,
@@ -67,7 +53,7 @@ def check_config(
     fresh: bool = False,
     force: bool = False,
     in_process: bool = False,
-) -> CheckedConfig:
+) -> list[str]:
     """Refuse what cannot work, cheapest first. Imports torch only where a policy has to be built
     that acts by it: one that is to tell initial priorities, or has a network of the user's own,
     whose module imports torch anyway.
@@ -80,7 +66,7 @@ def check_config(
         in_process: it is to run in one process.
 
     Returns:
-        What had to be found out.
+        Lines for the user: what the replay needs and what there is, and where the run goes on.
 
     Raises:
         UsageError: one line that names the key and the fix.
@@ -108,7 +94,7 @@ def check_config(
     _check_batch(config, layout)
     saved = check_resume(config, out, layout, fresh=fresh)
     lines = (_check_budget(config, layout, out), describe_resume(config, out, saved, fresh=fresh))
-    return CheckedConfig(spaces, tuple(filter(None, lines)))
+    return [line for line in lines if line]
 
 
 def check_settings(config: RunConfig) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from vedette_rl.storage.atomic_files import write_json
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
+from vedette_services.net.addresses import Address
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.run_config import RunConfig
@@ -215,6 +216,47 @@ class RunDirectory:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerSpec:
+    """The run that the supervisor's processes serve, passed to them as a JSON file.
+
+    Args:
+        address: where the gateway binds.
+        keys: folder of its keys; None: no encryption.
+    """
+
+    run: RunDirectory
+    run_id: str
+    config: RunConfig
+    address: Address
+    keys: Path | None = None
+
+    def write(self) -> None:
+        write_json(
+            self.run.spec_file,
+            {
+                "run_id": self.run_id,
+                "address": str(self.address),
+                "keys": str(self.keys) if self.keys else None,
+                "config": self.config.model_dump(mode="json"),
+            },
+        )
+
+    @classmethod
+    def read(cls, root: Path) -> LearnerSpec:
+        from vedette_services.config.run_config import RunConfig  # brings pydantic
+
+        run = RunDirectory(root)
+        found = json.loads(run.spec_file.read_text())
+        return cls(
+            run,
+            found["run_id"],
+            RunConfig.model_validate(found["config"]),
+            Address.parse(found["address"]),
+            Path(found["keys"]) if found.get("keys") else None,
+        )
 
 
 def default_out(config: RunConfig, at: time.struct_time | None = None) -> Path:

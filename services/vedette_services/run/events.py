@@ -236,35 +236,23 @@ class RunEventLog:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._log, self._clock = EventFile(path), clock
+        self._file, self._clock = EventFile(path), clock
         self._fleet = FleetChanges()
         self._learning, self._ingest = TrainerStatus(), GatewayStatus()
         self._epoch = 0
 
-    def log_start(self, text: str) -> None:
-        """The learner has started: where, or how."""
-        self._add("started", "learner", text)
+    def log(self, kind: str, process: str, text: str) -> None:
+        """Log what happened to a process of the learner, as `RunEvent` has it."""
+        self._file.add(self._event(kind, process, text))
 
     def log_epoch(self, epoch: int, opt_steps: int) -> None:
-        """The trainer begins, with what has been learned so far."""
+        """Log the start of the trainer, and the optimization steps that it goes on from."""
         self._epoch = epoch
         self._learning = replace(self._learning, opt_steps=opt_steps)
-        self._add("epoch", "trainer", f"epoch {epoch}")
-
-    def log_death(self, process: str, how: str) -> None:
-        """A process of the learner died, and is started again."""
-        self._add("died", process, f"{how}; it is started again")
-
-    def log_end(self, reason: str) -> None:
-        """The learner ends."""
-        self._add("ended", "learner", reason)
-
-    def log_failure(self, why: str) -> None:
-        """The learner gives up."""
-        self._add("failed", "learner", why)
+        self.log("epoch", "trainer", f"epoch {epoch}")
 
     def log_changes(self, learning: TrainerStatus, ingest: GatewayStatus) -> None:
-        """Look at the boards; does nothing where the gateway has said nothing new."""
+        """Log the changes in the fleet; does nothing while `ingest` is the same object."""
         self._learning = learning
         if ingest is self._ingest:
             return
@@ -273,10 +261,7 @@ class RunEventLog:
         more = len(happened) - _EVENTS_AT_ONCE
         if more > 0:
             happened[_EVENTS_AT_ONCE:] = [("forgotten", str(more), "more at the same time")]
-        self._log.add(*(self._event(*what) for what in happened))
-
-    def _add(self, kind: str, who: str, text: str) -> None:
-        self._log.add(self._event(kind, who, text))
+        self._file.add(*(self._event(*event) for event in happened))
 
     def _event(self, kind: str, who: str, text: str) -> RunEvent:
         steps, produced = self._learning.opt_steps, self._ingest.produced

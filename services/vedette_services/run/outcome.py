@@ -10,9 +10,8 @@ from typing import NoReturn
 from vedette_rl.errors import LatestValueFormatError
 from vedette_services.config.parts import StopConfig
 from vedette_services.errors import FAILED
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.number_format import format_number
-from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Status
 from vedette_services.run.status_fields import decode
 from vedette_services.run.status_records import StatusReader

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_rl.storage.latest_value import (
@@ -20,7 +20,7 @@ from vedette_rl.storage.latest_value import (
 )
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.versions import vedette_version
-from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.status import (
     Eval,
     Lag,
@@ -40,7 +40,7 @@ from vedette_services.run.status_fields import decode, encode, merged
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 
-# What a process tells of a part before it has measured anything.
+# Parts of the status before anything was measured.
 _NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
 _NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
 _NO_REPLAY = Replay(size=0, bytes=0)
@@ -163,25 +163,14 @@ class StatusRecordReader(Generic[B]):
 # The status
 
 
-class RunDescription(Protocol):
-    """Which run it is."""
-
-    @property
-    def run_id(self) -> str:
-        """The run's."""
-        ...
-
-    @property
-    def config(self) -> RunConfig:
-        """What is run."""
-        ...
-
-
 def assemble_status(
-    run: RunDescription, learning: TrainerStatus, ingest: GatewayStatus, evaluations: Eval
+    run_id: str,
+    config: RunConfig,
+    learning: TrainerStatus,
+    ingest: GatewayStatus,
+    evaluations: Eval,
 ) -> Status:
-    """The status of a run, from what its processes know of it."""
-    config, warmup = run.config, run.config.learner.warmup_period
+    """Make the status of a run from the records of its processes."""
     samples = ingest.samples or _NO_SAMPLES
     inserted, steps = samples.inserted or 0, learning.opt_steps
     capacity, window = config.replay.capacity, config.actors
@@ -189,7 +178,7 @@ def assemble_status(
         vedette=vedette_version(),
         protocol=PROTOCOL_VERSION,
         time_s=time.time(),
-        run_id=run.run_id,
+        run_id=run_id,
         env=config.env.id,
         agent=config.agent.name,
         epoch=learning.epoch,
@@ -207,7 +196,7 @@ def assemble_status(
         ),
         time=learning.time,
         replay=merged(Replay(capacity=capacity), ingest.replay),
-        limiter=_limiter(learning, ingest, inserted - warmup),
+        limiter=_limiter(learning, ingest, inserted - config.learner.warmup_period),
         lag=merged(learning.lag, ingest.lag),
         rollout=rollout_of(ingest.managers),
         eval=evaluations,
@@ -229,14 +218,18 @@ class StatusReader:
 
     def __init__(self, spec: LearnerSpec) -> None:
         self._spec = spec
-        self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
-        self._ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
+        self.learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
+        self.ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
 
     def read(self) -> Status:
         """What `status --json` says, from the boards alone."""
         return assemble_status(
-            self._spec, self._learning.read(), self._ingest.read(), self._evaluations.read()
+            self._spec.run_id,
+            self._spec.config,
+            self.learning.read(),
+            self.ingest.read(),
+            self._evaluations.read(),
         )
 
 
