@@ -40,7 +40,7 @@ _MODEL = b"m"  # manager to actor: there is a first model now
 
 @dataclass(frozen=True, slots=True)
 class FinishedBatch:
-    """What an actor handed over: `rows` transitions, owned by whoever took it."""
+    """A batch that an actor handed over: `rows` transitions, in bytes of their own."""
 
     rows: int
     epoch: int
@@ -50,7 +50,7 @@ class FinishedBatch:
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """What a slot holds; both ends work it out from the same.
+    """The contents and the size of a slot; both ends compute them from the same.
 
     Args:
         schema: of a batch.
@@ -76,7 +76,7 @@ class SlotLayout:
 
 
 def slot_layout(schema: Schema, actors: ActorsConfig) -> SlotLayout:
-    """What a slot holds in a run."""
+    """The slots of a run."""
     return SlotLayout(schema, actors.n_buffer, min(PAYLOAD_MAX_BYTES, actors.window_bytes))
 
 
@@ -114,11 +114,11 @@ class HandoverReader:
 
     @property
     def ready_batches(self) -> int:
-        """Batches that wait to be taken."""
+        """The number of batches that wait to be received."""
         return self._published - self._taken
 
     def poll(self) -> None:
-        """Learn what the actor published; never waits."""
+        """Count the batches that the actor published; never waits."""
         while not self.ended:
             try:
                 received = self._socket.recv(64)
@@ -132,7 +132,7 @@ class HandoverReader:
 
     @property
     def next_bytes(self) -> int:
-        """Bytes of the payload to be taken next; at most a slot's, whatever it says."""
+        """Bytes of the oldest batch's payload; at most a slot's, whatever its header says."""
         at = self._taken % self._slots * self._slot_bytes
         rows, _, _, entries = _HEADER.unpack_from(self._memory, at)
         most = self._layout.n_buffer, self._layout.entries
@@ -219,7 +219,7 @@ class HandoverWriter:
 
     @property
     def has_slot(self) -> bool:
-        """Whether a slot is free to be written."""
+        """Return whether a slot is free to be written."""
         return self._published - self._freed < self._slots
 
     @property
@@ -283,7 +283,7 @@ class HandoverWriter:
         }
 
     def _lay_out_again(self, slot: int, rows: int, entries: int) -> None:
-        """Where a column begins depends on the rows of the batch: move a partial one together."""
+        """Move a partial batch together: where a column begins depends on the batch's rows."""
         shared = self._schema.sharing.column.name if self._schema.sharing else ""
         written = {
             name: column[: entries if name == shared else rows].copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vedette_protocol.messages import Ack
-from vedette_services.actors.connection import Heartbeat
+from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Level, WriteLog
 from vedette_services.host.rate_limited import RateLimitedLog
 
@@ -12,7 +12,7 @@ LONG_WITHOUT_CREDIT_S = 10.0
 
 
 class ManagerLog:
-    """The manager's sentences, as instructions.
+    """Words the manager's log lines, as instructions.
 
     Args:
         learner: the learner's address.
@@ -24,7 +24,7 @@ class ManagerLog:
         self._credit_at = now
 
     def log(self, level: Level, subject: str, text: str, now: float) -> list[WriteLog]:
-        """This sentence, unless it was said of this subject lately."""
+        """A line, unless the same was logged of its subject a short time ago."""
         return [WriteLog(level, text)] if self._repeats.should_log(subject, text, now) else []
 
     def log_reconnected(self) -> list[WriteLog]:
@@ -38,12 +38,12 @@ class ManagerLog:
         return self.log("info", "starting", text, now)
 
     def log_reconnecting(
-        self, heartbeat: Heartbeat, now: float, *, connected: bool
+        self, connection: Connection, now: float, *, connected: bool
     ) -> list[WriteLog]:
         """The sockets are made anew."""
-        if not heartbeat.silent:
+        if not connection.silent:
             return self.log("warning", "silence", f"connecting anew to {self._where}", now)
-        if not heartbeat.ever_received:
+        if not connection.ever_received:
             nothing = "nothing answers there yet; `vedette doctor` says how far one gets"
             why = "it is connected and silent" if connected else nothing
             return self.log("info", "silence", f"waiting for {self._where}: {why}", now)
@@ -51,7 +51,7 @@ class ManagerLog:
         return self.log("warning", "silence", text, now)
 
     def log_no_credit(self, ack: Ack, now: float) -> list[WriteLog]:
-        """Why nothing may be sent, once that lasts: the limiter's pauses are short and many."""
+        """No batch may be sent; logged once that lasts: the limiter's pauses are short and many."""
         if ack.credit_batches:
             self._credit_at = now
         if now - self._credit_at < LONG_WITHOUT_CREDIT_S:

@@ -1,4 +1,4 @@
-"""The manager's thinking: what happened, and what is to be done about it. No socket, no clock.
+"""The manager's state machine: events in, instructions out. No socket, no clock.
 
 ::
 
@@ -67,7 +67,7 @@ _COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this manager is.
+    """The names of this manager, its host and its learner.
 
     Args:
         learner: the learner's address, as the log names it.
@@ -119,7 +119,7 @@ class ManagerState:
     # What the daemon asks
 
     def has_room_for(self, payload_bytes: int) -> bool:
-        """Whether a batch of this size may be taken from an actor now; else it waits there."""
+        """Return whether a batch of this size may be taken now; else it waits at its actor."""
         window = self._window
         assert window is not None, "an actor plays a run"
         if window.on_full == "drop_oldest":
@@ -152,7 +152,7 @@ class ManagerState:
         return done
 
     def _on_contact(self, now: float) -> list[Instruction]:
-        if not self._connection.heartbeat.on_message(now):
+        if not self._connection.on_message(now):
             return []
         return [*self._log.log_reconnected()]
 
@@ -290,14 +290,14 @@ class ManagerState:
     # Actors
 
     def on_batch(self, index: int, run: Run, batch: FinishedBatch, now: float) -> list[Instruction]:
-        """An actor handed a batch over that it made for `run`. Ask `takes` before."""
+        """An actor handed a batch over that it made for `run`. Ask `has_room_for` before."""
         if self._window is None or self._run is None or not can_continue(run, self._run):
             return []  # its run is no longer played: nobody would take it
         self._window.add_batch(index, batch.epoch, batch.version, batch.rows, batch.payload)
         return self._send_batches(now)
 
     def on_stats(self, index: int, stats: ActorStats, now: float) -> None:
-        """What an actor tells of itself."""
+        """An actor published its statistics."""
         self._roster.on_stats(index, stats, now)
 
     def on_actor_exited(
@@ -354,11 +354,11 @@ class ManagerState:
         delay_s = self._connection.poll_remake(now, holds=holds)
         if delay_s is None:
             return []
-        said = self._log.log_reconnecting(self._connection.heartbeat, now, connected=connected)
+        said = self._log.log_reconnecting(self._connection, now, connected=connected)
         return [*said, RemakeSockets(delay_s)]
 
     def _ask_for_model(self, now: float) -> list[Instruction]:
-        if self._connection.heartbeat.silent or not self._models.should_resubscribe(now):
+        if self._connection.silent or not self._models.should_resubscribe(now):
             return []
         text = "actors wait for the learner's first model"
         return [*self._log.log("info", "model", text, now), RemakeModels()]

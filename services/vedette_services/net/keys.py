@@ -1,4 +1,4 @@
-"""Folders of CURVE keys: who is let in, and what a host needs of them.
+"""Folders of CURVE keys: for the learner and those it admits, and for a host.
 
 ::
 
@@ -9,7 +9,7 @@
 
 A folder of either shape is what `--keys` takes: the whole DIR on the learner's host (where the
 learner's own pair also serves `status`, `doctor` and local actors), a copy of ``hosts/NAME`` on
-another. What is in a file is `vedette_services.net.keys`'s.
+another.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ADMITTED, HOSTS = "admitted", "hosts"
 
 @dataclass(frozen=True, slots=True)
 class LearnerKeys:
-    """What the learner's sockets need: its pair, and the folder that says who is let in."""
+    """The learner's pair, and the folder that says who is admitted."""
 
     directory: Path
     pair: KeyPair
@@ -58,7 +58,7 @@ class LearnerKeys:
 
 @dataclass(frozen=True, slots=True)
 class ClientKeys:
-    """What a connecting socket needs: its own pair, and the learner's public key (Z85)."""
+    """A connecting socket's own pair, and the learner's public key (Z85)."""
 
     pair: KeyPair
     learner: bytes
@@ -180,7 +180,7 @@ def _new_pair(name: str) -> KeyPair:
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What a key may be called."""
+"""The names that a key may have."""
 
 _FILE_MAX_BYTES = 4096
 _KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
@@ -330,7 +330,7 @@ def ensure_keys(directory: Path, names: list[str]) -> list[str]:
 
 
 def _has_pair(directory: Path, name: str) -> bool:
-    """Whether a host has keys; its folder may have been moved to it since."""
+    """Return whether a host has keys; its folder may have been moved to it since."""
     secret = directory / HOSTS / name / HOST_SECRET
     return secret.exists() or (directory / ADMITTED / f"{name}.toml").exists()
 

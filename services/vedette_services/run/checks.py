@@ -53,7 +53,7 @@ def check_config(
     fresh: bool = False,
     force: bool = False,
     in_process: bool = False,
-) -> list[str]:
+) -> tuple[str, ...]:
     """Refuse what cannot work, cheapest first. Imports torch only where a policy has to be built
     that acts by it: one that is to tell initial priorities, or has a network of the user's own,
     whose module imports torch anyway.
@@ -94,7 +94,7 @@ def check_config(
     _check_batch(config, layout)
     saved = check_resume(config, out, layout, fresh=fresh)
     lines = (_check_budget(config, layout, out), describe_resume(config, out, saved, fresh=fresh))
-    return [line for line in lines if line]
+    return tuple(filter(None, lines))
 
 
 def check_settings(config: RunConfig) -> None:

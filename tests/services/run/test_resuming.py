@@ -333,7 +333,7 @@ def test_a_start_says_where_it_goes_on(tmp_path: Path) -> None:
     assert check_config(config, tmp_path)[1:] == (
         f"goes on from optimization step 1,234 of the run in {tmp_path}",
     )
-    assert len(check_config(config, tmp_path, fresh=True, force=True).lines) == 1
+    assert len(check_config(config, tmp_path, fresh=True, force=True)) == 1
     shutil.rmtree(run.checkpoints)
     assert check_config(config, tmp_path)[1:] == (
         f"no checkpoint in {tmp_path}: learns from the beginning, on the samples that are there",
