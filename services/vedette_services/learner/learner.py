@@ -46,7 +46,7 @@ _LAST_SAVE_S = 60.0
 
 
 class Peers(Protocol):
-    """The other parts of a run, as its learner reaches them.
+    """The other parts of a run, as seen by its learner.
 
     ::
 
@@ -62,10 +62,10 @@ class Peers(Protocol):
         ...
 
     def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
-        """Return the newest status of the gateway and of the evaluator.
+        """Return the latest status of the gateway and of the evaluator.
 
         Args:
-            fresh: have the gateway make one now, where it can be asked.
+            fresh: ask the gateway for a new one, where that is possible.
         """
         ...
 
@@ -74,16 +74,16 @@ class Peers(Protocol):
         ...
 
     def end_production(self) -> None:
-        """Collect what actors have begun, for the last checkpoint to count it."""
+        """Collect what actors have begun, so that the last checkpoint counts it."""
         ...
 
     def is_stopped(self) -> bool:
-        """True once the run was asked to end."""
+        """Return True once the run was asked to end."""
         ...
 
 
 class EarlierStarts(NamedTuple):
-    """Rows of earlier starts of a run, where their replay did not outlive them."""
+    """Rows of earlier starts of a run whose replay was in memory."""
 
     produced: int = 0
     inserted: int = 0
@@ -92,7 +92,7 @@ class EarlierStarts(NamedTuple):
 
 
 class Learner:
-    """Trains one agent, going on from the last checkpoint; the `LoopCallbacks` of its loop.
+    """Trains one agent, from the last checkpoint on; the `LoopCallbacks` of its training loop.
 
     ::
 
@@ -103,9 +103,9 @@ class Learner:
     Args:
         run_id, epoch: of this start.
         spaces: of the environment.
-        open_replay: gives the replay to draw from.
-        lasting: the replay outlives this start; otherwise the next one begins with an empty one.
-        clock: seconds, monotonic: of `stop.max_seconds` and of all rates.
+        open_replay: returns the replay to draw from.
+        lasting: the replay outlives this start; otherwise the next start has an empty one.
+        clock: seconds, monotonic, for `stop.max_seconds` and all rates.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Learner:
         self._peers: Peers
 
     def _resume(self) -> int:
-        """Go on from the last checkpoint, if there is one; rows drawn from this replay before."""
+        """Load the last checkpoint, if any; returns the rows drawn from this replay before."""
         found = self._checkpoints.load_latest()
         if found is None:
             if rows := self.replay.inserted:
@@ -176,7 +176,7 @@ class Learner:
         idle: Callable[[], None] = sleep_briefly,
         tick_s: float = TICK_S,
     ) -> TrainerStatus:
-        """Train to the end of the run; the last status, to be given to `close`."""
+        """Train to the end of the run; returns the last status, for `close`."""
         self._peers = peers
         loop = TrainingLoop(
             self.agent,
@@ -199,7 +199,7 @@ class Learner:
             raise
 
     def close(self, last: TrainerStatus) -> TrainerStatus:
-        """Write what is not written yet, and publish the last status."""
+        """Finish the last checkpoint and the records, and publish the last status."""
         last = replace(
             self._over_all_starts(last), unsaved=self._checkpoint_writer.close(_LAST_SAVE_S)
         )
@@ -260,7 +260,7 @@ class Learner:
         )
 
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
-        """The loop's status with the rows that earlier starts drew, and the seconds of this one."""
+        """Add the rows that earlier starts drew, and set the seconds of this start."""
         sampled = learning.sampled + self.earlier.sampled
         return replace(learning, seconds=self._clock() - self._began, sampled=sampled)
 
@@ -285,7 +285,7 @@ def make_replay(
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device that `learner.device` means."""
+    """Return the device of `learner.device`."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(name)

@@ -1,4 +1,4 @@
-"""The recorder of a run: all those configured, told first what the run is."""
+"""The recorder of a run, and the curves that it records from the status."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ _HYPERPARAMETERS = ("agent", "env", "actors", "replay", "learner")
 
 @runtime_checkable
 class HparamsRecorder(Protocol):
-    """What a recorder may be besides: one that has a place for hyperparameters."""
+    """A recorder that also takes hyperparameters."""
 
     def write_hparams(self, hparams: Mapping[str, bool | float | str]) -> None:
-        """Write what the run was configured with."""
+        """Write the configuration of the run."""
         ...
 
 
 def open_recorder(config: RunConfig, run: Path) -> Recorder:
-    """Every recorder of `learner.recorders` behind one, with the configuration as a text and, for
-    TensorBoard and MLflow, as hyperparameters.
+    """Open every recorder of `learner.recorders` behind one, and record the configuration as a
+    text and, for TensorBoard and MLflow, as hyperparameters.
 
     Args:
         run: the run's directory.
 
     Raises:
-        UnknownNameError: one is not there, or is no `Recorder`.
+        UnknownNameError: a name is not known, or names no `Recorder`.
         RecordingError: a file cannot be written.
     """
     recorders = make_recorders(config.learner.recorders, run)
@@ -59,10 +59,10 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
 
 
 def truncate_curves(tensorboard: Path, opt_steps: int) -> int:
-    """Forget what was recorded beyond where a run goes on from.
+    """Remove what was recorded after the optimization step that a run resumes from.
 
     Returns:
-        the last env step recorded; 0 where nothing was.
+        The last env step recorded; 0 if there is none.
     """
     try:
         return purge_events(tensorboard, opt_steps, is_against_opt_steps).last_other_step
@@ -72,7 +72,7 @@ def truncate_curves(tensorboard: Path, opt_steps: int) -> int:
 
 
 def hyperparameters(table: Mapping[str, Any]) -> dict[str, bool | float | str]:
-    """A configuration as flat ``part.key`` values, the seed among them."""
+    """Return a configuration as flat ``part.key`` values, and the seed."""
     flat: dict[str, bool | float | str] = {"seed": table["seed"]}
     for part in _HYPERPARAMETERS:
         flat.update(_flat(part, table[part]))
@@ -96,7 +96,7 @@ _COSTS = frozenset({"average_opt_time", "average_sample_time"})
 
 
 def is_against_opt_steps(name: str) -> bool:
-    """Whether a curve of this name is against optimization steps, and not env steps."""
+    """Return True if a curve is against optimization steps, False if against env steps."""
     return name in _COSTS or name.startswith(("train/", "priority/"))
 
 
@@ -104,7 +104,6 @@ class CurveRecorder:
     """Writes the status into a recorder, once a second and at every evaluation.
 
     Args:
-        recorder: where to.
         run_id, config: of the run.
         env_steps: the last that earlier starts of the run have recorded. After a kill the steps of
             the fleet are not known to the last one, and a curve must not run backwards.
@@ -121,7 +120,7 @@ class CurveRecorder:
     def record(
         self, now: float, learning: TrainerStatus, ingest: GatewayStatus, seen: Eval
     ) -> None:
-        """Look at the boards; does nothing most of the time."""
+        """Write what is due; does nothing most of the time."""
         env_steps = self._env_steps = max(self._env_steps, ingest.produced)
         if seen.version != self._evaluated:
             self._evaluated = seen.version

@@ -1,4 +1,4 @@
-"""The trainer process: it owns the agent and reads the replay."""
+"""The trainer process owns the agent and reads the replay."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LAST_MODEL_S = 20.0
 
 
 class Trainer:
-    """The learner's maps: the `Peers` of a learner in a process of its own."""
+    """The `Peers` of a learner in a process of its own, reached by memory maps."""
 
     def __init__(
         self, spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: StopSignals
@@ -82,7 +82,7 @@ class Trainer:
         self._models.publish(model)
 
     def end_production(self) -> None:
-        """The gateway collects it by itself, once it reads that training is over."""
+        """Do nothing: the gateway collects it once it reads that training is over."""
 
     def is_stopped(self) -> bool:
         return bool(self._stop)
@@ -105,14 +105,11 @@ _WAIT_S = 30.0  # for the gateway to have made it
 
 
 def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
-    """The replay to draw from, once the gateway has made it.
-
-    Args:
-        epoch: makes every start draw otherwise, where no checkpoint says how to go on.
+    """Open the replay to draw from, once the gateway has made it.
 
     Raises:
-        ReplayFormatError: there is none after half a minute, or it is torn. Priorities alone that
-            are torn are made anew.
+        ReplayFormatError: there is none after half a minute, or it is torn. If only the priorities
+            are torn, they are made anew.
         ReplayBudgetError: the disk has no room for the priorities.
     """
     directory = replay_directory(spec.config, spec.run.root)
@@ -125,7 +122,7 @@ def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
 
 
 def _priorities(ring: RingReader) -> NDArray[np.float64]:
-    """The priorities that were left, or new ones where those are damaged: no sample is lost."""
+    """Open the priorities, or make new ones if they are damaged."""
     try:
         return open_priorities(ring)
     except ReplayTornError as error:
