@@ -1,7 +1,8 @@
-"""What the learner's processes tell each other, and the status made of it.
+"""The status records that the learner's processes share, and the status made of them.
 
-A board is a frozen record in a memory map of `vedette_rl.storage.latest_value`. One process writes
-it and all may read it: the newest value wins, nobody waits, and a process that restarts rereads it.
+A status record is a frozen dataclass in a memory map of `vedette_rl.storage.latest_value`. One
+process writes it and all may read it: the latest value wins, nobody waits, and a process that
+restarts rereads it.
 """
 
 from __future__ import annotations
@@ -52,19 +53,19 @@ _NONE_REFUSED = Refused(0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class TrainerStatus:
-    """What the trainer tells (it writes some fifty times a second at most).
+    """The trainer's status record, written up to fifty times a second.
 
     Args:
-        epoch: the trainer's start on this run; 0 until it has one.
-        opt_steps: optimization steps done, over all epochs: the model's version.
-        sampled: rows drawn from the replay, over all epochs.
+        epoch: of the trainer; 0 before the first.
+        opt_steps: optimization steps over all epochs: the model's version.
+        sampled: rows drawn from the replay over all epochs.
         phase: starting, waiting, training, or done.
         waits: why it waits, "" while it trains.
-        exit_reason: why it is done, "" until then.
+        exit_reason: "" until it is done.
         seconds: since this start of the trainer.
-        rates, time, lag: what it knows of these parts of the status.
+        rates, time, lag: the numbers of these parts that it measures.
         record: the scalars last recorded by the agent.
-        unsaved: why the last checkpoint is not on the disk; "" where it is, and until the end.
+        unsaved: at the end, why the last checkpoint is not on the disk; "" if it is.
     """
 
     epoch: int = 0
@@ -83,17 +84,16 @@ class TrainerStatus:
 
 @dataclass(frozen=True, slots=True)
 class GatewayStatus:
-    """What the gateway tells: the accounting, the fleet and the limiter (about 5 times a second).
+    """The gateway's status record: accounting, fleet and limiter, written 5 times a second.
 
     Args:
         samples: None until the gateway has opened the replay.
-        managers: all that are remembered, also those that are gone.
-        replay, rates, lag: what it knows of these parts of the status.
-        limiter_reason: why actors are held back, "" while they are not.
+        managers: including those that are gone, until they are forgotten.
+        replay, rates, lag: the numbers of these parts that it measures.
+        limiter_reason: why actors have to wait, "" if they do not.
         garbage: messages refused whose sender is unknown.
-        refused: what was not let in.
-        ended: the gateway has told everybody that the run is over and has drained.
-        rejecting: why the last batch was rejected; "" where one has been inserted since.
+        ended: the gateway has announced the end of the run and received the last batches.
+        rejecting: why the last batch was rejected; "" if one was inserted since.
     """
 
     samples: Samples | None = None
@@ -109,7 +109,7 @@ class GatewayStatus:
 
     @property
     def produced(self) -> int:
-        """Environment steps of the whole run."""
+        """Return the environment steps of the whole run."""
         return (self.samples and self.samples.produced) or 0
 
 
@@ -124,40 +124,39 @@ _STATUS_RECORD_BYTES = {
 
 
 def status_records_bytes() -> int:
-    """What the maps of all boards take on disk."""
+    """Return the size of all record maps on disk."""
     return sum(latest_value_file_bytes(size, SLOTS) for size in _STATUS_RECORD_BYTES.values())
 
 
 class StatusRecordWriter(Generic[B]):
-    """The one writer of a board."""
+    """The one writer of a status record."""
 
     def __init__(self, path: Path, kind: type[B]) -> None:
         self._map = LatestValueWriter(path, _STATUS_RECORD_BYTES[kind])
 
-    def write(self, board: B) -> None:
-        """Make this the newest."""
-        self._map.write(encode(board))
+    def write(self, record: B) -> None:
+        self._map.write(encode(record))
 
     def close(self) -> None:
-        """Let somebody else be the writer; what was written stays."""
+        """Let another process become the writer; the last record stays."""
         self._map.close()
 
 
 class StatusRecordReader(Generic[B]):
-    """A reader of a board; an empty board until its writer has written."""
+    """A reader of a status record; an empty record until the first is written."""
 
     def __init__(self, path: Path, kind: type[B]) -> None:
         self._map = LatestValueReader(path)
         self._kind: type[B] = kind
         self._seq = 0
-        self._board: B = kind()
+        self._record: B = kind()
 
     def read(self) -> B:
-        """The newest board; the same object as before while nothing new was written."""
+        """Return the latest record; the same object as before until a new one is written."""
         if self._map.seq != self._seq and (found := self._map.read()) is not None:
             self._seq, data = found
-            self._board = decode(self._kind, data) or self._kind()
-        return self._board
+            self._record = decode(self._kind, data) or self._kind()
+        return self._record
 
 
 # The status
@@ -211,10 +210,7 @@ def assemble_status(
 
 
 class StatusReader:
-    """The status now, from the boards of a run's three processes.
-
-    Not for several threads: each makes its own.
-    """
+    """Reads the status from the records of a run's three processes; one reader per thread."""
 
     def __init__(self, spec: LearnerSpec) -> None:
         self._spec = spec
@@ -223,7 +219,6 @@ class StatusReader:
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
 
     def read(self) -> Status:
-        """What `status --json` says, from the boards alone."""
         return assemble_status(
             self._spec.run_id,
             self._spec.config,
@@ -234,7 +229,7 @@ class StatusReader:
 
 
 def describe_wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
-    """Who waits for what, in a sentence; "" when nobody does."""
+    """Return a sentence that says who waits and why; "" if nobody waits."""
     if learning.phase == "starting":
         what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
         return f"the learner is starting: the {what}"
@@ -246,7 +241,7 @@ def describe_wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
 
 
 def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: int) -> Limiter:
-    """What was drawn per sample `inserted` since the warm-up, and who waits for whom."""
+    """Make the limiter's part of the status; `inserted` counts samples since the warm-up."""
     if learning.phase == "waiting":
         state, reason = "sample_waits", learning.waits
     else:
