@@ -59,7 +59,7 @@ def evaluate(
 
 def evaluation_fields(found: Evaluation) -> dict[str, Any]:
     """What ``--json`` prints. The interval is null for a single episode."""
-    from vedette_rl.evaluation.confidence import confidence_interval
+    from vedette_rl.evaluation.evaluator import confidence_interval
 
     interval = confidence_interval(found.returns)
     return {
@@ -75,7 +75,7 @@ def evaluation_fields(found: Evaluation) -> dict[str, Any]:
 
 def evaluation_line(found: Evaluation) -> str:
     """An evaluation in one line."""
-    from vedette_rl.evaluation.confidence import confidence_interval
+    from vedette_rl.evaluation.evaluator import confidence_interval
 
     low, high = confidence_interval(found.returns)
     sure = f", 95 % of the mean [{low:.2f}, {high:.2f}]" if math.isfinite(low) else ""

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
-from vedette_rl.core.learning import State
-from vedette_rl.core.replay_buffer import Sample
+from vedette_rl.core.learning import Sample, State
 from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ReplayConfig

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns, empty_columns
-from vedette_rl.core.learning import State
-from vedette_rl.core.replay_buffer import Sample
+from vedette_rl.core.learning import Sample, State
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
 from vedette_rl.replay.rows import Rows, ring_places
 
