@@ -14,9 +14,8 @@ import gymnasium as gym
 import numpy as np
 
 from vedette_rl.core import Columns, Evaluation, Policy
-from vedette_rl.envs.actions import ActionConverter
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import AllowImport
 from vedette_rl.errors import EnvironmentFaultError, EvaluationCancelledError

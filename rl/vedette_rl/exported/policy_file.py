@@ -25,7 +25,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core.acting import Policy
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
-from vedette_rl.envs.actions import ActionConverter
+from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.errors import PolicyFileError, SpaceLayoutError
 from vedette_rl.import_by_name import find_import_names

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from vedette_rl.core import Columns, StepProcessor
-from vedette_rl.envs.loop_vector_env import LoopVectorEnv
 from vedette_rl.envs.spaces import transition_dtype
-from vedette_rl.envs.vector_env import VectorEnvironment
+from vedette_rl.envs.vector_env import LoopVectorEnv, VectorEnvironment
 from vedette_rl.testing.scripted import ScriptedEnv
 
 _NUMBER, _EPISODE, _T = 0, 1, 2  # what a ScriptedEnv's observation holds
