@@ -15,7 +15,7 @@ from vedette_rl.envs.native_vector_env import NativeVectorEnv
 from vedette_rl.envs.vector_env import LoopVectorEnv, RewardTransform
 from vedette_rl.errors import SpaceLayoutError, UnknownEnvironmentError
 from vedette_rl.steps import NStep
-from vedette_rl.testing.scripted import ScriptedEnv
+from vedette_rl.testing.inputs import ScriptedEnv
 
 MakeRow = Callable[..., VectorEnvironment]
 SCRIPTS = (
