@@ -40,9 +40,9 @@ try:
 
     import numpy as np
     import torch
+    from bare_loop import imitate_trainer
     from bench_gpu_ingest import CASES, Case
 
-    from vedette.bench.bare_loop import imitate_trainer
     from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
     from vedette_rl.agents.registry import agent_kind
     from vedette_rl.core import Agent

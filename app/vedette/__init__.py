@@ -6,9 +6,11 @@
 
     result = vedette.train_async(env="CartPole-v1")
     print(vedette.evaluate(result.run, episodes=100).return_mean)
+    vedette.export_policy(result.run, "policy.npz")
+    vedette.report(result.run)
 
-`vedette.api` documents each name. Importing this package loads nothing else: a name is loaded at
-its first use, and none of them loads torch before it needs it.
+Importing this package loads nothing else: a name is loaded at its first use, and none of them loads
+torch before it needs it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,5 @@
 """The commands as functions; ``import vedette`` gives all of them.
 
-::
-
-    import vedette
-
-    result = vedette.train_async(env="CartPole-v1")
-    print(vedette.evaluate(result.run, episodes=100).return_mean)
-    vedette.export_policy(result.run, "policy.npz")
-    vedette.report(result.run)
-
 Errors are a `ServicesError` or `RlError`, whose text is the line that the command would print.
 """
 
@@ -21,12 +12,10 @@ from typing import Any
 
 from vedette.live import View
 from vedette.local.daemons import run_locally
-from vedette.sweep.runner import Sweep, jobs_within, report_on
-from vedette.sweep.trials import plan_trials
+from vedette.sweep import Sweep, jobs_within, plan_trials, report_on
 from vedette_rl.core import Evaluation
-from vedette_rl.exported import load_policy
-from vedette_rl.recording.reading import Curve
-from vedette_rl.recording.reading import read_curves as _read_curves
+from vedette_rl.exported import load_policy as load_policy
+from vedette_rl.recording.reading import Curve, read_curves
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import LoadedConfig
 from vedette_services.config.settings import merge_tables, set_value
@@ -37,20 +26,6 @@ from vedette_services.run.directory import default_out
 from vedette_services.run.finished import FinishedRun
 from vedette_services.run.outcome import describe_already_done, read_summary
 from vedette_services.run.status import Status
-
-__all__ = [
-    "SweepResult",
-    "TrainResult",
-    "curves",
-    "evaluate",
-    "export_policy",
-    "export_replay",
-    "load_policy",
-    "report",
-    "status",
-    "train_async",
-    "train_seeds",
-]
 
 Place = str | Path
 
@@ -191,7 +166,7 @@ def curves(run: Place) -> dict[str, Curve]:
     Returns:
         Steps, times and values of each curve as arrays; empty if nothing was recorded.
     """
-    return _read_curves(Path(run)).curves
+    return read_curves(Path(run)).curves
 
 
 @dataclass(frozen=True, slots=True)

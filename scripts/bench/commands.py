@@ -1,34 +1,34 @@
-"""Benchmarks of our own design decisions: ``scripts/bench/run frames|costs|models|managers``.
+"""Benchmarks of our own design decisions, as commands of ``scripts/bench/run``.
 
 They are not part of the wheel; ``vedette bench`` has what users measure.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from checkpoints import CheckpointBench
 from frames import FramesBench
 from managers import ManagersBench
 from models import ModelsBench
+from publishing import PublishingBench
 from wire_costs import WireCosts
 
 from vedette.bench.wire import ATARI, SMALL
-from vedette.cli.bench import AsJson, Rounds, Seconds, show_figures
+from vedette.cli.bench import AsJson, Atari, Directory, Rounds, Seconds, show_figures
 from vedette_services.run.number_format import format_spread
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+
+BatchSize = Annotated[int, typer.Option(min=1, help="Samples of an optimization step.")]
 
 
 @app.command()
 def frames(
     rounds: Rounds = 31,
     capacity: Annotated[int, typer.Option(min=1000, help="Rows.")] = 100_000,
-    directory: Annotated[
-        Path | None,
-        typer.Option("--dir", metavar="DIR", file_okay=False, exists=True, show_default=False),
-    ] = None,
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Stacks of Atari's frames, each frame stored once, beside whole stacks.
@@ -44,9 +44,7 @@ def frames(
 def costs(
     rounds: Rounds = 3,
     seconds: Seconds = 4.0,
-    atari: Annotated[
-        bool, typer.Option("--atari", help="32 transitions of 4 x 84 x 84 bytes a batch.")
-    ] = False,
+    atari: Atari = False,
     as_json: AsJson = False,
 ) -> None:
     """The wire with and without acknowledgements, with and without keys."""
@@ -88,7 +86,7 @@ def managers(
     rate: Annotated[float, typer.Option(min=1.0, help="Samples/s of all together.")] = 200_000.0,
     as_json: AsJson = False,
 ) -> None:
-    """What a sample costs the gateway with few managers and with many, at one total rate.
+    """The gateway's cost of a sample with few managers and with many, at one total rate.
 
     \b
     scripts/bench/run managers
@@ -98,8 +96,45 @@ def managers(
     show_figures(found, as_json=as_json, lines=manager_lines)
 
 
+@app.command()
+def checkpoints(
+    batch_size: BatchSize = 256,
+    hidden: Annotated[int, typer.Option(min=1, help="Units of two hidden layers.")] = 256,
+    rounds: Rounds = 25,
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """The training loop while a checkpoint is written, beside the same loop between two of them.
+
+    \b
+    scripts/bench/run checkpoints
+    scripts/bench/run checkpoints --batch-size 64 --hidden 128
+    """
+    found = CheckpointBench(batch_size, hidden, rounds=rounds, directory=directory).run()
+    show_figures(found, as_json=as_json, lines=checkpoint_lines)
+
+
+@app.command()
+def publishing(
+    batch_size: BatchSize = 256,
+    hidden: Annotated[
+        int, typer.Option(min=1, help="Units of two hidden layers; 500 make a model of 1 MB.")
+    ] = 500,
+    rounds: Rounds = 7,
+    as_json: AsJson = False,
+) -> None:
+    """The training loop that publishes a model after every step, beside the same loop without.
+
+    \b
+    scripts/bench/run publishing
+    scripts/bench/run publishing --batch-size 64
+    """
+    found = PublishingBench(batch_size, hidden, rounds=rounds).run()
+    show_figures(found, as_json=as_json, lines=publishing_lines)
+
+
 def frames_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `frames` for people."""
+    """Format the figures of `frames` for people."""
     said = [
         f"capacity {found['capacity']:,}, stacks of four 84 x 84 images, batches of "
         f"{found['rows_in']} in and {found['rows_out']} out, {found['rounds']} rounds; "
@@ -119,7 +154,7 @@ def frames_lines(found: dict[str, Any]) -> list[str]:
 
 
 def wire_cost_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `costs` for people."""
+    """Format the figures of `costs` for people."""
     said = [
         f"batches of {found['rows']} transitions, {found['batch_bytes']:,} bytes, "
         f"{found['rounds']} rounds; transitions/s"
@@ -135,7 +170,7 @@ def wire_cost_lines(found: dict[str, Any]) -> list[str]:
 
 
 def model_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `models` for people."""
+    """Format the figures of `models` for people."""
     return [
         f"{found['model_bytes']:,} bytes to {found['actors']} actors, every "
         f"{found['interval_s']:g} s; {found['published']} published, "
@@ -149,7 +184,7 @@ def model_lines(found: dict[str, Any]) -> list[str]:
 
 
 def manager_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `managers` for people."""
+    """Format the figures of `managers` for people."""
     said = [f"{found['samples_per_s']:,.0f} samples/s of all managers together"]
     for count, figures in found["managers"].items():
         inserted, cost = figures["inserted_per_s"], figures["gateway_us_per_sample"]
@@ -161,6 +196,33 @@ def manager_lines(found: dict[str, Any]) -> list[str]:
         ]
     said.append(f"growth of the cost        {format_spread(found['growth'], '{:>9.2f}')}")
     return said
+
+
+def checkpoint_lines(found: dict[str, Any]) -> list[str]:
+    """Format the figures of `checkpoints` for people."""
+    return [
+        f"the loop alone, while a checkpoint of {found['checkpoint_bytes']:,} bytes is written and "
+        "between two of them; optimization steps/s",
+        f"writing           {format_spread(found['opt_steps_per_s_while_writing'], '{:>12,.0f}')}",
+        f"between           {format_spread(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {format_spread(found['ratio'], '{:>12.2f}')}",
+        f"a write lasts, ms {format_spread(found['checkpoint_ms'], '{:>12.1f}')}",
+        f"and costs, ms     {format_spread(found['cost_ms'], '{:>12.2f}')}",
+        f"which is steps    {format_spread(found['cost_opt_steps'], '{:>12.2f}')}",
+    ]
+
+
+def publishing_lines(found: dict[str, Any]) -> list[str]:
+    """Format the figures of `publishing` for people."""
+    return [
+        f"the loop alone, publishing a model of {found['model_bytes']:,} bytes after every step "
+        "and not; optimization steps/s",
+        f"publishing        {format_spread(found['opt_steps_per_s_publishing'], '{:>12,.0f}')}",
+        f"not               {format_spread(found['opt_steps_per_s'], '{:>12,.0f}')}",
+        f"ratio             {format_spread(found['ratio'], '{:>12.3f}')}",
+        f"a call takes, ms  {format_spread(found['call_ms'], '{:>12.2f}')}",
+        f"a model costs, ms {format_spread(found['cost_ms'], '{:>12.2f}')}",
+    ]
 
 
 if __name__ == "__main__":

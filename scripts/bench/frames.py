@@ -33,7 +33,7 @@ _COLUMNS = {"version": 0, "manager": 0, "actor": 0}
 
 @dataclass(frozen=True, slots=True)
 class FramesBench:
-    """What to measure.
+    """Measures rings of stacks stored whole and stored frame by frame.
 
     Args:
         capacity: rows.
@@ -111,7 +111,7 @@ class _Ring:
         self._writer.commit(b"a stamp")
 
     def works(self, rows_out: int) -> dict[str, tuple[Callable[[], Any], int]]:
-        """What is called, and the rows of a call."""
+        """Return each call and its rows, by group."""
         return {
             "insert": (self.insert, self.rows),
             "sample": (lambda: self._replay.sample(rows_out), rows_out),
@@ -119,7 +119,7 @@ class _Ring:
 
 
 def layout_of(capacity: int, storage: str) -> ReplayLayout:
-    """How Atari's transitions travel and lie."""
+    """Return the layout of Atari's transitions, sent and stored."""
     box = gym.spaces.Box(0, 255, (_STACK, _SIZE, _SIZE), np.uint8)
     settings = [
         f"replay.capacity={capacity}",

@@ -1,4 +1,4 @@
-"""What a sample costs the learner as managers become more, at the same rate of samples."""
+"""The gateway's cost of a sample as managers become more, at the same rate of samples."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, ask, ingest_run, learner_of, measured
+from vedette.bench.daemons import (
+    GATEWAY,
+    PRODUCER,
+    Measured,
+    ask,
+    ingest_run,
+    learner_of,
+    measured,
+    running,
+)
 from vedette.bench.measuring import summarize_rounds
-from vedette_services.host.processes import end_children, python_module, spawn
+from vedette_services.host.processes import python_module
 from vedette_services.run.status_client import StatusClient
 
 _ROWS = 64
@@ -19,7 +28,7 @@ _PROCESSES = 2
 
 @dataclass(frozen=True, slots=True)
 class ManagersBench:
-    """What to measure: few managers beside many, which send as much together.
+    """Measures few managers beside many, which send as much together.
 
     Args:
         few, many: how many managers; those of one process share a loop.
@@ -65,13 +74,11 @@ class ManagersBench:
             names = [f"process-{number}" for number in range(processes)]
             counts = [each + (number < more) for number in range(processes)]
             producers = [
-                spawn(python_module(PRODUCER, *map(str, (address, name, _ROWS, count, rate))))
+                python_module(PRODUCER, *map(str, (address, name, _ROWS, count, rate)))
                 for name, count in zip(names, counts, strict=True)
             ]
-            try:
+            with running(producers):
                 return _figures(measured(asker, _WARM_S, self.seconds, (GATEWAY,)), asker)
-            finally:
-                end_children(producers, term_s=5.0)
 
 
 def _figures(found: Measured, asker: StatusClient) -> dict[str, Any]:

@@ -15,13 +15,11 @@ import numpy as np
 import zmq
 from stamped import STAMPED, StampedAgent, StampedConfig
 
-from vedette.bench.daemons import QUIET, ask, check_actors, learner_of
+from vedette.bench.daemons import ask, check_actors, learner_of, run_actors
 from vedette.bench.measuring import summarize_rounds
-from vedette.local.daemons import daemon_command
 from vedette_protocol.schema import Schema
 from vedette_services.config.loading import load_config
-from vedette_services.errors import NoMeasurementError
-from vedette_services.host.processes import end_children, spawn
+from vedette_services.errors import ServicesError
 from vedette_services.learner.background import BackgroundPublisher
 from vedette_services.run.model_map import ModelMapWriter
 
@@ -32,9 +30,13 @@ _COPIES = 5
 """Off the weights, into the trainer's map, out of it, together on the other side, into its map."""
 
 
+class NoMeasurementError(ServicesError):
+    """A measurement saw too little to say anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelsBench:
-    """What to measure: models of a size, published at an interval, to actors of one manager.
+    """Measures models of a size, published at an interval, to actors of one manager.
 
     The actors' environment sleeps, so that what is measured is the way and not the wait for a core.
 
@@ -99,19 +101,13 @@ class ModelsBench:
             ],
         ).config
         with learner_of(config) as (address, asker):
-            arguments = ("--learner", str(address), "--count", str(self.actors))
-            command = daemon_command(
-                "actors", *arguments, "--allow-import", "vedette", "--allow-import", "stamped"
-            )
-            manager = spawn(command, log=QUIET)
-            try:
+            imports = ("--allow-import", "vedette", "--allow-import", "stamped")
+            with run_actors(address, self.actors, *imports):
                 self._wait_for_actors(notes)
                 before = ask(asker)["opt_steps"]
                 time.sleep(self.seconds)
                 status = ask(asker)
                 check_actors(status)
-            finally:
-                end_children([manager], term_s=15.0)
         return int(status["opt_steps"] - before)
 
     def _wait_for_actors(self, notes: Path) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # actors load no torch
 
 
 class StampedConfig(AgentConfig):
-    """How large the models are, and how often they come.
+    """Size of the models, and their interval.
 
     Args:
         model_bytes: of a model.

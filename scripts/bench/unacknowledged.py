@@ -14,12 +14,13 @@ from pathlib import Path
 
 import zmq
 
-from vedette.bench.bare import Payload
+from vedette.bench.daemons import running
 from vedette.bench.producer import payloads_of
+from vedette.bench.wire import Payload
 from vedette_protocol.codec import BatchReader, encode
 from vedette_protocol.messages import Batch
 from vedette_rl.replay.ring import RingWriter
-from vedette_services.host.processes import die_with_parent, end_children, python_module, spawn
+from vedette_services.host.processes import die_with_parent, python_module
 from vedette_services.learner.intake import Intake
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys, LearnerKeys
@@ -52,12 +53,13 @@ def unacknowledged_per_s(
     secured = [str(keys)] if keys else []
     arguments = (str(address), str(payload.rows), shape, payload.dtype, *secured)
     command = python_module("unacknowledged", *arguments)
-    producers = [spawn(command) for _ in range(_PRODUCERS)]
     try:
-        with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
+        with (
+            running([command] * _PRODUCERS),
+            tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch,
+        ):
             return _receive(pull, payload, capacity, Path(scratch), seconds)
     finally:
-        end_children(producers, term_s=5.0)
         context.destroy(linger=0)
 
 

@@ -1,4 +1,4 @@
-"""What exactly-once and what encryption cost: the wire with and without each, in turn."""
+"""Costs of exactly-once delivery and of encryption: the wire with and without each, in turn."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 from unacknowledged import unacknowledged_per_s
 
-from vedette.bench.bare import Payload
 from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
-from vedette.bench.wire import SMALL, WireBench
+from vedette.bench.wire import SMALL, Payload, WireBench
 from vedette.local.daemons import free_port
 from vedette_services.net.keys import make_keys
 
@@ -20,7 +19,7 @@ KINDS = ("unacknowledged", "vedette", "unacknowledged_keys", "vedette_keys")
 
 @dataclass(frozen=True, slots=True)
 class WireCosts:
-    """What to measure: two producers at full speed into a ring on disk, four ways a round.
+    """Measures two producers at full speed into a ring on disk, four ways a round.
 
     Args:
         payload: of a batch.
@@ -60,5 +59,5 @@ class WireCosts:
 
     def _measure(self, kind: str, keys: Path | None) -> float:
         if kind.startswith("vedette"):
-            return WireBench(self.payload, self.capacity, self.seconds).vedette_per_s(keys)
+            return WireBench(self.payload, self.capacity, self.seconds).vedette(keys).per_s
         return unacknowledged_per_s(self.payload, self.capacity, free_port(), self.seconds, keys)

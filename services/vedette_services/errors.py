@@ -1,4 +1,4 @@
-"""What can go wrong in what runs. Each error writes its own sentence and knows its exit status.
+"""Errors of the daemons. Each writes its own sentence and knows its exit status.
 
 ::
 
@@ -19,7 +19,6 @@
     ├── NoAnswerError              1   nobody answers at an address
     ├── AbsentManagerError         1   a manager sends the learner no reports
     ├── ActorDiedError             1   an actor of a measurement died
-    ├── NoMeasurementError              1   a measurement saw too little to say anything
     ├── ChildFailedError           1   a process of a daemon died and would die again
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
@@ -77,7 +76,7 @@ class UsageError(ServicesError):
 
 
 class ConfigError(UsageError):
-    """What was configured cannot be done here."""
+    """The configuration cannot be carried out here."""
 
 
 class SettingError(ConfigError):
@@ -95,8 +94,13 @@ class SettingError(ConfigError):
         super().__init__(f"{place}{key}: {why}" + (f"; {fix}" if fix else ""))
         self.key, self.why, self.fix, self.source = key, why, fix, source
 
+    @property
+    def errors(self) -> tuple[SettingError, ...]:
+        """This error alone, as `ManySettingsError` lists its own."""
+        return (self,)
+
     def within(self, source: str) -> SettingError:
-        """The same, said of a file or variable."""
+        """The same error, with the file or variable that it comes from."""
         return SettingError(self.key, self.why, self.fix, source=source)
 
 
@@ -218,7 +222,7 @@ class RunInUseError(UsageError):
 
 
 class NoAnswerError(ServicesError):
-    """Nobody answers at an address."""
+    """No learner answers at an address."""
 
     def __init__(self, address: object, waited_s: float, fix: str = "") -> None:
         message = f"no learner answers at {address} (waited {waited_s:g} s)"
@@ -232,10 +236,6 @@ class AbsentManagerError(ServicesError):
     def __init__(self, manager: str) -> None:
         super().__init__(f"the learner has no reports of manager {manager!r}")
         self.manager = manager
-
-
-class NoMeasurementError(ServicesError):
-    """A measurement saw too little to say anything."""
 
 
 class ActorDiedError(ServicesError):
@@ -287,20 +287,19 @@ class DaemonFailedError(ServicesError):
 
 
 def describe_exit(status: int) -> str:
-    """How a process ended, from what `Popen.returncode` says."""
+    """A process's exit status or signal in words, from `Popen.returncode`."""
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
 
 def is_self_explanatory(error: Exception) -> bool:
-    """Whether an error's own sentence says enough: ours, and a disk that refuses a file."""
+    """Return whether an error's own sentence says enough: ours, and a disk that refuses a file."""
     if isinstance(error, OSError):
         return bool(error.strerror)
     return isinstance(error, ServicesError | RlError | ProtocolError)
 
 
 def error_message(error: Exception) -> str:
-    """What an error says, in a line: of a file with its path and the fix, a foreign one with its
-    class."""
+    """An error in one line: of a file with its path and the fix, a foreign one with its class."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         fix = _FILE_FIXES.get(error.errno, "")

@@ -12,7 +12,7 @@ from vedette_services.run.directory import default_out
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
-    """What was asked to run; nothing runs."""
+    """Configurations that were asked to run; nothing runs."""
     asked: list[RunConfig] = []
 
     def pretend(config: RunConfig, out: Path, **_: Any) -> dict[str, Any]:

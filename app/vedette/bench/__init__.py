@@ -1,1 +1,1 @@
-"""Measuring ourselves on a user's hardware: rates in one run, beside what bounds them."""
+"""Benchmarks of an installation: rates in one run, beside their upper bounds."""

@@ -1,4 +1,4 @@
-"""The daemons that a measurement starts, and the status it reads."""
+"""The processes that a measurement starts, and the status it reads."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,20 +35,16 @@ _END_S = 20.0
 _ASK_S = 0.5
 
 
-QUIET = Path(os.devnull)
-"""The log of a daemon whose words nobody needs."""
-
-
 def ingest_run(
     rows: int, shape: tuple[int, ...], dtype: str, capacity: int, *, frame_stack: int = 0
 ) -> RunConfig:
-    """A run whose learner takes samples of a synthetic environment, and does nothing else.
+    """Configure a run whose learner inserts samples of a synthetic environment, and no more.
 
     Args:
         rows: of a batch.
-        shape, dtype: of what the environment shows.
+        shape, dtype: of the environment's observations.
         capacity: of the replay.
-        frame_stack: so many of these are an observation, and each travels once; 0: one is.
+        frame_stack: number of these that make an observation; each is sent once. 0: no stacking.
     """
     return load_config(
         env="vedette.bench.synthetic:Synthetic-v0",
@@ -70,13 +66,29 @@ def ingest_run(
 
 
 @contextmanager
+def running(commands: Iterable[list[str]], log: Path | None = None) -> Iterator[None]:
+    """Run every command as a process of its own meanwhile, and end them all afterwards."""
+    children = [spawn(command, log=log) for command in commands]
+    try:
+        yield
+    finally:
+        end_children(children, term_s=_END_S)
+
+
+def run_actors(address: Address, count: int, *options: str) -> AbstractContextManager[None]:
+    """Run a manager with `count` actors meanwhile; its log is thrown away."""
+    arguments = ("--learner", str(address), "--count", str(count), *options)
+    return running([daemon_command("actors", *arguments)], log=Path(os.devnull))
+
+
+@contextmanager
 def learner_of(
     config: RunConfig, keys: Path | None = None
 ) -> Iterator[tuple[Address, StatusClient]]:
-    """A learner of its own on a free port, with a run directory that is removed afterwards.
+    """Run a learner on a free port meanwhile; its run directory is removed afterwards.
 
     Args:
-        keys: its folder of keys; None: it lets everybody in.
+        keys: its folder of keys; None: it asks for none.
     """
     address = Address("127.0.0.1", free_port())
     with tempfile.TemporaryDirectory(prefix="vedette-bench-") as scratch:
@@ -89,16 +101,15 @@ def learner_of(
             *("--bind", str(address)),
             *(("--keys", str(keys)) if keys else ()),
         )
-        learner = spawn(command, log=place / "learner.log")
-        try:
-            with StatusClient(address, ClientKeys.read(keys) if keys else None) as asker:
-                yield address, asker
-        finally:
-            end_children([learner], term_s=_END_S)
+        with (
+            running([command], log=place / "learner.log"),
+            StatusClient(address, ClientKeys.read(keys) if keys else None) as asker,
+        ):
+            yield address, asker
 
 
 def ask(asker: StatusClient, wait_s: float = _START_S) -> Status:
-    """The status, from a learner that may still be starting.
+    """Return the status of a learner that may still be starting.
 
     Raises:
         NoAnswerError: none comes within `wait_s`.
@@ -112,7 +123,7 @@ def ask(asker: StatusClient, wait_s: float = _START_S) -> Status:
 
 
 def check_actors(status: Status) -> None:
-    """See that every actor lives: the rate of those that die again and again means nothing.
+    """Check that no actor has died: the rate of actors that are restarted means nothing.
 
     Raises:
         ActorDiedError: one died, and why.
@@ -123,19 +134,14 @@ def check_actors(status: Status) -> None:
                 raise ActorDiedError(manager.id, actor.id, actor.error)
 
 
-def inserted_per_s(asker: StatusClient, warm_s: float, measure_s: float) -> float:
-    """Samples inserted a second over `measure_s`; see `measured`."""
-    return measured(asker, warm_s, measure_s).per_s
-
-
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came into the replay.
+    """Samples inserted into the replay.
 
     Args:
-        rows: samples inserted.
-        seconds: in which.
-        processor_s: that the processes asked about spent meanwhile.
+        rows: their number.
+        seconds: the time it took.
+        processor_s: processor time of the processes asked about.
     """
 
     rows: int
@@ -144,17 +150,17 @@ class Measured:
 
     @property
     def per_s(self) -> float:
-        """Samples a second."""
+        """Samples per second."""
         return self.rows / self.seconds
 
 
 def measured(
     asker: StatusClient, warm_s: float, measure_s: float, modules: Sequence[str] = ()
 ) -> Measured:
-    """Samples inserted over `measure_s`, counted in the replay, `warm_s` after the first.
+    """Count the samples inserted during `measure_s`, from `warm_s` after the first on.
 
     Args:
-        modules: of whose processes the processor time counts.
+        modules: their processes' processor time is summed.
 
     Raises:
         NoAnswerError: none is inserted within three minutes.

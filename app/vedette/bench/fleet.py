@@ -1,4 +1,4 @@
-"""How many environment steps a second actors on this machine bring into the replay."""
+"""Environment steps per second that actors on this machine bring into the replay."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from typing import Any
 from vedette.bench.daemons import (
     ACTOR,
     NOT_TRAINING,
-    QUIET,
     ask,
     check_actors,
-    inserted_per_s,
     learner_of,
+    measured,
+    run_actors,
 )
 from vedette.bench.measuring import resident_bytes, summarize_rounds
-from vedette.local.daemons import daemon_command
 from vedette_services.config.loading import load_config
-from vedette_services.host.processes import end_children, spawn
 
 _CAPACITY = 1_000_000
 _WARM_S = 2.0
-_END_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class FleetBench:
-    """What to measure.
+    """Counts environment steps in the replay of a learner that does not train.
 
     Args:
         env: id of the environment.
@@ -34,7 +31,7 @@ class FleetBench:
         envs: environments of each.
         vectorization: as `env.vectorization`.
         seconds: of a round.
-        rounds: of which the median is given.
+        rounds: number of measurements, of which the median is given.
     """
 
     env: str = "CartPole-v1"
@@ -45,7 +42,7 @@ class FleetBench:
     rounds: int = 3
 
     def run(self) -> dict[str, Any]:
-        """Measure; the learner is not training, and the steps are counted in its replay."""
+        """Measure."""
         config = load_config(
             env=self.env,
             settings=[
@@ -59,15 +56,10 @@ class FleetBench:
                 "learner.eval_interval=0",
             ],
         ).config
-        with learner_of(config) as (address, asker):
-            arguments = ("--learner", str(address), "--count", str(self.actors))
-            manager = spawn(daemon_command("actors", *arguments), log=QUIET)
-            try:
-                rates = [inserted_per_s(asker, _WARM_S, self.seconds) for _ in range(self.rounds)]
-                check_actors(ask(asker))
-                resident = resident_bytes(ACTOR)
-            finally:
-                end_children([manager], term_s=_END_S)
+        with learner_of(config) as (address, asker), run_actors(address, self.actors):
+            rates = [measured(asker, _WARM_S, self.seconds).per_s for _ in range(self.rounds)]
+            check_actors(ask(asker))
+            resident = resident_bytes(ACTOR)
         return {
             "env": self.env,
             "actors": self.actors,

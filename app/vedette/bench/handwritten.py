@@ -1,4 +1,4 @@
-"""The bound of the learner: the torch loop one would write by hand, with no ingestion beside it.
+"""The upper bound of the learner: a torch loop written by hand, with no ingestion beside it.
 
 DQN on an MLP, Adam, Huber loss, clipped gradients, uniform samples from numpy arrays.
 `python -m vedette.bench.handwritten BATCH_SIZE HIDDEN SECONDS double|single`

@@ -1,5 +1,4 @@
-"""Optimization steps a second while actors push, beside a hand-written loop, in turn; and how
-much a checkpoint that is being written, and models on their way out, slow them."""
+"""Optimization steps a second while actors push, beside a hand-written loop, in turn."""
 
 from __future__ import annotations
 
@@ -8,21 +7,17 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from vedette.bench.checkpoints import CheckpointBench
-from vedette.bench.daemons import QUIET, TRAINER, ask, learner_of
+from vedette.bench.daemons import TRAINER, ask, learner_of, run_actors
 from vedette.bench.measuring import (
-    ReservedCore,
+    assign_core,
     processor_s,
     ratio_of_rounds,
     reserve_core,
     summarize_rounds,
     usable_cores,
 )
-from vedette.bench.publishing import PublishingBench
-from vedette.local.daemons import daemon_command
 from vedette_services.config.loading import load_config
-from vedette_services.host.processes import end_children, python_module, spawn
-from vedette_services.net.addresses import Address
+from vedette_services.host.processes import python_module
 from vedette_services.run.status_client import StatusClient
 
 _WARM_S = 2.0
@@ -31,14 +26,14 @@ _FIRST_OPT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LearnerBench:
-    """What to measure: DQN with an MLP of two hidden layers on CartPole-v1.
+    """Measures DQN with an MLP of two hidden layers on CartPole-v1.
 
     Args:
         batch_size: samples of an optimization step.
         hidden: units of each hidden layer.
-        double: whether it is Double DQN, which takes one more forward pass.
+        double: Double DQN, which takes one more forward pass.
         actors: actor processes that push at full speed meanwhile. The trainer has a core of its
-            own where there are two; they share the others with the gateway.
+            own where there are two; the actors share the others with the gateway.
         seconds: of a round.
         rounds: each measures both; the ratio is taken within a round.
     """
@@ -72,12 +67,10 @@ class LearnerBench:
             "processor_ms_per_opt": summarize_rounds(cost),
             "handwritten_processor_ms_per_opt": summarize_rounds(bound_cost),
             "processor_ratio": ratio_of_rounds(cost, bound_cost),
-            "checkpoint": CheckpointBench(self.batch_size, self.hidden).run(),
-            "publishing": PublishingBench(self.batch_size).run(),
         }
 
     def _handwritten(self) -> tuple[float, float]:
-        """Optimization steps a second, and processor milliseconds of one."""
+        """Measure optimization steps per second, and processor milliseconds of one."""
         command = python_module(
             "vedette.bench.handwritten",
             *map(str, (self.batch_size, self.hidden, self.seconds)),
@@ -89,7 +82,7 @@ class LearnerBench:
         return rate, 1e3 * processor_s
 
     def _ours(self) -> tuple[float, float]:
-        """The same of the trainer process."""
+        """Measure the same of the trainer process."""
         config = load_config(
             env="CartPole-v1",
             agent="dqn",
@@ -108,18 +101,18 @@ class LearnerBench:
                 "stop.max_seconds=600",
             ],
         ).config
-        with reserve_core() as kept, learner_of(config) as (address, asker):
-            manager = spawn(_manager_command(address, self.actors), log=QUIET)
-            try:
-                return self._opts_per_s(asker, kept)
-            finally:
-                end_children([manager], term_s=15.0)
+        with (
+            reserve_core() as core,
+            learner_of(config) as (address, asker),
+            run_actors(address, self.actors),
+        ):
+            return self._opts_per_s(asker, core)
 
-    def _opts_per_s(self, asker: StatusClient, kept: ReservedCore) -> tuple[float, float]:
+    def _opts_per_s(self, asker: StatusClient, core: int | None) -> tuple[float, float]:
         deadline = time.monotonic() + _FIRST_OPT_S
         while not ask(asker).opt_steps and time.monotonic() < deadline:
             time.sleep(0.1)
-        kept.assign_to(TRAINER)
+        assign_core(core, TRAINER)
         time.sleep(_WARM_S)
         before, began = ask(asker).opt_steps or 0, time.monotonic()
         spent = -processor_s(TRAINER)
@@ -127,7 +120,3 @@ class LearnerBench:
         after, ended = ask(asker).opt_steps or 0, time.monotonic()
         spent += processor_s(TRAINER)
         return (after - before) / (ended - began), 1e3 * spent / max(1, after - before)
-
-
-def _manager_command(address: Address, actors: int) -> list[str]:
-    return daemon_command("actors", "--learner", str(address), "--count", str(actors))

@@ -1,5 +1,5 @@
-"""What the processes that a measurement started take: processor time, which hardly depends on the
-load, and memory."""
+"""Processor time and memory of the processes of a measurement, a core for one of them, and the
+summary of rounds. Processor time hardly depends on the machine's load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PROCESSES = Path("/proc")
 
 
 def processor_s(module: str) -> float:
-    """Processor seconds of all threads of our descendants that run `python -m MODULE`.
+    """Sum processor seconds over all threads of our descendants that run `python -m MODULE`.
 
     NaN where the system has no ``/proc``.
     """
@@ -25,27 +25,15 @@ def processor_s(module: str) -> float:
 
 
 def resident_bytes(module: str) -> list[int]:
-    """Resident memory of each of our descendants that run `python -m MODULE`.
+    """Return the resident memory of each of our descendants that run `python -m MODULE`.
 
-    Nothing where the system has no ``/proc``.
+    Empty where the system has no ``/proc``.
     """
     return [pages * _PAGE_BYTES for _, pages in _found(module).values()]
 
 
-def threads_of(module: str) -> list[int]:
-    """Numbers of all threads of our descendants that run `python -m MODULE`.
-
-    Nothing where the system has no ``/proc``.
-    """
-    return [
-        int(thread.name)
-        for process in _found(module)
-        for thread in (_PROCESSES / str(process) / "task").iterdir()
-    ]
-
-
 def _found(module: str) -> dict[int, tuple[float, int]]:
-    """Processor seconds and resident pages of each, by its number."""
+    """Read the processor seconds and resident pages of each, by process number."""
     if not _PROCESSES.joinpath("self", "stat").exists():
         return {}
     parents: dict[int, int] = {}
@@ -74,52 +62,47 @@ def _is_ours(pid: int, parents: dict[int, int]) -> bool:
     return False
 
 
-class ReservedCore:
-    """The core, and who may use it.
-
-    Args:
-        core: its number; None: there is none to keep, and nothing is moved.
-    """
-
-    def __init__(self, core: int | None) -> None:
-        self.core = core
-
-    def assign_to(self, module: str) -> None:
-        """Have our descendants that run `python -m MODULE` run on it, and nowhere else."""
-        if self.core is None:
-            return
-        for thread in threads_of(module):
+def assign_core(core: int | None, module: str) -> None:
+    """Move our descendants that run `python -m MODULE` to a core; None: leave them."""
+    if core is None:
+        return
+    for process in _found(module):
+        for thread in (_PROCESSES / str(process) / "task").iterdir():
             with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                os.sched_setaffinity(thread, {self.core})
+                os.sched_setaffinity(int(thread.name), {core})
 
 
 def usable_cores() -> set[int]:
-    """Those that this process may run on; empty where the system does not say (macOS)."""
+    """Return the cores that this process may run on; empty where the system has no such call."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
 
 @contextlib.contextmanager
-def reserve_core() -> Iterator[ReservedCore]:
-    """Keep this process, and all that it starts meanwhile, off one core; of one there is none."""
+def reserve_core() -> Iterator[int | None]:
+    """Keep this process, and all that it starts meanwhile, off one core.
+
+    Yields:
+        The core's number; None where there are not two.
+    """
     cores = usable_cores()
     if len(cores) < 2:
-        yield ReservedCore(None)
+        yield None
         return
     core = max(cores)
     os.sched_setaffinity(0, cores - {core})
     try:
-        yield ReservedCore(core)
+        yield core
     finally:
         os.sched_setaffinity(0, cores)
 
 
 def summarize_rounds(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most of the rounds."""
+    """Return median, minimum and maximum of the rounds."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def ratio_of_rounds(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
-    """The ratio of medians, between the least and the most of the ratios within a round."""
+    """Return the ratio of medians, with the minimum and maximum of the ratios within a round."""
     rounds = [a / b for a, b in zip(ours, theirs, strict=True)]
     medians = statistics.median(ours) / statistics.median(theirs)
     return {"median": medians, "min": min(rounds), "max": max(rounds)}

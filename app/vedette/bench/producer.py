@@ -1,4 +1,4 @@
-"""Managers that make up their batches: as fast as window and credit let them, or at a rate.
+"""Managers that send noise: as fast as window and credit allow, or at a rate.
 
 `python -m vedette.bench.producer ADDRESS ID ROWS COUNT BATCHES_PER_S [KEYS]`
 """
@@ -34,7 +34,7 @@ _REPORT_EVERY_S = 0.5
 
 
 def payloads_of(schema: Schema, rows: int) -> list[bytes]:
-    """A few batches of noise that the schema accepts."""
+    """Make a few batches of noise that the schema accepts."""
     rng = np.random.default_rng(0)
     made = []
     for _ in range(_PAYLOADS):
@@ -55,8 +55,8 @@ def _noise(column: Column, rows: int, rng: np.random.Generator) -> NDArray[Any]:
 
 
 def _episode(sharing: Sharing, rows: int, rng: np.random.Generator) -> Columns:
-    """Frames of one environment that goes on: each row's stacks begin one frame after its
-    predecessor's, and a successor's one after its own."""
+    """Make the frames of one episode: each row's stacks begin one frame after the row's before,
+    and those of its next observation one frame after its own."""
     stack = sharing.places_per_row // len(sharing.pointing)
     oldest = np.arange(rows, dtype=np.uint32)[:, np.newaxis] + np.arange(stack, dtype=np.uint32)
     columns = {name: oldest + np.uint32(after) for after, name in enumerate(sharing.pointing)}
@@ -72,7 +72,7 @@ class Producer:
     Args:
         manager: its id.
         rows: of a batch.
-        batches_per_s: how many it makes up; `math.inf`: as many as there is room for.
+        batches_per_s: batches that it sends; `math.inf`: as many as there is room for.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class Producer:
         self._report_at = 0.0
 
     def turn(self, wait_ms: int = 0) -> None:
-        """Produce what is due, and hear what came; waits at most so long, if nothing is to do."""
+        """Send the batches that are due, and receive; wait at most so long if none is."""
         now = time.monotonic()
         self._listen(now, 0 if self._produce(now) else wait_ms)
 
     @property
     def due_in_s(self) -> float:
-        """Until it makes up the next batch; one for which there is no room waits for acks."""
+        """Seconds until its next batch; one for which there is no room waits for acks."""
         return _POLL_MS / 1e3 if self._due >= 1 else (1.0 - self._due) / self._batches_per_s
 
     def _listen(self, now: float, wait_ms: int) -> None:
@@ -124,7 +124,7 @@ class Producer:
                 self._window.on_ack(message, now)
 
     def _produce(self, now: float) -> bool:
-        """Offer and send what fits; False where nothing does."""
+        """Send the batches that fit; False if there are none."""
         window = self._window
         if window is None:
             return False
@@ -152,9 +152,9 @@ class Producer:
 
 
 def main() -> None:
-    """Produce for the learner at the address given until somebody ends this process.
+    """Send to the learner at the address given until this process is ended.
 
-    As one manager of the id given, or as several, whose ids begin with it.
+    It is one manager of the id given, or several whose ids begin with it.
     """
     die_with_parent()
     address, manager, rows, count, rate, *folder = sys.argv[1:]
@@ -169,7 +169,7 @@ def main() -> None:
     while math.isinf(float(rate)):
         producers[0].turn(_POLL_MS)
     while True:
-        # Each batch at its time, however few managers there are: bursts cost the gateway less.
+        # Each batch at its time, however few managers there are: bursts would cost the gateway less
         for producer in producers:
             producer.turn()
         time.sleep(min(_POLL_MS / 1e3, *(producer.due_in_s for producer in producers)))

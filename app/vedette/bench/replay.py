@@ -1,8 +1,8 @@
 """The replay beside plain numpy arrays: inserting, and drawing uniformly and by priority.
 
-In one process and one run, what is compared in turn within every round. Plain numpy is the bound:
-slices of preallocated arrays in, ``numpy.take`` into preallocated arrays out, and no care for a
-reader beside the writer, a kill, or the ring's order.
+All is measured in one process, in turn within every round. Plain numpy is the bound: slices of
+preallocated arrays in, ``numpy.take`` into preallocated arrays out. It supports no reader beside
+the writer, survives no kill, and keeps no order.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -23,7 +24,7 @@ from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
-from vedette_rl.replay.rows import MemoryRing, Rows
+from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.run.replay_layout import ring_dtype
 
@@ -31,31 +32,23 @@ _COMMIT_EVERY = 16  # batches: the gateway commits once for all that has come me
 _LOOK_EVERY = 32  # calls between two looks at the clock
 
 
-class _Ring(Protocol):
-    """What both rings are to a writer."""
-
-    def append(self, columns: Columns, rows: int) -> None: ...
-
-    def commit(self, stamp: bytes = b"") -> None: ...
-
-
 def vector_dtype() -> np.dtype[Any]:
-    """A stored row of an environment with four numbers to see and two actions."""
+    """Return the row that is stored for observations of four numbers and two actions."""
     box = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
     return ring_dtype(transition_dtype(Spaces(box, gym.spaces.Discrete(2))))
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayBench:
-    """What to measure.
+    """Measures the rings in memory and on disk, and plain arrays.
 
     Args:
         capacity: rows.
         rows_in: rows of a batch inserted.
         rows_out: rows of a sample drawn.
         seconds: of each measurement.
-        rounds: each measures everything once; many short ones, so that whoever else uses the
-            machine disturbs all alike.
+        rounds: each measures everything once. Many short ones, so that other load on the machine
+            disturbs all alike.
         directory: where the ring on disk is made; None: in the place for temporary files.
         row: a row's columns; None: `vector_dtype`.
     """
@@ -91,8 +84,8 @@ class ReplayBench:
 
     def _measures(
         self, row: np.dtype[Any], place: Path
-    ) -> dict[tuple[str, str], tuple[Callable[[], None], int]]:
-        """What is called, by what it is of and whose it is, and the rows of a call."""
+    ) -> dict[tuple[str, str], tuple[Callable[[], object], int]]:
+        """Return each call and its rows, by group (insert, sample, prioritized) and ring."""
         batch = _random_rows(row, self.rows_in)
         memory = MemoryRing(row, self.capacity)
         mapped = RingWriter.open(place / "replay", row, self.capacity, run_id="bench")
@@ -106,7 +99,10 @@ class ReplayBench:
             for _ in range(_COMMIT_EVERY * (self.capacity // (_COMMIT_EVERY * self.rows_in) + 2)):
                 insert()
         reader = RingReader(place / "replay")
-        uniform = {"memory": _uniform(memory), "mapped": _uniform(reader)}
+        uniform = {
+            "memory": UniformReplay(memory, np.random.default_rng(0)),
+            "mapped": UniformReplay(reader, np.random.default_rng(0)),
+        }
         by_priority = {
             "memory": PrioritizedReplay(memory, np.random.default_rng(1), ReplayConfig()),
             "mapped": PrioritizedReplay(
@@ -114,12 +110,12 @@ class ReplayBench:
             ),
         }
         errors = np.random.default_rng(2).random(self.rows_out, np.float32)
-        found: dict[tuple[str, str], tuple[Callable[[], None], int]] = {}
+        found: dict[tuple[str, str], tuple[Callable[[], object], int]] = {}
         for name, insert in inserts.items():
             found["insert", name] = insert, self.rows_in
-        found["sample", "numpy"] = _calling(plain.sample, self.rows_out), self.rows_out
+        found["sample", "numpy"] = partial(plain.sample, self.rows_out), self.rows_out
         for name, replay in uniform.items():
-            found["sample", name] = _calling(replay.sample, self.rows_out), self.rows_out
+            found["sample", name] = partial(replay.sample, self.rows_out), self.rows_out
         for name, prioritized in by_priority.items():
             work = _drawing_by_priority(prioritized, self.rows_out, errors)
             found["prioritized", name] = work, self.rows_out
@@ -129,10 +125,10 @@ class ReplayBench:
 def calls_per_s(
     work: Callable[[], object], seconds: float, *, look_every: int = _LOOK_EVERY
 ) -> float:
-    """How often `work` is done in a second of this process's own time.
+    """Measure the calls of `work` per second of this process's processor time.
 
-    Nothing measured here waits, so that on an idle machine it is the time of the clock; on another
-    it leaves out when somebody else had the core.
+    Nothing measured here waits: on an idle machine this is the time of the clock, on a busy one it
+    leaves out the time that other processes had the core.
 
     Args:
         work: one call.
@@ -149,7 +145,7 @@ def calls_per_s(
 
 
 class _PlainArrays:
-    """A ring of arrays as one writes it in an afternoon."""
+    """A ring of arrays with nothing more than it needs."""
 
     def __init__(self, row: np.dtype[Any], capacity: int) -> None:
         self._columns = empty_columns(row, capacity)
@@ -177,7 +173,7 @@ class _PlainArrays:
             np.take(column, places, 0, self._out[name], "clip")
 
 
-def _inserting(ring: _Ring, batch: Columns, rows: int) -> Callable[[], None]:
+def _inserting(ring: MemoryRing | RingWriter, batch: Columns, rows: int) -> Callable[[], None]:
     pending = 0
 
     def insert() -> None:
@@ -191,22 +187,9 @@ def _inserting(ring: _Ring, batch: Columns, rows: int) -> Callable[[], None]:
     return insert
 
 
-def _calling(work: Callable[[int], object], rows: int) -> Callable[[], None]:
-    def call() -> None:
-        work(rows)
-
-    return call
-
-
-def _uniform(rows: Rows) -> UniformReplay:
-    return UniformReplay(rows, np.random.default_rng(0))
-
-
 def _drawing_by_priority(
     replay: PrioritizedReplay, rows: int, errors: np.ndarray[Any, Any]
 ) -> Callable[[], None]:
-    """A learner's round: draw, and tell the errors."""
-
     def draw() -> None:
         replay.update_priority(replay.sample(rows).indices, errors)
 
@@ -221,7 +204,7 @@ def _random_rows(row: np.dtype[Any], rows: int) -> Columns:
 
 
 def _compared(rates: dict[str, list[float]]) -> dict[str, Any]:
-    """Rows a second of each, their ratios to plain numpy, and that of disk to memory."""
+    """Return rows per second of each, the ratios to plain numpy, and that of disk to memory."""
     bound = rates["numpy"]
     return {
         **{f"{name}_rows_per_s": summarize_rounds(found) for name, found in rates.items()},

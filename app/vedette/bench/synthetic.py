@@ -1,4 +1,4 @@
-"""`Synthetic-v0`: an environment of any observation, which costs next to nothing."""
+"""`Synthetic-v0`: an environment with observations of any shape that takes hardly any time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 
 class Synthetic(gym.Env[NDArray[Any], np.int64]):
-    """Shows the same observation for ever; episodes have 100 steps.
+    """Returns the same observation for ever; episodes have 100 steps.
 
     Args:
         shape: of an observation.
         dtype: ``float32`` or ``uint8``.
-        sleep_s: what a step takes, for a slow simulator.
+        sleep_s: seconds that a step sleeps, to imitate a slow simulator.
     """
 
     def __init__(

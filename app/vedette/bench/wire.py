@@ -1,26 +1,82 @@
-"""The wire with all its promises beside plain PUSH/PULL, in turn, in one run."""
+"""The wire with all its guarantees beside plain PUSH/PULL, in turn, in one run.
+
+The bound is PUSH/PULL of packed frames into numpy arrays: nothing is acknowledged, numbered or
+checked. `python -m vedette.bench.wire ENDPOINT ROWS SHAPE DTYPE` is its producer.
+"""
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vedette.bench.bare import Payload, bare
-from vedette.bench.daemons import GATEWAY, PRODUCER, Measured, ingest_run, learner_of, measured
-from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
+import gymnasium as gym
+import numpy as np
+import zmq
+
+from vedette.bench.daemons import (
+    GATEWAY,
+    PRODUCER,
+    Measured,
+    ingest_run,
+    learner_of,
+    measured,
+    running,
+)
+from vedette.bench.measuring import processor_s, ratio_of_rounds, summarize_rounds
+from vedette.bench.producer import payloads_of
 from vedette.local.daemons import free_port
-from vedette_services.host.processes import end_children, python_module, spawn
+from vedette_protocol.schema import Schema
+from vedette_rl.core import empty_columns
+from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
+from vedette_services.host.processes import die_with_parent, python_module
+
+_MODULE = "vedette.bench.wire"
+_PRODUCERS = 2
+_WARM_S = 1.0
+_MOST_WAITING = 1000
+_WAITING_BYTES = 32 << 20
+"""Maximum of a queue. A thousand large batches would all lie in memory that was not used before,
+and cost three times as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A batch of `rows` transitions with observations of `shape` and `dtype`."""
+
+    rows: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def is_stack(self) -> bool:
+        """An observation is a stack of images."""
+        return self.dtype == "uint8" and len(self.shape) == 3
+
+    @property
+    def most_waiting(self) -> int:
+        """Batches that may wait in a socket's queue."""
+        batch_bytes = self.schema.payload_bytes(self.rows)
+        return max(2, min(_MOST_WAITING, _WAITING_BYTES // batch_bytes))
+
+    @property
+    def schema(self) -> Schema:
+        """Schema of the synthetic environment's transitions."""
+        high = 255 if self.dtype == "uint8" else 1
+        box = gym.spaces.Box(0, high, self.shape, np.dtype(self.dtype).type)
+        spaces = Spaces(box, gym.spaces.Discrete(2))
+        return Schema.from_dtype(transition_dtype(spaces), column_bounds(spaces))
+
 
 SMALL = Payload(64, (4,), "float32")
 ATARI = Payload(32, (4, 84, 84), "uint8")
-_PRODUCERS = 2
-_WARM_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class WireBench:
-    """What to measure: two producers at full speed into a learner's replay.
+    """Measures two producers at full speed into a learner's replay.
 
     Stacks of images are measured whole, as plain PUSH/PULL sends them, and as our actors send them:
     each frame of a batch once.
@@ -69,19 +125,15 @@ class WireBench:
         return found
 
     def _batch_us(self, found: Measured) -> float:
-        """Processor time of a batch, of everybody who has to do with it."""
+        """Processor time of a batch, in all processes that handle it."""
         return 1e6 * found.processor_s / max(1, found.rows) * self.payload.rows
 
-    def vedette_per_s(self, keys: Path | None = None) -> float:
-        """Transitions a second; see `vedette`."""
-        return self.vedette(keys).per_s
-
     def vedette(self, keys: Path | None = None, *, frames_once: bool = False) -> Measured:
-        """What two producers bring into a learner's replay.
+        """Measure two producers and a learner's replay.
 
         Args:
             keys: a learner's folder of keys; None: neither encrypt nor authenticate.
-            frames_once: observations are stacks of frames, and each frame travels once.
+            frames_once: observations are stacks of frames, and each frame is sent once.
         """
         payload, stack, shape = self.payload, 0, self.payload.shape
         if frames_once:
@@ -89,12 +141,79 @@ class WireBench:
             shape = tuple(frame)
         config = ingest_run(payload.rows, shape, payload.dtype, self.capacity, frame_stack=stack)
         with learner_of(config, keys) as (address, asker):
-            arguments = (str(self.payload.rows), "1", "inf", *([str(keys)] if keys else []))
-            producers = [
-                spawn(python_module(PRODUCER, str(address), f"producer-{number}", *arguments))
+            arguments = (str(payload.rows), "1", "inf", *([str(keys)] if keys else []))
+            commands = [
+                python_module(PRODUCER, str(address), f"producer-{number}", *arguments)
                 for number in range(_PRODUCERS)
             ]
-            try:
+            with running(commands):
                 return measured(asker, _WARM_S, self.seconds, (GATEWAY, PRODUCER))
-            finally:
-                end_children(producers, term_s=5.0)
+
+
+def bare(payload: Payload, capacity: int, port: int, seconds: float) -> Measured:
+    """Measure two producers, plain PUSH/PULL and arrays of `capacity` rows."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    pull = context.socket(zmq.PULL)
+    pull.set_hwm(payload.most_waiting)
+    endpoint = f"tcp://127.0.0.1:{port}"
+    pull.bind(endpoint)
+    shape = ",".join(map(str, payload.shape))
+    command = python_module(_MODULE, endpoint, str(payload.rows), shape, payload.dtype)
+    try:
+        with running([command] * _PRODUCERS):
+            return _receive(pull, payload, capacity, seconds)
+    finally:
+        context.destroy(linger=0)
+
+
+def _receive(pull: zmq.Socket[bytes], payload: Payload, capacity: int, seconds: float) -> Measured:
+    schema, rows = payload.schema, payload.rows
+    capacity = max(rows, capacity // rows * rows)
+    ring = empty_columns(schema.row_dtype, capacity)
+    at = inserted = 0
+    spent: float | None = None
+    if not pull.poll(30_000):
+        raise TimeoutError("no producer sent anything for 30 s")
+    begin = time.monotonic() + _WARM_S
+    finish = begin + seconds
+    while (now := time.monotonic()) < finish:
+        if spent is None and now >= begin:
+            spent = _processor_s()
+        if not pull.poll(100):
+            continue
+        for _ in range(64):
+            try:
+                frame = pull.recv(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            for name, column in schema.views(frame.buffer, rows).items():
+                ring[name][at : at + rows] = column
+            at = (at + rows) % capacity
+            inserted += rows if now >= begin else 0
+    took = time.monotonic() - begin
+    return Measured(inserted, took, _processor_s() - (spent or 0.0))
+
+
+def _processor_s() -> float:
+    """Processor seconds of the producers and of this process, which does nothing else."""
+    return processor_s(_MODULE) + time.process_time()
+
+
+def main() -> None:
+    """Push batches until this process is ended."""
+    die_with_parent()
+    endpoint, rows, shape, dtype = sys.argv[1:]
+    payload = Payload(int(rows), tuple(map(int, shape.split(","))), dtype)
+    payloads = payloads_of(payload.schema, payload.rows)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    push = context.socket(zmq.PUSH)
+    push.set_hwm(payload.most_waiting)
+    push.connect(endpoint)
+    turn = 0
+    while True:
+        push.send(payloads[turn % len(payloads)], copy=False)
+        turn += 1
+
+
+if __name__ == "__main__":
+    main()

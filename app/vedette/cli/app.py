@@ -1,4 +1,4 @@
-"""The commands together, and how their errors become exit statuses."""
+"""The command `vedette`: its subcommands, and the exit statuses of their errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _USAGE = (
 )
 
 _MISUSE: type[Exception] = typer.BadParameter.__bases__[0]
-"""What typer raises for a wrong command line."""
+"""Base class of typer's errors for a wrong command line, whose module is private to it."""
 
 app = typer.Typer(
     name="vedette",
@@ -108,7 +108,7 @@ def _vedette(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave with its exit status. Every error is a line on stderr."""
+    """Run a command and exit with its status. Every error is a line on stderr."""
     _join_parent()
     parent = take_report_descriptor()
     asked = sys.argv[1:] if arguments is None else arguments
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
-    """An option of nothing is a shell's variable that is not set: no folder, and no host."""
+    """Refuse an option with an empty value: most likely a shell's variable that is not set."""
     for before, argument in pairwise(arguments):
         named = re.fullmatch("(--[a-z-]+)=", argument)
         if named or not argument:
@@ -148,7 +148,7 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
 
 
 def _print_usage_error(error: Any) -> None:  # click's, whose own module typer keeps to itself
-    """A wrong command line in one line; the whole help where nothing was asked for."""
+    """Print a wrong command line's error as one line; the whole help where no command was given."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
         return
@@ -159,7 +159,7 @@ def _print_usage_error(error: Any) -> None:  # click's, whose own module typer k
 
 
 def _suggest(error: Any) -> str:  # click's, as above
-    """What a wrong command or option was probably meant to be; "" where nobody can tell."""
+    """Suggest what a wrong command or option was meant to be; "" if there is no suggestion."""
     if error.ctx is None:
         return ""
     asked = error.ctx.command
@@ -174,36 +174,34 @@ def _suggest(error: Any) -> str:  # click's, as above
 
 
 def exit_status(error: Exception) -> int:
-    """2 for usage and configuration, 3 for a refusal, 1 for any other failure."""
+    """Return 2 for usage and configuration, 3 for a refusal, 1 for any other failure."""
     if isinstance(error, ServicesError):
         return error.exit_status
     return USAGE if isinstance(error, _USAGE) else FAILED
 
 
 def error_lines(error: Exception) -> list[str]:
-    """An error in a line; several errors of the configuration in a line each."""
+    """Format an error as one line; several errors of the configuration as one line each."""
     if isinstance(error, ManySettingsError):
         return [error_message(one) for one in error.errors]
-    message = error_message(error)
-    filed = not isinstance(error, OSError) or error.filename
-    if is_self_explanatory(error) and filed:
-        return [message]
-    hint = "" if os.environ.get(TRACEBACK) else f" ({TRACEBACK}=1 shows where)"
-    return [f"{message}{hint}"]
+    nameless = isinstance(error, OSError) and not error.filename
+    explained = is_self_explanatory(error) and not nameless
+    hint = "" if explained or os.environ.get(TRACEBACK) else f" ({TRACEBACK}=1 shows where)"
+    return [f"{error_message(error)}{hint}"]
 
 
 def _exit_on_signal() -> None:
-    """Until a daemon takes its signals there is nothing to put in order: stopped on request."""
+    """Exit with 0 on a signal, until the daemon installs its own handlers: nothing is open yet."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(DONE))
 
 
 def _join_parent() -> None:
     if PARENT_VARIABLE in os.environ:
-        # A terminal's Ctrl-C goes to a whole process group. Who started us gets it and tells us
-        # once; twice would mean to leave without a checkpoint. `spawn(own_group=True)` is sooner.
+        # A terminal's Ctrl-C goes to a whole process group. The parent gets it and signals us once;
+        # a second signal would end us without a checkpoint. `spawn(own_group=True)` is sooner.
         os.setpgid(0, 0)
     die_with_parent()
     here = os.getcwd()  # noqa: PTH109 - sys.path holds texts
     if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # `my_envs:Mine-v0` means the folder one stands in, too
+        sys.path.append(here)  # `my_envs:Mine-v0` is also looked for in the current folder

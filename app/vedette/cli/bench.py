@@ -1,7 +1,6 @@
-"""``vedette bench``: measure this installation on this machine.
+"""``vedette bench``: commands that measure this installation on this machine.
 
-A part of it is a command below; it imports what it measures when it runs, prints lines for people,
-and with ``--json`` one object.
+Each imports its benchmark when it runs, and prints lines for people, or one object with ``--json``.
 """
 
 from __future__ import annotations
@@ -23,23 +22,27 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 Seconds = Annotated[float, typer.Option(min=0.5, max=600.0, metavar="S", help="Of a round.")]
 Rounds = Annotated[int, typer.Option(min=1, max=1000, help="Everything is measured in each.")]
+Atari = Annotated[
+    bool, typer.Option("--atari", help="32 transitions of 4 x 84 x 84 bytes a batch.")
+]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="Where the ring on disk is made. [for temporary files]",
+        show_default=False,
+        file_okay=False,
+        exists=True,
+    ),
+]
 
 
 @app.command()
 def replay(
     rounds: Rounds = 31,
     capacity: Annotated[int, typer.Option(min=1000, help="Rows.")] = 100_000,
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--dir",
-            metavar="DIR",
-            help="Where the ring on disk is made. [for temporary files]",
-            show_default=False,
-            file_okay=False,
-            exists=True,
-        ),
-    ] = None,
+    directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Insert and sample, uniform and prioritized, beside plain numpy arrays.
@@ -58,9 +61,7 @@ def replay(
 def wire(
     rounds: Rounds = 3,
     seconds: Seconds = 4.0,
-    atari: Annotated[
-        bool, typer.Option("--atari", help="32 transitions of 4 x 84 x 84 bytes a batch.")
-    ] = False,
+    atari: Atari = False,
     as_json: AsJson = False,
 ) -> None:
     """Two producers into the replay, with acks, window and checks, beside plain PUSH/PULL.
@@ -86,8 +87,7 @@ def learner(
     double: Annotated[bool, typer.Option("--double/--single", help="Double DQN or plain.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Optimization steps a second while actors push, beside a hand-written torch loop; and what a
-    checkpoint costs them while it is written, and a model of 1 MB published after every one.
+    """Optimization steps a second while actors push, beside a hand-written torch loop.
 
     \b
     vedette bench learner
@@ -125,13 +125,13 @@ def fleet(
 
 
 def show_figures(found: dict[str, Any], *, as_json: bool, lines: Any) -> None:
-    """Print a bench's figures."""
+    """Print the figures of a benchmark."""
     for line in [json.dumps(found)] if as_json else lines(found):
         typer.echo(line)
 
 
 def replay_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `bench replay` for people."""
+    """Format the figures of `bench replay` for people."""
     message = [
         f"capacity {found['capacity']:,}, rows of {found['row_bytes']} bytes, batches of "
         f"{found['rows_in']} in and {found['rows_out']} out, {found['rounds']} rounds; "
@@ -141,7 +141,7 @@ def replay_lines(found: dict[str, Any]) -> list[str]:
         for name in ("numpy", "memory", "mapped"):
             rate = found[group][f"{name}_rows_per_s"]
             if group == "prioritized" and name == "numpy":
-                continue  # plain arrays know no priorities: the uniform draw is the bound
+                continue  # plain arrays have no priorities: the uniform draw is the bound
             compared = found[group].get(f"{name}_ratio")
             times = "" if compared is None else "   " + format_spread(compared, "{:.2f}")
             message.append(f"{group:<12}{name:<8}{format_spread(rate, '{:>12,.0f}')}{times}")
@@ -151,13 +151,13 @@ def replay_lines(found: dict[str, Any]) -> list[str]:
 
 
 def wire_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `bench wire` for people."""
+    """Format the figures of `bench wire` for people."""
     message = [
         f"batches of {found['rows']} transitions, {found['batch_bytes']:,} bytes; transitions/s",
         f"vedette          {format_spread(found['transitions_per_s'], '{:>12,.0f}')}",
         f"plain PUSH/PULL  {format_spread(found['bare_transitions_per_s'], '{:>12,.0f}')}",
         f"ratio            {format_spread(found['ratio'], '{:>12.2f}')}",
-        "processor time of a batch, of all who have to do with it; µs",
+        "processor time of a batch, in all processes that handle it; µs",
         f"vedette          {format_spread(found['processor_us_per_batch'], '{:>12.1f}')}",
         f"plain PUSH/PULL  {format_spread(found['bare_processor_us_per_batch'], '{:>12.1f}')}",
         f"ratio            {format_spread(found['processor_ratio'], '{:>12.2f}')}",
@@ -174,7 +174,7 @@ def wire_lines(found: dict[str, Any]) -> list[str]:
 
 
 def learner_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `bench learner` for people."""
+    """Format the figures of `bench learner` for people."""
     where = ", the trainer on a core of its own" if found["own_core"] else ""
     by_hand = found["handwritten_processor_ms_per_opt"]
     return [
@@ -188,38 +188,11 @@ def learner_lines(found: dict[str, Any]) -> list[str]:
         f"vedette           {format_spread(found['processor_ms_per_opt'], '{:>12.2f}')}",
         f"written by hand   {format_spread(by_hand, '{:>12.2f}')}",
         f"ratio             {format_spread(found['processor_ratio'], '{:>12.2f}')}",
-        *_checkpoint_lines(found["checkpoint"]),
-        *_publishing_lines(found["publishing"]),
-    ]
-
-
-def _checkpoint_lines(found: dict[str, Any]) -> list[str]:
-    return [
-        f"the loop alone, while a checkpoint of {found['checkpoint_bytes']:,} bytes is written and "
-        "between two of them; optimization steps/s",
-        f"writing           {format_spread(found['opt_steps_per_s_while_writing'], '{:>12,.0f}')}",
-        f"between           {format_spread(found['opt_steps_per_s'], '{:>12,.0f}')}",
-        f"ratio             {format_spread(found['ratio'], '{:>12.2f}')}",
-        f"a write lasts, ms {format_spread(found['checkpoint_ms'], '{:>12.1f}')}",
-        f"and costs, ms     {format_spread(found['cost_ms'], '{:>12.2f}')}",
-        f"which is steps    {format_spread(found['cost_opt_steps'], '{:>12.2f}')}",
-    ]
-
-
-def _publishing_lines(found: dict[str, Any]) -> list[str]:
-    return [
-        f"the loop alone, publishing a model of {found['model_bytes']:,} bytes after every step "
-        "and not; optimization steps/s",
-        f"publishing        {format_spread(found['opt_steps_per_s_publishing'], '{:>12,.0f}')}",
-        f"not               {format_spread(found['opt_steps_per_s'], '{:>12,.0f}')}",
-        f"ratio             {format_spread(found['ratio'], '{:>12.3f}')}",
-        f"a call takes, ms  {format_spread(found['call_ms'], '{:>12.2f}')}",
-        f"a model costs, ms {format_spread(found['cost_ms'], '{:>12.2f}')}",
     ]
 
 
 def fleet_lines(found: dict[str, Any]) -> list[str]:
-    """The figures of `bench fleet` for people."""
+    """Format the figures of `bench fleet` for people."""
     return [
         f"{found['actors']} actors of {found['envs_per_actor']} {found['env']} "
         f"({found['vectorization']}), counted in the replay; environment steps/s",

@@ -1,4 +1,4 @@
-"""``vedette config``: what a run would be configured with, and what may be configured."""
+"""``vedette config``: the configuration of a run, and the schema of every configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``vedette doctor``: can this host take part in a learner's run?"""
+"""``vedette doctor``: checks that this host can take part in a learner's run."""
 
 from __future__ import annotations
 

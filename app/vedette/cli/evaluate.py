@@ -1,4 +1,4 @@
-"""``vedette eval``: play a policy of a run."""
+"""``vedette eval``: plays a policy of a run."""
 
 from __future__ import annotations
 
@@ -47,21 +47,23 @@ def evaluate(
     vedette eval runs/cart --episodes 100 --json
     vedette eval runs/cart --checkpoint latest --video cart.gif
     """
+    from vedette_rl.evaluation.evaluator import confidence_interval
     from vedette_services.run.evaluate import evaluate_run
 
     found, pictures = evaluate_run(
         run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video
     )
-    typer.echo(json.dumps(evaluation_fields(found)) if as_json else evaluation_line(found))
+    interval = confidence_interval(found.returns)
+    if as_json:
+        typer.echo(json.dumps(evaluation_fields(found, interval)))
+    else:
+        typer.echo(evaluation_line(found, interval))
     if video is not None:
         typer.echo(f"{pictures} pictures of the first episode in {video}", err=as_json)
 
 
-def evaluation_fields(found: Evaluation) -> dict[str, Any]:
-    """What ``--json`` prints. The interval is null for a single episode."""
-    from vedette_rl.evaluation.evaluator import confidence_interval
-
-    interval = confidence_interval(found.returns)
+def evaluation_fields(found: Evaluation, interval: tuple[float, float]) -> dict[str, Any]:
+    """Return the object that ``--json`` prints. The interval is null for a single episode."""
     return {
         "return_mean": found.return_mean,
         "return_std": found.return_std,
@@ -73,11 +75,9 @@ def evaluation_fields(found: Evaluation) -> dict[str, Any]:
     }
 
 
-def evaluation_line(found: Evaluation) -> str:
-    """An evaluation in one line."""
-    from vedette_rl.evaluation.evaluator import confidence_interval
-
-    low, high = confidence_interval(found.returns)
+def evaluation_line(found: Evaluation, interval: tuple[float, float]) -> str:
+    """Format an evaluation as one line."""
+    low, high = interval
     sure = f", 95 % of the mean [{low:.2f}, {high:.2f}]" if math.isfinite(low) else ""
     return (
         f"return {found.return_mean:.2f} ± {found.return_std:.2f}{sure} over {found.episodes} "

@@ -1,4 +1,4 @@
-"""``vedette export``: take something out of a run."""
+"""``vedette export``: writes the policy or the replay of a run to a file."""
 
 from __future__ import annotations
 

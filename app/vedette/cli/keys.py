@@ -1,4 +1,4 @@
-"""``vedette keys``: the keys of the learner and of those whom it lets in."""
+"""``vedette keys``: the keys of the learner and of the hosts that it lets in."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ def new(
     scp -rp keys/hosts/gpu-2 gpu-2:keys                   # that host's part, and nothing more
     vedette actors --learner HOST --keys keys             # there
     """
-    from vedette_services.net.keys import HOSTS, make_keys
+    from vedette_services.net.keys import HOSTS, ensure_keys, make_keys
 
     names = list(dict.fromkeys([*(hosts or []), *(actors or [])]))
     if keep:
-        _keep(directory, names)
+        made = ensure_keys(directory, names)
+        typer.echo(f"the learner's keys are in {directory}; made now: {', '.join(made) or 'none'}")
         return
     make_keys(directory, names)
     typer.echo(f"the learner's keys are in {directory}: vedette learner --keys {directory}")
@@ -98,13 +99,6 @@ def list_(directory: Directory) -> None:
     typer.echo(f"{LEARNER:<20} {learner.public.decode()}  the learner's own")
     for key in admitted:
         typer.echo(f"{key.name:<20} {key.public.decode()}")
-
-
-def _keep(directory: Path, names: list[str]) -> None:
-    from vedette_services.net.keys import ensure_keys
-
-    made = ensure_keys(directory, names)
-    typer.echo(f"the learner's keys are in {directory}; made now: {', '.join(made) or 'none'}")
 
 
 def _print_copy_hint(name: str, host: Path) -> None:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they come to."""
+"""Options that several commands share, and the functions that read them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from vedette_services.errors import SettingError, UsageError
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import LoadedConfig
     from vedette_services.net.keys import ClientKeys
-    from vedette_services.prometheus import MetricsAddress
 
 
 def complete_environments(incomplete: str) -> list[str]:
-    """Environments whose names begin so, for the shell: those with a preset first."""
+    """List the environments whose names begin so, those with a preset first."""
     import gymnasium
 
     from vedette_services.config.presets import preset_names
@@ -30,19 +29,19 @@ def complete_environments(incomplete: str) -> list[str]:
 
 
 def complete_agents(incomplete: str) -> list[str]:
-    """Agents whose names begin so."""
+    """List the agents whose names begin so."""
     from vedette_rl.agents.registry import BUILT_IN
 
     return [name for name in BUILT_IN if name.startswith(incomplete)]
 
 
 def complete_settings(incomplete: str) -> list[str]:
-    """Keys of the configuration that begin so, each with the ``=`` that follows."""
+    """List the keys of the configuration that begin so, each with the ``=`` that follows."""
     return [f"{key}=" for key in _every_key() if key.startswith(incomplete)]
 
 
 def suggest_setting(option: str) -> str:
-    """The key of the configuration that somebody took for an option; "" for none."""
+    """Return the key of the configuration that was written as an option; "" for none."""
     from vedette_services.config.explain import nearest
 
     name, keys = option.lstrip("-").replace("-", "_"), _every_key()
@@ -60,7 +59,7 @@ def _every_key() -> list[str]:
 
 
 def complete_arguments(incomplete: str) -> list[str]:
-    """TOML files and settings that begin so."""
+    """List the TOML files, folders and settings that begin so."""
     files = sorted(str(path) for path in Path().glob(f"{incomplete}*.toml"))
     folders = sorted(f"{path}/" for path in Path().glob(f"{incomplete}*") if path.is_dir())
     return [*files, *folders, *complete_settings(incomplete)]
@@ -187,24 +186,12 @@ MetricsPort = Annotated[
 ]
 
 
-def parse_metrics_address(text: str | None) -> MetricsAddress | None:
-    """Where metrics are to be served; None: nowhere.
-
-    Raises:
-        SettingError: the text is no place, or prometheus_client is not installed.
-    """
-    if text is None:
-        return None
-    from vedette_services.prometheus import MetricsAddress
-
-    return MetricsAddress.parse(text)
-
-
 def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:
-    """The keys of a command that connects; None where it is to do without.
+    """Read the keys of a command that connects; None: it connects without keys.
 
     Raises:
-        UsageError: both were asked for, or there are no sound keys.
+        UsageError: the command line has `--keys` and `--insecure`.
+        KeysError: the keys are missing or damaged.
     """
     from vedette_services.net.keys import ClientKeys
 
@@ -213,10 +200,10 @@ def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:
 
 
 def chosen_keys(keys: Path | None, insecure: bool) -> Path | None:
-    """The folder of keys; `--insecure` overrides one that comes from `VEDETTE_KEYS`.
+    """Return the folder of keys; `--insecure` overrides one from `VEDETTE_KEYS`.
 
     Raises:
-        UsageError: the command line says both.
+        UsageError: the command line has both.
     """
     if keys is None or not insecure:
         return keys
@@ -226,10 +213,10 @@ def chosen_keys(keys: Path | None, insecure: bool) -> Path | None:
 
 
 def chosen_id(manager: str | None) -> str | None:
-    """A manager's id as it was given, ``{host}`` in it replaced by this host's name.
+    """Return a manager's id with this host's name in place of ``{host}``.
 
     Raises:
-        SettingError: it is no id.
+        SettingError: it is not an id.
     """
     if manager is None:
         return None
@@ -244,11 +231,11 @@ def chosen_id(manager: str | None) -> str | None:
 def load_from_arguments(
     arguments: list[str] | None, env: str | None, agent: str | None, settings: list[str] | None
 ) -> LoadedConfig:
-    """The configuration that a command line means.
+    """Load the configuration that a command line describes.
 
     Raises:
         ConfigError: a key is wrong.
-        UsageError: two files, or a setting that is none.
+        UsageError: there are two files, or an argument is neither a file nor a setting.
     """
     from vedette_services.config import load_config
 
@@ -257,10 +244,10 @@ def load_from_arguments(
 
 
 def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:
-    """The TOML file and the settings among bare arguments.
+    """Separate the TOML file from the settings among bare arguments.
 
     Raises:
-        SettingError: it is neither.
+        SettingError: an argument is neither.
         UsageError: there are two files.
     """
     settings = [text for text in arguments if "=" in text and not Path(text).is_file()]

@@ -1,4 +1,4 @@
-"""``vedette report``: a page about a run, or about several."""
+"""``vedette report``: writes a page about a run, or about several."""
 
 from __future__ import annotations
 

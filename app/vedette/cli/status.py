@@ -1,4 +1,4 @@
-"""``vedette status``: how a learner's run is doing."""
+"""``vedette status``: the status of a learner's run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vedette.cli.options import Insecure, Keys, Learner, client_keys
+from vedette.cli.options import Insecure, Keys, Learner, chosen_id, client_keys
 from vedette_services.errors import AbsentManagerError, NoAnswerError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def status(
     vedette status --json | jq .samples
     watch vedette status                                   cut to the screen, the worst first
     """
-    from vedette.cli.options import chosen_id
+    from vedette.live import print_once
     from vedette_services.net.addresses import Address
     from vedette_services.run.status import Status
     from vedette_services.run.status_client import StatusClient
@@ -63,7 +63,10 @@ def status(
             status = decode(Status, found) or Status()
             only = None if manager is None else _find_manager(status, manager)
             if not as_json:
-                _print(status, only)
+                if only is None:
+                    print_once(status)
+                else:
+                    typer.echo(f"{only.id} is {only.state}, heard of {only.last_seen_s} s ago")
                 return
             typer.echo(json.dumps(json.loads(found) if only is None else only.as_dict()))
             if not watch:
@@ -71,20 +74,11 @@ def status(
             time.sleep(WATCH_EVERY_S)
 
 
-def _print(status: Status, manager: Manager | None) -> None:
-    from vedette.live import print_once
-
-    if manager is None:
-        print_once(status)
-    else:
-        typer.echo(f"{manager.id} is {manager.state}, heard of {manager.last_seen_s} s ago")
-
-
 def _find_manager(status: Status, manager: str) -> Manager:
-    """What the learner knows of one manager.
+    """Find a manager in the status.
 
     Raises:
-        AbsentManagerError: it does not, or counts it as gone.
+        AbsentManagerError: the learner does not know it, or counts it as gone.
     """
     for found in status.managers:
         if found.id == manager and found.is_present:
@@ -93,7 +87,7 @@ def _find_manager(status: Status, manager: str) -> Manager:
 
 
 def _watch(asker: StatusClient, address: Address, timeout_s: float) -> None:
-    """Show it until Ctrl-C. A learner that does not answer may be starting, or starting again."""
+    """Show the status until Ctrl-C. A learner that does not answer may be starting."""
     from vedette.live import view_for
 
     typer.echo(f"asking the learner at {address}", err=True)

@@ -29,7 +29,12 @@ from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.storage.latest_value import LatestValueWriter
 from vedette_services.actors.actor_spec import ActorSpec
-from vedette_services.actors.batching import TransitionPipeline, make_transition_pipeline
+from vedette_services.actors.batching import (
+    FrameWriter,
+    TransitionBatcher,
+    WholeRows,
+    make_transition_pipeline,
+)
 from vedette_services.actors.errors import SpecMismatchError
 from vedette_services.actors.handover import HandoverWriter, slot_layout
 from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, RecentEpisodes
@@ -43,27 +48,27 @@ FAILED, REFUSED = 1, 3
 ORDERS_EVERY_S = 0.02
 STATS_EVERY_S = 0.2
 PATIENCE_S = 0.1
-"""A shorter wait for room is not worth telling."""
+"""A shorter wait for room is not reported."""
 
 WAIT_S = 1.0
-"""No wait is longer before it is told again that it goes on."""
+"""A longer wait is reported again after each such time."""
 
 
 class Actor:
-    """The loop of `vedette_rl.core.acting`, with a manager at its other end."""
+    """Plays with a `RolloutLoop`, and hands its transitions over to the manager in batches."""
 
     def __init__(
         self,
         *,
         loop: RolloutLoop,
-        transitions: TransitionPipeline,
+        writer: WholeRows | FrameWriter,
         n_buffer: int,
         handover: HandoverWriter,
         tell: Callable[[ActorStats], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop, self._handover = loop, handover
-        self._batching = transitions.make_batcher(handover, n_buffer, self._wait_for_slot)
+        self._batching = TransitionBatcher(handover, n_buffer, self._wait_for_slot, writer)
         self._tell, self._clock = tell, clock
         self._tally = RecentEpisodes()
         self._orders_at = self._stats_at = 0.0
@@ -100,7 +105,7 @@ class Actor:
         self._poll_and_publish()
 
     def finish(self) -> None:
-        """Hand over even what is unfinished."""
+        """Hand over all transitions, finished or not."""
         self._push(self._loop.flush())
         self._batching.flush()
 
@@ -113,7 +118,7 @@ class Actor:
             self._batching.push(transitions, self._loop.made_by)
 
     def _poll_and_publish(self) -> None:
-        """What is looked at by time and not at every step."""
+        """Read orders and publish statistics when they are due: not at every step."""
         now = self._clock()
         if now - self._orders_at >= ORDERS_EVERY_S:
             self._orders_at = now
@@ -122,7 +127,7 @@ class Actor:
             self.publish_stats("playing")
 
     def _wait_for_model(self) -> bool:
-        """True once there is a model to act on; False if it was told to stop before."""
+        """Wait for a model to act on; False if the actor was told to stop before."""
         while not self._handover.stopped:
             if self._loop.sync():
                 return True
@@ -131,7 +136,7 @@ class Actor:
         return False
 
     def _wait_for_slot(self) -> bool:
-        """True once a slot is free; False if the manager is gone."""
+        """Wait for a free slot; False if the manager is gone."""
         self._handover.poll(0.0)
         patience = PATIENCE_S
         while not self._handover.has_slot and not self._handover.gone:
@@ -144,7 +149,7 @@ class Actor:
         return not self._handover.gone
 
     def publish_stats(self, state: ActorState) -> None:
-        """Tell the manager how the actor does."""
+        """Publish the actor's statistics for the manager."""
         self._tally.add(self._loop.pop_finished_episodes())
         self._stats_at = self._clock()
         self._tell(
@@ -171,9 +176,9 @@ def build_actor(
     Args:
         spec: what it plays.
         handover: takes its batches.
-        models: where it looks for models.
-        tell: takes how it does.
-        clock: of its looks at orders and its telling.
+        models: gives it the models to act on.
+        tell: takes its statistics.
+        clock: for the times at which it reads orders and publishes statistics.
 
     Raises:
         SpecMismatchError: what this host builds is not what the run says.
@@ -193,10 +198,10 @@ def build_actor(
         ranks=exploration_ranks(spec.number * envs, envs),
         seed=exploration_seed,
     )
-    made = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
+    processor, writer = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
     return Actor(
-        loop=RolloutLoop(row, policy, made.processor, models, agent.n_step),
-        transitions=made,
+        loop=RolloutLoop(row, policy, processor, models, agent.n_step),
+        writer=writer,
         n_buffer=actors.n_buffer,
         handover=handover,
         tell=tell,
@@ -205,7 +210,7 @@ def build_actor(
 
 
 def actor_of_a_process(spec: ActorSpec) -> Actor:
-    """The same for a process of its own, which has the actor's ends of all that it shares.
+    """Build the actor of this process, with the ends that it shares with its manager.
 
     Raises: as `build_actor`.
     """
@@ -226,7 +231,7 @@ def actor_of_a_process(spec: ActorSpec) -> Actor:
 
 
 def check_schema(spaces: Spaces, schema: Schema) -> None:
-    """The environment as it is here must give the rows that the run describes.
+    """Check that the environment as it is here gives the rows that the run describes.
 
     Raises:
         SpecMismatchError: names the first column that differs.

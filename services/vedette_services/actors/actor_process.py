@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vedette_rl.storage.latest_value import LatestValueReader
 from vedette_services.actors.actor_spec import ActorSpec
-from vedette_services.actors.handover import FinishedBatch, HandoverReader, slot_layout
+from vedette_services.actors.handover import HandoverReader, slot_layout
 from vedette_services.actors.instructions import StartActor
 from vedette_services.actors.stats import ActorStats
 from vedette_services.config.parts import ActorsConfig
@@ -29,22 +29,11 @@ class ActorProcess:
         self.handover = HandoverReader(slot_layout(order.run.schema, config), SLOTS)
         self._traceback_file = directory / f"actor-{order.index}.traceback"
         self._traceback_file.unlink(missing_ok=True)
-        stats_map = directory / f"actor-{order.index}-{order.restarts}.stats"
-        self._stats_map = stats_map
-        self._stats = LatestValueReader(stats_map)
+        self._stats_map = directory / f"actor-{order.index}-{order.restarts}.stats"
+        self._stats = LatestValueReader(self._stats_map)
         self._stats_seq = 0
-        spec_file = directory / f"actor-{order.index}.json"
-        spec_file.write_bytes(self._spec(order, model_map).to_json())
-        self._process = spawn(
-            python_module("vedette_services.actors.actor", str(spec_file)),
-            environment=_ONE_THREAD,
-            pass_fds=self.handover.pass_fds,
-        )
-        self.handover.close_child_ends()
-
-    def _spec(self, order: StartActor, model_map: Path) -> ActorSpec:
         memory_fd, socket_fd = self.handover.pass_fds
-        return replace(
+        spec = replace(
             ActorSpec.of(order),
             slots=SLOTS,
             memory_fd=memory_fd,
@@ -53,22 +42,17 @@ class ActorProcess:
             stats_map=str(self._stats_map),
             traceback_file=str(self._traceback_file),
         )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def batch_bytes(self) -> int:
-        """Of the oldest batch it handed over."""
-        return self.handover.next_bytes
-
-    def receive_batch(self) -> FinishedBatch:
-        """The oldest batch it handed over."""
-        return self.handover.receive()
+        spec_file = directory / f"actor-{order.index}.json"
+        spec_file.write_bytes(spec.to_json())
+        self._process = spawn(
+            python_module("vedette_services.actors.actor", str(spec_file)),
+            environment=_ONE_THREAD,
+            pass_fds=self.handover.pass_fds,
+        )
+        self.handover.close_child_ends()
 
     def stats(self) -> ActorStats | None:
-        """What it tells of itself, if that is new."""
+        """The statistics that it published, if they are new."""
         found = self._stats.read(after=self._stats_seq)
         if found is None:
             return None
@@ -91,7 +75,7 @@ class ActorProcess:
             return  # stuck in the kernel; it dies when it leaves it, and nobody waits for it
 
     def read_exit_report(self) -> tuple[str, str]:
-        """What ended it in one line, and its traceback; "" where it left no word."""
+        """The error that ended it, in one line, and its traceback; "" where it left none."""
         try:
             text = self._traceback_file.read_text(errors="replace")
         except FileNotFoundError:
@@ -100,7 +84,7 @@ class ActorProcess:
         return cause, traceback[-_TRACEBACK_CHARS:]
 
     def close(self) -> None:
-        """Let go of what was shared with it."""
+        """Release what was shared with it."""
         self.handover.close()
         self._stats.close()
         self._stats_map.unlink(missing_ok=True)

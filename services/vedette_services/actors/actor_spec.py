@@ -1,4 +1,4 @@
-"""What an actor process is told at its start: one JSON file."""
+"""The file that an actor process is started with, in JSON."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ActorSpec:
 
     @classmethod
     def of(cls, order: StartActor) -> ActorSpec:
-        """The actor that a manager was told to start, without a place to run at."""
+        """The actor of an order, without what a process of its own needs."""
         run = order.run
         return cls(
             index=order.index,
@@ -67,12 +67,10 @@ class ActorSpec:
         return cls(**json.loads(data))
 
     def seeds(self) -> tuple[int, int]:
-        """Seeds of the environments and of exploration; others at every restart."""
-        return actor_seeds(self.seed, self.number, self.epoch, self.restarts)
+        """Seeds of the environments and of exploration.
 
-
-def actor_seeds(seed: int, number: int, epoch: int, restarts: int = 0) -> tuple[int, int]:
-    """Seeds of an actor's environments and of its exploration, its own among all of a run."""
-    root = np.random.SeedSequence((seed, number, epoch, restarts))
-    env, exploration = root.spawn(2)
-    return int(env.generate_state(1)[0]), int(exploration.generate_state(1)[0])
+        They are this actor's own among all of a run, and others at every restart.
+        """
+        root = np.random.SeedSequence((self.seed, self.number, self.epoch, self.restarts))
+        env, exploration = root.spawn(2)
+        return int(env.generate_state(1)[0]), int(exploration.generate_state(1)[0])

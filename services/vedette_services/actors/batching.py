@@ -1,9 +1,8 @@
-"""Rows into batches: transitions of any count a time, `n_buffer` of them a batch."""
+"""Puts rows into batches: transitions of any count a time, `n_buffer` of them a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +23,7 @@ from vedette_services.run.replay_layout import frame_stack_of_schema
 
 
 class Slots(Protocol):
-    """Where batches are written: the handover, or the in-process ring's."""
+    """Takes batches: the end of an actor that hands them over, with processes or without."""
 
     @property
     def columns(self) -> Columns:
@@ -36,48 +35,85 @@ class Slots(Protocol):
         ...
 
 
-class RowWriter(Protocol):
-    """Copies rows into the free slot."""
+class WholeRows:
+    """Copies rows that share nothing into the free slot."""
 
-    @property
-    def entries(self) -> int:
-        """How many entries the slot's rows share so far."""
-        ...
+    entries = 0
+    """Entries that the slot's rows share so far."""
 
     def write(self, columns: Columns, at: int, transitions: Columns, rows: slice) -> int:
         """Copy these rows of `transitions` to row `at` of the slot and behind.
 
         Returns:
-            how many, from the first on: fewer, or none, where what they share fills the slot.
+            The number of rows copied, all of them: a slot has place for `n_buffer`.
         """
-        ...
-
-    def begin(self) -> None:
-        """The next row is a slot's first."""
-        ...
-
-
-class WholeRows:
-    """Rows that share nothing."""
-
-    entries = 0
-
-    def write(self, columns: Columns, at: int, transitions: Columns, rows: slice) -> int:
-        """Copy all of these rows: a slot has place for `n_buffer`."""
         count: int = rows.stop - rows.start
         for name, column in columns.items():
             column[at : at + count] = transitions[name][rows]
         return count
 
     def begin(self) -> None:
-        """Nothing is kept from slot to slot."""
+        """Begin a slot; nothing is kept from one to the next."""
+
+
+class FrameWriter:
+    """Copies transitions that point into a pool of frames, and those frames, as `WholeRows` does.
+
+    Args:
+        pool: holds the frames that the transitions point to, until the next step.
+    """
+
+    def __init__(self, pool: FramePool) -> None:
+        self._pool = pool
+        self.entries = 0
+        # Of each frame of the pool: its place in this batch, and the number it had then.
+        self._place = np.zeros(len(pool.numbers), np.uint32)
+        self._number = np.full(len(pool.numbers), -1, np.int64)
+
+    def begin(self) -> None:
+        """Begin a slot: it has no frames yet."""
+        self.entries = 0
+        self._number.fill(-1)
+
+    def write(self, columns: Columns, at: int, transitions: Columns, rows: slice) -> int:
+        """Copy these rows, with places in the batch for stacks, and the frames that it lacks.
+
+        Returns:
+            The number of rows copied, from the first on: fewer, or none, where the slot is full.
+        """
+        count: int = rows.stop - rows.start
+        while not self._add_frames(columns[FRAMES], transitions, rows):
+            count //= 2
+            if not count:
+                return 0
+            rows = slice(rows.start, rows.start + count)
+        into = slice(at, at + count)
+        for name, column in columns.items():
+            if name in STACKS:
+                column[into] = self._place[transitions[name][rows]]
+            elif name != FRAMES:
+                column[into] = transitions[name][rows]
+        return count
+
+    def _add_frames(self, frames: NDArray[Any], transitions: Columns, rows: slice) -> bool:
+        """Copy the frames of these rows that the batch lacks; False: there are too many."""
+        needed = np.concatenate([transitions[name][rows].ravel() for name in STACKS])
+        new = np.unique(needed[self._number[needed] != self._pool.numbers[needed]])
+        end = self.entries + len(new)
+        if end > len(frames):
+            return False
+        self._pool.frames.take(new, 0, frames[self.entries : end], "clip")
+        self._place[new] = np.arange(self.entries, end)
+        self._number[new] = self._pool.numbers[new]
+        self.entries = end
+        return True
 
 
 class TransitionBatcher:
-    """Fills slots. A step's rows may straddle two batches.
+    """Fills slots. A step's rows may be in two batches.
 
     A batch carries the oldest (epoch, version) that contributed a row, so that its lag is never
-    told too small.
+    reported too small.
 
     Args:
         slots: where batches are written.
@@ -91,7 +127,7 @@ class TransitionBatcher:
         slots: Slots,
         n_buffer: int,
         wait_for_slot: Callable[[], bool],
-        writer: RowWriter,
+        writer: WholeRows | FrameWriter,
     ) -> None:
         self._slots = slots
         self._n_buffer = n_buffer
@@ -131,84 +167,20 @@ class TransitionBatcher:
             self._writer.begin()
 
 
-class FrameWriter:
-    """A `RowWriter` of transitions that point into a pool of frames.
-
-    Args:
-        pool: what the transitions' places are of, until the next step.
-    """
-
-    def __init__(self, pool: FramePool) -> None:
-        self._pool = pool
-        self.entries = 0
-        # Where a frame of the pool is in this batch, and which frame that was.
-        self._place = np.zeros(len(pool.numbers), np.uint32)
-        self._number = np.full(len(pool.numbers), -1, np.int64)
-
-    def begin(self) -> None:
-        """The next row is a slot's first: it has no frames yet."""
-        self.entries = 0
-        self._number.fill(-1)
-
-    def write(self, columns: Columns, at: int, transitions: Columns, rows: slice) -> int:
-        """Copy rows, with places in the pool for stacks, and the frames that the batch lacks."""
-        count: int = rows.stop - rows.start
-        while not self._add_frames(columns[FRAMES], transitions, rows):
-            count //= 2
-            if not count:
-                return 0
-            rows = slice(rows.start, rows.start + count)
-        into = slice(at, at + count)
-        for name, column in columns.items():
-            if name in STACKS:
-                column[into] = self._place[transitions[name][rows]]
-            elif name != FRAMES:
-                column[into] = transitions[name][rows]
-        return count
-
-    def _add_frames(self, frames: NDArray[Any], transitions: Columns, rows: slice) -> bool:
-        """Copy the frames of these rows that the batch does not have yet; False: too many."""
-        needed = np.concatenate([transitions[name][rows].ravel() for name in STACKS])
-        new = np.unique(needed[self._number[needed] != self._pool.numbers[needed]])
-        end = self.entries + len(new)
-        if end > len(frames):
-            return False
-        self._pool.frames.take(new, 0, frames[self.entries : end], "clip")
-        self._place[new] = np.arange(self.entries, end)
-        self._number[new] = self._pool.numbers[new]
-        self.entries = end
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class TransitionPipeline:
-    """A step processor, and the pool that its rows point into, where their stacks are places."""
-
-    processor: StepProcessor
-    pool: FramePool | None
-
-    def make_batcher(
-        self, slots: Slots, n_buffer: int, wait_for_slot: Callable[[], bool]
-    ) -> TransitionBatcher:
-        """What fills slots with the processor's rows."""
-        writer = WholeRows() if self.pool is None else FrameWriter(self.pool)
-        return TransitionBatcher(slots, n_buffer, wait_for_slot, writer)
-
-
 def make_transition_pipeline(
     schema: Schema, spaces: Spaces, policy: Policy, agent: AgentConfig, actors: ActorsConfig
-) -> TransitionPipeline:
-    """What an actor needs to make rows of `schema`.
+) -> tuple[StepProcessor, WholeRows | FrameWriter]:
+    """Make the step processor of an actor with rows of `schema`, and the writer of those rows.
 
     Args:
         schema: the run's.
         spaces: of the actor's environments.
-        policy: what acts, and tells TD errors where rows have some.
+        policy: acts, and gives TD errors where rows have some.
         agent: its n steps and its discount.
         actors: its environments and its step processor.
 
     Raises:
-        SpecMismatchError: rows have TD errors, and the policy tells none.
+        SpecMismatchError: rows have TD errors, and the policy gives none.
         UnknownNameError: there is no such step processor.
     """
     envs, n_step = actors.envs_per_actor, agent.n_step
@@ -217,17 +189,13 @@ def make_transition_pipeline(
         row = row_with_places(row, frames.stack)
     made = make_step_processor(actors.step_processor, n_step, agent.discount, envs, row)
     processor: StepProcessor = made
-    whole: Callable[[Columns], Columns] = _as_it_is
-    pool = None
+    writer: WholeRows | FrameWriter = WholeRows()
+    whole: Callable[[Columns], Columns] = lambda transitions: transitions  # noqa: E731
     if frames is not None:
         processor = framed = FrameSteps(made, frames, envs, n_step)
-        pool, whole = framed.pool, framed.with_whole_stacks
+        writer, whole = FrameWriter(framed.pool), framed.with_whole_stacks
     if any(column.name == TD_ERROR for column in schema.columns):
         if not isinstance(policy, TdErrorPolicy):
             raise SpecMismatchError("policy", f"{TD_ERROR!r} is not expected: it tells none")
         processor = StepsWithTdErrors(processor, policy, whole)
-    return TransitionPipeline(processor, pool)
-
-
-def _as_it_is(transitions: Columns) -> Columns:
-    return transitions
+    return processor, writer

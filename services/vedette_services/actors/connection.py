@@ -1,8 +1,15 @@
-"""The manager's connection to the learner: whether it carries, and when to make it anew."""
+"""The manager's connection to the learner: does it carry, and when is it made anew?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+SILENCE_S = 3.0
+"""No control message for so long, and every socket is made anew: libzmq may have given up on one
+for good, and after a cut it comes back much later than a new socket does."""
+
+JITTER_S = 0.5
+"""Managers that lost the same learner do not all come back at the same moment."""
 
 ANNOUNCE_WAIT_S = 30.0
 """A learner that is there but announces no run for so long may have done so in vain."""
@@ -12,27 +19,32 @@ STUCK_S = 30.0
 
 
 class Connection:
-    """What is known of the sockets from what they bring.
+    """The state of the sockets and the learner's heartbeat, from what the sockets bring.
 
     Args:
-        jitter: a random number in [0, 1).
+        jitter: gives a random number in [0, 1).
         now: seconds, monotonic.
     """
 
     def __init__(self, jitter: Callable[[], float], now: float) -> None:
-        self.heartbeat = Heartbeat(jitter, now)
+        self._jitter = jitter
+        self.silent = True
+        """No control message has come for `SILENCE_S`."""
+        self.ever_received = False
+        """A control message has come at some time."""
         self.up = False
-        """Whether sending makes sense, as far as is known."""
+        """Sending makes sense, as far as is known."""
         self.connected = False
-        """Whether the samples' connection was seen being made."""
+        """The samples' connection was seen being made."""
         self.resend = False
-        """Whether what was sent may be lost; the next ack says what need not be sent again."""
+        """Sent batches may be lost; the next ack says which need not be sent again."""
+        self._remake_at = now + SILENCE_S
         self._unannounced_since: float | None = None
         self._progress_at = now
 
     @property
     def can_send(self) -> bool:
-        """Whether batches may be sent."""
+        """Return whether batches may be sent."""
         return self.up and not self.resend
 
     def on_new_sockets(self) -> None:
@@ -42,6 +54,13 @@ class Connection:
     def on_disconnected(self) -> None:
         """The connection or the sockets are gone."""
         self.up = self.connected = False
+
+    def on_message(self, now: float) -> bool:
+        """A control message came; True if it ended a silence."""
+        ended = self.silent
+        self.ever_received, self.silent = True, False
+        self._remake_at = now + SILENCE_S
+        return ended
 
     def on_ack(self, now: float, *, announced: bool) -> None:
         """An ack came, of the run that was announced to us or of another."""
@@ -58,54 +77,19 @@ class Connection:
         """Seconds to wait before new sockets; None while the old ones will do.
 
         Args:
-            holds: whether the window holds anything.
+            holds: the window holds batches.
         """
         since = self._unannounced_since
         unannounced = since is not None and now - since > ANNOUNCE_WAIT_S
-        stuck = holds and not self.heartbeat.silent and now - self._progress_at > STUCK_S
-        delay_s = self.heartbeat.poll_silence(now)
+        stuck = holds and not self.silent and now - self._progress_at > STUCK_S
+        delay_s = None
+        if now >= self._remake_at:
+            delay_s = JITTER_S * self._jitter()
+            self._remake_at = now + delay_s + SILENCE_S
+            self.silent = True
         if unannounced or stuck:
             self._unannounced_since, self._progress_at = None, now
             delay_s = delay_s or 0.0
         if delay_s is not None:
             self.on_disconnected()
-        return delay_s
-
-
-SILENCE_S = 3.0
-"""No control message for so long, and every socket is made anew: libzmq may have given up on one
-for good, and after a cut it comes back much later than a new socket does."""
-
-JITTER_S = 0.5
-"""Managers that lost the same learner do not all come back at the same moment."""
-
-
-class Heartbeat:
-    """Hears control messages; says when the silence has lasted too long.
-
-    Args:
-        jitter: a random number in [0, 1).
-        now: seconds, monotonic.
-    """
-
-    def __init__(self, jitter: Callable[[], float], now: float) -> None:
-        self._jitter = jitter
-        self._remake_at = now + SILENCE_S
-        self.ever_received = False
-        self.silent = True
-
-    def on_message(self, now: float) -> bool:
-        """A control message came; True if it ended a silence."""
-        ended = self.silent
-        self.ever_received, self.silent = True, False
-        self._remake_at = now + SILENCE_S
-        return ended
-
-    def poll_silence(self, now: float) -> float | None:
-        """None while there is nothing to do, else the seconds to wait before new sockets."""
-        if now < self._remake_at:
-            return None
-        delay_s = JITTER_S * self._jitter()
-        self._remake_at = now + delay_s + SILENCE_S
-        self.silent = True
         return delay_s

@@ -1,4 +1,4 @@
-"""What can go wrong between a manager and its actors. Each error writes its own sentence."""
+"""Errors of a manager and its actors. Each writes its own sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class HandoverError(ActorError):
 
 
 class SpecMismatchError(ActorError, RefusedError):
-    """What this host would build differs from what the learner's run says: never acted on."""
+    """This host would build something else than the learner's run describes: never acted on."""
 
     def __init__(self, what: str, difference: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""What the manager's state tells its shell to do: a closed union."""
+"""The instructions of the manager's state to its daemon: a closed union."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class ManagerSockets:
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        context: sockets.Context,
         address: Address,
         manager: str,
         keys: ClientKeys | None,
@@ -96,7 +96,7 @@ class ManagerSockets:
 
 
 class Manager:
-    """Does what its state says.
+    """Executes the instructions of its state.
 
     Args:
         find: gives the learner's address, asked whenever the sockets are made anew.
@@ -116,7 +116,7 @@ class Manager:
         self._handshake: HandshakeMonitor | None = None
         self._lost = ""  # why the learner's address is not known
         self._state, self._directory = state, directory
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: sockets.Context = zmq.Context()
         self._manager_sockets: ManagerSockets | None = None
         self._open_at = 0.0  # when sockets that were closed are made again
         self._actors: dict[int, ActorProcess] = {}
@@ -178,7 +178,7 @@ class Manager:
         return {socket for socket, _ in poller.poll(_POLL_MS)}
 
     def _receive(self, now: float) -> None:
-        """Everything that has come in; instructions may close the sockets on the way."""
+        """Handle all that has come in; instructions may close the sockets meanwhile."""
         if self._manager_sockets is not None:
             self._poll_monitor(self._manager_sockets, now)
         if self._manager_sockets is not None:
@@ -217,7 +217,7 @@ class Manager:
                 self._execute_all(instructions)
 
     def _update_log_context(self) -> None:
-        """What is said from now on is said of the run, and of its epoch, that is played now."""
+        """Put the run that is played, and its epoch, into the context of the log."""
         playing = self._state.current_run
         if playing != self._log_context:
             self._log_context = playing
@@ -242,10 +242,11 @@ class Manager:
 
     def _take_batches(self, actor: ActorProcess, now: float) -> None:
         try:
-            while actor.handover.ready_batches and self._state.has_room_for(actor.batch_bytes):
-                self._execute_all(
-                    self._state.on_batch(actor.index, actor.run, actor.receive_batch(), now)
-                )
+            while actor.handover.ready_batches and self._state.has_room_for(
+                actor.handover.next_bytes
+            ):
+                batch = actor.handover.receive()
+                self._execute_all(self._state.on_batch(actor.index, actor.run, batch, now))
                 # Where there is room for few, whoever was served is looked at last: all play.
                 self._actors[actor.index] = self._actors.pop(actor.index)
         except HandoverError as error:

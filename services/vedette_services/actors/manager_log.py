@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vedette_protocol.messages import Ack
-from vedette_services.actors.connection import Heartbeat
-from vedette_services.actors.instructions import Level, WriteLog
+from vedette_services.actors.connection import Connection
+from vedette_services.actors.instructions import Instruction, Level, WriteLog
 from vedette_services.host.rate_limited import RateLimitedLog
 
 REPEAT_S = 30.0
@@ -12,7 +12,7 @@ LONG_WITHOUT_CREDIT_S = 10.0
 
 
 class ManagerLog:
-    """The manager's sentences, as instructions.
+    """Words the manager's log lines, as instructions.
 
     Args:
         learner: the learner's address.
@@ -23,42 +23,44 @@ class ManagerLog:
         self._repeats = RateLimitedLog(REPEAT_S, changed_s=REPEAT_S / 10)
         self._credit_at = now
 
-    def log(self, level: Level, subject: str, text: str, now: float) -> list[WriteLog]:
-        """This sentence, unless it was said of this subject lately."""
+    def log(self, level: Level, subject: str, text: str, now: float) -> list[Instruction]:
+        """A line, unless the same was logged of its subject a short time ago."""
         return [WriteLog(level, text)] if self._repeats.should_log(subject, text, now) else []
 
-    def log_reconnected(self) -> list[WriteLog]:
+    def log_reconnected(self) -> list[Instruction]:
         """A silence is over."""
         self._repeats.reset("silence")
         return [WriteLog("info", f"in touch with {self._where}")]
 
-    def log_starting(self, ack: Ack, now: float) -> list[WriteLog]:
+    def log_starting(self, ack: Ack, now: float) -> list[Instruction]:
         """The learner is there, and has announced no run yet."""
         text = f"{self._where} is there and announces no run yet: {ack.reason or 'it starts'}"
         return self.log("info", "starting", text, now)
 
     def log_reconnecting(
-        self, heartbeat: Heartbeat, now: float, *, connected: bool
-    ) -> list[WriteLog]:
+        self, connection: Connection, now: float, *, connected: bool
+    ) -> list[Instruction]:
         """The sockets are made anew."""
-        if not heartbeat.silent:
+        if not connection.silent:
             return self.log("warning", "silence", f"connecting anew to {self._where}", now)
-        if not heartbeat.ever_received:
+        if not connection.ever_received:
             nothing = "nothing answers there yet; `vedette doctor` says how far one gets"
             why = "it is connected and silent" if connected else nothing
             return self.log("info", "silence", f"waiting for {self._where}: {why}", now)
         text = f"no word from {self._where}: connecting anew until it answers"
         return self.log("warning", "silence", text, now)
 
-    def log_no_credit(self, ack: Ack, now: float) -> list[WriteLog]:
-        """Why nothing may be sent, once that lasts: the limiter's pauses are short and many."""
+    def log_no_credit(self, ack: Ack, now: float) -> list[Instruction]:
+        """No batch may be sent; logged once that lasts: the limiter's pauses are short and many."""
         if ack.credit_batches:
             self._credit_at = now
         if now - self._credit_at < LONG_WITHOUT_CREDIT_S:
             return []
         return self.log("info", "credit", f"the learner takes no samples now: {ack.reason}", now)
 
-    def log_actor_death(self, index: int, why: str, traceback: str, now: float) -> list[WriteLog]:
+    def log_actor_death(
+        self, index: int, why: str, traceback: str, now: float
+    ) -> list[Instruction]:
         """An actor died; its traceback whole, but not the same one again and again."""
         text = f"actor {index} died: {why}"
         if traceback and self._repeats.should_log(f"traceback {index}", why, now):

@@ -1,4 +1,4 @@
-"""Which models are acted on: those of the run, of its spec, and newer than the one before."""
+"""Selects the models to act on: of the run, of its spec, and newer than the one before."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ModelFilter:
         return model
 
     def should_resubscribe(self, now: float) -> bool:
-        """Whether the run's first model is overdue: now and then, until it comes."""
+        """Return whether to ask for the run's first model again: now and then, until it comes."""
         if self._run is None or self._passed is not None or now < self._asked_at + MODEL_WAIT_S:
             return False
         self._asked_at = now

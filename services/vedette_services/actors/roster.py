@@ -1,4 +1,4 @@
-"""The actors of a host: who plays, who died and why, who starts again and when."""
+"""The actors of a host: their processes, their deaths, and when they start again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEALTHY_S = 60.0
 """An actor that lived so long begins its back-off, and its record of errors, anew."""
 
 DEATHS_AT_START = 5
-"""So many deaths in a row without one step played, and nobody can play here."""
+"""After so many deaths in a row without one step played, no actor can play here."""
 
 START_TIMEOUT_S = 180.0
 """Imports and building the environments may take so long."""
@@ -25,7 +25,7 @@ ActorPresence = Literal["empty", "alive", "leaving"]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long an actor waits to be started after a death, and at most after several in a row."""
+    """The wait before an actor is started after a death, and the longest after several in a row."""
 
     first_s: float = 0.5
     last_s: float = 30.0
@@ -91,7 +91,7 @@ class Roster:
         actor.why_killed = ""
 
     def on_stats(self, index: int, stats: ActorStats, now: float) -> None:
-        """What the actor's process reports."""
+        """The actor's process published its statistics."""
         actor = self.actors[index]
         if stats.env_steps != actor.stats.env_steps or stats.waits_for_manager:
             actor.progressed_at = now
@@ -145,18 +145,18 @@ class Roster:
         actor.state = "empty"
         if asked:
             actor.start_at = now
-            return "" if code == 0 or actor.why_killed else cause or _how_it_ended(code)
+            return "" if code == 0 or actor.why_killed else cause or _describe_exit(code)
         if now - actor.started_at > HEALTHY_S:
             actor.backoff_s = 0.0
         if played == 0:
             self._deaths_at_start += 1
-        actor.error = actor.why_killed or cause or _how_it_ended(code)
+        actor.error = actor.why_killed or cause or _describe_exit(code)
         actor.backoff_s = self._backoff.after(actor.backoff_s)
         actor.start_at = now + actor.backoff_s
         return actor.error
 
     def close(self) -> None:
-        """Nobody is started again; whoever plays is expected to end."""
+        """Start no actor any more; those that play are expected to end."""
         self.closed = True
         for actor in self.actors:
             if actor.state == "alive":
@@ -173,7 +173,7 @@ class Roster:
         return going
 
     def mark_all_failed(self, why: str) -> None:
-        """Nobody can play here: that is what is wrong with every actor, from the first on."""
+        """Report this error for every actor: none can play here."""
         self.actors = self.actors or [ActorRecord(0)]
         for actor in self.actors:
             actor.state, actor.error = "empty", why
@@ -185,14 +185,14 @@ class Roster:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether actors only ever die here, before their first step."""
+        """Return whether actors only die here, before their first step."""
         return self._deaths_at_start >= DEATHS_AT_START
 
     def reports(self) -> tuple[ActorReport, ...]:
         return tuple(actor.report() for actor in self.actors)
 
 
-def _how_it_ended(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code < 0:
         try:
             return f"killed by {signal.Signals(-code).name}"

@@ -1,4 +1,4 @@
-"""Whether this host can take part in a run, and what the run is."""
+"""Checks that this host can and may take part in a run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def validate_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
 
 
 def can_continue(run: Run, other: Run) -> bool:
-    """Whether actors of one may go on for the other: all but the learner's start is the same."""
+    """Return whether actors of one may go on for the other: only the learner's start differs."""
     return replace(run, epoch=other.epoch, learner=other.learner) == other
 
 
@@ -58,7 +58,7 @@ def _first_problem(error: ValidationError) -> str:
 
 
 _OURS = ("gymnasium.wrappers.", "vedette_rl.envs.")
-"""Where modules of wrappers begin that every host has loaded anyway."""
+"""Prefixes of modules of wrappers that every host has loaded anyway."""
 
 
 def check_imports(

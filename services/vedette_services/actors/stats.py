@@ -1,4 +1,4 @@
-"""What an actor tells its manager about itself, a few times a second."""
+"""The statistics that an actor publishes for its manager, a few times a second."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ActorStats:
 
     @property
     def waits_for_manager(self) -> bool:
-        """Whether it stands still for a reason that is not its own."""
+        """Return whether it stands still for a reason that is not its own."""
         return self.state != "playing"
 
     def to_bytes(self) -> bytes:

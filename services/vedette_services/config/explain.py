@@ -1,4 +1,4 @@
-"""pydantic's errors, each said in one line that names the key and the fix."""
+"""Puts pydantic's errors into lines that name the key and the fix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vedette_services.config.parts import DEVICES
 from vedette_services.errors import SettingError
 
 _PATTERNS = {DEVICES: "auto, cpu, mps, cuda or cuda:N"}
-"""What a pattern means, in words."""
+"""The values that a pattern allows, in words."""
 
 _SENTENCES = {
     "int_type": "must be a whole number",
@@ -63,7 +63,7 @@ def explain_errors(
 
 
 def _explained(key: str, complaints: list[ErrorDetails], keys: Iterable[str]) -> SettingError:
-    """What is wrong with one value: each member of a union complains about it."""
+    """The error of one value, about which each member of a union complains."""
     kinds = {details["type"] for details in complaints}
     if "extra_forbidden" in kinds:
         return unknown_key(key, keys)
@@ -114,7 +114,7 @@ def nearest(key: str, keys: Iterable[str]) -> str:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether last names are, too: the part's name alone makes no likeness."""
+    """Return whether two last names are alike: the part's name alone is not enough."""
     return difflib.SequenceMatcher(None, one, other).ratio() >= 0.6
 
 
@@ -142,7 +142,7 @@ def _sentence(complaints: list[ErrorDetails]) -> str:
 
 
 def _said(details: ErrorDetails) -> str:
-    """What one complaint wants."""
+    """One complaint as a sentence that says what a value must be."""
     context: Mapping[str, Any] = details.get("ctx", {})  # numbers and texts, by the error's type
     if (pattern := str(context.get("pattern", ""))) in _PATTERNS:
         context = {**context, "pattern": _PATTERNS[pattern]}

@@ -1,8 +1,8 @@
-"""What others call our keys: the field's words, for whoever types them here."""
+"""The names of other libraries for our keys, for users who type them here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 # Names of Stable-Baselines3, CleanRL, Tianshou, RLlib, Reverb, Dopamine, border and Ape-X.
 _SYNONYMS: Mapping[str, str] = {
@@ -77,12 +77,7 @@ _SYNONYMS: Mapping[str, str] = {
     "stop.target_return": "target_reward reward_threshold solved_return max_reward",
 }
 
-
-def _ours() -> Iterator[tuple[str, str]]:
-    for key, words in _SYNONYMS.items():
-        for word in words.split():
-            yield word, key
-
-
-OUR_KEY: Mapping[str, str] = dict(_ours())
-"""From another's word to our key. A key may be one that only some agents have."""
+OUR_KEY: Mapping[str, str] = {
+    word: key for key, words in _SYNONYMS.items() for word in words.split()
+}
+"""Our key by another's word. A key may be one that only some agents have."""

@@ -1,4 +1,4 @@
-"""From what was typed, or from a file, to a configuration.
+"""Makes a configuration of what was typed, or of a file.
 
 Later layers win: defaults, the preset of (agent, environment), the TOML file, the environment's
 ``VEDETTE_SET``, the command line.
@@ -6,6 +6,7 @@ Later layers win: defaults, the preset of (agent, environment), the TOML file, t
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -32,11 +33,9 @@ from vedette_services.config.settings import (
     Table,
     add_sources,
     environment_settings,
-    merge_layers,
     merge_tables,
     set_value,
     settings_table,
-    split_errors,
 )
 from vedette_services.errors import ManySettingsError, SettingError, raise_errors
 
@@ -49,10 +48,9 @@ Part = TypeVar("Part", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration, and what was decided on the way to it.
+    """A configuration, and what was decided while it was loaded.
 
     Args:
-        config: it.
         preset: name of the preset it began from; "" for none.
         chosen: why the agent is the one it is, where nobody named one; "" otherwise.
     """
@@ -63,7 +61,7 @@ class LoadedConfig:
 
     @property
     def decided(self) -> list[str]:
-        """What was decided for whoever did not say it, a line each."""
+        """The decisions that the user left open, a line each."""
         endless = (
             "no stop condition is set: it goes on until Ctrl-C; stop.max_env_steps=1e6 ends it"
         )
@@ -71,7 +69,7 @@ class LoadedConfig:
 
     @property
     def note(self) -> str:
-        """Where it comes from, for a comment."""
+        """The preset that it comes from, for a comment."""
         return f"from the preset {self.preset}" if self.preset else ""
 
 
@@ -112,7 +110,7 @@ def load_config(
         Layer("", settings_table(settings)),
     ]
     try:
-        return _with_preset(merge_layers(layers))
+        return _with_preset(functools.reduce(merge_tables, (layer.table for layer in layers)))
     except (SettingError, ManySettingsError) as e:
         raise_errors(add_sources(e, layers))
         raise
@@ -167,12 +165,14 @@ def config_from_table(table: Mapping[str, Any]) -> RunConfig:
         try:
             parts[name] = _part(cls, _table(given, name), name, keys)
         except (SettingError, ManySettingsError) as e:
-            wrong += split_errors(e)
-    known = {name: value for name, value in given.items() if name in RunConfig.model_fields}
-    plain = {name: value for name, value in known.items() if name not in classes}
-    whole = {**plain, **parts}
+            wrong += e.errors
+    plain = {
+        name: given[name]
+        for name in RunConfig.model_fields
+        if name in given and name not in classes
+    }
     try:
-        config = RunConfig.model_validate(whole, strict=True)
+        config = RunConfig.model_validate({**plain, **parts}, strict=True)
     except ValidationError as e:
         explained = explain_errors(e, RunConfig, "", keys)
         wrong += [error for error in explained if error.key.partition(".")[0] not in classes]
@@ -181,7 +181,7 @@ def config_from_table(table: Mapping[str, Any]) -> RunConfig:
 
 
 def _agent_class(given: Table, wrong: list[SettingError]) -> type[AgentConfig]:
-    """The class of the agent that is named; what all agents have where that is no agent."""
+    """The class of the agent that is named; the class of all agents where that is no agent."""
     try:
         name = _table(given, "agent").get("name")
     except SettingError:
@@ -228,8 +228,10 @@ def _with_preset(given: Table) -> LoadedConfig:
 def _orphaned_wrapper_settings(
     env: EnvConfig, tuned: Table, given: Table
 ) -> Iterator[SettingError]:
-    """What a preset gives the constructor for its own wrappers, where the vector form is asked
-    for, which takes none: ALE's would play every frame."""
+    """Yield the constructor's arguments that a preset gives for its own wrappers.
+
+    Only where the vector form is asked for, which takes none: ALE's would play every frame.
+    """
     preset_env = _table(tuned, "env")
     if env.wrappers or env.vectorization != "vector_entry_point" or "wrappers" not in preset_env:
         return
@@ -244,8 +246,10 @@ def _orphaned_wrapper_settings(
 
 
 def _with_long_batches(config: RunConfig) -> RunConfig:
-    """`actors.n_buffer` where nobody named one and stacks travel frame by frame: the frames at a
-    batch's extra frames are in two batches, and a long batch has few of them for its rows."""
+    """Set `actors.n_buffer` where nobody named one and stacks travel frame by frame.
+
+    A batch's extra frames are in two batches, and a long batch has few of them for its rows.
+    """
     actors, stack = config.actors, config.env.stack
     if "n_buffer" in actors.model_fields_set or stack < 2:
         return config
@@ -288,7 +292,7 @@ def _part(cls: type[Part], table: Table, name: str, keys: Iterable[str]) -> Part
 
 
 def _coerce(cls: type[BaseModel], key: str, value: Any) -> Any:  # any value that TOML knows
-    """What TOML cannot say: ``none`` where None is allowed, and 1e6 where a count is meant."""
+    """Convert what TOML cannot say: ``none`` where None is allowed, 1e6 where a count is meant."""
     field = cls.model_fields.get(key)
     if field is None:
         return value

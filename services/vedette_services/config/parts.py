@@ -14,7 +14,7 @@ RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "m
 
 
 class ActorsConfig(BaseModel):
-    """How every manager plays."""
+    """The actors of every manager."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -104,5 +104,5 @@ class StopConfig(BaseModel):
 
     @property
     def never(self) -> bool:
-        """Whether no condition is set."""
+        """Return whether no condition is set."""
         return self == StopConfig()

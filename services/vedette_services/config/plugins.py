@@ -30,23 +30,18 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 MLFLOW = "vedette_services.mlflow:MlflowRecorder"
 
-OURS: Mapping[str, Mapping[str, str]] = {
-    "vedette.agents": {name: name for name in ("dqn", "iqn", "sac")},
-    "vedette.networks": {name: name for name in ("auto", "mlp", "cnn")},
-    "vedette.explorations": {k: k for k in ("ladder", "linear", "constant", "softmax")},
-    "vedette.step_processors": {"n_step": "n_step"},
-    "vedette.recorders": {
-        "tensorboard": "tensorboard",
-        "csv": "csv",
-        "jsonl": "jsonl",
-        "mlflow": MLFLOW,
-    },
+OURS: Mapping[str, tuple[str, ...]] = {
+    "vedette.agents": ("dqn", "iqn", "sac"),
+    "vedette.networks": ("auto", "mlp", "cnn"),
+    "vedette.explorations": ("ladder", "linear", "constant", "softmax"),
+    "vedette.step_processors": ("n_step",),
+    "vedette.recorders": ("tensorboard", "csv", "jsonl", "mlflow"),
 }
-"""Names that come with Vedette, and what they mean."""
+"""Names that come with Vedette. All but ``mlflow`` stand for themselves."""
 
 
 def expand_plugin_names(given: Mapping[str, Any]) -> Table:
-    """The same settings with every name of a plugin as the ``module:Name`` that it stands for.
+    """Replace every name of a plugin in settings by the ``module:Name`` that it stands for.
 
     A name that no package declares stays: the configuration's own check refuses it.
     """
@@ -57,7 +52,7 @@ def expand_plugin_names(given: Mapping[str, Any]) -> Table:
 
 
 def _at(table: Table, path: tuple[str, ...], group: str) -> Table:
-    """A copy of `table` with what stands at `path` looked up in `group`."""
+    """A copy of `table` in which the name at `path` is looked up in `group`."""
     here, *further = path
     if here not in table:
         return table
@@ -74,6 +69,6 @@ def _meaning(group: str, name: Any) -> Any:  # whatever was typed; only texts ar
     if not isinstance(name, str) or is_import_name(name):
         return name
     if name in OURS[group]:
-        return OURS[group][name]
+        return MLFLOW if name == "mlflow" else name
     found = entry_points(group=group, name=name)
     return next(iter(found)).value if found else name

@@ -1,4 +1,4 @@
-"""What an environment is, by making one: its spaces, or why there are none here."""
+"""Finds an environment's spaces by making one, or the reason why that fails here."""
 
 from __future__ import annotations
 

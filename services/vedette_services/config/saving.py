@@ -1,4 +1,4 @@
-"""From a configuration to its file, such that `read_config` gives it back."""
+"""Writes a configuration to a file, such that `read_config` gives it back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_config(config: RunConfig, path: Path, comment: str = "") -> None:
 
 
 def publish_config(config: RunConfig, path: Path, comment: str = "") -> None:
-    """The same for people: with its JSON schema beside it, by which editors complete and check."""
+    """Write it for people: with its JSON schema beside it, by which editors complete and check."""
     schema = path.with_name(SCHEMA_FILE)
     replace_file(schema, json.dumps(config_schema(), indent=1) + "\n")
     replace_file(path, f"#:schema ./{SCHEMA_FILE}\n{config_text(config, comment)}")

@@ -16,11 +16,11 @@ Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NONE: Schema = {"const": "none", "description": "none"}
-"""How TOML writes Python's None."""
+"""Python's None, as TOML writes it."""
 
 
 def config_schema() -> Schema:
-    """What a configuration file may say. Nothing in it is required: presets fill the rest in."""
+    """The schema of a configuration file. Nothing in it is required: presets fill the rest in."""
     schema = part_schema(RunConfig)
     agents = [part_schema(kind.config) for kind in BUILT_IN.values()]
     own = {
@@ -45,7 +45,7 @@ def part_schema(part: type[BaseModel]) -> Schema:
 
 
 def _resolved(value: Any, definitions: Mapping[str, Any]) -> Any:  # any JSON
-    """The same without references, titles that only repeat a name, and what is required."""
+    """Resolve references; drop titles that only repeat a name, and what is required."""
     match value:
         case {"$ref": str(name), **more}:
             target = _resolved(definitions[name.rpartition("/")[2]], definitions)

@@ -12,13 +12,13 @@ from typing import Any
 from vedette_services.errors import ManySettingsError, SettingError, UsageError
 
 Table = dict[str, Any]
-"""What TOML gives: nested tables of numbers, texts, booleans and lists."""
+"""A table of TOML: nested tables of numbers, texts, booleans and lists."""
 
 ENVIRONMENT = "VEDETTE_SET"
 """The variable that holds settings for containers: ``learner.sync_interval=10 seed=3``."""
 
 NONE = "none"
-"""How a file and a setting write Python's None; TOML has no word for it."""
+"""Python's None in a file and a setting; TOML has no word for it."""
 
 _WORDS: Mapping[str, object] = {"True": True, "False": False, "None": NONE, "null": NONE}
 
@@ -105,20 +105,12 @@ class Layer:
     table: Table
 
 
-def merge_layers(layers: Iterable[Layer]) -> Table:
-    """All layers as one table; later ones win."""
-    table: Table = {}
-    for layer in layers:
-        table = merge_tables(table, layer.table)
-    return table
-
-
 def add_sources(
     error: SettingError | ManySettingsError, layers: Sequence[Layer]
 ) -> list[SettingError]:
-    """The errors, each said of the layer that the wrong value comes from."""
+    """The errors, each with the layer that its wrong value comes from."""
     with_source = []
-    for one in split_errors(error):
+    for one in error.errors:
         depth, layer = max(
             ((_depth(layer.table, one.key), number) for number, layer in enumerate(layers)),
             default=(0, 0),
@@ -128,13 +120,8 @@ def add_sources(
     return with_source
 
 
-def split_errors(error: SettingError | ManySettingsError) -> Sequence[SettingError]:
-    """The errors in one that may be several."""
-    return (error,) if isinstance(error, SettingError) else error.errors
-
-
 def _depth(table: Table, key: str) -> int:
-    """How far down a key's path a table goes."""
+    """The number of steps along a key's path that a table has."""
     here: Any = table  # whatever stands there
     for depth, name in enumerate(key.split(".")):
         if isinstance(here, list) and name.isdecimal() and int(name) < len(here):

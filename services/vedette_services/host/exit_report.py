@@ -1,6 +1,6 @@
-"""What a process met with, told to the one that started it before it ends.
+"""Carries the error that ends a process to the process that started it.
 
-It goes through a pipe and not through a file: a full disk is what it may have to tell of.
+It goes through a pipe and not through a file: the error may be a full disk.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _BYTES_MAX = 4096  # what a pipe takes at once
 
 
 class ExitReportReader:
-    """The end of who starts a process, one for each.
+    """The parent's end, one for each process that it starts.
 
     ::
 
-        words = ExitReportReader()
-        spawn(..., environment=words.environment, pass_fds=[words.fileno()])
-        words.close_child_end()                 # the child alone holds the other end now
+        report = ExitReportReader()
+        spawn(..., environment=report.environment, pass_fds=[report.fileno()])
+        report.close_child_end()         # the child alone holds the other end now
         ...                              # it has ended
-        words.read(); words.close()
+        report.read(); report.close()
     """
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._heard = b""
+        self._received = b""
 
     def fileno(self) -> int:
         """The end that a child gets."""
@@ -49,18 +49,18 @@ class ExitReportReader:
         os.close(self._write)
 
     def read(self) -> str:
-        """What a child that has ended said; "" where it was killed or crashed."""
+        """The error that ended the child; "" where it was killed or crashed."""
         with contextlib.suppress(BlockingIOError):  # a process of its own outlives it, and holds it
-            self._heard += os.read(self._read, _BYTES_MAX)
-        return self._heard.decode("utf-8", "replace")
+            self._received += os.read(self._read, _BYTES_MAX)
+        return self._received.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Nobody is to be heard any more."""
+        """Close the pipe."""
         os.close(self._read)
 
 
 def take_report_descriptor() -> int | None:
-    """The descriptor for `send_exit_report` to the parent process; None: nobody listens.
+    """Take the descriptor for `send_exit_report`; None where no parent reads it.
 
     Asked once, before this process starts any of its own.
     """
@@ -69,7 +69,7 @@ def take_report_descriptor() -> int | None:
 
 
 def send_exit_report(descriptor: int | None, message: str) -> bool:
-    """Say it to who listens; whether that went well."""
+    """Send the error to the parent; False where there is none, or it cannot be sent."""
     if descriptor is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""How daemons write their logs: as text, or as JSON with run, epoch, host and actor on every line.
+"""Sets up the daemons' logs: text, or JSON with run, epoch, host and actor on every line.
 
 A daemon calls `set_up_logging` first thing, and `set_log_context` whenever it learns where it is.
 Its children inherit both by the environment.
@@ -136,7 +136,6 @@ class PrintedLines(io.TextIOBase):
         return len(text)
 
     def writable(self) -> bool:
-        """It takes text."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""Which Vedette this is."""
+"""The version of Vedette."""
 
 from __future__ import annotations
 

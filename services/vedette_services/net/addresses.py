@@ -1,4 +1,4 @@
-"""Where a learner listens: one host and three ports in a row."""
+"""A learner's address: one host and three ports in a row."""
 
 from __future__ import annotations
 
@@ -81,13 +81,8 @@ class Address:
         return self._endpoint(2)
 
     @property
-    def family(self) -> socket.AddressFamily:
-        """IPv6 where the host is such an address, else IPv4."""
-        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
-
-    @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it; a name must have been resolved before."""
+        """Return whether only this machine can reach it; a name must have been resolved before."""
         return _is_ip(self.host) and ipaddress.ip_address(self.host).is_loopback
 
     def resolved(self) -> Address:
@@ -172,7 +167,7 @@ def ephemeral_ports(file: Path = _RANGE_FILE) -> range:
 
 
 def port_warning(address: Address, given_out: range | None = None) -> str:
-    """Why a learner should not listen there, in a sentence; "" if it may.
+    """A sentence against listening at this address; "" if there is nothing against it.
 
     Args:
         given_out: the ports that the kernel gives out, if not this kernel's.

@@ -1,7 +1,7 @@
-"""Why a learner does not let us in: told apart before somebody waits in vain.
+"""Finds out why a learner refuses a connection.
 
-libzmq tries again for ever, or gives up for good, and says neither to anybody. What a socket's
-monitor tells, and a look at the greeting that the other side sends, leave one sentence.
+libzmq tries again for ever, or gives up for good, and reports neither. The events of a socket's
+monitor, and the greeting that the other side sends, leave one explanation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EVENTS: Final[int] = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
-"""What to watch a connecting socket for."""
+"""The events to monitor on a connecting socket."""
 
 SAMPLES: Final = 0
 CONTROL: Final = 1
@@ -44,7 +44,7 @@ _GREETING_BYTES: Final = 64
 
 
 class HandshakeMonitor:
-    """Hears a connecting socket's monitor; says when there is no point in going on.
+    """Reads a connecting socket's monitor; says when there is no point in going on.
 
     Args:
         address: the learner's.
@@ -59,7 +59,7 @@ class HandshakeMonitor:
         self._failed = 0
 
     def on_event(self, event: int, value: int) -> str:
-        """Why the other side will never let us in, as a sentence; "" while it may.
+        """A sentence that explains why the other side will never let us in; "" while it may.
 
         Waits half a second at most, once a second at most.
         """

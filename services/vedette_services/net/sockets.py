@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import zmq
@@ -25,17 +24,17 @@ from vedette_protocol.messages import Buffer
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys, LearnerKeys
 
-_send = cast("Callable[[zmq.Socket[bytes], Buffer, int, bool], object]", zmq.backend.Socket.send)
-"""What `zmq.Socket.send` calls in the end, for half the price."""
+Socket = zmq.Socket[bytes]
+Context = zmq.Context[Socket]
+Maker = Callable[[Context, Address, LearnerKeys | None], Socket]
+"""Makes one of the learner's bound sockets."""
 
-_COPIED_BYTES = zmq.COPY_THRESHOLD  # smaller frames are; asked here, it costs less
+_send = cast("Callable[[Socket, Buffer, int, bool], object]", zmq.backend.Socket.send)
+"""The function below `zmq.Socket.send`, at half the price."""
+
+_COPIED_BYTES = zmq.COPY_THRESHOLD  # smaller frames are copied; read here once, it costs less
 _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
-
-Maker = Callable[
-    ["zmq.Context[zmq.Socket[bytes]]", Address, LearnerKeys | None], "zmq.Socket[bytes]"
-]
-"""What makes one of the learner's bound sockets."""
 
 ZAP_DOMAIN = b"vedette"
 """The name under which the sockets ask who may connect, and the ZAP handler answers."""
@@ -43,34 +42,38 @@ ZAP_DOMAIN = b"vedette"
 _SMALL = 4096  # what a peer may send to a socket that expects next to nothing; CURVE needs > 256
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """What differs from socket to socket."""
-
-    send_queue: int = 1000  # whole messages
-    receive_queue: int = 1000
-    largest_bytes: int = _SMALL  # a larger frame closes its connection
-    dead_ms: int = 20_000  # TCP_MAXRT: must exceed any stall of the other side
-    kernel_bytes: int = 0  # SO_SNDBUF and SO_RCVBUF; 0 leaves them to the kernel
-
-
 def _open(
-    context: zmq.Context[zmq.Socket[bytes]], kind: int, options: _Options
-) -> zmq.Socket[bytes]:
+    context: Context,
+    kind: int,
+    *,
+    send_queue: int = 1000,
+    receive_queue: int = 1000,
+    largest_bytes: int = _SMALL,
+    dead_ms: int = 20_000,
+    kernel_bytes: int = 0,
+) -> Socket:
+    """Open a socket.
+
+    Args:
+        send_queue, receive_queue: whole messages.
+        largest_bytes: a larger frame closes its connection.
+        dead_ms: TCP_MAXRT: must exceed any stall of the other side.
+        kernel_bytes: SO_SNDBUF and SO_RCVBUF; 0 leaves them to the kernel.
+    """
     socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)  # accounting is by acks, never by what libzmq still holds
-    socket.setsockopt(zmq.SNDHWM, options.send_queue)
-    socket.setsockopt(zmq.RCVHWM, options.receive_queue)
-    socket.setsockopt(zmq.MAXMSGSIZE, options.largest_bytes)
+    socket.setsockopt(zmq.SNDHWM, send_queue)
+    socket.setsockopt(zmq.RCVHWM, receive_queue)
+    socket.setsockopt(zmq.MAXMSGSIZE, largest_bytes)
     socket.setsockopt(zmq.HANDSHAKE_IVL, 3000)  # silent peers hold a connection no longer
     socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
     socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 5)
     socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 5)
     socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
-    socket.setsockopt(zmq.TCP_MAXRT, options.dead_ms)  # never keepalive without it
-    if options.kernel_bytes:
-        socket.setsockopt(zmq.SNDBUF, options.kernel_bytes)
-        socket.setsockopt(zmq.RCVBUF, options.kernel_bytes)
+    socket.setsockopt(zmq.TCP_MAXRT, dead_ms)  # never keepalive without it
+    if kernel_bytes:
+        socket.setsockopt(zmq.SNDBUF, kernel_bytes)
+        socket.setsockopt(zmq.RCVBUF, kernel_bytes)
     if kind in (zmq.PUSH, zmq.SUB):
         socket.setsockopt(zmq.CONNECT_TIMEOUT, 1500)  # do not wait out the SYN's back-off
         # libzmq adds no jitter of its own once there is a maximum: a herd would come back as one
@@ -78,24 +81,34 @@ def _open(
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
     else:
         socket.setsockopt(zmq.BACKLOG, 1024)
+    if kind == zmq.XPUB:
+        socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # every joiner is seen, also the second on a topic
     return socket
 
 
-def _serve_curve(socket: zmq.Socket[bytes], keys: LearnerKeys | None) -> None:
-    """Let in only keys that the ZAP handler knows, if there are keys. Before the bind."""
-    if keys is None:
-        return
-    socket.setsockopt(zmq.CURVE_SERVER, 1)
-    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
-    socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
-    # Without it everybody is let in whenever nobody answers for the domain: CURVE fails open.
-    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+def _bind(socket: Socket, endpoint: str, keys: LearnerKeys | None) -> Socket:
+    """Bind; where there are keys, only those that the ZAP handler knows are let in."""
+    if keys is not None:
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
+        socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+        # Without it everybody is let in whenever nobody answers for the domain: CURVE fails open.
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+    socket.bind(endpoint)
+    return socket
 
 
 def _connect(
-    socket: zmq.Socket[bytes], endpoint: str, keys: ClientKeys | None, events: int = 0
-) -> None:
+    socket: Socket,
+    endpoint: str,
+    keys: ClientKeys | None,
+    *,
+    events: int = 0,
+    subscriptions: Sequence[bytes] = (),
+) -> Socket:
     """Connect: with our key and the learner's, if there are keys, and monitored for `events`."""
+    for subscription in subscriptions:
+        socket.setsockopt(zmq.SUBSCRIBE, subscription)
     if keys is not None:
         socket.setsockopt(zmq.CURVE_SERVERKEY, keys.learner)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.pair.public)
@@ -103,9 +116,10 @@ def _connect(
     if events:
         socket.get_monitor_socket(events)  # first: a handshake may fail before `connect` returns
     socket.connect(endpoint)
+    return socket
 
 
-def send_now(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
+def send_now(socket: Socket, frames: Sequence[Buffer]) -> None:
     """Send a message without waiting. Large frames are not copied: never write to them again.
 
     Raises:
@@ -117,102 +131,71 @@ def send_now(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
     _send(socket, frames[-1], _NOW, len(frames[-1]) < _COPIED_BYTES)
 
 
-def samples_pull(
-    context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: LearnerKeys | None = None
-) -> zmq.Socket[bytes]:
+def samples_pull(context: Context, address: Address, keys: LearnerKeys | None = None) -> Socket:
     """The learner's end for samples, bound. Always drained: credit keeps its queue short."""
     socket = _open(
         context,
         zmq.PULL,
-        _Options(
-            receive_queue=4096,
-            largest_bytes=PAYLOAD_MAX_BYTES,
-            kernel_bytes=1 << 20,  # bounds what is in flight
-        ),
+        receive_queue=4096,
+        largest_bytes=PAYLOAD_MAX_BYTES,
+        kernel_bytes=1 << 20,  # bounds what is in flight
     )
-    _serve_curve(socket, keys)
-    socket.bind(address.samples)
-    return socket
+    return _bind(socket, address.samples, keys)
 
 
 def samples_push(
-    context: zmq.Context[zmq.Socket[bytes]],
-    address: Address,
-    keys: ClientKeys | None = None,
-    events: int = 0,
-) -> zmq.Socket[bytes]:
+    context: Context, address: Address, keys: ClientKeys | None = None, events: int = 0
+) -> Socket:
     """A manager's end for samples, connecting; `get_monitor_socket` reports `events`."""
-    socket = _open(context, zmq.PUSH, _Options(send_queue=4096, kernel_bytes=1 << 20))
+    socket = _open(context, zmq.PUSH, send_queue=4096, kernel_bytes=1 << 20)
     # Its own queue goes with the connection, so that resending on a new one sends each batch once.
     socket.setsockopt(zmq.IMMEDIATE, 1)
-    _connect(socket, address.samples, keys, events)
-    return socket
+    return _connect(socket, address.samples, keys, events=events)
 
 
-def control_xpub(
-    context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: LearnerKeys | None = None
-) -> zmq.Socket[bytes]:
+def control_xpub(context: Context, address: Address, keys: LearnerKeys | None = None) -> Socket:
     """The learner's end for runs, acks, stops and status, bound."""
-    socket = _open(context, zmq.XPUB, _Options())
-    socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # every joiner is seen, also the second on a topic
-    _serve_curve(socket, keys)
-    socket.bind(address.control)
-    return socket
+    return _bind(_open(context, zmq.XPUB), address.control, keys)
 
 
 def control_sub(
-    context: zmq.Context[zmq.Socket[bytes]],
+    context: Context,
     address: Address,
     *subscriptions: bytes,
     keys: ClientKeys | None = None,
     events: int = 0,
-) -> zmq.Socket[bytes]:
-    """A manager's or a status asker's end for control, connecting; `get_monitor_socket` reports
-    `events`."""
-    socket = _open(context, zmq.SUB, _Options(largest_bytes=STATUS_MAX_BYTES + HEADER_MAX_BYTES))
-    for subscription in subscriptions:
-        socket.setsockopt(zmq.SUBSCRIBE, subscription)
-    _connect(socket, address.control, keys, events)
-    return socket
+) -> Socket:
+    """The end of a manager, or of who asks for the status, for control, connecting.
+
+    `get_monitor_socket` reports `events`.
+    """
+    socket = _open(context, zmq.SUB, largest_bytes=STATUS_MAX_BYTES + HEADER_MAX_BYTES)
+    return _connect(socket, address.control, keys, events=events, subscriptions=subscriptions)
 
 
 def models_xpub(
-    context: zmq.Context[zmq.Socket[bytes]],
-    address: Address,
-    keys: LearnerKeys | None = None,
-    queue: int = 1000,
-) -> zmq.Socket[bytes]:
+    context: Context, address: Address, keys: LearnerKeys | None = None, queue: int = 1000
+) -> Socket:
     """The learner's end for models, bound; `queue` chunks may wait for each reader."""
-    socket = _open(context, zmq.XPUB, _Options(send_queue=queue, dead_ms=30_000))
-    socket.setsockopt(zmq.XPUB_VERBOSE, 1)
-    _serve_curve(socket, keys)
-    socket.bind(address.models)
-    return socket
+    socket = _open(context, zmq.XPUB, send_queue=queue, dead_ms=30_000)
+    return _bind(socket, address.models, keys)
 
 
 def models_sub(
-    context: zmq.Context[zmq.Socket[bytes]],
-    address: Address,
-    *subscriptions: bytes,
-    keys: ClientKeys | None = None,
-) -> zmq.Socket[bytes]:
+    context: Context, address: Address, *subscriptions: bytes, keys: ClientKeys | None = None
+) -> Socket:
     """A manager's end for models, connecting. A thread of its own must always receive."""
     socket = _open(
         context,
         zmq.SUB,
-        _Options(
-            receive_queue=8192,
-            largest_bytes=CHUNK_MAX_BYTES + HEADER_MAX_BYTES,
-            dead_ms=30_000,
-            kernel_bytes=4 << 20,
-        ),
+        receive_queue=8192,
+        largest_bytes=CHUNK_MAX_BYTES + HEADER_MAX_BYTES,
+        dead_ms=30_000,
+        kernel_bytes=4 << 20,
     )
-    for subscription in subscriptions:
-        socket.setsockopt(zmq.SUBSCRIBE, subscription)
-    _connect(socket, address.models, keys)
-    return socket
+    return _connect(socket, address.models, keys, subscriptions=subscriptions)
 
 
 def manager_subscriptions(manager: str) -> tuple[bytes, bytes]:
-    """What a manager subscribes to, on control and on models: everybody's topic and its own."""
+    """The topics of a manager, on control and on models: everybody's and its own."""
     return topics.ALL, topics.manager_topic(manager)

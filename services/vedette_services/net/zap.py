@@ -1,7 +1,6 @@
 """The ZAP handler (RFC 27): tells libzmq which keys are admitted.
 
-It lives in the gateway's own context and loop. Its word is final: the sockets let nobody in while
-it does not answer.
+It runs in the gateway's own context and loop. The sockets admit nobody while it does not answer.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import zmq
@@ -17,12 +15,12 @@ from zmq.utils import z85
 
 from vedette_services.errors import KeysError
 from vedette_services.net.keys import ADMITTED, LEARNER, LearnerKeys, read_public
-from vedette_services.net.sockets import ZAP_DOMAIN
+from vedette_services.net.sockets import ZAP_DOMAIN, Context
 
 log = logging.getLogger("vedette.gateway")
 
 POLL_EVERY_S = 1.0
-"""How often the folder of the admitted is looked at."""
+"""The time from one look at the folder of admitted keys to the next."""
 
 _ENDPOINT = "inproc://zeromq.zap.01"
 _ANSWERS_A_TURN = 64
@@ -40,24 +38,17 @@ class ZapHandler:
         now: seconds, monotonic.
     """
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], keys: LearnerKeys, now: float
-    ) -> None:
+    def __init__(self, context: Context, keys: LearnerKeys, now: float) -> None:
         self._keys = keys
         self.socket = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(_ENDPOINT)
         self._signature = _folder_signature(keys.directory) or ()
-        self._names: dict[bytes, str] = {}
+        self._names: dict[bytes, str] = {}  # who is let in, by public key (32 bytes)
         self._names = self._read()
         self._look_at = now + POLL_EVERY_S
         self.refused = 0
         self.last_refused = ""
-
-    @property
-    def admitted_names(self) -> Mapping[bytes, str]:
-        """Who is let in: name by public key (32 bytes)."""
-        return self._names
 
     def answer_requests(self) -> None:
         """Answer the requests that wait, a bounded number of them."""
@@ -102,7 +93,7 @@ class ZapHandler:
         return [version, request_id, code, message, name, b""]
 
     def _read(self) -> dict[bytes, str]:
-        """Whoever has a sound file; one that is broken lets nobody in."""
+        """Read the keys of all sound files; a broken file admits nobody."""
         names: dict[bytes, str] = {}
         for name, *_ in self._signature[:_ADMITTED_MAX]:
             try:
@@ -127,7 +118,7 @@ def _is_out_of_files(error: BaseException | None) -> bool:
 
 
 def _folder_signature(directory: Path) -> Signature | None:
-    """What the folder of the admitted holds: changes when any of its files does.
+    """Names, times and sizes of the files in the folder of admitted keys.
 
     None where it cannot be looked at because no descriptors are left: a flood of connections must
     not close everybody out.

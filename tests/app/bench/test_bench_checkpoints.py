@@ -1,9 +1,9 @@
-"""What checkpoints cost the training loop is measured with some that are really written."""
+"""The cost of checkpoints is measured with some that are really written."""
 
 import sys
 from pathlib import Path
 
-from vedette.bench.checkpoints import CheckpointBench
+from checkpoints import CheckpointBench
 
 
 def test_steps_that_a_checkpoint_overlaps_stand_beside_those_between(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vedette.bench.measuring import reserve_core, usable_cores
+from vedette.bench.measuring import assign_core, reserve_core, usable_cores
 
 MODULE = "vedette.bench.measuring"  # any that is not running here otherwise
 TWO_THREADS = (
@@ -46,12 +46,12 @@ def cores_of(process: subprocess.Popen[bytes]) -> list[set[int]]:
 
 def test_only_who_is_measured_runs_on_the_kept_core(start: Start) -> None:
     before = usable_cores()
-    with reserve_core() as kept:
+    with reserve_core() as core:
         measured, beside = start(MODULE), start("another.module")
-        kept.assign_to(MODULE)
-        assert kept.core is not None
-        assert cores_of(measured) == [{kept.core}] * 2
-        assert cores_of(beside) == [before - {kept.core}] * 2
+        assign_core(core, MODULE)
+        assert core is not None
+        assert cores_of(measured) == [{core}] * 2
+        assert cores_of(beside) == [before - {core}] * 2
     assert usable_cores() == before
 
 
@@ -60,10 +60,10 @@ def test_of_one_core_none_is_kept(start: Start) -> None:
     one = {min(before)}
     os.sched_setaffinity(0, one)
     try:
-        with reserve_core() as kept:
+        with reserve_core() as core:
             child = start(MODULE)
-            kept.assign_to(MODULE)
-            assert kept.core is None
+            assign_core(core, MODULE)
+            assert core is None
             assert cores_of(child) == [one] * 2
     finally:
         os.sched_setaffinity(0, before)

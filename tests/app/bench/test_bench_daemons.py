@@ -6,11 +6,11 @@ import pytest
 
 from vedette.bench.daemons import check_actors
 from vedette_services.errors import ActorDiedError
+from vedette_services.run.status import Actor, Manager, Status
 
 
-def status(**actor: Any) -> dict[str, Any]:
-    sound = {"id": 1, "restarts": 0, "error": ""}
-    return {"managers": [{"id": "m", "actors": [{**sound, "id": 0}, {**sound, **actor}]}]}
+def status(**actor: Any) -> Status:
+    return Status(managers=(Manager(id="m", actors=(Actor(id=0), Actor(id=1, **actor))),))
 
 
 def test_actors_that_live_are_passed_over() -> None:

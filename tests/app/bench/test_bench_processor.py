@@ -1,4 +1,4 @@
-"""What a measurement says of the processes that it started."""
+"""Processor time and memory of the processes that a measurement started."""
 
 import os
 import subprocess

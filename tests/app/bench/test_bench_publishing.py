@@ -1,11 +1,11 @@
-"""What publishing costs the training loop is measured with models that really come into a map."""
+"""The cost of publishing is measured with models that are really written to a map."""
 
 import sys
 
+import publishing
 import pytest
+from publishing import PublishingBench
 
-from vedette.bench import publishing
-from vedette.bench.publishing import PublishingBench
 from vedette_rl.core import ModelInfo
 from vedette_services.run.model_map import ModelMapWriter
 

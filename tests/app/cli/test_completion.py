@@ -1,4 +1,4 @@
-"""What the shell is offered after a Tab."""
+"""The shell's completion."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from vedette.cli.app import app
 
 
 def offered(*words: str) -> list[str]:
-    """What bash gets for the last word."""
+    """Return what bash gets for the last word."""
     typed = ["vedette", *words]
     ended = CliRunner().invoke(
         app,

@@ -329,7 +329,7 @@ FAILURES = [
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the page's commands are given: with a run, keys, a file, and what is broken."""
+    """A directory for the page's commands: with a run, keys, a file, and what is broken."""
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder").mkdir()
     for name in ("broken.toml", "a.toml", "b.toml"):

@@ -17,7 +17,7 @@ from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.steps import NStep
-from vedette_services.actors.batching import make_transition_pipeline
+from vedette_services.actors.batching import TransitionBatcher, make_transition_pipeline
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.run import export as exporting
 from vedette_services.run.replay_layout import replay_layout
@@ -108,14 +108,20 @@ def played(root: Path, config: RunConfig) -> Columns:
         shared=layout.shared,
     )
     row = make_vector_environment(config.env, ENVS, 0)
-    made = make_transition_pipeline(layout.schema, spaces, None, config.agent, config.actors)  # type: ignore[arg-type]  # no policy acts
-    batching = made.make_batcher(RingSlot(ring, layout.schema), 10, lambda: True)
+    processor, writer = make_transition_pipeline(
+        layout.schema,
+        spaces,
+        None,  # type: ignore[arg-type]  # no policy acts
+        config.agent,
+        config.actors,
+    )
+    batching = TransitionBatcher(RingSlot(ring, layout.schema), 10, lambda: True, writer)
     plain = NStep(config.agent.n_step, config.agent.discount, ENVS, transition_dtype(spaces))
     row.reset()
     expected, rng = [], np.random.default_rng(0)
     for _ in range(STEPS):
         step = row.step(rng.integers(0, 3, ENVS))
-        batching.push(made.processor.process(step), (1, 7))
+        batching.push(processor.process(step), (1, 7))
         expected.append(plain.process(step))
     batching.flush()
     ring.close()

@@ -17,7 +17,7 @@ def preset_names() -> list[str]:
 
 
 def describe_preset(name: str) -> str:
-    """What a preset's file says of itself at its head."""
+    """The description at the head of a preset's file."""
     text = resources.files(__name__).joinpath(f"{name}.toml").read_text("utf-8")
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     return " ".join(line.lstrip("# ") for line in head)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vedette.bench.bare_loop import BareLoop, imitate_trainer
+from bare_loop import BareLoop, imitate_trainer
+
 from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.learner.background import CheckpointWriter
@@ -16,16 +17,16 @@ from vedette_services.learner.background import CheckpointWriter
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBench:
-    """What to measure: DQN with an MLP of two hidden layers on four numbers.
+    """Measures DQN with an MLP of two hidden layers on four numbers.
 
-    A checkpoint is begun every so many optimization steps. Those that it overlaps, the one that
-    begins with the copy of the state among them, stand beside those between it and the one before.
+    A checkpoint is begun at an interval of optimization steps. The steps that it overlaps, with the
+    copy of the state in the first, stand beside those since the checkpoint before it.
     A run with default settings writes one every 10,000.
 
     Args:
         batch_size: samples of an optimization step.
         hidden: units of each hidden layer.
-        apart: optimization steps in peace before each checkpoint.
+        apart: optimization steps between two checkpoints.
         checkpoints: of a round.
         rounds: each measures both, within a second or two.
         directory: where checkpoints are written; None: in the place for temporary files.
@@ -86,7 +87,7 @@ class _Steps:
 
     @property
     def cost_s(self) -> float:
-        """What the checkpoints' steps took beyond what as many take in peace."""
+        """Seconds of the checkpoints' steps beyond those of as many steps between them."""
         return self.writing_s - self.writing_opts * self.peace_s / self.peace_opts
 
 

@@ -1,7 +1,4 @@
-"""The configuration's reference, written from its classes: ``docs/reference/configuration.md``.
-
-``python -m vedette_services.config.reference`` prints it.
-"""
+"""Prints the configuration's reference, ``docs/reference/configuration.md``, from its classes."""
 
 from __future__ import annotations
 
@@ -101,7 +98,7 @@ def _rows(properties: Mapping[str, Schema], prefix: str) -> Iterator[tuple[str, 
 
 
 def describe_values(key: Schema) -> str:
-    """What a key may be, in words."""
+    """The values that a key may have, in words."""
     match key:
         case {"anyOf": list(members)}:
             return " or ".join(dict.fromkeys(describe_values(member) for member in members))

@@ -1,42 +1,157 @@
-"""Running the trials of a sweep, so many side by side, as ``vedette run`` would each."""
+"""Sweeps: planning their trials, and running them, several at a time, as ``vedette run`` would.
+
+A trial is a run of its own: settings from every combination of the swept values, and a seed.
+"""
 
 from __future__ import annotations
 
+import itertools
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
 from vedette.reports.record import is_run
 from vedette.reports.writing import write_report
-from vedette.sweep.trials import Trial
 from vedette_services.config import RunConfig, write_config
-from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, describe_exit
+from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, UsageError, describe_exit
 from vedette_services.host.processes import StopSignals, count_cores, end_children, pause, spawn
 from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.outcome import is_over, read_summary
 from vedette_services.run.status import Status
 from vedette_services.run.status_text import status_line
 
+TRIALS_MAX = 1000
 LINE_EVERY_S = 10.0
 _LOOK_S = 0.2
 _TRIAL_STOP_S = STOP_S + 10.0  # a run gives its own learner STOP_S
 _UNREADY = (-signal.SIGTERM, -signal.SIGINT)  # stopped before it could put anything in order
-_PAPERS = "sweep"
-"""Folder in the sweep's directory with each trial's configuration and what it said."""
+_LOGS = "sweep"
+"""Folder in the sweep's directory with the configuration and the log of each trial."""
+
+Changes = Mapping[str, Any]
+"""Dotted keys of the configuration and their values in one trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run of a sweep.
+
+    Args:
+        name: ``seed-3``, or ``agent.learning_rate=0.001/seed-3``.
+        config: its complete configuration.
+        out: its run directory: the folder `name` in the sweep's directory.
+    """
+
+    name: str
+    config: RunConfig
+    out: Path
+
+
+def plan_trials(
+    configure: Callable[[Changes], RunConfig],
+    out: Path,
+    *,
+    seeds: int = 1,
+    sweep: Mapping[str, Sequence[Any]] | None = None,
+) -> list[Trial]:
+    """List every combination of settings with every seed, in the order of the seeds.
+
+    Args:
+        configure: returns the configuration with the given changes.
+        out: the sweep's directory.
+        seeds: number of seeds, counted from the configured one.
+        sweep: the values of each key.
+
+    Raises:
+        UsageError: a key has no values, there are more than `TRIALS_MAX` trials, or `out` is a run.
+        ConfigError: a combination is wrong.
+    """
+    if is_run(out):
+        raise UsageError(f"--out {out}: holds a run of its own; name another for several")
+    axes = [[(key, value) for value in values] for key, values in (sweep or {}).items()]
+    empty = [key for key, values in (sweep or {}).items() if not values]
+    if empty:
+        raise UsageError(f"--sweep {empty[0]}: write KEY=VALUE,VALUE")
+    combinations = [dict(combination) for combination in itertools.product(*axes)]
+    if len(combinations) * seeds > TRIALS_MAX:
+        count = len(combinations) * seeds
+        raise UsageError(f"{count:,} runs are more than {TRIALS_MAX:,}; sweep less")
+    first = [configure(changes) for changes in combinations]
+    names = list(_unique(_combination_name(changes) for changes in combinations))
+    trials = []
+    for number in range(seeds):
+        for changes, config, name in zip(combinations, first, names, strict=True):
+            seed = config.seed + number
+            own = config if not number else configure({**changes, "seed": seed})
+            trials.append(Trial(f"{name}seed-{seed}", own, out / f"{name}seed-{seed}"))
+    return trials
+
+
+def parse_sweep(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Parse ``KEY=V1,V2`` texts; a comma in brackets or quotes separates nothing.
+
+    Raises:
+        UsageError: a text has another form, or two have one key.
+    """
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not equals or not all(key.strip().split(".")):
+            raise UsageError(
+                f"--sweep {text}: write KEY=VALUE,VALUE, such as agent.learning_rate=1e-3,3e-4"
+            )
+        if key.strip() in found:
+            raise UsageError(f"--sweep {text}: {key.strip()} is swept twice; name all its values")
+        found[key.strip()] = [part for part in _parts(values) if part]
+    return found
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Split at the commas outside of brackets and quotes."""
+    depth, quote, begin = 0, "", 0
+    for index, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            yield text[begin:index].strip()
+            begin = index + 1
+    yield text[begin:].strip()
+
+
+def _combination_name(changes: Changes) -> str:
+    message = ",".join(f"{key}={value}" for key, value in changes.items())
+    return re.sub(r"[^A-Za-z0-9_.=,+-]+", "_", message)[:120]
+
+
+def _unique(names: Iterator[str]) -> Iterator[str]:
+    """Make each a folder's name, and number those that repeat."""
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        again = f"-{seen[name]}" if seen[name] > 1 else ""
+        yield f"{name}{again}/" if name else ""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What came of a trial.
+    """The outcome of a trial.
 
     Args:
-        trial: which.
-        status: of ``vedette run``; 0 also where it was over already, or has not begun.
-        message: in a line.
+        trial: the trial.
+        status: exit status of ``vedette run``; 0 also if it was over already or has not begun.
+        message: the outcome in a line.
     """
 
     trial: Trial
@@ -52,16 +167,16 @@ class _Running:
 
 
 class Sweep:
-    """The trials of a sweep.
+    """Runs the trials of a sweep.
 
     Args:
-        trials: checked.
+        trials: the trials, whose configurations were checked.
         out: the sweep's directory.
-        jobs: that many at a time.
-        fresh: begin each anew; runs that are there are erased.
-        in_process: each in one process, in lock step.
-        say: takes lines for people.
-        command: from a command's arguments to the command line that starts it.
+        jobs: number of trials at a time.
+        fresh: start each anew; runs that exist are erased.
+        in_process: run each in one process, in lock step.
+        say: called with each line of progress.
+        command: returns the command line for a command's arguments.
     """
 
     def __init__(
@@ -76,7 +191,7 @@ class Sweep:
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
         self._trials, self._out, self._jobs, self._say = trials, out, max(1, jobs), say
-        self._options = [*(["--fresh", "--force"] if fresh else [])]
+        self._options = ["--fresh", "--force"] if fresh else []
         self._options += ["--in-process"] if in_process else []
         self._fresh, self._command = fresh, command
         self._running: list[_Running] = []
@@ -85,18 +200,18 @@ class Sweep:
         self._began = time.monotonic()
 
     def run(self, stop: StopSignals | None = None) -> list[TrialOutcome]:
-        """Run what is not over, to the end of all or until asked to stop; then report on all.
+        """Run the trials that are not over, until all are or a stop is requested.
 
-        None of the processes is left when this returns or raises.
+        No process is left when this returns or raises.
 
         Args:
             stop: becomes true when all are to end, each with a checkpoint. None: they end with
                 `KeyboardInterrupt`, which is raised again.
 
         Returns:
-            What came of each trial, in their order.
+            The outcome of each trial, in their order.
         """
-        waiting = list(self._left())
+        waiting = self._unfinished()
         next_lines = time.monotonic() + LINE_EVERY_S
         try:
             while (waiting and not stop) or self._running:
@@ -121,7 +236,7 @@ class Sweep:
             if running.process.poll() is None:
                 running.process.kill()
 
-    def _left(self) -> list[Trial]:
+    def _unfinished(self) -> list[Trial]:
         left = []
         for trial in self._trials:
             if not self._fresh and is_over(read_summary(trial.out), trial.config.stop):
@@ -131,9 +246,8 @@ class Sweep:
         return left
 
     def _start(self, trial: Trial) -> None:
-        papers = self._out / _PAPERS
-        papers.mkdir(parents=True, exist_ok=True)
-        config = papers / f"{_slug(trial)}.toml"
+        config = self._out / _LOGS / f"{_slug(trial)}.toml"
+        config.parent.mkdir(parents=True, exist_ok=True)
         write_config(trial.config, config, f"what the sweep gave to {trial.name}")
         argv = self._command("run", str(config), "--out", str(trial.out), *self._options)
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
@@ -143,14 +257,14 @@ class Sweep:
         self._line(f"{trial.name}: begins, {begun} of {len(self._trials)}, in {trial.out}")
 
     def _stop_all(self) -> None:
-        """Ask each to stop, and wait; a learner writes a checkpoint first."""
+        """Ask each trial to stop, and wait; its learner writes a checkpoint first."""
         self._stopping = True
         if self._running:
             self._line(f"stopping: {len(self._running)} running, each writes a checkpoint")
         end_children([running.process for running in self._running], term_s=_TRIAL_STOP_S)
 
     def _collect(self) -> None:
-        """Take note of those that have ended."""
+        """Record the outcomes of the trials that have ended."""
         for running in list(self._running):
             status = running.process.poll()
             if status is None:
@@ -160,8 +274,8 @@ class Sweep:
             if status == DONE or (self._stopping and status in _UNREADY):
                 self._end(TrialOutcome(trial, DONE, _result(trial)))
                 continue
-            words = last_lines(self._log(trial), 1)
-            last = f": {words[-1].removeprefix('vedette: ')}" if words and status > 0 else ""
+            lines = last_lines(self._log(trial), 1)
+            last = f": {lines[-1].removeprefix('vedette: ')}" if lines and status > 0 else ""
             message = f"failed with {describe_exit(status)}{last} (its log: {self._log(trial)})"
             known = status if status in (USAGE, REFUSED) else FAILED
             self._end(TrialOutcome(trial, known, message))
@@ -171,7 +285,7 @@ class Sweep:
         self._line(f"{outcome.trial.name}: {outcome.message}")
 
     def _print_progress(self) -> None:
-        """A line for each that runs."""
+        """Print a line for each trial that runs."""
         for running in self._running:
             trial = running.trial
             status = read_summary(trial.out)
@@ -182,29 +296,29 @@ class Sweep:
         self._say(f"{format_clock(time.monotonic() - self._began)}  {text}")
 
     def _log(self, trial: Trial) -> Path:
-        return self._out / _PAPERS / f"{_slug(trial)}.log"
+        return self._out / _LOGS / f"{_slug(trial)}.log"
 
 
 def report_on(trials: Sequence[Trial], out: Path) -> Path | None:
-    """The page about a sweep, ``report.html`` in its directory; None where nothing has begun.
+    """Write ``report.html`` in a sweep's directory; None where no trial has begun.
 
-    Runs of an earlier sweep in the same directory are on it, too.
+    The page includes runs of an earlier sweep in the same directory.
     """
     return write_report([out]) if any(is_run(trial.out) for trial in trials) else None
 
 
 def jobs_within(config: RunConfig, *, in_process: bool) -> int:
-    """How many runs of this kind the cores can carry: a learner and its actors each."""
+    """Return the number of such runs that the cores suffice for: a learner and its actors each."""
     return max(1, count_cores() // (1 if in_process else 1 + config.actors.count))
 
 
 def exit_status(outcomes: Sequence[TrialOutcome]) -> int:
-    """Of the first that failed; 0 where none has."""
+    """Return the exit status of the first trial that failed; 0 if none has."""
     return next((outcome.status for outcome in outcomes if outcome.status), DONE)
 
 
 def _result(trial: Trial) -> str:
-    """What a run that has ended came to."""
+    """Describe the result of a run that has ended."""
     summary = read_summary(trial.out)
     if summary == Status():
         return "stopped before it had begun"

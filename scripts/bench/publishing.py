@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vedette.bench.bare_loop import BareLoop, imitate_trainer
+from bare_loop import BareLoop, imitate_trainer
+
 from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_protocol.model import body_bytes
 from vedette_protocol.schema import Schema
@@ -20,10 +21,10 @@ _CLOSE_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class PublishingBench:
-    """What to measure: DQN with an MLP of two hidden layers on four numbers.
+    """Measures DQN with an MLP of two hidden layers on four numbers.
 
-    Blocks of steps with and without publishing take turns, so that a slow moment meets both. What
-    a model costs is what the steps with it took longer, its packing beside them included.
+    Blocks of steps with and without publishing take turns, so that a slow moment meets both. The
+    cost of a model is the time that steps with it took longer; its packing beside them counts.
 
     Args:
         batch_size: samples of an optimization step.

@@ -25,7 +25,7 @@ _WARM_OPTS = 50
 
 @contextmanager
 def imitate_trainer() -> Iterator[None]:
-    """One thread of torch's, and Python's switching between threads as in the trainer."""
+    """Set torch to one thread, and Python's switch interval to the trainer's, meanwhile."""
     torch.set_num_threads(1)
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vedette.sweep.trials import parse_sweep, plan_trials
+from vedette.sweep import parse_sweep, plan_trials
 from vedette_services.config import RunConfig, StopConfig, load_config
 from vedette_services.errors import ConfigError, UsageError
 from vedette_services.run.outcome import is_over

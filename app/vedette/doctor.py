@@ -1,7 +1,7 @@
-"""The doctor's examination: from the name to the environment, each step only if the last one went.
+"""Checks that a host can reach a learner, agrees with it, and can play its environment.
 
-Nothing is registered with the learner: it is asked for its status, its run and its model, as any
-newcomer asks, and it sees no manager.
+The checks go from the learner's name to the environment; one that fails ends them. The learner is
+asked for its status, its run and its model, and counts no manager for that.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _WORTH_A_RATE = 1 << 20  # a smaller model says nothing of the link's rate
 
 
 class Examination:
-    """One host's look at one learner.
+    """The checks of one host with one learner.
 
     ::
 
@@ -61,7 +61,7 @@ class Examination:
             print(finding)
 
     Args:
-        keys: what this host would show; None: nothing.
+        keys: the keys of this host; None: it has none.
         env: an environment to build here in place of the run's.
         allow_import: top packages that the run's environment may import here.
     """
@@ -78,7 +78,7 @@ class Examination:
         self._env, self._allow_import = env, allow_import
 
     def findings(self) -> Iterator[Finding]:
-        """Every check in turn; ends early where nothing further can be seen."""
+        """Make every check in turn; end early where the next one cannot be made."""
         try:
             address = self._address.resolved()
         except AddressError as error:
@@ -104,10 +104,10 @@ class Examination:
             return
         yield from self._run_and_environment(address, status)
 
-    # The way there
+    # Network
 
     def _port(self, address: Address, above: int) -> Finding:
-        """Whether a port takes connections, and speaks our language."""
+        """Check that a port takes connections and speaks ZMTP."""
         check, port = f"{PORTS[above]} port", address.port + above
         began = time.monotonic()
         try:
@@ -138,7 +138,7 @@ class Examination:
         return ok(check, f"{port}: connected in {took_ms:.1f} ms, ZMTP 3 {closed}")
 
     def _link(self, asker: StatusClient) -> Iterator[Finding]:
-        """Clock and round trip, by asking for the status again and again."""
+        """Check clock and round trip with repeated requests for the status."""
         trips, offsets = [], []
         for _ in range(_ASKS):
             began, sent = time.monotonic(), time.time()
@@ -161,7 +161,7 @@ class Examination:
         else:
             yield ok("round trip", message)
 
-    # The run
+    # Run
 
     def _run_and_environment(self, address: Address, status: Status) -> Iterator[Finding]:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -196,7 +196,7 @@ class Examination:
         return None
 
     def _model(self, context: zmq.Context[zmq.Socket[bytes]], address: Address, me: str) -> Finding:
-        """Receive the newest model as an actor's host would."""
+        """Receive the newest model as a manager does."""
         began = time.monotonic()
         _, own = sockets.manager_subscriptions(me)
         deadline, received = began + _MODEL_S, 0
@@ -223,7 +223,7 @@ def _received(version: int, received: int, took_s: float) -> Finding:
 
 
 def _versions(status: Status) -> Iterator[Finding]:
-    """What the other side runs; a status that came at all speaks our protocol."""
+    """Compare the versions; a status that was decoded has our protocol."""
     theirs, ours = status.vedette, vedette_version()
     protocol = status.protocol or PROTOCOL_VERSION
     message = f"protocol {protocol}, vedette {theirs or '?'} there"
@@ -239,8 +239,8 @@ def examine_environment(
     """Build the environment here and compare its rows with the run's.
 
     Args:
-        run: None: none is announced yet.
-        env: what to build in place of the run's environment.
+        run: the announced run; None: there is none yet.
+        env: the environment to build in place of the run's.
     """
     from vedette_rl.envs.config import EnvConfig
     from vedette_rl.envs.make import probe_environment
@@ -252,13 +252,12 @@ def examine_environment(
         return
     try:
         if env is not None:
-            config = EnvConfig(id=env)
-            spaces = probe_environment(config)  # typed here: it may import what it names
+            config = EnvConfig(id=env)  # typed here: it may import what it names
         else:
-            assert run is not None, "one of the two is there"
-            validate_run(run, allow_import)
+            assert run is not None
+            validate_run(run, allow_import)  # refuses an import that is not allowed
             config = EnvConfig.model_validate(dict(run.env))
-            spaces = probe_environment(config)  # every import it asks for was allowed above
+        spaces = probe_environment(config)
         yield ok("environment", f"{config.id} can be built and stepped here")
         if run is not None:
             check_schema(spaces, run.schema)
@@ -278,11 +277,11 @@ class Finding:
     """One check and its outcome.
 
     Args:
-        check: what was looked at, in a word or two.
+        check: name of the check.
         state: "warn" where a run works all the same.
-        message: what was found.
-        fix: what to do about it.
-        status: the exit status that this finding asks for.
+        message: the outcome.
+        fix: what to do about it; "" if nothing.
+        status: exit status of the command.
     """
 
     check: str
@@ -305,10 +304,10 @@ def warn(check: str, message: str, fix: str = "") -> Finding:
 
 
 def fail(check: str, message: str, fix: str = "") -> Finding:
-    """Something that keeps this host from taking part."""
+    """A finding that keeps this host from taking part."""
     return Finding(check, "fail", message, fix, FAILED)
 
 
 def refused(check: str, message: str, fix: str = "") -> Finding:
-    """The other side says no, and trying again will not help."""
+    """A refusal by the other side: trying again will not help."""
     return Finding(check, "fail", message, fix, REFUSED)
