@@ -20,7 +20,7 @@ from vedette.reports.tables import (
     html_table,
     table_row,
 )
-from vedette_rl.evaluation.confidence import confidence_interval
+from vedette_rl.evaluation.evaluator import confidence_interval
 from vedette_services.run.number_format import format_count, format_decimal, format_duration
 
 COLOURS = 8

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.evaluation.confidence import t_quantile
+from vedette_rl.evaluation.evaluator import t_quantile
 from vedette_rl.recording.reading import Curve
 
 POINTS = 160

@@ -21,8 +21,8 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, column_bounds
-from vedette_rl.envs.vector_env import make_vector_environment
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.replay.frame_stacks import STACKS, FrameStack
 from vedette_rl.replay.prioritized import TD_ERROR
