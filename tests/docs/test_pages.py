@@ -8,7 +8,6 @@ import signal
 import subprocess
 from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,9 +99,8 @@ def test_the_table_of_tags_names_what_is_recorded() -> None:
     ingest = GatewayStatus(samples=Samples(*[1] * 7), managers=(manager,))
     recorder: Any = Names()
     config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
-    run: Any = SimpleNamespace(run_id="r", config=config)
     seen = Eval(*[1] * len(fields(Eval)))
-    CurveRecorder(recorder, run).record(1.0, TrainerStatus(opt_steps=1), ingest, seen)
+    CurveRecorder(recorder, "r", config).record(1.0, TrainerStatus(opt_steps=1), ingest, seen)
     costs = {"average_opt_time", "average_sample_time"}
     others = {tag for tag in told if tag.startswith(("train/", "priority/"))}
     assert told - others == written | costs

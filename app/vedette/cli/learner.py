@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,9 @@ from vedette.cli.options import (
     chosen_keys,
     load_from_arguments,
 )
+
+if TYPE_CHECKING:
+    from vedette_services.prometheus import MetricsAddress
 
 Bind = Annotated[
     str,
@@ -67,11 +70,7 @@ def learner(
     if folder is not None:
         LearnerKeys.read(folder)
     address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
-    metrics = None
-    if metrics_port is not None:
-        from vedette_services.prometheus import MetricsAddress  # raises without prometheus_client
-
-        metrics = MetricsAddress.parse(metrics_port)
+    metrics = _metrics_address(metrics_port) if metrics_port is not None else None
     found = load_from_arguments(arguments, env, agent, settings)
     directory = out or default_out(found.config)
     lines = check_config(found.config, directory, fresh=fresh, force=force)
@@ -94,3 +93,9 @@ def learner(
         metrics=metrics,
     )
     raise typer.Exit(ended)
+
+
+def _metrics_address(text: str) -> MetricsAddress:
+    from vedette_services.prometheus import MetricsAddress  # raises without prometheus_client
+
+    return MetricsAddress.parse(text)

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from vedette_rl.core import Policy
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
-from vedette_rl.envs.make import Env, make_env
+from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import install_hint
+from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import CannotRenderError, VideoError
 
 Frame = NDArray[np.uint8]
