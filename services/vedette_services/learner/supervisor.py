@@ -131,14 +131,14 @@ class Supervisor:
         arguments += map(str, wakeup)
         child = self._children.get(name)
         command = python_module(f"vedette_services.learner.{name}", *arguments)
-        words = ExitReportReader()
-        fds = [*wakeup, words.fileno()]
-        process = spawn(command, environment=words.environment, pass_fds=fds)
-        words.close_child_end()
+        report = ExitReportReader()
+        fds = [*wakeup, report.fileno()]
+        process = spawn(command, environment=report.environment, pass_fds=fds)
+        report.close_child_end()
         if child:
             child.exit_report.close()
         restarts = child.restarts if child else []
-        self._children[name] = _Child(name, process, words, time.monotonic(), restarts)
+        self._children[name] = _Child(name, process, report, time.monotonic(), restarts)
 
     def _announce(self, epoch: int) -> None:
         """Write the trainer's first status record, from its checkpoint, for its starting time."""
@@ -179,12 +179,12 @@ class Supervisor:
 
     def _restart(self, child: _Child, code: int) -> None:
         """Restart a process that died, unless it would die again."""
-        now, words = time.monotonic(), child.exit_report.read()
+        now, cause = time.monotonic(), child.exit_report.read()
         recent = [t for t in child.restarts if now - t < _RESTART_WINDOW_S]
         crashed_early = now - child.started < _STARTING_S and code > 0
         if crashed_early or len(recent) >= _RESTARTS:
-            raise ChildFailedError(child.name, code, words)
-        how = describe_exit(code) + (f": {words}" if words else "")
+            raise ChildFailedError(child.name, code, cause)
+        how = describe_exit(code) + (f": {cause}" if cause else "")
         log.warning("the %s died (%s); starting it again", child.name, how)
         self._event_log.log("died", child.name, f"{how}; it is started again")
         child.restarts[:] = [*recent, now]
