@@ -19,7 +19,7 @@ from vedette.bench.daemons import ask, check_actors, learner_of, run_actors
 from vedette.bench.measuring import summarize_rounds
 from vedette_protocol.schema import Schema
 from vedette_services.config.loading import load_config
-from vedette_services.errors import NoMeasurementError
+from vedette_services.errors import ServicesError
 from vedette_services.learner.background import BackgroundPublisher
 from vedette_services.run.model_map import ModelMapWriter
 
@@ -28,6 +28,10 @@ _TIMES = 5
 _CHUNK_BYTES = 1 << 20
 _COPIES = 5
 """Off the weights, into the trainer's map, out of it, together on the other side, into its map."""
+
+
+class NoMeasurementError(ServicesError):
+    """A measurement saw too little to say anything."""
 
 
 @dataclass(frozen=True, slots=True)

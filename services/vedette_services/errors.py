@@ -19,7 +19,6 @@
     ├── NoAnswerError              1   nobody answers at an address
     ├── AbsentManagerError         1   a manager sends the learner no reports
     ├── ActorDiedError             1   an actor of a measurement died
-    ├── NoMeasurementError         1   a measurement saw too little to say anything
     ├── ChildFailedError           1   a process of a daemon died and would die again
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
@@ -237,10 +236,6 @@ class AbsentManagerError(ServicesError):
     def __init__(self, manager: str) -> None:
         super().__init__(f"the learner has no reports of manager {manager!r}")
         self.manager = manager
-
-
-class NoMeasurementError(ServicesError):
-    """A measurement saw too little to say anything."""
 
 
 class ActorDiedError(ServicesError):

@@ -8,7 +8,7 @@ import numpy as np
 
 from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs import transition_dtype
-from vedette_rl.envs.loop_vector_env import LoopVectorEnv
+from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.rollout import RolloutLoop
 from vedette_rl.steps import NStep
 from vedette_rl.testing import ScriptedEnv

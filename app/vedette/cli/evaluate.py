@@ -47,7 +47,7 @@ def evaluate(
     vedette eval runs/cart --episodes 100 --json
     vedette eval runs/cart --checkpoint latest --video cart.gif
     """
-    from vedette_rl.evaluation.confidence import confidence_interval
+    from vedette_rl.evaluation.evaluator import confidence_interval
     from vedette_services.run.finished import evaluate_run
 
     found, pictures = evaluate_run(

@@ -21,7 +21,6 @@ from vedette.cli.options import (
     Settings,
     chosen_keys,
     load_from_arguments,
-    parse_metrics_address,
 )
 
 Bind = Annotated[
@@ -68,7 +67,11 @@ def learner(
     if folder is not None:
         LearnerKeys.read(folder)
     address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
-    metrics = parse_metrics_address(metrics_port)
+    metrics = None
+    if metrics_port is not None:
+        from vedette_services.prometheus import MetricsAddress  # raises without prometheus_client
+
+        metrics = MetricsAddress.parse(metrics_port)
     found = load_from_arguments(arguments, env, agent, settings)
     directory = out or default_out(found.config)
     lines = check_config(found.config, directory, fresh=fresh, force=force)

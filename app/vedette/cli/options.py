@@ -15,7 +15,6 @@ from vedette_services.errors import SettingError, UsageError
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import LoadedConfig
     from vedette_services.net.keys import ClientKeys
-    from vedette_services.prometheus import MetricsAddress
 
 
 def complete_environments(incomplete: str) -> list[str]:
@@ -185,19 +184,6 @@ MetricsPort = Annotated[
         show_default=False,
     ),
 ]
-
-
-def parse_metrics_address(text: str | None) -> MetricsAddress | None:
-    """Parse the address to serve metrics at; None: they are not served.
-
-    Raises:
-        SettingError: the text is no address, or prometheus_client is not installed.
-    """
-    if text is None:
-        return None
-    from vedette_services.prometheus import MetricsAddress
-
-    return MetricsAddress.parse(text)
 
 
 def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:

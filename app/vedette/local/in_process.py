@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from vedette.live import QuietView, View
+from vedette.live import View
 from vedette.local.daemons import configured_packages
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.ledger import Ledger
@@ -182,7 +182,7 @@ class InProcessRun:
         stop: StopSignals | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.config, self._run, self._view, self._stop = config, run, view or QuietView(), stop
+        self.config, self._run, self._view, self._stop = config, run, view or View(), stop
         self._wall_clock = clock
         identity, host = run.begin_epoch(), socket.gethostname()
         self.run_id, self._epoch = identity.run_id, identity.epoch
@@ -411,7 +411,7 @@ def run_in_process(
             run.make()
         publish_config(config, run.config_file, note)
         run.ensure_id(in_process=True)
-        with view or QuietView() as shown:
+        with view or View() as shown:
             stop = StopSignals(leave=lambda: exit_at_once(out)) if signals else None
             status = InProcessRun(config, run, view=shown, stop=stop).train()
         if why := describe_unsaved(out, status):

@@ -1,4 +1,4 @@
-"""The interfaces of an actor: a policy that acts, and a step processor that makes transitions.
+"""The interfaces of actors and evaluators: policies, step processors, results of evaluations.
 
 The actor's loop, in the order of its calls::
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
@@ -94,3 +95,29 @@ class StepProcessor(Protocol):
     def flush(self) -> Columns:
         """Return unfinished transitions, of fewer steps; the processor is empty afterwards."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The greedy episodes of one model. Returns are undiscounted sums of rewards."""
+
+    version: int
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    seed: int
+
+    @property
+    def episodes(self) -> int:
+        return len(self.returns)
+
+    @property
+    def return_mean(self) -> float:
+        return float(np.mean(self.returns))
+
+    @property
+    def return_std(self) -> float:
+        return float(np.std(self.returns))
+
+    @property
+    def length_mean(self) -> float:
+        return float(np.mean(self.lengths))

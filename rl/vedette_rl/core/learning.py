@@ -1,4 +1,4 @@
-"""The interface of agents, which the trainer drives, and the model info that goes to actors.
+"""The interfaces that the trainer drives: agents, replay buffers and recorders.
 
 The trainer's loop, in the order of its calls::
 
@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
+
+from vedette_rl.core.columns import Columns
 
 if TYPE_CHECKING:  # the contracts are read by processes that never load torch
     import torch
@@ -57,16 +59,7 @@ class OptResult:
 
 
 @runtime_checkable
-class SyncModel(Protocol):
-    """Something whose acting part can be sent to actors."""
-
-    def model_info(self) -> ModelInfo:
-        """A copy of what actors need, with its version. The names and shapes never change."""
-        ...
-
-
-@runtime_checkable
-class Agent(SyncModel, Protocol):
+class Agent(Protocol):
     """Learns from batches. The module's docstring shows the loop that calls it."""
 
     @property
@@ -92,10 +85,100 @@ class Agent(SyncModel, Protocol):
         """
         ...
 
+    def model_info(self) -> ModelInfo:
+        """A copy of what actors need, with its version. The names and shapes never change."""
+        ...
+
     def get_state(self) -> State:
         """All that resume needs: weights, targets, optimizer, counters, random states. Copies."""
         ...
 
     def set_state(self, state: State) -> None:
         """Continue from `state`: the next steps are the same as if nothing had happened."""
+        ...
+
+
+Record = Mapping[str, float]
+"""Scalars by name."""
+
+
+@runtime_checkable
+class Recorder(Protocol):
+    """A sink of records. `step` is env steps for curves of returns, optimization steps for losses.
+
+    ::
+
+        recorder.write({"rollout/ep_rew_mean": 21.0}, step=env_steps)
+        recorder.store({"train/loss": 0.1})        # aggregated until ...
+        recorder.flush(step=opt_steps)             # ... the mean of what was stored is written
+        recorder.close()
+    """
+
+    def write(self, record: Record, step: int) -> None:
+        """Write scalars now."""
+        ...
+
+    def store(self, record: Record) -> None:
+        """Keep scalars until the next flush, which writes the mean of each name."""
+        ...
+
+    def flush(self, step: int) -> None:
+        """Write what was stored, and push everything written so far out to the disk."""
+        ...
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text (the configuration, a note)."""
+        ...
+
+    def close(self) -> None:
+        """Flush and close."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Rows drawn from the replay.
+
+    Args:
+        columns: ``(B, *shape)`` each, owned by the buffer and overwritten by the next call.
+        indices: ``(B,)`` int64, the rows' numbers since the run began (not places in the ring).
+        weights: importance-sampling weights ``(B,)`` float32; None means all 1 (uniform).
+    """
+
+    columns: Columns
+    indices: NDArray[Any]
+    weights: NDArray[Any] | None = None
+
+
+@runtime_checkable
+class ReplayBuffer(Protocol):
+    """Gives samples; rows are inserted through another interface."""
+
+    def __len__(self) -> int:
+        """Rows that can be drawn now."""
+        ...
+
+    @property
+    def inserted(self) -> int:
+        """Rows inserted since the run began, overwritten ones too."""
+        ...
+
+    def sample(self, batch_size: int) -> Sample:
+        """Draw `batch_size` rows with replacement.
+
+        Raises:
+            EmptyReplayError: nothing has been inserted yet.
+        """
+        ...
+
+    def get_state(self) -> State:
+        """The state that a resumed run needs besides the rows: the generator and the schedules."""
+        ...
+
+    def set_state(self, state: State) -> None:
+        """Continue to draw from `state`."""
+        ...
+
+    def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
+        """Set the absolute TD errors of rows drawn before. A uniform buffer does nothing."""
         ...

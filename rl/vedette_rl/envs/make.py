@@ -1,4 +1,4 @@
-"""Environments by name."""
+"""Environments by name: one, several as a vector, and the spaces of one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
 from vedette_rl.envs.layout import ObservationLayout
-from vedette_rl.envs.native_vector_env import SingleOfVector, make_vector
+from vedette_rl.envs.native_vector_env import (
+    NativeVectorEnv,
+    SingleOfVector,
+    make_native_vector,
+    make_vector,
+)
 from vedette_rl.envs.registry import AllowImport, find_spec, import_environment_module, install_hint
 from vedette_rl.envs.spaces import Spaces, agent_spaces
+from vedette_rl.envs.vector_env import Env, LoopVectorEnv, RewardTransform, VectorEnvironment
 from vedette_rl.errors import CannotRenderError, EnvironmentFaultError, UnknownEnvironmentError
 
-Env = gym.Env[Any, Any]
+AUTO_VECTOR_COUNT = 32
+"""From how many environments on ``auto`` takes the vector form: CartPole's costs about as much as
+12 of the loop's steps whatever their number."""
 
 
 def make_env(
@@ -78,6 +86,37 @@ def _can_be_made(config: EnvConfig, allow_import: AllowImport | None) -> bool:
     except UnknownEnvironmentError:
         return False
     return True
+
+
+def make_vector_environment(
+    config: EnvConfig, count: int, seed: int, *, allow_import: AllowImport | None = None
+) -> VectorEnvironment:
+    """Make a vector of `count` environments.
+
+    Args:
+        config: which ones.
+        count: E.
+        seed: of the whole vector; another actor's vector takes another.
+        allow_import: see `make_env`.
+
+    Raises:
+        UnknownEnvironmentError: they cannot be made here.
+        ImportNotAllowedError: `allow_import` refused.
+        SpaceLayoutError: transitions of their spaces have no columns.
+    """
+    if count < 1:
+        raise ValueError(f"a vector has at least one environment, not {count}")
+    rewards = RewardTransform(config.reward_scale, config.reward_clip)
+    if config.vectorization == "vector_entry_point":
+        return NativeVectorEnv(make_vector(config, count, allow_import), seed=seed, rewards=rewards)
+    envs = [make_env(config, allow_import=allow_import)]
+    if config.vectorization == "auto" and count >= AUTO_VECTOR_COUNT:
+        vector = make_native_vector(envs[0], config, count, allow_import)
+        if vector is not None:
+            envs[0].close()
+            return NativeVectorEnv(vector, seed=seed, rewards=rewards)
+    envs.extend(make_env(config, allow_import=allow_import) for _ in range(count - 1))
+    return LoopVectorEnv(envs, seed=seed, rewards=rewards)
 
 
 def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:

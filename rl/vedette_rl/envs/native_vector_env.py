@@ -22,20 +22,22 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
-from vedette_rl.envs.actions import ActionConverter
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.episodes import EpisodeReturns, RewardTransform
-from vedette_rl.envs.layout import ObservationLayout, row_of_batch
+from vedette_rl.envs.layout import row_of_batch
 from vedette_rl.envs.registry import AllowImport, find_spec
-from vedette_rl.envs.spaces import agent_spaces
+from vedette_rl.envs.vector_env import Env, RewardTransform, VectorEnvironment
 from vedette_rl.errors import RlError, UnknownEnvironmentError
 
+VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+_CLIPPING = "reward_clipping"
+"""ALE's argument, on by default: returns would be of clipped rewards."""
 
-class NativeVectorEnv:
-    """`VectorEnvironment` over a `gymnasium.vector.VectorEnv`.
+
+class NativeVectorEnv(VectorEnvironment):
+    """Steps a `gymnasium.vector.VectorEnv`.
 
     Args:
-        envs: closed with the row.
+        envs: closed with this one.
         seed: of the whole vector.
         rewards: what rewards become in transitions.
 
@@ -45,37 +47,26 @@ class NativeVectorEnv:
     """
 
     def __init__(self, envs: VectorEnv, *, seed: int, rewards: RewardTransform | None = None):
-        self.spaces = agent_spaces(envs.single_observation_space, envs.single_action_space)
+        super().__init__(
+            envs.single_observation_space, envs.single_action_space, envs.num_envs, rewards
+        )
         self._envs = envs
         self._mode = autoreset_mode(envs)
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
-        self._layout = ObservationLayout(envs.single_observation_space)
-        self._actions = ActionConverter(envs.single_action_space, envs.num_envs)
-        self._rewards = rewards or RewardTransform()
-        self._tally = EpisodeReturns(envs.num_envs)
-        self._buffers = [self._layout.empty(envs.num_envs) for _ in range(3)]
-        self._current = -1
         self._resetting = np.zeros(envs.num_envs, np.bool_)
-        self._reward = np.zeros(envs.num_envs, np.float32)
-
-    def __len__(self) -> int:
-        return self._envs.num_envs
 
     def reset(self) -> Columns:
-        """Begin new episodes everywhere; the first call seeds, later ones go on from there."""
         obs, _ = self._envs.reset(seed=self._seed)
         self._seed = None
         self._current = 0
         self._resetting = np.zeros(len(self), np.bool_)
         self._layout.write_all(self._buffers[0], obs)
-        self._tally.reset()
+        self._returns.reset()
         return self._buffers[0]
 
     def step(self, action: NDArray[Any]) -> Step:
         """Step every environment. A row that only reset is not `valid`."""
-        if self._current < 0:
-            raise RuntimeError("the row was not reset before its first step")
-        action = self._actions.to_column(action)
+        action = self._action_column(action)
         batch, reward, terminated, truncated, infos = self._envs.step(
             self._actions.to_environment(action)
         )
@@ -83,9 +74,9 @@ class NativeVectorEnv:
         terminated, truncated = terminated & valid, truncated & valid
         done = terminated | truncated
         self._rewards.write(reward, self._reward)
-        self._tally.add(reward, valid)
+        self._returns.add(reward, valid)
         if done.any():
-            self._tally.end(done)
+            self._returns.end(done)
         seen, following = self._current, (self._current + 1) % 3
         self._current = self._successors(following, batch, done, infos)
         return Step(
@@ -125,22 +116,8 @@ class NativeVectorEnv:
         for i in np.flatnonzero(done):
             self._layout.write(next_obs, int(i), row_of_batch(final, int(i)))
 
-    def pop_finished_episodes(self) -> list[tuple[float, int]]:
-        """(return, length) of the episodes that ended since the last call."""
-        return self._tally.pop_finished()
-
     def close(self) -> None:
-        """Close the environments."""
         self._envs.close()
-
-
-# It may play faster, and it may show something else: Atari's is already preprocessed and
-# stacked.
-
-Env = gym.Env[Any, Any]
-VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
-_CLIPPING = "reward_clipping"
-"""ALE's argument, on by default: returns would be of clipped rewards."""
 
 
 def make_vector(

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Policy
-from vedette_rl.envs.actions import ActionConverter
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.make import Env, make_env
 from vedette_rl.envs.registry import install_hint
 from vedette_rl.errors import CannotRenderError, VideoError

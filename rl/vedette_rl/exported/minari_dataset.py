@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.envs import EnvConfig, make_env
-from vedette_rl.envs.actions import ActionConverter
+from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import ExportError
 from vedette_rl.replay.export import LiveRows

@@ -1,7 +1,11 @@
-"""The part that recorders into a file share: means of stored scalars, and errors of the disk."""
+"""Recorders into a file: their common part, and those that write CSV and JSON lines."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +24,7 @@ class Means:
         self._counts: dict[str, int] = {}
 
     def store(self, record: Record) -> None:
-        """Add a value to each of its names."""
+        """Add each value under its name."""
         for name, value in record.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(value)
             self._counts[name] = self._counts.get(name, 0) + 1
@@ -53,15 +57,12 @@ class FileRecorder:
             self._file: IO[Any] = path.open(mode, **options)
 
     def write(self, record: Record, step: int) -> None:
-        """Write scalars now."""
         raise NotImplementedError
 
     def store(self, record: Record) -> None:
-        """Keep scalars until the next flush, which writes the mean of each name."""
         self._means.store(record)
 
     def flush(self, step: int) -> None:
-        """Write what was stored, and push everything written so far out to the disk."""
         self.write(self._means.pop_means(), step)
         self._push()
 
@@ -81,3 +82,59 @@ class FileRecorder:
             yield
         except OSError as e:
             raise RecordingError(self.path, e) from e
+
+
+class _LineRecorder(FileRecorder):
+    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(Path(path), "a", clock, encoding="utf-8", newline="")
+
+    def _write_line(self, line: str) -> None:
+        with self._recording():
+            self._file.write(line + "\n")
+
+
+class CsvRecorder(_LineRecorder):
+    """Appends ``time_s,step,name,value``, one line a scalar, so that names may come and go.
+
+    Texts are left out.
+
+    Raises:
+        RecordingError: the file cannot be opened or written.
+    """
+
+    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(path, clock=clock)
+        if self._file.tell() == 0:
+            self._write_line("time_s,step,name,value")
+
+    def write(self, record: Record, step: int) -> None:
+        now = f"{self._clock():.3f}"
+        for name, value in record.items():
+            line = io.StringIO()
+            csv.writer(line, lineterminator="").writerow([now, step, name, repr(float(value))])
+            self._write_line(line.getvalue())
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write nothing: a text is no value."""
+
+
+class JsonlRecorder(_LineRecorder):
+    """Appends ``{"time_s", "step", NAME: value, ...}``, and ``{"time_s", "name", "text"}`` for a
+    text. A value that is not finite becomes null, since JSON has no such numbers.
+
+    Raises:
+        RecordingError: the file cannot be opened or written.
+    """
+
+    def write(self, record: Record, step: int) -> None:
+        if not record:
+            return
+        values = {name: float(value) for name, value in record.items()}
+        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        self._write_object({"step": step, **finite})
+
+    def write_text(self, name: str, text: str) -> None:
+        self._write_object({"name": name, "text": text})
+
+    def _write_object(self, values: dict[str, object]) -> None:
+        self._write_line(json.dumps({"time_s": round(self._clock(), 3), **values}))

@@ -1,15 +1,20 @@
-"""Recorders by name."""
+"""Recorders by name, several behind one, and one that survives a full disk."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from vedette_rl.core import Recorder
-from vedette_rl.errors import UnknownNameError
+from vedette_rl.core import Record, Recorder
+from vedette_rl.errors import RecordingError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name, is_import_name
+from vedette_rl.recording.file_recorder import CsvRecorder, JsonlRecorder
 from vedette_rl.recording.tensorboard import TensorboardRecorder
-from vedette_rl.recording.text_files import CsvRecorder, JsonlRecorder
+
+log = logging.getLogger("vedette.recording")
 
 BUILT_IN: dict[str, Callable[[Path], Recorder]] = {
     "tensorboard": lambda run: TensorboardRecorder(run / "tensorboard"),
@@ -19,7 +24,7 @@ BUILT_IN: dict[str, Callable[[Path], Recorder]] = {
 
 
 def make_recorders(names: Sequence[str], run: Path) -> list[Recorder]:
-    """A recorder each.
+    """Make a recorder for each name.
 
     Args:
         names: ``tensorboard``, ``csv``, ``jsonl``, or ``module:Name``, which is made with `run`.
@@ -42,3 +47,91 @@ def _make(name: str, run: Path) -> Recorder:
     if not isinstance(own, Recorder):
         raise UnknownNameError("learner.recorders", name, "it is no Recorder")
     return own
+
+
+class _Forwarder:
+    """A `Recorder` that passes every call on; a subclass decides to which recorders."""
+
+    def _forward(self, call: Callable[[Recorder], None]) -> None:
+        raise NotImplementedError
+
+    def write(self, record: Record, step: int) -> None:
+        self._forward(lambda recorder: recorder.write(record, step))
+
+    def store(self, record: Record) -> None:
+        self._forward(lambda recorder: recorder.store(record))
+
+    def flush(self, step: int) -> None:
+        self._forward(lambda recorder: recorder.flush(step))
+
+    def write_text(self, name: str, text: str) -> None:
+        self._forward(lambda recorder: recorder.write_text(name, text))
+
+    def close(self) -> None:
+        self._forward(lambda recorder: recorder.close())
+
+
+class TeeRecorder(_Forwarder):
+    """Gives everything to each of several recorders, which it closes; without one, drops it."""
+
+    def __init__(self, recorders: Sequence[Recorder] = ()) -> None:
+        self._recorders = tuple(recorders)
+
+    def _forward(self, call: Callable[[Recorder], None]) -> None:
+        for recorder in self._recorders:
+            call(recorder)
+
+
+class SurvivingRecorder(_Forwarder):
+    """Gives everything to a recorder; one that fails is replaced a while later.
+
+    Training goes on meanwhile, and the records in between are dropped. The failure is logged once,
+    and the recovery too. The recorder is made anew because the old one's file ends in half a
+    record, and readers stop there.
+
+    Args:
+        make: opens a recorder.
+        clock: seconds.
+        reopen_after_s: after a failure, the next recorder is opened this much later.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Recorder],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        reopen_after_s: float = 30.0,
+    ) -> None:
+        self._make, self._clock, self._reopen_after_s = make, clock, reopen_after_s
+        self._recorder: Recorder | None = None
+        self._open_at = clock()
+        self._failing = False
+
+    def close(self) -> None:
+        if self._recorder is not None:
+            super().close()
+        self._recorder = None
+
+    def _forward(self, call: Callable[[Recorder], None]) -> None:
+        if self._recorder is None and self._clock() < self._open_at:
+            return
+        try:
+            if self._recorder is None:
+                self._recorder = self._make()
+            call(self._recorder)
+        except RecordingError as error:
+            self._drop_failed(error)
+        else:
+            if self._failing:
+                log.warning("recording again")
+            self._failing = False
+
+    def _drop_failed(self, error: RecordingError) -> None:
+        if self._recorder is not None:
+            with contextlib.suppress(RecordingError):  # the same failure: its buffer is not empty
+                self._recorder.close()
+            self._recorder = None
+        self._open_at = self._clock() + self._reopen_after_s
+        if not self._failing:
+            log.warning("%s; training goes on, and recording is tried again", error)
+        self._failing = True

@@ -58,7 +58,6 @@ class TensorboardRecorder(FileRecorder):
         self._push()
 
     def write(self, record: Record, step: int) -> None:
-        """Write scalars now."""
         if record:
             summary = summaries.Summary()
             for name, value in record.items():
@@ -123,7 +122,7 @@ def purge_events(directory: str | Path, after: int, concerns: Callable[[str], bo
     Args:
         directory: with event files, or not there at all.
         after: the last step that stays.
-        concerns: whether a curve of this name counts those steps.
+        concerns: True if a curve of this name counts those steps.
 
     Raises:
         OSError: a file cannot be read or replaced.

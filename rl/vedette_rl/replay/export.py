@@ -17,7 +17,7 @@ from vedette_rl.replay import ring_files
 from vedette_rl.replay.commits import last_commit
 from vedette_rl.replay.frame_ring import FrameRows
 from vedette_rl.replay.manifest import Manifest, read_manifest
-from vedette_rl.replay.rows import PlainRows
+from vedette_rl.replay.rows import Rows
 
 PIECE_BYTES = 16 << 20
 
@@ -103,7 +103,7 @@ class LiveRows:
         self.close()
 
 
-class _RowsAtRest(PlainRows):
+class _RowsAtRest(Rows):
     """Rows as the last commit left them; a killed writer's cursor may be behind that."""
 
     def __init__(self, columns: Columns, capacity: int, inserted: int) -> None:
@@ -118,7 +118,7 @@ class _FrameRowsAtRest(FrameRows, _RowsAtRest):
     """The same, of stacks."""
 
 
-def _rows(directory: Path, manifest: Manifest, inserted: int) -> PlainRows:
+def _rows(directory: Path, manifest: Manifest, inserted: int) -> Rows:
     mapped = ring_files.map_columns(directory, manifest, writable=False)
     if mapped.shared is None or manifest.shared is None:
         return _RowsAtRest(mapped.columns, manifest.capacity, inserted)

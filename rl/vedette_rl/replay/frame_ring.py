@@ -29,11 +29,11 @@ from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay.frame_stacks import FRAME_SPANS, FRAMES, STACKS
 from vedette_rl.replay.manifest import Manifest, SharedSpec
 from vedette_rl.replay.ring import RingReader, RingWriter
-from vedette_rl.replay.rows import MemoryRing, PlainRows, RowAppender
+from vedette_rl.replay.rows import MemoryRing, RowAppender, Rows
 
 
-class FrameRows(PlainRows):
-    """The reading half: `Rows` that give whole stacks.
+class FrameRows(Rows):
+    """The reading half: rows that give whole stacks.
 
     Attributes:
         frames: ``(frames_capacity + guard, *frame)``: frame ``i`` at ``i % len(frames)``.
@@ -77,7 +77,7 @@ class FrameRows(PlainRows):
             found = self.columns[name]
             if name in STACKS:
                 found = self.frames
-                # clip: as in `vedette_rl.replay.rows.gather`, and a row that is being overwritten
+                # clip: as in `Rows.gather`, and a row that is being overwritten
                 # may hold anything until it is drawn again
                 found.take(self.columns[name].take(places, 0, mode="clip"), 0, to, "clip")
             else:

@@ -15,22 +15,19 @@ at place ``i % capacity``, and so survive it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import Columns
-from vedette_rl.core.learning import State
-from vedette_rl.core.replay_buffer import Sample
+from vedette_rl.core.learning import Sample, State
 from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.rows import Rows, live_places, ring_places
 from vedette_rl.replay.sum_tree import SumTree, padded
-from vedette_rl.replay.uniform import DrawnRows, redraw_stale
+from vedette_rl.replay.uniform import DrawnRows
 
 TD_ERROR = "td_error"
 """The column of |TD errors| that actors compute, where initial priorities are theirs."""
@@ -47,7 +44,6 @@ class PrioritizedReplay(DrawnRows):
         rng: draws.
         config: alpha, the schedule of beta, priority_epsilon.
         memory: where the priorities lie, from `open_priorities`; None: in memory only.
-        names: the columns that samples have; None: all.
     """
 
     def __init__(
@@ -57,9 +53,8 @@ class PrioritizedReplay(DrawnRows):
         config: ReplayConfig,
         *,
         memory: NDArray[np.float64] | None = None,
-        names: Iterable[str] | None = None,
     ) -> None:
-        super().__init__(rows, rng, names=names)
+        super().__init__(rows, rng)
         self.config = config
         memory = np.zeros(_HEAD + padded(rows.capacity)) if memory is None else memory
         self._head, masses = memory[:_HEAD], memory[_HEAD:]
@@ -77,18 +72,7 @@ class PrioritizedReplay(DrawnRows):
         done = min(1.0, self._draws / config.beta_steps)
         return config.beta_0 + (config.beta_final - config.beta_0) * done
 
-    def sample(self, batch_size: int, out: Columns | None = None) -> Sample:
-        """Draw `batch_size` rows with replacement, and their weights.
-
-        Args:
-            batch_size: how many.
-            out: columns ``(batch_size, *shape)`` of the caller's, for example in pinned memory.
-                None: the buffer's own, overwritten by the next call.
-
-        Raises:
-            EmptyReplayError: nothing has been inserted yet.
-            ReplayOverrunError: rows are overwritten faster than they are copied.
-        """
+    def sample(self, batch_size: int) -> Sample:
         seen = self.add_new_rows()
         if not seen:
             raise EmptyReplayError
@@ -99,9 +83,9 @@ class PrioritizedReplay(DrawnRows):
         fractions += self._strata
         places, masses = self._tree.find(fractions)
         numbers = self._numbers(places, seen)
-        columns = self._buffers.gather(numbers, out)
+        columns = self._gather(numbers)
         if self.rows.inserted > seen and self.rows.live()[0]:  # the writer has gone on meanwhile
-            redrawn = redraw_stale(self.rows, self._buffers, numbers, columns, self._rng)
+            redrawn = self._redraw_stale(numbers, columns)
             if len(redrawn):
                 # Drawn uniformly, and weighted as the new rows that they mostly are.
                 self.add_new_rows()
@@ -178,7 +162,7 @@ class PrioritizedReplay(DrawnRows):
         self._head[_MAX_PRIORITY] = highest
 
     def _give_priorities(self, first: int, end: int) -> None:
-        """The first priorities of the rows [first, end)."""
+        """Give the rows [first, end) their first priorities."""
         capacity, alpha = self.rows.capacity, self.config.alpha
         if self.config.initial_priorities == "actor":
             numbers = np.arange(first, end)

@@ -47,7 +47,7 @@ from vedette_rl.replay.manifest import (
     read_manifest,
     write_manifest,
 )
-from vedette_rl.replay.rows import PlainRows, RowAppender, default_guard
+from vedette_rl.replay.rows import RowAppender, Rows, default_guard
 from vedette_rl.storage.atomic_files import remove_unfinished
 from vedette_rl.storage.latest_value import MemoryFence
 
@@ -77,7 +77,6 @@ class RingWriter(RowAppender):
         *,
         run_id: str,
         guard: int | None = None,
-        accept_unsynced: bool = False,
         shared: SharedSpec | None = None,
     ) -> Self:
         """Open a run's replay, or make an empty one. Its space on disk is taken now.
@@ -89,7 +88,6 @@ class RingWriter(RowAppender):
             run_id: whose rows these are.
             guard: rows that may be appended before a commit; None: the replay's own, or
                 `default_guard` for a new one.
-            accept_unsynced: take a replay that a power cut may have torn.
             shared: what its rows share (`vedette_rl.replay.frame_ring`). A replay keeps as many
                 entries as it was made with.
 
@@ -109,8 +107,7 @@ class RingWriter(RowAppender):
             _compare(directory, asked, manifest, guard)
             commits = CommitWriter(directory)
             held.callback(commits.close)
-            if not accept_unsynced:
-                check_synced(directory, commits.last)
+            check_synced(directory, commits.last)
             writer = cls(directory, manifest, commits)
             writer._held = held.pop_all()
             return writer
@@ -141,7 +138,7 @@ class RingWriter(RowAppender):
         self._committed()
 
 
-class RingReader(PlainRows):
+class RingReader(Rows):
     """The reading end: `Rows` of a replay that another process writes.
 
     Raises:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,52 +25,25 @@ GUARD_BYTES = 64 << 20
 _ARRAY = np.ndarray
 
 
-class Rows(Protocol):
-    """The rows that are drawn from: the columns as stored, and the number inserted."""
+class Rows:
+    """The rows that are drawn from: the columns as stored, and the number inserted.
 
-    @property
-    def columns(self) -> Columns:
-        """Each ``(physical_rows, *shape)``, in places: row ``i`` at ``i % physical_rows``."""
-        ...
-
-    @property
-    def capacity(self) -> int:
-        """Rows that are live once that many have been inserted."""
-        ...
-
-    @property
-    def inserted(self) -> int:
-        """Rows inserted since the run began; never less than at the call before."""
-        ...
-
-    @property
-    def drawn_dtype(self) -> np.dtype[Any]:
-        """A row as it is drawn, which need not be as it lies."""
-        ...
-
-    def live(self) -> tuple[int, int]:
-        """The rows that may be drawn: [oldest, inserted)."""
-        ...
-
-    def gather(self, places: NDArray[np.int64], out: Columns) -> None:
-        """Copy the rows at `places` into `out`, every column that is in `out`."""
-        ...
-
-
-class PlainRows:
-    """The part of `Rows` that is the same where rows are drawn as they lie."""
+    Attributes:
+        columns: each ``(physical_rows, *shape)``: row ``i`` at place ``i % physical_rows``.
+        capacity: rows that are live once that many have been inserted.
+    """
 
     columns: Columns
     capacity: int
 
     @property
     def inserted(self) -> int:
-        """Rows inserted since the run began."""
+        """Rows inserted since the run began; never less than at the call before."""
         raise NotImplementedError
 
     @property
     def drawn_dtype(self) -> np.dtype[Any]:
-        """A row as it is drawn."""
+        """A row as it is drawn, which a subclass may store in another form."""
         columns = self.columns.items()
         return np.dtype([(name, column.dtype, column.shape[1:]) for name, column in columns])
 
@@ -87,7 +60,9 @@ class PlainRows:
 
     def gather(self, places: NDArray[np.int64], out: Columns) -> None:
         """Copy the rows at `places` into `out`, every column that is in `out`."""
-        gather(self.columns, places, out)
+        for name, to in out.items():
+            # clip: numpy would otherwise gather into a buffer of its own first, to check the places
+            self.columns[name].take(places, 0, to, "clip")
 
 
 def default_guard(capacity: int, row_bytes: int) -> int:
@@ -95,7 +70,7 @@ def default_guard(capacity: int, row_bytes: int) -> int:
     return max(GUARD_ROWS_MIN, min(GUARD_ROWS_MAX, capacity // 8, GUARD_BYTES // max(1, row_bytes)))
 
 
-class RowAppender(PlainRows):
+class RowAppender(Rows):
     """Writes rows beyond those inserted, and counts them.
 
     Args:
@@ -301,10 +276,3 @@ def ring_places(
     places *= -count
     places += numbers
     return places
-
-
-def gather(columns: Mapping[str, NDArray[Any]], places: NDArray[np.int64], out: Columns) -> None:
-    """Copy the rows at `places` into `out`, every column that is in `out`."""
-    for name, to in out.items():
-        # clip: numpy would otherwise gather into a buffer of its own first, to check the places
-        columns[name].take(places, 0, to, "clip")

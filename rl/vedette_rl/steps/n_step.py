@@ -1,4 +1,6 @@
-"""n-step transitions (Sutton & Barto 2018, section 7.1; Watkins 1989, corrected returns).
+"""Step processors by name, and the built-in one, which makes n-step transitions.
+
+(Sutton & Barto 2018, section 7.1; Watkins 1989, corrected returns.)
 
 A transition of n steps goes from what was seen at t to what was seen at t + n and carries
 ``R = r_t + discount r_{t+1} + ... + discount^(n-1) r_{t+n-1}``; the learner bootstraps with
@@ -10,12 +12,17 @@ E is the number of environments, n of steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Columns, Step, empty_columns
+from vedette_rl.core import Columns, Step, StepProcessor, empty_columns
+from vedette_rl.core.acting import TdErrorPolicy
+from vedette_rl.errors import UnknownNameError
+from vedette_rl.import_by_name import import_by_name, is_import_name
+from vedette_rl.replay.prioritized import TD_ERROR
 
 N_MAX = 255  # the column `n_steps` is uint8
 
@@ -131,3 +138,53 @@ def _begin_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
         if name == "obs" or name.startswith("obs/") or name == "action"
     ]
     return np.dtype([(name, dtype[name].base, dtype[name].shape) for name in names])
+
+
+def make_step_processor(
+    name: str, n: int, discount: float, envs: int, dtype: np.dtype[Any]
+) -> StepProcessor:
+    """The processor of this name: ``n_step``, or ``module:Name`` of your own, which is made with
+    the same arguments as `NStep`.
+
+    Raises:
+        UnknownNameError: there is none, or what is there is no `StepProcessor`.
+    """
+    if name == "n_step":
+        return NStep(n, discount, envs, dtype)
+    if not is_import_name(name):
+        raise UnknownNameError("actors.step_processor", name, "there are n_step and module:Name")
+    own = import_by_name("actors.step_processor", name)(n, discount, envs, dtype)
+    if not isinstance(own, StepProcessor):
+        raise UnknownNameError("actors.step_processor", name, "it is no StepProcessor")
+    return own
+
+
+class StepsWithTdErrors:
+    """A `StepProcessor` that adds the column `TD_ERROR` to another's transitions.
+
+    They are Ape-X's initial priorities (Horgan et al. 2018, https://arxiv.org/abs/1803.00933,
+    algorithm 1, line 8).
+
+    Args:
+        inner: what makes the transitions.
+        policy: computes the errors, by the model that it acts on now.
+        whole: gives the transitions whole observations, where theirs are something else.
+    """
+
+    def __init__(
+        self, inner: StepProcessor, policy: TdErrorPolicy, whole: Callable[[Columns], Columns]
+    ) -> None:
+        self._inner, self._policy, self._whole = inner, policy, whole
+
+    def process(self, step: Step) -> Columns:
+        return self._with_errors(self._inner.process(step))
+
+    def flush(self) -> Columns:
+        return self._with_errors(self._inner.flush())
+
+    def _with_errors(self, transitions: Columns) -> Columns:
+        if len(transitions["reward"]):
+            errors = self._policy.td_errors(self._whole(transitions))
+        else:
+            errors = np.empty(0, np.float32)
+        return {**transitions, TD_ERROR: errors}

@@ -4,6 +4,10 @@ A state is a dict of dicts. Its tensors and arrays go into ``state.safetensors``
 (``optimizer/state/0/exp_avg``); all the rest of it is JSON in that file's metadata, so that one
 rename makes the whole of it visible. ``meta.json`` beside it is a copy for people to read.
 
+In that JSON, an object with one key that begins with ``$`` represents a value that JSON has not:
+``{"$tensor": path}``, ``{"$array": path}``, ``{"$tuple": [...]}``, ``{"$float": "nan"}`` and
+``{"$dict": [[key, value], ...]}`` for keys that are no plain strings.
+
 ::
 
     write_state(run / "best", {"model": arrays}, {"version": 70})
@@ -13,20 +17,25 @@ rename makes the whole of it visible. ``meta.json`` beside it is a copy for peop
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import math
 import mmap
 import os
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
 from vedette_rl.storage.atomic_files import remove_unfinished, replacing
-from vedette_rl.storage.state_tree import Leaves, StateTypeError, join_state, split_state
 
 STATE_FILE = "state.safetensors"
 META_FILE = "meta.json"
@@ -86,7 +95,7 @@ def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
     with _raise_as_unreadable(path):
         metadata = _whole_metadata(path)
         tree, meta = json.loads(metadata["state"]), json.loads(metadata["meta"])
-        state = join_state(tree, lambda framework: safe_open(path, framework=framework))
+        state = _join(tree, functools.cache(functools.partial(safe_open, path)))
     if not isinstance(state, dict) or not isinstance(meta, dict):
         raise CheckpointError(path, "read", "it is torn or foreign (no state in it)")
     return state, meta
@@ -147,7 +156,8 @@ def _write_into(directory: Path, files: dict[str, Parts], throttle: Throttle) ->
 
 def _files(state: State, meta: Mapping[str, Any]) -> dict[str, Parts]:
     """The contents of a checkpoint by file; the state first."""
-    tree, leaves = split_state(state)
+    leaves: Leaves = {}
+    tree = _split(state, "", leaves)
     pairs = [f"{json.dumps(str(key))}: {json.dumps(value)}" for key, value in meta.items()]
     metadata = {"format": FORMAT, "state": json.dumps(tree), "meta": "{" + ", ".join(pairs) + "}"}
     metadata["crc32"] = _digest(metadata, [leaf.data.data for leaf in leaves.values()])
@@ -218,3 +228,112 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+_DTYPES = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "uint16": "U16",
+    "int16": "I16",
+    "uint32": "U32",
+    "int32": "I32",
+    "uint64": "U64",
+    "int64": "I64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+}
+
+
+class StateTypeError(TypeError):
+    """A leaf of a state is of a type that is not saved."""
+
+    def __init__(self, path: str, leaf: object) -> None:
+        super().__init__(f"{path or 'the state'} is a {type(leaf).__name__}, which is not saved")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorData:
+    """A tensor's bytes, with its safetensors dtype and its shape."""
+
+    dtype: str
+    shape: list[int]
+    data: NDArray[np.uint8]
+
+
+Leaves = dict[str, TensorData]
+"""Tensors by path."""
+
+
+def _split(node: Any, path: str, leaves: Leaves) -> Any:  # whatever JSON knows
+    """The tree of a state; its tensors and arrays are added to `leaves`."""
+    match node:
+        case None | bool() | int() | str():
+            return node
+        case np.bool_() | np.integer() | np.floating():
+            return _split(node.item(), path, leaves)
+        case float():
+            return node if math.isfinite(node) else {"$float": str(node)}
+        case np.ndarray():
+            return {"$array": _keep(node, node.dtype.name, node, path, leaves)}
+        case dict():
+            return _split_dict(node, path, leaves)
+        case list():
+            return [_split(inner, f"{path}/{i}", leaves) for i, inner in enumerate(node)]
+        case tuple():
+            return {"$tuple": _split(list(node), path, leaves)}
+    torch = sys.modules.get("torch")  # where it was never imported there are no tensors
+    if torch is not None and isinstance(node, torch.Tensor):
+        dtype = str(node.dtype).removeprefix("torch.")
+        bare = node
+        if node.dtype == torch.bfloat16:  # numpy has not all of torch's types, but the bytes of all
+            bare = node.contiguous().reshape(-1).view(torch.uint8)
+        return {"$tensor": _keep(node, dtype, bare.numpy(force=True), path, leaves)}
+    raise StateTypeError(path, node)
+
+
+def _split_dict(node: dict[Any, Any], path: str, leaves: Leaves) -> Any:
+    pairs = [(key, _split(inner, f"{path}/{key}", leaves)) for key, inner in node.items()]
+    if all(isinstance(key, str) and not key.startswith("$") for key in node):
+        return dict(pairs)
+    for key in node:
+        if not isinstance(key, (str, int)):
+            raise StateTypeError(f"{path}: the key {key!r}", key)
+    return {"$dict": [[key, inner] for key, inner in pairs]}
+
+
+def _keep(node: Any, dtype: str, data: NDArray[Any], path: str, leaves: Leaves) -> str:
+    if dtype not in _DTYPES:
+        raise StateTypeError(path, node)
+    name = path.lstrip("/")
+    while name in leaves or name in ("", "__metadata__"):  # keys "1" and 1 make one path
+        name += "'"
+    data = np.ascontiguousarray(data)
+    little = data if data.dtype.byteorder != ">" else data.astype(data.dtype.newbyteorder("<"))
+    shape = [int(size) for size in node.shape]
+    leaves[name] = TensorData(_DTYPES[dtype], shape, little.reshape(-1).view(np.uint8))
+    return name
+
+
+def _join(node: Any, tensors: Callable[[str], Any]) -> Any:
+    """The state of a tree. `tensors` opens the file for a framework: torch is imported only if a
+    tensor was saved."""
+    match node:
+        case list():
+            return [_join(inner, tensors) for inner in node]
+        case {"$array": str(name)}:
+            return tensors("numpy").get_tensor(name)
+        case {"$tensor": str(name)}:
+            return tensors("pt").get_tensor(name)
+        case {"$tuple": list(inner)}:
+            return tuple(_join(item, tensors) for item in inner)
+        case {"$float": str(text)}:
+            return float(text)
+        case {"$dict": list(pairs)}:
+            return {key: _join(inner, tensors) for key, inner in pairs}
+        case dict():
+            return {key: _join(inner, tensors) for key, inner in node.items()}
+        case _:
+            return node

@@ -21,8 +21,8 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns
 from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, column_bounds
-from vedette_rl.envs.vector_env import make_vector_environment
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.replay.frame_stacks import STACKS, FrameStack
 from vedette_rl.replay.prioritized import TD_ERROR
@@ -105,7 +105,7 @@ class Actor:
         self._poll_and_publish()
 
     def finish(self) -> None:
-        """Hand over even what is unfinished."""
+        """Hand over all transitions, finished or not."""
         self._push(self._loop.flush())
         self._batching.flush()
 
@@ -176,9 +176,9 @@ def build_actor(
     Args:
         spec: what it plays.
         handover: takes its batches.
-        models: where it looks for models.
-        tell: takes how it does.
-        clock: of its looks at orders and its telling.
+        models: gives it the models to act on.
+        tell: takes its statistics.
+        clock: for the times at which it reads orders and publishes statistics.
 
     Raises:
         SpecMismatchError: what this host builds is not what the run says.

@@ -84,7 +84,7 @@ class ActorProcess:
         return cause, traceback[-_TRACEBACK_CHARS:]
 
     def close(self) -> None:
-        """Let go of what was shared with it."""
+        """Release what was shared with it."""
         self.handover.close()
         self._stats.close()
         self._stats_map.unlink(missing_ok=True)

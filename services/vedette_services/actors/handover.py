@@ -81,7 +81,7 @@ def slot_layout(schema: Schema, actors: ActorsConfig) -> SlotLayout:
 
 
 class HandoverReader:
-    """The manager's end. It owns the memory and both ends of the socket until `started`."""
+    """The manager's end. It owns the actor's descriptors, too, until `close_child_ends`."""
 
     def __init__(self, layout: SlotLayout, slots: int) -> None:
         self._layout, self._schema = layout, layout.schema
@@ -103,7 +103,7 @@ class HandoverReader:
         return self._memory_fd, self._actors_end.fileno()
 
     def close_child_ends(self) -> None:
-        """The actor has been spawned: let go of its descriptors, so that its death is seen."""
+        """Close the actor's descriptors once it is spawned, so that its death is seen."""
         self._actors_end.close()
         os.close(self._memory_fd)
         self._memory_fd = -1
@@ -170,7 +170,7 @@ class HandoverReader:
             self._send_order(_MODEL)
 
     def discard(self) -> None:
-        """Believe nothing of this actor any more."""
+        """Ignore all that this actor published or will publish."""
         self._taken = self._published
         self.ended = True
 
@@ -182,7 +182,7 @@ class HandoverReader:
             return  # a dead actor needs no orders; poll() sees its end after its last batch
 
     def close(self) -> None:
-        """Let go of the memory and the socket. An actor that still runs ends by itself."""
+        """Release the memory and the socket. An actor that still runs ends by itself."""
         self._socket.close()
         if self._memory_fd >= 0:
             self.close_child_ends()
@@ -194,8 +194,8 @@ class HandoverWriter:
 
     ::
 
-        handover.wait_for_slot()               # False: the manager is gone
-        columns = handover.columns             # views to write into
+        while not handover.has_slot and not handover.gone: handover.poll(0.1)
+        columns = handover.columns                 # views to write into
         handover.publish(rows, epoch, version)     # and how many entries, where rows share some
         handover.poll(0.0); handover.stopped
     """
@@ -224,14 +224,15 @@ class HandoverWriter:
 
     @property
     def columns(self) -> Columns:
-        """The free slot's columns, ``(n_buffer, *shape)`` views to write into; of what rows share
-        as many entries as there may be."""
-        assert self.has_slot, "wait_for_slot() first"
+        """The free slot's columns: views to write into, ``(n_buffer, *shape)``.
+
+        A column that rows share has as many entries as there may be.
+        """
+        assert self.has_slot, "poll() until `has_slot`"
         return self._full_views[self._published % self._slots]
 
     def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
-        """Hand the slot's first `rows` rows, and the entries they share, over. They are the
-        manager's from now on."""
+        """Hand over the slot's first `rows` rows and the entries they share: the manager's now."""
         slot = self._published % self._slots
         if rows < self._layout.n_buffer:
             self._lay_out_again(slot, rows, entries)
@@ -245,7 +246,7 @@ class HandoverWriter:
             self.stopped = self.gone = True
 
     def poll(self, wait_s: float) -> None:
-        """Learn the manager's orders, waiting at most `wait_s` for one."""
+        """Read the manager's orders, waiting at most `wait_s` for one."""
         if wait_s > 0:
             select.select([self._socket], [], [], wait_s)
         try:
@@ -261,7 +262,7 @@ class HandoverWriter:
         self.model_announced = self.model_announced or _MODEL in orders
 
     def close(self) -> None:
-        """Let go: the manager sees the end of this actor."""
+        """Close the socket: the manager sees the end of this actor."""
         self._socket.close()
 
     def _count(self, slot: int, rows: int, entries: int) -> None:

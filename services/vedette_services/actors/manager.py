@@ -63,7 +63,7 @@ class ManagerSockets:
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        context: sockets.Context,
         address: Address,
         manager: str,
         keys: ClientKeys | None,
@@ -116,7 +116,7 @@ class Manager:
         self._handshake: HandshakeMonitor | None = None
         self._lost = ""  # why the learner's address is not known
         self._state, self._directory = state, directory
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: sockets.Context = zmq.Context()
         self._manager_sockets: ManagerSockets | None = None
         self._open_at = 0.0  # when sockets that were closed are made again
         self._actors: dict[int, ActorProcess] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vedette_protocol.messages import Ack
 from vedette_services.actors.connection import Connection
-from vedette_services.actors.instructions import Level, WriteLog
+from vedette_services.actors.instructions import Instruction, Level, WriteLog
 from vedette_services.host.rate_limited import RateLimitedLog
 
 REPEAT_S = 30.0
@@ -23,23 +23,23 @@ class ManagerLog:
         self._repeats = RateLimitedLog(REPEAT_S, changed_s=REPEAT_S / 10)
         self._credit_at = now
 
-    def log(self, level: Level, subject: str, text: str, now: float) -> list[WriteLog]:
+    def log(self, level: Level, subject: str, text: str, now: float) -> list[Instruction]:
         """A line, unless the same was logged of its subject a short time ago."""
         return [WriteLog(level, text)] if self._repeats.should_log(subject, text, now) else []
 
-    def log_reconnected(self) -> list[WriteLog]:
+    def log_reconnected(self) -> list[Instruction]:
         """A silence is over."""
         self._repeats.reset("silence")
         return [WriteLog("info", f"in touch with {self._where}")]
 
-    def log_starting(self, ack: Ack, now: float) -> list[WriteLog]:
+    def log_starting(self, ack: Ack, now: float) -> list[Instruction]:
         """The learner is there, and has announced no run yet."""
         text = f"{self._where} is there and announces no run yet: {ack.reason or 'it starts'}"
         return self.log("info", "starting", text, now)
 
     def log_reconnecting(
         self, connection: Connection, now: float, *, connected: bool
-    ) -> list[WriteLog]:
+    ) -> list[Instruction]:
         """The sockets are made anew."""
         if not connection.silent:
             return self.log("warning", "silence", f"connecting anew to {self._where}", now)
@@ -50,7 +50,7 @@ class ManagerLog:
         text = f"no word from {self._where}: connecting anew until it answers"
         return self.log("warning", "silence", text, now)
 
-    def log_no_credit(self, ack: Ack, now: float) -> list[WriteLog]:
+    def log_no_credit(self, ack: Ack, now: float) -> list[Instruction]:
         """No batch may be sent; logged once that lasts: the limiter's pauses are short and many."""
         if ack.credit_batches:
             self._credit_at = now
@@ -58,7 +58,9 @@ class ManagerLog:
             return []
         return self.log("info", "credit", f"the learner takes no samples now: {ack.reason}", now)
 
-    def log_actor_death(self, index: int, why: str, traceback: str, now: float) -> list[WriteLog]:
+    def log_actor_death(
+        self, index: int, why: str, traceback: str, now: float
+    ) -> list[Instruction]:
         """An actor died; its traceback whole, but not the same one again and again."""
         text = f"actor {index} died: {why}"
         if traceback and self._repeats.should_log(f"traceback {index}", why, now):

@@ -136,55 +136,62 @@ class ManagerState:
 
     def on_control(self, message: ControlMessage, now: float) -> list[Instruction]:
         """A message of the control channel, for everybody or for this manager."""
+        done: list[Instruction] = []
+        if isinstance(message, Run | Ack | Stop) and self._connection.on_message(now):
+            done += self._log.log_reconnected()
         match message:
             case Run():
-                done = self._on_run(message, now)
+                done += self._on_run(message, now)
             case Ack():
-                done = self._on_ack(message, now)
+                done += self._on_ack(message, now)
             case Stop():
-                done = self._on_stop(message, now)
+                done += self._on_stop(message, now)
             case Refusal(manager=self._identity.manager, incarnation=self._incarnation):
-                done = [Exit(REFUSED, f"refused by the learner: {message.reason}")]
+                done.append(Exit(REFUSED, f"refused by the learner: {message.reason}"))
             case Refusal() | Status():
-                done = []
+                pass
             case _:
                 assert_never(message)
         return done
 
-    def _on_contact(self, now: float) -> list[Instruction]:
-        if not self._connection.on_message(now):
-            return []
-        return [*self._log.log_reconnected()]
-
     def _on_run(self, run: Run, now: float) -> list[Instruction]:
-        contact = self._on_contact(now)
         old = self._run
         if self._leaving:
-            return contact
+            return []
         if old is None or run.run_id != old.run_id:
-            return [*contact, *self._join(run, now)]
+            return self._play(run, now)
         if run.epoch < old.epoch:
             text = f"a learner announces epoch {run.epoch} of a run that is at {old.epoch}: ignored"
-            return [*contact, *self._log.log("warning", "epoch", text, now)]
+            return self._log.log("warning", "epoch", text, now)
         if (run.epoch, run.learner) == (old.epoch, old.learner):
-            return contact
+            return []
         if can_continue(run, old):
             self._run = run
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
-            return [*contact, WriteLog("info", text), *self.send_report(now)]
-        try:
-            config = validate_run(run, self._allow_import)
-        except RefusedError as error:
-            return [*contact, *self._give_up(REFUSED, str(error), str(error), now)]
-        text = f"the learner is back (epoch {run.epoch}) with other settings"
-        return [*contact, WriteLog("info", text), *self._play(run, config, now)]
+            return [WriteLog("info", text), *self.send_report(now)]
+        return self._play(run, now)
 
-    def _join(self, run: Run, now: float) -> list[Instruction]:
-        """Take part in a run that is new here, with a window, an incarnation and actors anew."""
+    def _play(self, run: Run, now: float) -> list[Instruction]:
+        """Play a run that is new here, or has other settings now: actors of before end first."""
         try:
             config = validate_run(run, self._allow_import)
         except RefusedError as error:
             return self._give_up(REFUSED, str(error), str(error), now)
+        if self._run is None or run.run_id != self._run.run_id:
+            done = self._join(run, config)
+        else:
+            text = f"the learner is back (epoch {run.epoch}) with other settings"
+            done = [WriteLog("info", text)]
+        self._run, self._first_actor = run, None
+        self._step_timeout_s = config.step_timeout_s
+        done.append(PrepareRun(run))
+        backoff = Backoff(config.restart_min_s, config.restart_max_s)
+        done += [KillActor(actor.index) for actor in self._roster.begin_run(now, backoff)]
+        done += self._store(lambda: self._models.begin_run(run, now), now)
+        return [*done, *self.send_report(now)]
+
+    def _join(self, run: Run, config: ActorsConfig) -> list[Instruction]:
+        """Take part in a run that is new here, with a new window and a new incarnation."""
         done: list[Instruction] = []
         if self._window is not None:
             text = f"another run begins: {self._window.rows} samples of the last are dropped"
@@ -205,49 +212,41 @@ class ManagerState:
             max_bytes=config.window_bytes,
             on_full=config.on_full,
         )
-        return [*done, *self._play(run, config, now)]
-
-    def _play(self, run: Run, config: ActorsConfig, now: float) -> list[Instruction]:
-        """Actors on this run as it is now: those of another one go first."""
-        self._run, self._first_actor = run, None
-        self._step_timeout_s = config.step_timeout_s
-        done: list[Instruction] = [PrepareRun(run)]
-        backoff = Backoff(config.restart_min_s, config.restart_max_s)
-        done += [KillActor(actor.index) for actor in self._roster.begin_run(now, backoff)]
-        done += self._store(lambda: self._models.begin_run(run, now), now)
-        return [*done, *self.send_report(now)]
+        return done
 
     def _on_ack(self, ack: Ack, now: float) -> list[Instruction]:
-        done = self._on_contact(now)
         window, run = self._window, self._run
         # Of a run that was not announced to us: its learner is starting, or we missed that.
         announced = run is not None and ack.run_id == run.run_id
         self._connection.on_ack(now, announced=announced)
         if window is None and not self._leaving:
-            return [*done, *self._log.log_starting(ack, now)]
+            return self._log.log_starting(ack, now)
         if window is None or not announced or ack.incarnation != self._incarnation:
-            return done
+            return []
         try:
             freed = window.on_ack(ack, now)
         except AckError as error:
-            return [*done, *self._log.log("error", "ack", str(error), now)]
+            return self._log.log("error", "ack", str(error), now)
         if freed or not window.batches or not ack.credit_batches:
             self._connection.on_progress(now)
         self._first_actor = ack.first_actor
         if self._connection.resend:
             self._connection.resend = False
             window.resend_all()
-        done += self._log.log_no_credit(ack, now)
-        return [*done, *self._start_due_actors(now), *self._send_batches(now), *self._drained(now)]
+        return [
+            *self._log.log_no_credit(ack, now),
+            *self._start_due_actors(now),
+            *self._send_batches(now),
+            *self._drained(now),
+        ]
 
     def _on_stop(self, stop: Stop, now: float) -> list[Instruction]:
-        contact = self._on_contact(now)
         if self._run is not None and stop.run_id != self._run.run_id:
-            return contact
+            return []
         if stop.final:
-            return [*contact, *self.leave(f"the run is over ({stop.reason})", now)]
+            return [*self.leave(f"the run is over ({stop.reason})", now)]
         text = f"the learner was stopped ({stop.reason}); waiting for it to come back"
-        return [*contact, *self._log.log("info", "stop", text, now)]
+        return self._log.log("info", "stop", text, now)
 
     # Sockets
 
@@ -284,7 +283,7 @@ class ManagerState:
         try:
             model = admit()
         except ModelError as error:
-            return [*self._log.log("error", "spec", f"not acted on: {error}", now)]
+            return self._log.log("error", "spec", f"not acted on: {error}", now)
         return [] if model is None else [StoreModel(model.epoch, model.version, model.body)]
 
     # Actors
@@ -437,4 +436,4 @@ class ManagerState:
         """Something came on the control channel that is no message."""
         if isinstance(error, VersionError):
             return [Exit(REFUSED, f"the learner at {self._identity.learner}: {error}")]
-        return [*self._log.log("warning", "garbage", f"refused a control message: {error}", now)]
+        return self._log.log("warning", "garbage", f"refused a control message: {error}", now)

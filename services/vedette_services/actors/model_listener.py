@@ -31,7 +31,7 @@ class ModelListener:
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        context: sockets.Context,
         address: Address,
         manager: str,
         keys: ClientKeys | None = None,

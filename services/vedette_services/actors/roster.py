@@ -145,12 +145,12 @@ class Roster:
         actor.state = "empty"
         if asked:
             actor.start_at = now
-            return "" if code == 0 or actor.why_killed else cause or _how_it_ended(code)
+            return "" if code == 0 or actor.why_killed else cause or _describe_exit(code)
         if now - actor.started_at > HEALTHY_S:
             actor.backoff_s = 0.0
         if played == 0:
             self._deaths_at_start += 1
-        actor.error = actor.why_killed or cause or _how_it_ended(code)
+        actor.error = actor.why_killed or cause or _describe_exit(code)
         actor.backoff_s = self._backoff.after(actor.backoff_s)
         actor.start_at = now + actor.backoff_s
         return actor.error
@@ -192,7 +192,7 @@ class Roster:
         return tuple(actor.report() for actor in self.actors)
 
 
-def _how_it_ended(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code < 0:
         try:
             return f"killed by {signal.Signals(-code).name}"

@@ -33,7 +33,7 @@ class ExitReportReader:
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._heard = b""
+        self._received = b""
 
     def fileno(self) -> int:
         """The end that a child gets."""
@@ -51,8 +51,8 @@ class ExitReportReader:
     def read(self) -> str:
         """The error that ended the child; "" where it was killed or crashed."""
         with contextlib.suppress(BlockingIOError):  # a process of its own outlives it, and holds it
-            self._heard += os.read(self._read, _BYTES_MAX)
-        return self._heard.decode("utf-8", "replace")
+            self._received += os.read(self._read, _BYTES_MAX)
+        return self._received.decode("utf-8", "replace")
 
     def close(self) -> None:
         """Close the pipe."""

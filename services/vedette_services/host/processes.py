@@ -23,6 +23,7 @@ _PR_SET_PDEATHSIG = 1
 PARENT_VARIABLE = "VEDETTE_PARENT_PID"
 """Set for a child that is to share our fate."""
 _PARENT_POLL_S = 0.5
+_KILL_S = 5.0  # a killed child that is stuck in the kernel longer is left
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
@@ -90,7 +91,7 @@ def _watch_parent(parent: int) -> None:
 
 
 def end_children(
-    children: Sequence[subprocess.Popen[Any]], *, term_s: float, kill_s: float = 5.0
+    children: Sequence[subprocess.Popen[Any]], *, term_s: float
 ) -> list[subprocess.Popen[Any]]:
     """Ask children to end, wait at most `term_s` for all of them, then kill.
 
@@ -104,7 +105,7 @@ def end_children(
     for child in wait_all(children, term_s):
         child.kill()
         killed.append(child)
-    wait_all(killed, kill_s)
+    wait_all(killed, _KILL_S)
     return killed
 
 
@@ -182,7 +183,7 @@ class WakeupEvent:
         return self._descriptor
 
     def set(self) -> None:
-        """Wake who waits; never waits itself."""
+        """Wake the process that polls; never waits itself."""
         try:
             os.eventfd_write(self._descriptor, 1)
         except BlockingIOError:
@@ -196,5 +197,5 @@ class WakeupEvent:
             return
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the descriptor."""
         os.close(self._descriptor)

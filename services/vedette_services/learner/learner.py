@@ -21,7 +21,7 @@ from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.parameter_vector import seed_process
-from vedette_rl.recording.surviving import SurvivingRecorder
+from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows

@@ -10,8 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import tomli_w
 
 from vedette_rl.core import Recorder
-from vedette_rl.recording.registry import make_recorders
-from vedette_rl.recording.tee import TeeRecorder
+from vedette_rl.recording.registry import TeeRecorder, make_recorders
 from vedette_rl.recording.tensorboard import purge_events
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table

@@ -81,11 +81,6 @@ class Address:
         return self._endpoint(2)
 
     @property
-    def family(self) -> socket.AddressFamily:
-        """IPv6 where the host is such an address, else IPv4."""
-        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
-
-    @property
     def loopback(self) -> bool:
         """Return whether only this machine can reach it; a name must have been resolved before."""
         return _is_ip(self.host) and ipaddress.ip_address(self.host).is_loopback

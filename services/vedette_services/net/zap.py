@@ -15,7 +15,7 @@ from zmq.utils import z85
 
 from vedette_services.errors import KeysError
 from vedette_services.net.keys import ADMITTED, LEARNER, LearnerKeys, read_public
-from vedette_services.net.sockets import ZAP_DOMAIN
+from vedette_services.net.sockets import ZAP_DOMAIN, Context
 
 log = logging.getLogger("vedette.gateway")
 
@@ -38,9 +38,7 @@ class ZapHandler:
         now: seconds, monotonic.
     """
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], keys: LearnerKeys, now: float
-    ) -> None:
+    def __init__(self, context: Context, keys: LearnerKeys, now: float) -> None:
         self._keys = keys
         self.socket = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)

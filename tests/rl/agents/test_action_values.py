@@ -16,7 +16,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, ModelInfo, TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.testing.transitions import sampled_transitions
+from vedette_rl.testing.inputs import sampled_transitions
 
 VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = gym.spaces.Box(0, 255, (4, 40, 40), np.uint8)

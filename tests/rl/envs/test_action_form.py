@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from vedette_rl.agents.actions import BoxActions, to_bounds
-from vedette_rl.envs.actions import ActionConverter
+from vedette_rl.envs.layout import ActionConverter
 
 TENTH = gym.spaces.Box(-0.1, 0.1, (2,), np.float64)  # float32(0.1) > 0.1
 POINT = gym.spaces.Box(0.3, 0.3, (2,), np.float64)

@@ -29,11 +29,11 @@ from vedette_rl.errors import (
     SpaceLayoutError,
     UnknownEnvironmentError,
 )
-from vedette_rl.testing.scripted import ScriptedEnv
+from vedette_rl.testing.inputs import ScriptedEnv
 
 MODULE = """
 import gymnasium as gym
-from vedette_rl.testing.scripted import ScriptedEnv
+from vedette_rl.testing.inputs import ScriptedEnv
 gym.register("Mine-v0", entry_point=ScriptedEnv)
 gym.register("Namespaced/Mine-v5", entry_point=ScriptedEnv)
 """

@@ -13,7 +13,7 @@ from PIL import Image
 from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs import EnvConfig
 from vedette_rl.errors import CannotRenderError, UnknownEnvironmentError, VideoError
-from vedette_rl.evaluation.confidence import confidence_interval, t_quantile
+from vedette_rl.evaluation.evaluator import confidence_interval, t_quantile
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
 
 

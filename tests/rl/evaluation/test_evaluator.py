@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vedette_rl.core import Columns, Evaluator, ModelInfo
+from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs import EnvConfig
 from vedette_rl.envs.config import WrapperConfig
 from vedette_rl.errors import EnvironmentFaultError, EvaluationCancelledError
@@ -43,7 +43,6 @@ def test_the_result_does_not_depend_on_how_many_play_side_by_side() -> None:
 
 def test_every_evaluation_plays_the_same_episodes() -> None:
     evaluator = GreedyEvaluator(CARTPOLE, 5, seed=0, side_by_side=3)
-    assert isinstance(evaluator, Evaluator)
     assert evaluator.evaluate(Leaning(), 1).returns == evaluator.evaluate(Leaning(), 2).returns
     evaluator.close()
     evaluator.close()

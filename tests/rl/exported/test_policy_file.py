@@ -24,7 +24,7 @@ from vedette_rl.exported import (
     write_numpy,
     write_safetensors,
 )
-from vedette_rl.exported.space_text import space_from_json, space_to_json
+from vedette_rl.exported.policy_file import space_from_json, space_to_json
 
 WRITERS = {"numpy": write_numpy, "safetensors": write_safetensors}
 

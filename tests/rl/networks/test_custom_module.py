@@ -14,7 +14,7 @@ from vedette_rl.envs import Spaces
 from vedette_rl.errors import CustomNetworkError, PolicyFileError, UnknownNameError
 from vedette_rl.exported import PolicyFile, load_policy, write_numpy
 from vedette_rl.networks.encoder import CustomEncoder
-from vedette_rl.testing.transitions import sampled_obs, sampled_transitions
+from vedette_rl.testing.inputs import sampled_obs, sampled_transitions
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
 IMAGE = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)

@@ -15,7 +15,7 @@ from vedette_rl.errors import CustomNetworkError
 from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.mlp import Mlp
 from vedette_rl.networks.parameter_vector import ParameterVector
-from vedette_rl.testing.transitions import sampled_transitions
+from vedette_rl.testing.inputs import sampled_transitions
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
 ACTIONS: dict[str, gym.Space[Any]] = {

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from vedette_rl.core import Recorder
+from vedette_rl.recording.file_recorder import CsvRecorder, JsonlRecorder
 from vedette_rl.recording.reading import read_curves
 from vedette_rl.recording.tensorboard import TensorboardRecorder
-from vedette_rl.recording.text_files import CsvRecorder, JsonlRecorder
 
 RECORDERS: dict[str, Callable[[Path], Recorder]] = {
     "tensorboard": lambda run: TensorboardRecorder(run / "tensorboard", clock=lambda: 7.0),

@@ -9,8 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from vedette_rl.core import Record, Recorder
 from vedette_rl.errors import RecordingError
-from vedette_rl.recording.surviving import SurvivingRecorder
-from vedette_rl.recording.tee import TeeRecorder
+from vedette_rl.recording.registry import SurvivingRecorder, TeeRecorder
 from vedette_rl.recording.tensorboard import TensorboardRecorder, purge_events
 
 

@@ -326,9 +326,6 @@ def test_after_a_power_cut_an_unclosed_replay_is_refused(
     monkeypatch.setattr(commits, "boot_id", lambda: b"another start...")
     with pytest.raises(ReplayFormatError, match="not closed before the machine stopped"):
         open_ring(tmp_path)
-    again = open_ring(tmp_path, accept_unsynced=True)
-    assert again.inserted == 10
-    again.close()
     monkeypatch.undo()
     assert open_ring(tmp_path).inserted == 10
 

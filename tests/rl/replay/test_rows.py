@@ -8,7 +8,7 @@ from counting_rows import DTYPE, assert_rows, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vedette_rl.replay.rows import MemoryRing, default_guard, gather, live_places
+from vedette_rl.replay.rows import MemoryRing, default_guard, live_places
 
 
 def live(ring: MemoryRing) -> np.ndarray[Any, Any]:
@@ -161,7 +161,7 @@ def test_gather_copies_the_columns_asked_for() -> None:
     ring = MemoryRing(DTYPE, 10)
     ring.append(rows(0, 10), 10)
     out = {"action": np.empty(3, np.int64)}
-    gather(ring.columns, np.array([7, 0, 7]), out)
+    ring.gather(np.array([7, 0, 7]), out)
     assert out["action"].tolist() == [7, 0, 7]
 
 

@@ -8,7 +8,6 @@ import pytest
 from counting_rows import DTYPE, StartInserting, assert_rows, rows
 
 from vedette_rl.core import ReplayBuffer
-from vedette_rl.core.columns import empty_columns
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing
@@ -87,20 +86,6 @@ def test_draws_reach_both_ends_and_no_further() -> None:
 def test_the_columns_are_the_buffers_own_and_used_again() -> None:
     replay = UniformReplay(memory_ring(100), np.random.default_rng(0))
     assert replay.sample(8).columns["action"] is replay.sample(8).columns["action"]
-
-
-def test_a_sample_can_be_copied_to_the_callers_memory() -> None:
-    replay = UniformReplay(memory_ring(100), np.random.default_rng(0))
-    out = empty_columns(DTYPE, 8)
-    sample = replay.sample(8, out)
-    assert sample.columns is out
-    assert_rows(out, sample.indices)
-
-
-def test_only_the_columns_asked_for_are_drawn() -> None:
-    rng = np.random.default_rng(0)
-    replay = UniformReplay(memory_ring(100), rng, names=["reward", "action"])
-    assert list(replay.sample(8).columns) == ["reward", "action"]
 
 
 def test_draws_continue_from_a_saved_state() -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from vedette_rl.core import Columns, Step
 from vedette_rl.envs import Spaces, VectorEnvironment, transition_dtype
-from vedette_rl.envs.loop_vector_env import LoopVectorEnv
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
+from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_stacks import FrameStack, frame_stack, row_with_places
 from vedette_rl.steps import NStep

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from vedette_rl.core import Columns
 from vedette_rl.envs import VectorEnvironment, transition_dtype
-from vedette_rl.envs.loop_vector_env import LoopVectorEnv
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
+from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.steps import NStep
-from vedette_rl.testing.scripted import ScriptedEnv
+from vedette_rl.testing.inputs import ScriptedEnv
 
 DISCOUNT = 0.5
 Row = tuple[Any, ...]

@@ -30,7 +30,7 @@ from vedette_rl.testing import (
     ReplayBufferContract,
     StepProcessorContract,
 )
-from vedette_rl.testing.replay_buffers import Insert
+from vedette_rl.testing.contracts import Insert
 
 SPACES = Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2))
 

@@ -16,7 +16,7 @@ from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_rl.envs import Spaces, column_bounds, transition_dtype
-from vedette_rl.envs.loop_vector_env import LoopVectorEnv
+from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_ring import whole_stacks
 from vedette_rl.replay.frame_stacks import frame_stack, row_with_places

@@ -17,7 +17,7 @@ from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.storage.checkpoints import Checkpoints
-from vedette_rl.testing.transitions import sampled_transitions
+from vedette_rl.testing.inputs import sampled_transitions
 from vedette_services.config import RunConfig
 from vedette_services.learner.trainer import open_replay
 from vedette_services.learner.training_loop import TrainingLoop

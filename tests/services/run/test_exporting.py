@@ -14,7 +14,7 @@ from vedette_rl.envs.make import probe_environment
 from vedette_rl.exported import load_policy, onnx_file, read_policy
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import write_state
-from vedette_rl.testing.scripted import ScriptedEnv
+from vedette_rl.testing.inputs import ScriptedEnv
 from vedette_services.config import RunConfig, read_config, write_config
 from vedette_services.run import export as exporting
 from vedette_services.run.finished import FinishedRun

@@ -12,9 +12,8 @@ import pytest
 from vedette.cli.app import main
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns, empty_columns
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import make_vector_environment, probe_environment
 from vedette_rl.envs.spaces import transition_dtype
-from vedette_rl.envs.vector_env import make_vector_environment
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.steps import NStep

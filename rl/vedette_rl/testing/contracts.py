@@ -1,0 +1,292 @@
+"""The contracts of policies, step processors and replay buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.core import Columns, ModelInfo, Policy, ReplayBuffer, StepProcessor, row_dtype
+from vedette_rl.envs.spaces import Spaces, action_field, transition_dtype
+from vedette_rl.envs.vector_env import LoopVectorEnv, VectorEnvironment
+from vedette_rl.errors import EmptyReplayError, ModelMismatchError
+from vedette_rl.testing.inputs import ScriptedEnv, sampled_obs
+
+
+class PolicyContract:
+    """A mixin of tests; give it your policy.
+
+    ::
+
+        class TestMyPolicy(PolicyContract):
+            def make_spaces(self) -> Spaces: ...
+            def make_policy(self, envs: int, seed: int) -> Policy: ...
+            def make_model(self, seed: int) -> ModelInfo: ...
+    """
+
+    envs = 5
+
+    def make_spaces(self) -> Spaces:
+        """The spaces that the policy is for."""
+        raise NotImplementedError
+
+    def make_policy(self, envs: int, seed: int) -> Policy:
+        """A new policy for a vector of `envs`; its exploration is the same for the same seed."""
+        raise NotImplementedError
+
+    def make_model(self, seed: int) -> ModelInfo:
+        """A model info of its agent; another one for another seed."""
+        raise NotImplementedError
+
+    def acting(self, model_seed: int = 0, envs: int | None = None, seed: int = 0) -> Policy:
+        """A policy that has a model."""
+        policy = self.make_policy(envs or self.envs, seed)
+        policy.sync_model(self.make_model(model_seed))
+        return policy
+
+    def actions(self, policy: Policy, *, explore: bool, rows: slice = slice(None)) -> NDArray[Any]:
+        """Its actions on the same observations every time."""
+        obs = sampled_obs(self.make_spaces().observation, self.envs, seed=3)
+        return policy.act({name: column[rows] for name, column in obs.items()}, explore=explore)
+
+    def test_it_is_a_policy(self) -> None:
+        assert isinstance(self.make_policy(self.envs, 0), Policy)
+
+    def test_every_action_is_one_of_its_space(self) -> None:
+        space = self.make_spaces().action
+        _, dtype, shape = action_field(space)
+        policy = self.acting()
+        for explore in (False, True, True, True):
+            action = self.actions(policy, explore=explore)
+            assert action.shape == (self.envs, *shape)
+            assert action.dtype == dtype
+            assert all(space.contains(one.astype(space.dtype)) for one in action)
+
+    def test_greedy_acting_is_deterministic(self) -> None:
+        policy = self.acting(seed=0)
+        first = self.actions(policy, explore=False)
+        self.actions(policy, explore=True)
+        np.testing.assert_array_equal(self.actions(policy, explore=False), first)
+        np.testing.assert_array_equal(self.actions(self.acting(seed=1), explore=False), first)
+
+    def test_a_rows_action_is_its_own(self) -> None:
+        policy = self.acting()
+        together = self.actions(policy, explore=False)
+        for row in range(self.envs):
+            alone = self.actions(policy, explore=False, rows=slice(row, row + 1))
+            np.testing.assert_allclose(alone[0], together[row], rtol=1e-4, atol=1e-5)
+
+    def test_the_same_seed_explores_the_same(self) -> None:
+        one, other = self.acting(seed=4), self.acting(seed=4)
+        for _ in range(5):
+            np.testing.assert_array_equal(
+                self.actions(one, explore=True), self.actions(other, explore=True)
+            )
+
+    def test_it_acts_on_the_newest_model(self) -> None:
+        policy = self.acting(model_seed=0)
+        policy.sync_model(self.make_model(1))
+        fresh = self.acting(model_seed=1)
+        np.testing.assert_array_equal(
+            self.actions(policy, explore=False), self.actions(fresh, explore=False)
+        )
+
+    def test_a_models_arrays_are_not_written(self) -> None:
+        model = self.make_model(0)
+        for array in model.arrays.values():
+            array.setflags(write=False)
+        policy = self.make_policy(self.envs, 0)
+        policy.sync_model(model)
+        self.actions(policy, explore=True)
+
+    def test_a_model_of_another_shape_is_refused(self) -> None:
+        model = self.make_model(0)
+        name = next(name for name, array in model.arrays.items() if array.ndim)
+        wrong = np.zeros([size + 1 for size in model.arrays[name].shape], model.arrays[name].dtype)
+        policy = self.make_policy(self.envs, 0)
+        try:
+            policy.sync_model(ModelInfo(1, {**model.arrays, name: wrong}))
+        except ModelMismatchError as e:
+            assert name in str(e)  # noqa: PT017 - this kit does without pytest
+        else:
+            raise AssertionError(f"a model with {name!r} of another shape was taken")
+
+
+_NUMBER, _EPISODE, _T = 0, 1, 2  # what a ScriptedEnv's observation holds
+
+
+class StepProcessorContract:
+    """A mixin of tests; give it your processor.
+
+    ::
+
+        class TestMyProcessor(StepProcessorContract):
+            def make_processor(self, envs: int, dtype: np.dtype) -> StepProcessor: ...
+    """
+
+    steps = 40
+
+    def make_processor(self, envs: int, dtype: np.dtype[Any]) -> StepProcessor:
+        """A new processor for a row of `envs` and transitions of `dtype`."""
+        raise NotImplementedError
+
+    def make_row(self) -> VectorEnvironment:
+        """Three environments with every kind of end."""
+        scripts: list[list[Any]] = [
+            [(3, "terminated"), (4, "truncated"), (1, "both"), (9, "truncated")],
+            [(1, "truncated"), (2, "terminated")],
+            [(100, "terminated")],
+        ]
+        envs = [ScriptedEnv(number, script) for number, script in enumerate(scripts)]
+        return LoopVectorEnv(envs, seed=0)
+
+    def play(self) -> list[Columns]:
+        """The transitions of each of some steps, and of the flush."""
+        row = self.make_row()
+        processor = self.make_processor(len(row), transition_dtype(row.spaces))
+        row.reset()
+        action = np.zeros(len(row), np.int64)
+        given = [processor.process(row.step(action)) for _ in range(self.steps)]
+        return [*given, processor.flush(), processor.flush()]
+
+    def test_it_is_a_step_processor(self) -> None:
+        dtype = transition_dtype(self.make_row().spaces)
+        assert isinstance(self.make_processor(3, dtype), StepProcessor)
+
+    def test_transitions_have_the_columns_agreed_on(self) -> None:
+        dtype = transition_dtype(self.make_row().spaces)
+        for columns in self.play():
+            assert tuple(columns) == dtype.names
+            assert len({len(column) for column in columns.values()}) == 1
+            for name, column in columns.items():
+                assert (column.dtype, column.shape[1:]) == (dtype[name].base, dtype[name].shape)
+
+    def test_transitions_belong_to_the_caller(self) -> None:
+        row = self.make_row()
+        processor = self.make_processor(len(row), transition_dtype(row.spaces))
+        row.reset()
+        kept: list[tuple[Columns, Columns]] = []
+        for _ in range(self.steps):
+            columns = processor.process(row.step(np.zeros(len(row), np.int64)))
+            kept.append((columns, {name: column.copy() for name, column in columns.items()}))
+        for columns, copies in kept:
+            for name, column in columns.items():
+                np.testing.assert_array_equal(column, copies[name])
+
+    def test_no_transition_reaches_into_another_episode(self) -> None:
+        for columns in self.play():
+            before, after = columns["obs"], columns["next_obs"]
+            np.testing.assert_array_equal(before[:, _NUMBER], after[:, _NUMBER])
+            np.testing.assert_array_equal(before[:, _EPISODE], after[:, _EPISODE])
+            np.testing.assert_array_equal(after[:, _T] - before[:, _T], columns["n_steps"])
+
+    def test_every_step_begins_one_transition(self) -> None:
+        begun = np.concatenate([columns["obs"] for columns in self.play()])
+        assert len(begun) == 3 * self.steps
+        assert len(np.unique(begun, axis=0)) == len(begun)
+
+    def test_ends_stand_on_what_reaches_them(self) -> None:
+        given = self.play()
+        ended = {
+            name: np.concatenate([columns[name] for columns in given])
+            for name in ("next_obs", "terminated", "truncated")
+        }
+        first = (ended["next_obs"][:, _NUMBER] == 0) & (ended["next_obs"][:, _EPISODE] <= 2)
+        for episode, (length, flags) in enumerate([(3, "t"), (4, "u"), (1, "tu")]):
+            own = first & (ended["next_obs"][:, _EPISODE] == episode)
+            at_end = own & (ended["next_obs"][:, _T] == length)
+            np.testing.assert_array_equal(ended["terminated"][own], at_end[own] & ("t" in flags))
+            np.testing.assert_array_equal(ended["truncated"][own], at_end[own] & ("u" in flags))
+
+    def test_a_flush_leaves_nothing(self) -> None:
+        assert len(self.play()[-1]["reward"]) == 0
+
+
+Insert = Callable[[Columns], None]
+
+NUMBERED = row_dtype([("number", np.dtype(np.int64), ()), ("pair", np.dtype(np.float32), (2,))])
+"""A row that holds its own number, twice."""
+
+
+def numbered(begin: int, end: int) -> Columns:
+    """Rows `begin` to `end` of `NUMBERED`."""
+    numbers = np.arange(begin, end)
+    return {"number": numbers, "pair": np.stack([numbers, -numbers], 1).astype(np.float32)}
+
+
+class ReplayBufferContract:
+    """A mixin of tests; give it your buffer and how rows get into it::
+
+        class TestMyReplay(ReplayBufferContract):
+            def make_replay(self, capacity: int) -> tuple[ReplayBuffer, Insert]: ...
+
+    It holds rows of `NUMBERED`.
+    """
+
+    capacity = 64
+
+    def make_replay(self, capacity: int) -> tuple[ReplayBuffer, Insert]:
+        """A new buffer, and what makes rows drawable from it."""
+        raise NotImplementedError
+
+    def filled(self, rows: int) -> ReplayBuffer:
+        """A buffer into which `rows` rows went, a few at a time."""
+        replay, insert = self.make_replay(self.capacity)
+        for begin in range(0, rows, 10):
+            insert(numbered(begin, min(begin + 10, rows)))
+        return replay
+
+    def test_it_is_a_replay_buffer(self) -> None:
+        assert isinstance(self.make_replay(self.capacity)[0], ReplayBuffer)
+
+    def test_nothing_can_be_drawn_from_an_empty_one(self) -> None:
+        replay, _ = self.make_replay(self.capacity)
+        assert (len(replay), replay.inserted) == (0, 0)
+        try:
+            replay.sample(1)
+        except EmptyReplayError:
+            return
+        raise AssertionError("an empty replay gave a sample")
+
+    def test_it_counts_what_was_inserted_and_what_it_holds(self) -> None:
+        assert (len(self.filled(25)), self.filled(25).inserted) == (25, 25)
+        replay = self.filled(3 * self.capacity)
+        assert replay.inserted == 3 * self.capacity
+        assert 0 < len(replay) <= self.capacity
+
+    def test_a_sample_holds_the_rows_that_its_indices_name(self) -> None:
+        for rows in (1, 25, self.capacity, 3 * self.capacity + 7):
+            replay = self.filled(rows)
+            for _ in range(5):
+                sample = replay.sample(32)
+                numbers = sample.columns["number"]
+                np.testing.assert_array_equal(numbers, sample.indices)
+                np.testing.assert_array_equal(sample.columns["pair"][:, 0], numbers)
+                np.testing.assert_array_equal(sample.columns["pair"][:, 1], -numbers)
+                assert numbers.min() >= replay.inserted - len(replay)
+                assert numbers.max() < replay.inserted
+
+    def test_every_row_can_be_drawn(self) -> None:
+        replay = self.filled(2 * self.capacity)
+        drawn = {int(i) for _ in range(100) for i in replay.sample(64).indices}
+        assert drawn == set(range(replay.inserted - len(replay), replay.inserted))
+
+    def test_weights_are_none_or_up_to_one(self) -> None:
+        weights = self.filled(50).sample(32).weights
+        if weights is not None:
+            assert weights.shape == (32,)
+            assert weights.dtype == np.float32
+            assert ((weights > 0) & (weights <= 1)).all()
+
+    def test_priorities_may_be_told_of_any_row_drawn_before(self) -> None:
+        replay, insert = self.make_replay(self.capacity)
+        insert(numbered(0, 30))
+        indices = replay.sample(32).indices.copy()
+        insert(numbered(30, 60))
+        insert(numbered(60, 90))
+        insert(numbered(90, 120))
+        replay.update_priority(indices, np.full(32, 1000.0, np.float32))  # overwritten by now
+        sample = replay.sample(64)
+        assert sample.indices.min() >= replay.inserted - len(replay)
