@@ -93,7 +93,7 @@ class Gateway:
         self._model_map = ModelMapReader(spec.run.model_map)
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
-        self._board = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
+        self._status_record = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
         self._run: Run | None = None
         self._next_tick = 0.0
         self._receive_backoff = ReceiveBackoff()
@@ -217,7 +217,7 @@ class Gateway:
         for line in state.take_log_lines(now):
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
         self._sockets.close_removed_keys(now)
-        self._board.write(self._ingest(now))
+        self._status_record.write(self._ingest(now))
 
     def _ingest(self, now: float, *, ended: bool = False) -> GatewayStatus:
         ring = self._ring
@@ -246,7 +246,7 @@ class Gateway:
         if final:
             self._state.end_run()
         self._ring.commit(self._state.stamp())
-        self._board.write(self._ingest(time.monotonic(), ended=True))
+        self._status_record.write(self._ingest(time.monotonic(), ended=True))
         self._ring.close()
         self._sockets.close()
 

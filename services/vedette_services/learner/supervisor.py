@@ -142,10 +142,10 @@ class Supervisor:
 
     def _announce(self, epoch: int) -> None:
         """Write the trainer's first status record, from its checkpoint, for its starting time."""
-        board = StatusRecordWriter(self._spec.run.learning_map, TrainerStatus)
+        record = StatusRecordWriter(self._spec.run.learning_map, TrainerStatus)
         opt_steps = self._spec.run.newest_checkpoint() or 0
-        board.write(TrainerStatus(epoch=epoch, opt_steps=opt_steps))
-        board.close()
+        record.write(TrainerStatus(epoch=epoch, opt_steps=opt_steps))
+        record.close()
         self._event_log.log_epoch(epoch, opt_steps)
 
     def _watch(self, stop: StopSignals) -> bool:
