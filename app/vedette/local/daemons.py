@@ -1,4 +1,4 @@
-"""A whole run on this machine: the same daemons as anywhere, as child processes over loopback."""
+"""Runs the learner and one actor manager on this machine, as child processes over loopback."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from vedette_services.run.status import Status
 
 ASK_EVERY_S = 0.5
 STOP_S = 60.0  # for the learner's last checkpoint
-ACTORS_STOP_S = 15.0  # a manager drains for 10 s at most, and sends a last report
+ACTORS_STOP_S = 15.0  # a manager drains for 10 s at most and sends a last report
 CRASH_STOP_S = 2.0
 RESTARTS = 5
 RESTART_WINDOW_S = 60.0
 MANAGER_ID = "local"
-"""The same at every start: a new incarnation of it means that the one before it is dead."""
+"""The same at every start: a new incarnation means that the earlier one is dead."""
 
 READ_ALREADY = (
     ENVIRONMENT,
@@ -50,11 +50,11 @@ READ_ALREADY = (
     "VEDETTE_KEYS",
     "VEDETTE_LOG_FORMAT",  # `run` reads its daemons' logs itself
 )
-"""Variables that the command line read: they are in the resolved configuration already."""
+"""Variables that are in the resolved configuration already, and not passed on."""
 
 Child = subprocess.Popen[bytes]
 AskStatus = Callable[[float], Status | None]
-"""The learner's status, waiting so many seconds at most."""
+"""Asks for the learner's status and waits for at most this many seconds."""
 
 
 def run_locally(
@@ -68,19 +68,20 @@ def run_locally(
 ) -> Status:
     """Train with a learner and one actor manager on this machine, until it is over.
 
-    The children end before this returns or raises; should this process be killed, they die too.
+    The daemons end before this returns or raises, and also if this process is killed.
 
     Args:
         config: a checked configuration.
         out: the run's directory; one with a checkpoint resumes.
-        fresh: begin anew; a run that is there is erased.
+        fresh: erase a run in the directory and begin anew.
         note: where the configuration comes from: a comment in `config.toml`.
-        view: what shows it.
-        signals: take SIGTERM and Ctrl-C: the first asks the learner to stop, a second kills all
-            and leaves. Without, KeyboardInterrupt ends the daemons and is raised again.
+        view: shows the run.
+        signals: handle SIGTERM and Ctrl-C: the first asks the learner to stop, a second kills all
+            daemons and ends this process. Without it, KeyboardInterrupt ends the daemons and is
+            raised again.
 
     Returns:
-        The last status, as ``summary.json`` has it; empty where it was stopped before it had begun.
+        The last status, as in ``summary.json``; empty if it was stopped before it had begun.
 
     Raises:
         DaemonFailedError: a daemon ended badly.
@@ -100,20 +101,16 @@ def run_locally(
 
 
 def daemon_command(*arguments: str) -> list[str]:
-    """The command line of one of our daemons."""
+    """Return the command line of one of our daemons."""
     return python_module("vedette.cli", *arguments)
 
 
 class LocalRun:
-    """The daemons of one run on this machine. As a context, it leaves none of them behind.
+    """The daemons of one run on this machine; as a context manager, it ends them all.
 
     Args:
-        config: a checked configuration.
-        out: the run's directory.
-        fresh: begin anew; a run that is there is erased.
-        view: what shows it.
-        note: where the configuration comes from.
-        command: from a daemon's arguments to the command line that starts it.
+        command: turns a daemon's arguments into the command line that starts it. The others are
+            those of `run_locally`.
     """
 
     def __init__(
@@ -128,15 +125,15 @@ class LocalRun:
     ) -> None:
         self._config, self._out, self._fresh, self._view = config, out, fresh, view
         self._command, self._logs, self._note = command, out / "log", note
-        # Another start may be on its way in this directory; one of the two will be refused.
-        self._handed_over = self._logs / f"config-{secrets.token_hex(4)}.toml"
+        # Another start in this directory may write its own; one of the two will be refused.
+        self._daemon_config = self._logs / f"config-{secrets.token_hex(4)}.toml"
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
-        self._words: dict[str, ExitReportReader] = {}
+        self._exit_reports: dict[str, ExitReportReader] = {}
         self._manager_ends: list[float] = []
         self._manager_due = 0.0
         self._began = time.time()
-        self._heard: Status | None = None  # what the learner answered last
+        self._last: Status | None = None  # the learner's last answer
 
     def __enter__(self) -> LocalRun:
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -148,12 +145,12 @@ class LocalRun:
             if learner := self._children.get("learner"):
                 end_children([learner], term_s=STOP_S)
             if actors := self._children.get("actors"):
-                # After a crash nobody takes what they still hold.
+                # After a crash, nobody takes the batches that they still hold.
                 end_children([actors], term_s=CRASH_STOP_S if error[0] else ACTORS_STOP_S)
         finally:
-            for words in self._words.values():
-                words.close()
-            self._handed_over.unlink(missing_ok=True)
+            for report in self._exit_reports.values():
+                report.close()
+            self._daemon_config.unlink(missing_ok=True)
             self._view.__exit__(*error)
 
     def kill(self) -> None:
@@ -163,10 +160,10 @@ class LocalRun:
                 child.kill()
 
     def watch(self, ask: AskStatus, stop: StopSignals | None) -> Status:
-        """Start both daemons and show the run until the learner ends; then see the actors off.
+        """Start both daemons, show the run until the learner ends, then end the actors.
 
         Returns:
-            The last status; empty where it was stopped before it had begun.
+            The last status; empty if it was stopped before it had begun.
 
         Raises:
             DaemonFailedError: one of them ended badly.
@@ -179,9 +176,9 @@ class LocalRun:
         deadline: float | None = None
         while True:
             if stop and deadline is None:
-                self._view.print_line(f"stopping: {self._to_save()}")
+                self._view.print_line(f"stopping: {self._describe_saving()}")
                 learner.terminate()
-                # They hand in what they have and say so, for which the learner waits.
+                # The learner waits for their last batches and reports.
                 self._children["actors"].terminate()
                 deadline = time.monotonic() + STOP_S
             if deadline is not None and time.monotonic() > deadline:
@@ -190,40 +187,39 @@ class LocalRun:
                 break
             self._show(ask(ASK_EVERY_S))
             if deadline is None:
-                self._look_after_manager()
+                self._restart_manager()
         return self._close(learner.returncode, stopped=bool(stop))
 
     def _show(self, status: Status | None) -> None:
-        self._heard = status or self._heard
-        if self._heard is None:
+        self._last = status or self._last
+        if self._last is None:
             status = Status(waits=startup_stage(RunDirectory(self._out), self._began))
         self._view.show(status)
 
-    def _to_save(self) -> str:
-        """What there is to save when it is stopped now."""
-        if self._heard is None:
+    def _describe_saving(self) -> str:
+        if self._last is None:
             return "the learner has not begun, there is nothing to save"
-        if not self._heard.time.training_s:
+        if not self._last.time.training_s:
             return "nothing was trained since the start, there is nothing new to save"
         return "the learner writes a checkpoint"
 
     def _close(self, learner: int, *, stopped: bool) -> Status:
-        """What the run came to, by the learner's exit status; at once, before another start."""
+        """Return the last status, or raise the learner's failure, given its exit status."""
         if stopped and learner == -signal.SIGTERM:
             return Status()  # before it had begun
-        status = last_status(self._out, self._heard, since=self._began, stopped=stopped)
-        message = self._words["learner"].read()
+        status = last_status(self._out, self._last, since=self._began, stopped=stopped)
+        message = self._exit_reports["learner"].read()
         if message.startswith(UnsavedEndError.begins):
             raise UnsavedEndError(message.removeprefix(UnsavedEndError.begins), status)
         if learner != 0:
             raise self._failed("learner", learner)
-        # They end by themselves: the learner has told them that the run is over.
+        # They end by themselves: the learner has sent them the end of the run.
         _ended(self._children["actors"], ACTORS_STOP_S)
         return status
 
     def _start_learner(self) -> None:
-        write_config(self._config, self._handed_over, "what `vedette run` gave to the learner")
-        arguments = [str(self._handed_over), "--out", str(self._out), "--bind", str(self.address)]
+        write_config(self._config, self._daemon_config, "what `vedette run` gave to the learner")
+        arguments = [str(self._daemon_config), "--out", str(self._out), "--bind", str(self.address)]
         arguments += ["--fresh", "--force"] if self._fresh else []
         arguments += ["--note", self._note] if self._note else []
         self._start("learner", "learner", *arguments)
@@ -236,22 +232,22 @@ class LocalRun:
 
     def _start(self, name: str, *arguments: str) -> None:
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
-        argv, words = self._command(*arguments), ExitReportReader()
-        environment.update(words.environment)
+        argv, report = self._command(*arguments), ExitReportReader()
+        environment.update(report.environment)
         self._children[name] = spawn(
             argv,
             environment=environment,
             log=self._log(name),
-            pass_fds=[words.fileno()],
+            pass_fds=[report.fileno()],
             own_group=True,
         )
-        words.close_child_end()
-        if before := self._words.get(name):
+        report.close_child_end()
+        if before := self._exit_reports.get(name):
             before.close()
-        self._words[name] = words
+        self._exit_reports[name] = report
 
-    def _look_after_manager(self) -> None:
-        """Start the manager again where it crashed, a few times; 2 and 3 would only repeat."""
+    def _restart_manager(self) -> None:
+        """Restart a manager that crashed, a few times; exit statuses 2 and 3 would only repeat."""
         status = self._children["actors"].poll()
         if status is None or status == 0:
             return
@@ -271,9 +267,9 @@ class LocalRun:
 
     def _failed(self, name: str, status: int) -> ServicesError:
         child = "learner" if name == "learner" else "actors"
-        log, message = self._log(child), self._words[child].read()
-        lines = last_lines(log, 10) if status > 0 else []  # a signal is not told of in a log
-        if not message or message.endswith(IN_THE_LOG):  # it could not say why itself
+        log, message = self._log(child), self._exit_reports[child].read()
+        lines = last_lines(log, 10) if status > 0 else []  # a signal is not logged
+        if not message or message.endswith(IN_THE_LOG):  # its exit report has no reason
             if status not in (USAGE, REFUSED):
                 for line in lines[:-1]:
                     self._view.print_line(line)
@@ -285,14 +281,14 @@ class LocalRun:
 
 
 def configured_packages(config: RunConfig) -> list[str]:
-    """The packages that the operator named in the configuration: local actors may import them."""
+    """Return the packages named in the configuration, which local actors may import."""
     agent, actors = config.agent.model_dump(mode="json"), config.actors.model_dump(mode="json")
     names = imported_names(config.env, agent, actors)
     return sorted({name.partition(":")[0].partition(".")[0] for name in names})
 
 
 def free_port(rng: random.Random | None = None) -> int:
-    """A port of this machine that is free with the two above it, below the ephemeral ones.
+    """Find a port of this machine that is free with the two above it, below the ephemeral ones.
 
     Raises:
         ServicesError: none was found.
@@ -306,7 +302,7 @@ def free_port(rng: random.Random | None = None) -> int:
 
 
 def last_lines(log: Path, count: int) -> list[str]:
-    """The last lines of a log that say something."""
+    """Return the last lines of a log that are not blank."""
     try:
         with log.open("rb") as f:
             f.seek(max(0, log.stat().st_size - 16_384))

@@ -1,4 +1,4 @@
-"""The managers as the learner sees them: their last report, when it came, who is gone."""
+"""The managers as the learner sees them: last reports, silence, and the keys of their ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vedette_services.run.status_records import GONE_AFTER_S
 
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
 MEMBERS_MAX = 1024  # as many as the ledger keeps
-STATUS_BYTES = 3 << 20  # what all managers together may take in a status, some 10,000 actors
+STATUS_BYTES = 3 << 20  # of all managers in a status: about 10,000 actors
 
 
 @dataclass(slots=True)
@@ -34,10 +34,10 @@ class FleetMember:
 
 
 class Fleet:
-    """Who has reported, by manager id.
+    """The managers that have reported, by id.
 
     Args:
-        figures_time: turns a `now` into the time that rates are measured by.
+        figures_time: turns a `now` into the time that rates are measured in.
     """
 
     def __init__(self, figures_time: Callable[[float], float] = lambda now: now) -> None:
@@ -60,17 +60,17 @@ class Fleet:
         return new
 
     def _forget_one(self, but: str) -> None:
-        """Of those that are gone, or of all, the one that has been silent longest."""
+        """Forget the manager that was silent longest, of those gone if there are any."""
         others = [(not x.gone, x.seen, m) for m, x in self._members.items() if m != but]
         del self._members[min(others)[2]]
 
     def on_batch(self, manager: str, now: float) -> None:
-        """A batch is a sign of life too."""
+        """Note that a batch came, which is a sign of life."""
         if member := self._members.get(manager):
             member.seen = now
 
     def newly_gone(self, now: float) -> list[str]:
-        """Managers that have been silent for too long since the last call."""
+        """Return the managers that were found gone since the last call."""
         found: list[str] = []
         for member in self._members.values():
             if not member.gone and now - member.seen > GONE_AFTER_S:
@@ -82,35 +82,32 @@ class Fleet:
         return found
 
     def knows(self, manager: str) -> bool:
-        """Whether a manager has reported and is not forgotten yet."""
+        """Return True if a manager has reported and is not forgotten yet."""
         return manager in self._members
 
     def actors(self, manager: str) -> int:
-        """How many actors a manager runs, as it said last; 1 if it has not."""
+        """Return the number of actors in a manager's last report; 1 if there is none."""
         member = self._members.get(manager)
         return max(1, len(member.report.actors)) if member else 1
 
     @property
     def present(self) -> list[str]:
-        """Managers that are not gone."""
+        """The managers that are not gone."""
         return [manager for manager, member in self._members.items() if not member.gone]
 
     @property
     def draining(self) -> list[str]:
-        """Managers that are leaving and hand in what they have."""
+        """The managers that are leaving and send what they hold."""
         return [m for m in self.present if self._members[m].report.state == "draining"]
 
     def status(self, now: float) -> tuple[Manager, ...]:
-        """`managers` of the status.
-
-        Actors that would make it too long are left out and counted as `actors_hidden`.
-        """
+        """Return `managers` of the status; actors beyond `STATUS_BYTES` are only counted."""
         room = STATUS_BYTES
         found = []
         for _, member in sorted(self._members.items()):
             shown = []
             for actor in member.actors:
-                room -= 300 + 12 * len(actor.error)  # the most that it takes as JSON
+                room -= 300 + 12 * len(actor.error)  # its size as JSON, at most
                 if room < 0:
                     break
                 shown.append(actor)
@@ -153,20 +150,16 @@ log = logging.getLogger("vedette.gateway")
 _AGAIN_S = 1.0
 
 IDS_MAX = 1024
-"""Ids that one key may have at a time, as many as the ledger keeps managers (replicas that share a
-key have one each); with one more it gives up the one not heard of for longest."""
+"""Ids that one key may have, as many as the ledger keeps managers (replicas that share a key have
+one each). With one more, the key loses the id that was silent longest."""
 
 
 class ManagerIds:
-    """Which key each manager id belongs to, kept in a file of the run directory.
-
-    Args:
-        path: the file, reread at the gateway's start.
-    """
+    """Binds each manager id to a key, and keeps this in a file that is reread at the start."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._owner: dict[str, str] = {}  # by id, the one heard of last at the end
+        self._owner: dict[str, str] = {}  # by id, the latest claim at the end
         self._changed = False
         self._failures = RateLimitedLog()
         self._again_at = 0.0
@@ -175,7 +168,7 @@ class ManagerIds:
             self._owner = {str(manager): str(key) for manager, key in found.items()}
 
     def claim(self, manager: str, key: str) -> bool:
-        """Whether this key may speak for this manager; the first one that asks may."""
+        """Return True if this key owns the id; the first key that claims an id owns it."""
         owner = self._owner.get(manager)
         if owner is None:
             self._bind(manager, key)
@@ -192,12 +185,12 @@ class ManagerIds:
         self._changed = True
 
     def save(self) -> None:
-        """Write the file, if anything is new; where that fails, again a second later."""
+        """Write the file if anything is new; after a failure, again a second later."""
         if not self._changed or time.monotonic() < self._again_at:
             return
         try:
             write_json(self._path, self._owner)
-        except OSError as error:  # a full disk, no descriptors left: who is served stays served
+        except OSError as error:  # a full disk, no descriptors left: managers stay served
             self._again_at = time.monotonic() + _AGAIN_S
             if self._failures.first("owners"):
                 log.warning("whose key each id belongs to is not written: %s", error)

@@ -1,7 +1,7 @@
-"""The gateway process: every socket, and the replay's writing end. It loads no torch.
+"""The gateway process owns every socket and writes the replay. It loads no torch.
 
-It keeps nothing that it could not reread: the ledger is in the ring's stamp, the model and the
-learning in the trainer's maps.
+It can reread all its state: the ledger is in the ring's stamp, the model and the trainer's progress
+are in the trainer's maps.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from vedette_services.run.status_records import (
 
 log = logging.getLogger("vedette.gateway")
 
-_POLL_MS = 10  # from one look at who is due an ack to the next when no message comes
-_IDLE_POLL_MS = 20  # and one without; a newer model wakes it
+_POLL_MS = 10  # while a batch waits for an ack
+_IDLE_POLL_MS = 20  # else; a newer model wakes it
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
 _DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
-_HELD_BYTES = 512 << 10  # looked into together: what a processor's own cache holds
+_HELD_BYTES = 512 << 10  # validated together: they fit a processor's cache
 _TICK_S = 0.2
-_RING_WAIT_S = 5.0  # a gateway killed a moment ago lets go of the replay within a second
-_END_WAIT_S = 5.0  # for managers to hand in what they have when the run is over
+_RING_WAIT_S = 5.0  # a gateway killed a moment ago releases the replay within a second
+_END_WAIT_S = 5.0  # for the last batches of managers when the run is over
 _LAST_REPORTS_S = 1.0  # for reports when the learner is only interrupted
 
 
@@ -93,7 +93,7 @@ class Gateway:
         self._model_map = ModelMapReader(spec.run.model_map)
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
-        self._board = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
+        self._status_record = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
         self._run: Run | None = None
         self._next_tick = 0.0
         self._receive_backoff = ReceiveBackoff()
@@ -107,14 +107,14 @@ class Gateway:
     # The loop
 
     def run(self, stop: StopSignals) -> None:
-        """Serve until the trainer is done, or the supervisor says stop."""
+        """Serve until the trainer is done, or the supervisor stops it."""
         self._sockets.poller.register(stop.fileno(), zmq.POLLIN)
         while not stop and self._learning.read().phase != "done":
             self._run_once()
         self._end(self._learning.read().exit_reason or "interrupted")
 
     def _run_once(self) -> None:
-        """One round over the sockets, the maps and the clock."""
+        """Do one round over the sockets, the maps and the clock."""
         sockets = self._sockets
         rest_ms, wait_ms = self._receive_backoff.remaining_ms(time.monotonic()), self._wait_ms()
         ready = sockets.poll(min(wait_ms, rest_ms or wait_ms), samples=not rest_ms)
@@ -144,12 +144,15 @@ class Gateway:
         return _POLL_MS if self._state.has_unacked else _IDLE_POLL_MS
 
     def _drain(self, now: float) -> bool:
-        """Take what has come, into the ring; visible and acknowledged at the next commit. Whether
-        that was all."""
+        """Move the messages that have come into the ring; the next commit makes them visible.
+
+        Returns:
+            True if no more have come.
+        """
         all_taken = False
         state, receive = self._state, self._sockets.receive
         bytes_left = _DRAIN_BYTES
-        # No more than the ring has room for: a commit in between would call inserted what is held.
+        # No more than the ring has room for: a commit in between would count held rows as inserted.
         room = self._ring.room // self._spec.config.actors.n_buffer
         for _ in range(min(_DRAIN_MESSAGES, room)):
             try:
@@ -173,13 +176,10 @@ class Gateway:
             block.append_to(self._ring)
 
     def _answer_subscriptions(self, ready: dict[object, int], now: float) -> None:
-        """Subscriptions: joiners get the run and the newest model, askers the status.
-
-        A bounded number a turn: somebody may subscribe for ever.
-        """
+        """Answer a bounded number of subscriptions with the run, the latest model or the status."""
         sockets = self._sockets
         if sockets.control in ready:
-            status = b""  # made once for all who ask in this turn
+            status = b""  # made once for all that ask in this turn
             for event in _received(sockets.control):
                 if not status and event[1:3] == b"s/":
                     status = self._status_json(now)
@@ -192,11 +192,11 @@ class Gateway:
                     self._publisher.on_subscribed(topic)
 
     def _poll_trainer(self, now: float) -> None:
-        """How far the trainer is; a newer model in its map, perhaps of another epoch."""
+        """Read the trainer's progress, and a newer model in its map, perhaps of another epoch."""
         state, learning = self._state, self._learning.read()
         state.on_progress(learning.opt_steps, learning.sampled)
         if not self._model_map.has_new or (self._publisher.busy and state.position.epoch):
-            return  # versions are skipped while one is going out
+            return  # versions are skipped while one is sent
         model = self._model_map.read()
         if model is None:
             return
@@ -217,7 +217,7 @@ class Gateway:
         for line in state.take_log_lines(now):
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
         self._sockets.close_removed_keys(now)
-        self._board.write(self._ingest(now))
+        self._status_record.write(self._ingest(now))
 
     def _ingest(self, now: float, *, ended: bool = False) -> GatewayStatus:
         ring = self._ring
@@ -232,13 +232,13 @@ class Gateway:
     # The end
 
     def _end(self, reason: str) -> None:
-        """Tell everybody, take what still comes for a bounded time, commit the accounting."""
+        """Announce the end, take the last messages for a bounded time, commit the accounting."""
         final = reason != "interrupted"
         began = time.monotonic()
         wait_s = _END_WAIT_S if final else _LAST_REPORTS_S
         announced_at = 0.0
         while (now := time.monotonic()) < began + wait_s and self._state.fleet.present:
-            if now >= announced_at + 0.5:  # a stop message is repeated: a joiner may have missed it
+            if now >= announced_at + 0.5:  # repeated, because a joiner may have missed it
                 announced_at = now
                 for frames in self._state.announce_stop(reason, final=final):
                     send_now(self._sockets.control, frames)
@@ -246,13 +246,13 @@ class Gateway:
         if final:
             self._state.end_run()
         self._ring.commit(self._state.stamp())
-        self._board.write(self._ingest(time.monotonic(), ended=True))
+        self._status_record.write(self._ingest(time.monotonic(), ended=True))
         self._ring.close()
         self._sockets.close()
 
 
 def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
-    """The replay's writing end, once a gateway that was killed a moment ago has let go of it."""
+    """Open the replay for writing, once a gateway that was killed a moment ago has released it."""
     deadline = time.monotonic() + _RING_WAIT_S
     while True:
         try:
@@ -271,7 +271,7 @@ def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
 
 
 def _received(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
-    """What has come, a bounded number of frames of it."""
+    """Yield the messages that have come, up to a bounded number."""
     for _ in range(_EVENTS_A_TURN):
         try:
             yield socket.recv(zmq.NOBLOCK)
@@ -290,14 +290,14 @@ def main() -> None:
 
 
 _REST_S = 0.002
-_SHARE_S = 3e-5  # longer for each manager: a commit tells of every one that sent something
+_SHARE_S = 3e-5  # added for each manager, which makes a commit larger
 _MOST_S = 0.005
 
 
 class ReceiveBackoff:
-    """More batches come together, and each costs less; the first after a silence is taken at once.
+    """Pauses the samples' socket after it was drained, so that more batches share a commit.
 
-    Other sockets are heard meanwhile.
+    The first batch after a silence is taken at once. Other sockets are served meanwhile.
     """
 
     def __init__(self) -> None:
@@ -305,11 +305,11 @@ class ReceiveBackoff:
         self._until = 0.0
 
     def start(self, now: float) -> None:
-        """All that came were taken."""
+        """Begin a pause."""
         self._until = now + min(_MOST_S, _REST_S + _SHARE_S * self.managers)
 
     def remaining_ms(self, now: float) -> int:
-        """What is left of it, to the nearest; 0 when it is over."""
+        """Return the rest of the pause, rounded; 0 when it is over."""
         return max(0, round(1e3 * (self._until - now)))
 
 

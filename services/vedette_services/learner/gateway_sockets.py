@@ -21,9 +21,9 @@ from vedette_services.net.zap import ZapHandler
 
 log = logging.getLogger("vedette.gateway")
 
-_BIND_WAIT_S = 5.0  # a learner killed a moment ago lets go of its ports within a second
+_BIND_WAIT_S = 5.0  # the ports of a learner killed a moment ago are free within a second
 _EVENTS_A_TURN = 1024
-_FILES_WANTED = 65_536  # a flood of connections must not use up what the replay's files need
+_FILES_WANTED = 65_536  # a flood of connections must leave descriptors for the replay's files
 _EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_SUCCEEDED
 _NOBLOCK = int(zmq.NOBLOCK)
 _EVENT = struct.Struct("=hi")
@@ -32,13 +32,13 @@ Socket = zmq.Socket[bytes]
 
 
 class GatewaySockets:
-    """Binds samples, control and models; with keys, lets in only those that are listed.
+    """Binds the sockets for samples, control and models; with keys, admits only listed clients.
 
     Args:
         address: where to bind.
-        keys: None: everybody who reaches the address may come in.
+        keys: None: everybody who reaches the address is admitted.
         model_queue: chunks of models that may wait for each reader.
-        copies: whether payloads are so small that a copy of one costs less than what holds it.
+        copies: payloads are so small that a copy costs less than a zero-copy frame.
 
     Raises:
         PortInUseError: a port is taken.
@@ -73,12 +73,12 @@ class GatewaySockets:
         return sockets.models_xpub(context, address, keys, self._model_queue)
 
     def _monitor(self, socket: Socket) -> Socket:
-        """The socket's own account of who connects."""
+        """Make a monitor of the socket's connections."""
         endpoint = f"inproc://gateway-{id(socket):x}-{time.monotonic_ns():x}"
         socket.monitor(endpoint, _EVENTS)
         monitor = self._context.socket(zmq.PAIR)
         monitor.setsockopt(zmq.LINGER, 0)
-        # libzmq's own thread waits while this queue is full, with it every connection.
+        # libzmq's I/O thread, and with it every connection, waits while this queue is full.
         monitor.setsockopt(zmq.RCVHWM, 0)
         monitor.connect(endpoint)
         return monitor
@@ -100,9 +100,13 @@ class GatewaySockets:
         return socket
 
     def poll(self, wait_ms: int, *, samples: bool) -> dict[object, int]:
-        """Wait until something is ready, `samples` left out where they are to wait; what is.
+        """Wait for messages; answer ZAP requests and count connections.
 
-        ZAP requests are answered, and connections without a handshake are counted.
+        Args:
+            samples: also wait for samples.
+
+        Returns:
+            The sockets and descriptors that are ready.
         """
         self.poller.register(self.samples, zmq.POLLIN if samples else 0)  # 0 takes it out
         ready: dict[object, int] = dict(self.poller.poll(wait_ms))
@@ -128,11 +132,11 @@ class GatewaySockets:
                 self._failed_handshakes.failed += 1
 
     def set_model_queue(self, chunks: int) -> None:
-        """Let so many chunks wait for a slow reader of models; what is more is left out for it.
+        """Set the chunks of models that may wait for each reader; further ones are dropped.
 
-        Where that is more than before the readers connect anew. libzmq would change the queues of
-        living connections too, but tells each of them so, one that has just ended with them: a
-        command to freed memory, which ended the gateway whenever many came and went (4.3.5).
+        If that is more than before, all readers have to reconnect. libzmq 4.3.5 can change the
+        queues of open connections, but also sends the change to one that has just closed and whose
+        memory is freed: this crashed the gateway when many clients came and went.
         """
         if chunks > self._model_queue:
             self._model_queue = chunks
@@ -140,14 +144,14 @@ class GatewaySockets:
             self.models = self._bind(self._make_models)
 
     def receive(self) -> tuple[list[Buffer], str | None]:
-        """The next message from the samples' socket, and the name of the key it came with.
+        """Receive a message from the samples' socket, and the name of the sender's key.
 
-        No message of ours has more than two frames: what stands behind the second is the next
-        message. A large payload is where it lies, a small one a copy (`copies`). The name is ""
-        without keys, None if the key is unknown.
+        Our messages have at most two frames: frames behind the second are read as the next message.
+        A large payload is a view of the frame, a small one a copy (`copies`). The name is ""
+        without keys, and None if the key is unknown.
 
         Raises:
-            zmq.Again: there is none now.
+            zmq.Again: there is no message now.
         """
         # Not `recv_multipart`, which asks the socket after each frame whether more come.
         receive = self.samples.recv
@@ -164,23 +168,23 @@ class GatewaySockets:
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many keys were refused, and how many connections became none of a vedette's."""
+        """The number of refused keys, and of connections without a successful handshake."""
         keys = 0 if self._zap is None else self._zap.refused
         return {"keys": keys, "handshakes": self._failed_handshakes.count}
 
-    def log_refusals(self, complaints: RateLimitedLog, now: float) -> None:
-        """Say what was refused since the last time."""
+    def log_refusals(self, refusals: RateLimitedLog, now: float) -> None:
+        """Log what was refused since the last call."""
         if self._zap is not None and self._zap.refused > self._keys_logged:
             self._keys_logged = self._zap.refused
-            complaints.add("refused", self._zap.last_refused)
+            refusals.add("refused", self._zap.last_refused)
         if new := self._failed_handshakes.count_new(now):
-            complaints.add("connections", f"{new} of no vedette, or of one with other keys or none")
+            refusals.add("connections", f"{new} of no vedette, or of one with other keys or none")
 
     def close_removed_keys(self, now: float) -> None:
-        """End the connections of those whose key was taken off the list.
+        """End the connections of clients whose key was removed from the list.
 
-        libzmq cannot end one connection: all are, and whoever may come back is back in a moment
-        and sends again what was not acknowledged.
+        libzmq cannot end a single connection, so all are ended. Other clients reconnect at once and
+        send again what was not acknowledged.
         """
         if self._zap is None:
             return
@@ -204,7 +208,7 @@ class GatewaySockets:
         socket.close(linger=linger_ms)
 
     def close(self) -> None:
-        """Shut, once the last messages have gone out or 0.2 s are over."""
+        """Close, once the last messages are sent or 0.2 s are over."""
         self._close_sockets(200)
         if self._zap is not None:
             self._zap.close()
@@ -220,7 +224,7 @@ def _key_of(frame: zmq.Frame) -> str | None:
 
 
 def _raise_file_limit() -> None:
-    """As many open files as this process may have, so that a flood does not stop the accepting."""
+    """Raise the limit of open files, so that a flood of connections does not block new ones."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, _FILES_WANTED)
     if soft < wanted:
@@ -228,15 +232,14 @@ def _raise_file_limit() -> None:
 
 
 SETTLED_S = 4.0
-"""A handshake that takes longer is ended by libzmq (HANDSHAKE_IVL, 3 s): so much later, whoever was
-not completed has failed."""
+"""libzmq ends a handshake after 3 s (HANDSHAKE_IVL): one that is incomplete by now has failed."""
 
 STALL_S = 2.0
-"""After so long without a look, peers have given up on connections that nobody answered."""
+"""After so long without a poll, peers may have given up on connections that nobody answered."""
 
 
 class FailedHandshakes:
-    """Counts connections: accepted, completed, and failed for certain.
+    """Counts connections that were accepted, completed, and failed for certain.
 
     Args:
         now: seconds, monotonic.
@@ -252,13 +255,13 @@ class FailedHandshakes:
 
     @property
     def count(self) -> int:
-        """Connections that are not, or not yet, those of a vedette."""
+        """Connections without a successful handshake, or without one yet."""
         return max(0, self.accepted - self.completed) + self.failed
 
     def count_new(self, now: float) -> int:
-        """Failures for certain that were not reported before. Call several times a second.
+        """Return the certain failures that were not reported before; call several times a second.
 
-        While others come and are welcomed it may be too low, and catches up.
+        It may be too low while other connections complete, and catches up.
         """
         if now - self._polled_at > STALL_S and self._excusing_since is None:
             self._excusing_since = now
@@ -269,7 +272,7 @@ class FailedHandshakes:
         settled = self._past[0][1] if self._past[0][0] <= now - SETTLED_S else 0
         certain = max(0, settled - self.completed - self._excused)
         if self._excusing_since is not None:
-            # We stood still: what came meanwhile was given up by those who came.
+            # The gateway stood still, and peers gave up on their connections meanwhile.
             if now - self._excusing_since > SETTLED_S:
                 self._excusing_since = None
                 unwelcomed = max(0, self.accepted - self.completed)

@@ -1,4 +1,4 @@
-"""The gateway's thinking: what came in, and what is to be done about it. No socket, no clock."""
+"""The gateway's state machine: messages in, messages and rows out. No socket, no clock."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far learning has come, as the trainer last told."""
+    """The trainer's progress, as it was last reported."""
 
     epoch: int = 0
     version: int = 0
@@ -80,7 +80,7 @@ class GatewayState:
         manager_ids: ManagerIds | None = None,
         figures_time: Callable[[float], float] | None = None,
     ) -> None:
-        """`figures_time` turns a `now` into the time that rates and lag are measured by."""
+        """`figures_time` turns a `now` into the time that rates and lag are measured in."""
         self.run_id, self.learner, self.schema = run_id, learner, schema
         self.ledger, self.actor_numbers = read_stamp(run_id, stamp, now)
         self._figures_time = figures_time or _same
@@ -93,17 +93,17 @@ class GatewayState:
         self.refused_credit = 0
         self.rejections = RateLimitedLog()
         self.limiter_reason = ""
-        self.rejecting = ""  # why the last batch was rejected; "" where one was inserted since
+        self.rejecting = ""  # why the last batch was rejected; "" if one was inserted since
         self.log_lines: list[LogLine] = []
         self.dirty = False  # the ledger holds something that the ring has not committed
         self._limiter = limiter
         self._rows_per_batch = rows_per_batch
         self._reader = BatchReader()
         self._intake = Intake(schema, rows_per_batch, self.ledger.manager_number)
-        self._blocks: list[Block] = []  # looked into, and not yet handed out
+        self._blocks: list[Block] = []  # validated, and not yet returned
         self._limits = FlightLimits()
         self._credit_enforcer = CreditEnforcer(self._limits.batches)
-        self._manager_ids = manager_ids  # None: nobody shows a key, anybody may be anybody
+        self._manager_ids = manager_ids  # None: no keys, so ids are not bound
         self._ack_scheduler = AckScheduler(window, batch_bytes or self._intake.full_bytes)
         self._refusals: list[Refusal] = []
         self._run: Run | None = None
@@ -112,19 +112,19 @@ class GatewayState:
 
     @property
     def held_bytes(self) -> int:
-        """Of the batches that were taken and not looked into yet."""
+        """Payload bytes of the batches that are not validated yet."""
         return self._intake.bytes
 
     @property
     def stacks(self) -> bool:
-        """Whether the run's batches are small, and copied together before they are looked into."""
+        """True if the run's batches are small, and copied together before they are validated."""
         return self._intake.stacks
 
     def on_samples(self, frames: Sequence[Any], now: float, key: str = "") -> None:
-        """One message from the samples' socket; a batch that is new is held for `blocks`.
+        """Take one message from the samples' socket; a new batch is held for `blocks`.
 
         Args:
-            key: the name of the key that its connection showed; "" without keys.
+            key: name of the connection's key; "" without keys.
         """
         try:
             message = self._reader.read(frames)
@@ -143,22 +143,22 @@ class GatewayState:
             self._handle_error(error, now, key)
 
     def blocks(self, now: float) -> list[Block]:
-        """The sound batches of those that were taken: to be appended, then committed.
+        """Return the valid batches of those held: to be appended, then committed.
 
-        Call before `stamp`, which speaks of them as inserted.
+        Call before `stamp`, which counts them as inserted.
         """
         self._validate_held(now)
         blocks, self._blocks = self._blocks, []
         return blocks
 
     def _may_speak_for(self, manager: str, incarnation: int, key: str) -> bool:
-        """Whether this key may speak for this manager; the refusal if not."""
+        """Return True if this key owns this manager's id; queue a refusal if not."""
         if self._manager_ids is None or self._manager_ids.claim(manager, key):
             return True
         self.refused_ids += 1
         self.rejections.add("refused", f"key {key!r} speaks for manager {manager!r} of another key")
-        # Told only to an incarnation that its owner never used: the topic is the owner's, too, and
-        # a liar may name the owner's incarnation.
+        # Sent only to an incarnation that the owner never used: the topic is also the owner's, and
+        # an impostor may name the owner's incarnation.
         if not self.ledger.has_account(manager, incarnation):
             reason = f"the manager id {manager!r} belongs to another key; choose another --id"
             self._queue_refusal(Refusal(manager, incarnation, "id", reason))
@@ -170,7 +170,7 @@ class GatewayState:
 
     def _on_batch(self, batch: Batch, now: float) -> None:
         if batch.run_id != self.run_id:
-            self.garbage += 1  # its manager drops that run's window when it hears of this one
+            self.garbage += 1  # its manager drops that run's window once it receives this run
             return
         manager, incarnation = batch.manager, batch.incarnation
         if self._credit_enforcer.is_exhausted(manager, incarnation) and not self.ledger.has_settled(
@@ -195,7 +195,7 @@ class GatewayState:
             self.fleet.on_batch(manager, now)
 
     def _validate_held(self, now: float) -> None:
-        """Look into the batches that are held: the unsound ones become rejected."""
+        """Validate the batches that are held, and reject the invalid ones."""
         if not self._intake.bytes:
             return
         found = self._intake.validate_held()
@@ -222,7 +222,7 @@ class GatewayState:
         self.rejecting = str(error)
 
     def _handle_error(self, error: ProtocolError, now: float, key: str = "") -> None:
-        """A message that is none; a batch of a sender we know is settled, lest it come again."""
+        """Refuse an invalid message; a known sender's batch is settled so that it is not resent."""
         sender = error.sender
         if sender is None or not self.fleet.knows(sender.manager):
             self._discard(error)
@@ -264,12 +264,12 @@ class GatewayState:
     # What goes down
 
     def on_progress(self, opt_steps: int, sampled: int) -> None:
-        """The trainer has come so far."""
+        """Note the trainer's progress."""
         version = max(self.position.version, opt_steps)
         self.position = Position(self.position.epoch, version, sampled)
 
     def on_model(self, run: Run, version: int, now: float) -> list[Frames]:
-        """The trainer has a newer model; one of another epoch begins the run anew."""
+        """Note that the trainer has a newer model; announce the run if it is of another epoch."""
         self.lag.on_published(version, self._figures_time(now))
         if run.epoch == self.position.epoch:
             return []
@@ -277,7 +277,7 @@ class GatewayState:
         return self.announce_run(run)
 
     def run_message(self, config: RunConfig, epoch: int, model: Schema) -> Run:
-        """The message that announces the run to managers."""
+        """Make the message that announces the run to managers."""
         return Run(
             run_id=self.run_id,
             epoch=epoch,
@@ -291,16 +291,16 @@ class GatewayState:
         )
 
     def announce_run(self, run: Run) -> list[Frames]:
-        """The trainer has a model, or a new epoch: everybody is told what is being run."""
+        """Send the run to all managers."""
         self._run = run
         return [[topics.ALL, *encode(run)]]
 
     def on_subscription(self, event: bytes, status: bytes, now: float) -> list[Frames]:
-        """Somebody subscribed on the control socket; answers go to its private topic alone.
+        """Answer a subscription on the control socket, on its private topic.
 
         Args:
-            event: what the XPUB socket said.
-            status: the status as JSON, for those who ask for it.
+            event: of the XPUB socket.
+            status: as JSON, for those who ask for it.
         """
         try:
             subscription = topics.parse_subscription(event)
@@ -317,7 +317,7 @@ class GatewayState:
         return []
 
     def on_model_subscription(self, event: bytes) -> bytes:
-        """Somebody subscribed on the models' socket: the topic that wants a model, or b""."""
+        """Return the topic of a subscription to models if it wants a model, or b""."""
         try:
             subscription = topics.parse_subscription(event)
         except ProtocolError as error:
@@ -328,11 +328,11 @@ class GatewayState:
 
     @property
     def has_unacked(self) -> bool:
-        """Whether an ack will be due sooner than those that are sent anyway."""
+        """True while a batch waits for an ack."""
         return self._ack_scheduler.has_unacked
 
     def acks_due(self, now: float, inserted: int) -> list[Frames]:
-        """The acks to send now. Call only after everything settled has been committed."""
+        """Return the acks to send now. Call only after everything settled was committed."""
         messages: list[Frames] = [
             [topics.manager_topic(refusal.manager), *encode(refusal)] for refusal in self._refusals
         ]
@@ -361,7 +361,7 @@ class GatewayState:
         return messages
 
     def _credits(self, managers: set[str], inserted: int) -> dict[str, Credit]:
-        """What each manager may have in flight, from the shared budget and the limiter."""
+        """Share the credit of the limiter and of the flight limits among managers."""
         if self._run is None:
             return share_credit(1, 1, managers, paused="the learner is starting")
         sampled = self.position.sampled
@@ -373,23 +373,23 @@ class GatewayState:
         credits = share_credit(
             batches, self._limits.payload_bytes, managers, paused=self.limiter_reason
         )
-        # A manager that leaves may hand in what it has: its window bounds that.
+        # A manager that leaves may send all that it holds: its window bounds that.
         leaving = share_credit(
             self._limits.batches, self._limits.payload_bytes, self.fleet.draining
         )
         return {**credits, **leaving}
 
     def announce_stop(self, reason: str, *, final: bool) -> list[Frames]:
-        """Tell everybody that the learner ends."""
+        """Send the end of the learner to all managers."""
         return [[topics.ALL, *encode(Stop(self.run_id, self.position.epoch, reason, final))]]
 
     # Time
 
     def tick(self, now: float) -> None:
-        """A few times a second: notice who has gone silent."""
+        """Mark silent managers as gone; call a few times a second."""
         self._credit_enforcer.retain(self.ledger.alive_incarnations())
         silent = [
-            manager  # in the ledger of the gateway before this one, and never heard by this one
+            manager  # in the ledger of an earlier gateway, without a message to this one
             for manager, _ in self.ledger.alive_incarnations()
             if not self.fleet.knows(manager) and now - self.ledger.last_seen(manager) > GONE_AFTER_S
         ]
@@ -400,10 +400,9 @@ class GatewayState:
             self._log("warning", f"manager {manager} has been silent; it counts as gone")
 
     def end_run(self) -> None:
-        """The run has ended and takes no more: what has not come by now is lost.
+        """Count batches that have not come by now as lost.
 
-        Should it go on all the same, whoever still holds something brings it, and it is in flight
-        again.
+        If the run resumes, managers that still hold them send them, and they are in flight again.
         """
         for manager in self.ledger.manager_ids():
             self.ledger.mark_gone(manager)
@@ -411,9 +410,9 @@ class GatewayState:
         self.dirty = True
 
     def stamp(self) -> bytes:
-        """The ledger and the actor numbers, to be committed with the rows they speak of."""
+        """Return ledger and actor numbers, to be committed together with the rows they count."""
         held = self._intake.bytes or self._blocks
-        assert not held, "what the stamp calls inserted is in the ring"
+        assert not held, "the stamp counts only rows that are in the ring"
         self.dirty = False
         return pack_stamp(self.ledger, self.actor_numbers)
 
@@ -436,13 +435,12 @@ class GatewayState:
         refused: Mapping[str, int] | None = None,
         ended: bool = False,
     ) -> GatewayStatus:
-        """The status that the trainer and the supervisor read.
+        """Return the gateway's status record.
 
         Args:
-            ring: where the samples are.
-            ring_bytes: what it takes.
-            refused: connections, by why.
-            ended: everybody was told that the run is over, and has drained.
+            ring_bytes: size of the ring's files.
+            refused: refused connections, by reason.
+            ended: the end was announced and the last batches have come.
         """
         return GatewayStatus(
             samples=Samples(**asdict(self.ledger.accounting())),

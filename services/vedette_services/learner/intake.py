@@ -1,7 +1,7 @@
-"""Batches between the wire and the ring: held for a moment, checked and handed on together.
+"""Batches between the wire and the ring: held for a moment, validated and inserted together.
 
-What numpy costs for one small batch it costs for sixty of the same size. So the gateway takes what
-has come, and looks into all of it at once; only where something is unsound, batch by batch.
+A numpy call costs about the same for one small batch as for sixty. So the gateway takes all batches
+that have come and validates them together; one by one only if one of them is invalid.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from vedette_protocol.schema import Schema
 from vedette_rl.replay.rows import RowAppender
 
 _STACKED_BYTES = 64 << 10
-"""Larger payloads are not copied together first: their bytes cost more than the calls."""
+"""Larger payloads are not stacked: copying them costs more than the calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Sound batches of equal size.
+    """Valid batches of equal size.
 
     Args:
-        columns: the wire's, and `version`, `manager` and `actor`. Of one batch: ``(rows, *shape)``,
-            and one number for all rows. Of more: ``(batches, rows, *shape)`` and ``(batches,)``.
-        batches: how many.
+        columns: the wire's, and `version`, `manager` and `actor`. For one batch: ``(rows, *shape)``
+            and one number for all rows. For more: ``(batches, rows, *shape)`` and ``(batches,)``.
+        batches: their number.
         rows: of each.
     """
 
@@ -38,7 +38,7 @@ class Block:
     rows: int
 
     def append_to(self, ring: RowAppender) -> None:
-        """Write them behind what was appended before."""
+        """Append the rows to the ring."""
         if self.batches == 1:
             ring.append(self.columns, self.rows)
         else:
@@ -46,7 +46,7 @@ class Block:
 
 
 class InvalidBatch(NamedTuple):
-    """A batch that must not reach the replay, and why."""
+    """A batch that is rejected, and why."""
 
     batch: Batch
     error: SchemaError
@@ -54,11 +54,11 @@ class InvalidBatch(NamedTuple):
 
 @dataclass(slots=True)
 class ValidatedBatches:
-    """What was found: `blocks` and `unsound` are all that was held.
+    """All batches that were held, as valid `blocks` and `invalid` batches.
 
     Args:
-        managers: whose batches those were.
-        rows_by_version: sound rows, by the version of the model that made them.
+        managers: their senders.
+        rows_by_version: valid rows, by the version of the model that made them.
     """
 
     blocks: list[Block] = field(default_factory=list)
@@ -68,29 +68,28 @@ class ValidatedBatches:
 
 
 class Intake:
-    """Holds batches until they are looked into.
+    """Holds batches until they are validated.
 
     Args:
         schema: of their payloads.
-        rows_max: no batch has more.
-        number: the small integer that stands for a manager's id in the replay.
+        rows_max: of a batch.
+        number: maps a manager's id to its number in the replay.
     """
 
     def __init__(self, schema: Schema, rows_max: int, number: Callable[[str], int]) -> None:
         self._schema, self._rows_max, self._number = schema, rows_max, number
         self._hash = schema.hash
         self.full_bytes = schema.payload_bytes(rows_max)
-        """Of a batch with all its rows, without what these share."""
-        # What rows share is as large as each batch has it.
+        """Payload of a full batch, without shared frames, whose number varies."""
         self.stacks = schema.sharing is None and self.full_bytes <= _STACKED_BYTES
-        """Whether payloads are copied together before they are looked into."""
-        self._piles: list[list[Batch]] = []  # each of batches that are looked into at once
-        self._grows = False  # whether the last pile is one of full batches
+        """True if payloads are copied together before they are validated."""
+        self._groups: list[list[Batch]] = []  # each validated at once
+        self._grows = False  # the last group is one of full batches
         self.bytes = 0
-        """Held."""
+        """Payload bytes held."""
 
     def add(self, batch: Batch) -> None:
-        """Hold a batch, whatever it is."""
+        """Hold a batch, valid or not."""
         size = len(batch.payload)
         self.bytes += size
         full = (
@@ -100,18 +99,18 @@ class Intake:
             and batch.schema == self._hash
         )
         if full and self._grows:
-            self._piles[-1].append(batch)
+            self._groups[-1].append(batch)
         else:
-            self._piles.append([batch])
+            self._groups.append([batch])
             self._grows = full
 
     def validate_held(self) -> ValidatedBatches:
-        """Look into everything that is held, and let go of it."""
+        """Validate and release all batches."""
         found = ValidatedBatches()
-        for pile in self._piles:
-            found.managers.update([batch.manager for batch in pile])
-            self._validate(pile, found)
-        self._piles, self._grows, self.bytes = [], False, 0
+        for group in self._groups:
+            found.managers.update([batch.manager for batch in group])
+            self._validate(group, found)
+        self._groups, self._grows, self.bytes = [], False, 0
         return found
 
     def _validate(self, batches: list[Batch], found: ValidatedBatches) -> None:
@@ -125,7 +124,7 @@ class Intake:
             if len(batches) == 1:
                 found.invalid.append(InvalidBatch(batches[0], error))
                 return
-            middle = len(batches) // 2  # so few bad ones among many cost few looks
+            middle = len(batches) // 2  # so a few invalid ones among many cost few checks
             self._validate(batches[:middle], found)
             self._validate(batches[middle:], found)
             return

@@ -1,4 +1,4 @@
-"""The learner daemon: starts its processes, watches them, ends them, and writes the summary."""
+"""The learner daemon starts, watches and ends its processes, and writes the summary."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ from vedette_services.learner.flow_control import FlightLimits
 
 log = logging.getLogger("vedette.learner")
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _SUMMARY_EVERY_S = 5.0
 _PORT_WAIT_S = 5.0
 _TRAINER_END_S = 90.0  # its last checkpoint may be large
-_GATEWAY_END_S = 15.0  # managers hand in what they have
+_GATEWAY_END_S = 15.0  # managers send their last batches
 _EVALUATOR_END_S = 60.0  # the last model is played to the end
 _RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner gives up
 _RESTART_WINDOW_S = 300.0
-_STARTING_S = 20.0  # a process that dies so early would die again
+_STARTING_S = 20.0  # a process that crashes so early would crash again
 
 
 OnStatus = Callable[[Status], None]
@@ -81,7 +81,7 @@ class _Child:
 
 
 class Supervisor:
-    """Starts gateway, trainer and evaluator on one run, and holds them together."""
+    """Starts gateway, trainer and evaluator of one run, and restarts those that die."""
 
     def __init__(self, spec: LearnerSpec, on_status: OnStatus | None) -> None:
         self._spec, self._on_status = spec, on_status
@@ -96,7 +96,7 @@ class Supervisor:
         self._failures = RateLimitedLog()
 
     def run(self, stop: StopSignals) -> int:
-        """Serve to the end of the run; the exit status."""
+        """Serve to the end of the run; returns the exit status."""
         self._event_log.log(
             "started", "learner", f"on {socket.gethostname()} at {self._spec.address}"
         )
@@ -105,7 +105,7 @@ class Supervisor:
                 self._start(name)
             while self._watch(stop):
                 self._publish_status()
-                pause(stop, _LOOK_S)
+                pause(stop, _POLL_S)
             self._end(stop)
             return 0
         except ServicesError as error:
@@ -131,25 +131,25 @@ class Supervisor:
         arguments += map(str, wakeup)
         child = self._children.get(name)
         command = python_module(f"vedette_services.learner.{name}", *arguments)
-        words = ExitReportReader()
-        fds = [*wakeup, words.fileno()]
-        process = spawn(command, environment=words.environment, pass_fds=fds)
-        words.close_child_end()
+        report = ExitReportReader()
+        fds = [*wakeup, report.fileno()]
+        process = spawn(command, environment=report.environment, pass_fds=fds)
+        report.close_child_end()
         if child:
             child.exit_report.close()
         restarts = child.restarts if child else []
-        self._children[name] = _Child(name, process, words, time.monotonic(), restarts)
+        self._children[name] = _Child(name, process, report, time.monotonic(), restarts)
 
     def _announce(self, epoch: int) -> None:
-        """Where the trainer will go on, for whoever asks before it has got there."""
-        board = StatusRecordWriter(self._spec.run.learning_map, TrainerStatus)
+        """Write the trainer's first status record, from its checkpoint, for its starting time."""
+        record = StatusRecordWriter(self._spec.run.learning_map, TrainerStatus)
         opt_steps = self._spec.run.newest_checkpoint() or 0
-        board.write(TrainerStatus(epoch=epoch, opt_steps=opt_steps))
-        board.close()
+        record.write(TrainerStatus(epoch=epoch, opt_steps=opt_steps))
+        record.close()
         self._event_log.log_epoch(epoch, opt_steps)
 
     def _watch(self, stop: StopSignals) -> bool:
-        """Look after the children; False when the run is over or is to end."""
+        """Restart processes that died; False when the run is over or is to end."""
         if self._records.learning.read().phase == "done":
             return False
         for name, child in list(self._children.items()):
@@ -166,7 +166,7 @@ class Supervisor:
         return not stop
 
     def _limit_memory(self, gateway: _Child) -> None:
-        """End and start anew a gateway that somebody fills up; that does not count as a crash."""
+        """Restart a gateway that holds too much memory; this does not count as a crash."""
         held = private_bytes(gateway.process.pid)
         limit = gateway_memory_limit(file_bytes(self._spec.run.model_map))
         if held <= limit:
@@ -178,13 +178,13 @@ class Supervisor:
         self._start(gateway.name)
 
     def _restart(self, child: _Child, code: int) -> None:
-        """A process died: start it again, unless that would only repeat."""
-        now, words = time.monotonic(), child.exit_report.read()
+        """Restart a process that died, unless it would die again."""
+        now, cause = time.monotonic(), child.exit_report.read()
         recent = [t for t in child.restarts if now - t < _RESTART_WINDOW_S]
         crashed_early = now - child.started < _STARTING_S and code > 0
         if crashed_early or len(recent) >= _RESTARTS:
-            raise ChildFailedError(child.name, code, words)
-        how = describe_exit(code) + (f": {words}" if words else "")
+            raise ChildFailedError(child.name, code, cause)
+        how = describe_exit(code) + (f": {cause}" if cause else "")
         log.warning("the %s died (%s); starting it again", child.name, how)
         self._event_log.log("died", child.name, f"{how}; it is started again")
         child.restarts[:] = [*recent, now]
@@ -193,14 +193,14 @@ class Supervisor:
     # The end
 
     def _end(self, stop: StopSignals) -> None:
-        """Trainer first: its last checkpoint. Then the gateway: everybody is told, and drained."""
+        """End the trainer with its last checkpoint, then the gateway with the last batches."""
         trainer, gateway = self._children["trainer"].process, self._children["gateway"].process
         if stop:
             log.info("stopping: writing a checkpoint and telling the actors")
             trainer.terminate()
         evaluator = self._children["evaluator"].process
         if stop or self._records.learning.read().exit_reason == "target_return":
-            evaluator.kill()  # nobody waits for what it plays; what it has written is whole
+            evaluator.kill()  # its current evaluation is not needed
         if wait_all([trainer], _TRAINER_END_S):
             log.warning("the trainer did not end within %.0f s", _TRAINER_END_S)
         if self._records.learning.read().phase != "done":
@@ -224,13 +224,12 @@ class Supervisor:
     # The status
 
     def _log_events(self) -> None:
-        """Keep what has happened."""
         self._event_log.log_changes(self._records.learning.read(), self._records.ingest.read())
 
     def _publish_status(self) -> None:
         self._log_events()
         now = time.monotonic()
-        # Accounting that nobody has opened yet must not be written over that of the last start.
+        # The summary of the last start stays until the gateway has opened its accounting.
         due = now >= self._summary_due and bool(self._records.ingest.read().samples)
         if not due and self._on_status is None:
             return
@@ -244,7 +243,7 @@ class Supervisor:
     def _write_summary(self, status: Status) -> None:
         try:
             write_json(self._spec.run.summary_file, status.as_dict())
-        except OSError as error:  # a full disk: what matters more is still running
+        except OSError as error:  # a full disk: the run goes on
             if self._failures.first("summary"):
                 log.warning("summary.json not written: %s", error.strerror or error)
         else:
@@ -266,13 +265,13 @@ def run_learner(
 
     Args:
         config: what to run; saved as `config.toml`.
-        out: the run directory; one with a run in it goes on.
+        out: the run directory; a run in it is resumed.
         fresh: erase such a run instead.
         note: where the configuration comes from: a comment in `config.toml`.
         address: where to bind.
-        keys: folder with the learner's pair and those whom it lets in; None: everybody.
+        keys: folder with the learner's key pair and the keys that it admits; None: everybody.
         on_status: called with the status a few times a second.
-        metrics: where to serve them to Prometheus; None: off.
+        metrics: where to serve metrics to Prometheus; None: off.
 
     Returns:
         The exit status: 0 done or stopped on request.
@@ -307,10 +306,9 @@ def run_learner(
 
 
 def _continues_run(config: RunConfig, run: RunDirectory) -> bool:
-    """Whether the last start of this run had the same configuration, and left a model.
+    """Return True if the last start of this run had the same configuration and left a model.
 
-    With that the gateway can serve at once: samples flow again seconds before the trainer, which
-    has torch to load, publishes a newer one.
+    With it the gateway can serve seconds before the trainer, which loads torch, publishes one.
     """
     try:
         return read_config(run.config_file) == config and holds_model(run.model_map)
@@ -319,7 +317,7 @@ def _continues_run(config: RunConfig, run: RunDirectory) -> bool:
 
 
 def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
-    """See that the three ports can be bound, before anything is started.
+    """Check that the three ports can be bound.
 
     Raises:
         PortInUseError: one of them is still taken after `wait_s`.
@@ -340,12 +338,12 @@ def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
                 time.sleep(0.1)
 
 
-# libzmq bounds a frame and the number of messages, not the frames of one message. Nothing in
-# the gateway can: whoever it serves is answered only between messages. Ending it costs nothing
-# but the moment of its restart, because it keeps no state that it could not reread.
+# libzmq limits the size of a frame and the number of messages, but not the frames of one message,
+# and the gateway gets control only between messages. A restart costs it only a moment, because it
+# can reread all its state.
 
-_OWN_BYTES = 512 << 20  # interpreter, libraries, connections, statuses on their way
-_MODELS = 8  # bodies: the map's copy, the one going out, and those queued for slow readers
+_OWN_BYTES = 512 << 20  # interpreter, libraries, connections, statuses in queues
+_MODELS = 8  # bodies: the map's copy, the one being sent, and those queued for slow readers
 
 
 def gateway_memory_limit(model_map_bytes: int) -> int:
@@ -358,10 +356,7 @@ def gateway_memory_limit(model_map_bytes: int) -> int:
 
 
 def private_bytes(pid: int) -> int:
-    """Bytes in memory that are a process's own, without the files that it maps.
-
-    0 where the system does not say (it is not Linux), or the process is gone.
-    """
+    """Return the memory of a process without the files that it maps; 0 if it is unknown."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -373,7 +368,7 @@ def private_bytes(pid: int) -> int:
 
 
 def file_bytes(path: Path) -> int:
-    """The size of a file, 0 while there is none."""
+    """Return the size of a file; 0 if there is none."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

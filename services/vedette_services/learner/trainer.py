@@ -58,7 +58,7 @@ class Trainer:
         )
         schema = Schema.from_arrays(self._learner.agent.model_info().arrays)
         self._models = BackgroundPublisher(ModelMapWriter(run.model_map, schema), epoch, wakeup.set)
-        self._board = StatusRecordWriter(run.learning_map, TrainerStatus)
+        self._status_record = StatusRecordWriter(run.learning_map, TrainerStatus)
         self._ingest = StatusRecordReader(run.ingest_map, GatewayStatus)
         self._evaluations = StatusRecordReader(run.evaluation_map, Eval)
 
@@ -73,7 +73,7 @@ class Trainer:
         self._models.raise_failure()
         if status.phase == "done":
             self._models.close(_LAST_MODEL_S)
-        self._board.write(status)
+        self._status_record.write(status)
 
     def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
         return self._ingest.read(), self._evaluations.read()

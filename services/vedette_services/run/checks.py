@@ -182,16 +182,16 @@ def check_out(out: Path) -> None:
 
 def _check_policy(config: RunConfig, spaces: Spaces) -> None:
     """Check what only a built policy shows: that its network works, and that it has TD errors."""
-    tells, network = config.replay.initial_priorities, getattr(config.agent, "network", "")
+    source, network = config.replay.initial_priorities, getattr(config.agent, "network", "")
     if not isinstance(network, str):  # a custom agent's field of this name
         network = ""
-    if tells != "actor" and not is_import_name(network):
+    if source != "actor" and not is_import_name(network):
         return
     policy = _build_policy(config, spaces, network)
-    if tells == "actor" and not isinstance(policy, TdErrorPolicy):
+    if source == "actor" and not isinstance(policy, TdErrorPolicy):
         raise SettingError(
             "replay.initial_priorities",
-            f"the policy of agent {config.agent.name!r} tells no TD errors of its own",
+            f"the policy of agent {config.agent.name!r} sends no TD errors of its own",
             "set replay.initial_priorities=max",
         )
 

@@ -53,14 +53,14 @@ _GATEWAY_TICK_S = 0.2
 
 
 class HostedActor(Protocol):
-    """An actor as its `ManagerHost` holds it; it calls `ManagerHost.offer` and `on_exited`."""
+    """An actor of a `ManagerHost`; it calls `ManagerHost.offer` and `on_exited`."""
 
     def store(self, model: StoreModel) -> None:
-        """Make this the model to act on."""
+        """Act on this model from now on."""
         ...
 
     def stop(self) -> None:
-        """Hand over everything, then end."""
+        """Hand over all batches, then end."""
         ...
 
     def kill(self) -> None:
@@ -78,8 +78,8 @@ class ManagerHost(Generic[A]):
         name: its id.
         start: makes an actor.
         seed: of its incarnations and of its jitter.
-        who: its host, and the learner as its log names it.
-        count, allow_import: as `ManagerState` takes them.
+        who: its host, and the learner's address, for its log.
+        count, allow_import: of `ManagerState`.
     """
 
     def __init__(
@@ -114,29 +114,29 @@ class ManagerHost(Generic[A]):
     # From its actors
 
     def offer(self, index: int, run: Run, batch: FinishedBatch) -> bool:
-        """An actor hands a batch over; False where it has to wait."""
+        """Take a batch of an actor; False if the actor has to wait."""
         if not self.state.has_room_for(len(batch.payload)):
             return False
         self._execute_all(self.state.on_batch(index, run, batch, self.clock.now))
         return True
 
     def on_stats(self, index: int, stats: ActorStats) -> None:
-        """An actor published its statistics."""
+        """Take the statistics of an actor."""
         self.state.on_stats(index, stats, self.clock.now)
 
     def on_exited(self, index: int, code: int = 0, cause: str = "") -> None:
-        """An actor has ended."""
+        """Note that an actor has ended."""
         if self.actors.pop(index, None) is not None:
             self._execute_all(self.state.on_actor_exited(index, code, cause, "", self.clock.now))
 
-    # From whoever runs it
+    # From its owner
 
     def report(self) -> None:
-        """Report to the learner at once."""
+        """Send a report to the learner at once."""
         self._execute_all(self.state.send_report(self.clock.now))
 
     def leave(self, why: str) -> None:
-        """Drain and end; `exit` is set once that is done."""
+        """Send all batches and end; then `exit` is set."""
         self._execute_all(self.state.leave(why, self.clock.now))
 
     def kill(self) -> None:
@@ -169,7 +169,7 @@ class ManagerHost(Generic[A]):
         if model is not None:
             self._execute_all(self.state.on_model(model, self.clock.now))
 
-    # Its shell
+    # Timers and instructions
 
     def _open(self) -> None:
         if self.exit is None:
@@ -231,8 +231,7 @@ class GatewayHost:
     """The gateway: a `GatewayState`, its ring and its models.
 
     Args:
-        state: on the ring's stamp.
-        ring: where samples go.
+        state: made from the ring's stamp.
         rows_per_batch: at most.
     """
 
@@ -252,11 +251,11 @@ class GatewayHost:
         self._turn_regularly()
 
     def publish(self, run: Run, version: int, body: Buffer) -> None:
-        """The trainer has a newer model.
+        """Publish a newer model of the trainer.
 
         Args:
-            run: as it is announced, with the epoch of the model.
-            body: as `vedette_protocol.model` packs it.
+            run: with the epoch of the model.
+            body: packed by `vedette_protocol.model`.
         """
         for frames in self.state.on_model(run, version, self.network.clock.now):
             self.network.publish("control", frames)
@@ -264,7 +263,7 @@ class GatewayHost:
         self._schedule_turn()
 
     def tick(self) -> None:
-        """Mark silent managers as gone, and log what is due."""
+        """Mark silent managers as gone, and write due log lines."""
         now = self.network.clock.now
         self._next_tick = now + _GATEWAY_TICK_S
         self.state.tick(now)
@@ -272,12 +271,12 @@ class GatewayHost:
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
 
     def status(self) -> GatewayStatus:
-        """The status that the learner reads."""
+        """Return the gateway's status record."""
         ring = self.ring
         return self.state.status(ring, ring.total_bytes, self.network.clock.now)
 
     def kill(self) -> None:
-        """End at once, without a last report."""
+        """End at once."""
         self.ended = True
         self.network.detach()
 
@@ -287,7 +286,7 @@ class GatewayHost:
         self.state.on_samples(frames, self.network.clock.now)
         self._held += 1
         if (self._held + 1) * self.rows_per_batch > self.ring.room:
-            self._commit()  # no more than the ring has room for is held
+            self._commit()  # never hold more than the ring has room for
         else:
             self._schedule_turn()
 
@@ -299,10 +298,10 @@ class GatewayHost:
             self._publisher.on_subscribed(topic)
             self._schedule_turn()
 
-    # Its shell
+    # Timers
 
     def _schedule_turn(self) -> None:
-        """Schedule a turn at this moment, behind everything else that arrives in it."""
+        """Schedule a turn now, behind the other calls of this moment."""
         if not self._turning:
             self._turning = True
             self.network.clock.call_at(self.network.clock.now, self._turn)

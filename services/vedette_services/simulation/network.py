@@ -1,7 +1,7 @@
 """A network in memory on a virtual clock, and the faults that a seed draws for it.
 
-Every manager has one line to the gateway with three channels, as it has three sockets: samples up,
-control and models down. A line without faults keeps the order of a channel and loses nothing.
+Every manager has one connection to the gateway with three channels, as it has three sockets:
+samples up, control and models down. Without faults, a channel keeps its order and loses nothing.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from vedette_protocol.messages import Buffer
 Frames: TypeAlias = list[Buffer]
 Channel: TypeAlias = Literal["samples", "control", "models"]
 Seconds: TypeAlias = tuple[float, float]
-"""From, to: drawn in between."""
+"""Least and greatest value of a uniform draw."""
 
 GATEWAY = ""
-"""The gateway among the hosts of a fault plan; managers have names."""
+"""The gateway's name in a fault plan."""
 
 
 class VirtualClock:
-    """Seconds that pass only in `advance`, and the calls that are due in them.
+    """A clock that runs only in `advance`, and makes the calls that are due.
 
     ::
 
@@ -41,11 +41,11 @@ class VirtualClock:
         self._numbers = itertools.count()  # calls of one moment keep their order
 
     def call_at(self, at: float, call: Callable[[], None]) -> None:
-        """Have this called once it is `at`."""
+        """Schedule a call."""
         heapq.heappush(self._due, (at, next(self._numbers), call))
 
     def advance(self, seconds: float) -> None:
-        """Let this time pass. A call may let more of it pass."""
+        """Let this time pass; a call that is due may advance the clock further."""
         until = self.now + seconds
         while self._due and self._due[0][0] <= until:
             at, _, call = heapq.heappop(self._due)
@@ -56,12 +56,12 @@ class VirtualClock:
 
 @dataclass(frozen=True, slots=True)
 class TimedFault:
-    """What happens to one host: its line is cut, or it is killed."""
+    """A fault of one host: its connection is cut, or it is killed."""
 
     at: float
     kind: Literal["cut", "silent cut", "kill"]
     host: str
-    seconds: float  # until the line carries again, or somebody starts the host again
+    seconds: float  # until the connection works again, or the host is started again
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,14 @@ class FaultPlan:
     """The faults of a network, all drawn from one seed. Without arguments there are none.
 
     Args:
-        drop, repeat, reorder: the share of messages that are lost, that come twice, and that later
+        drop, repeat, reorder: shares of messages that are lost, that come twice, and that later
             ones may overtake.
         delay_s: of every message.
-        late_s: of a message that is overtaken, on top.
-        cuts_per_s, cut_s: for each line, and how long they last. Every other cut is silent:
-            messages vanish, and neither side is told.
-        kills_per_s, down_s: for each host, and how long until it is started again.
-        until_s: from then on there is no new fault.
+        late_s: further delay of a message that may be overtaken.
+        cuts_per_s, cut_s: rate for each connection, and duration. Every other cut is silent:
+            messages vanish, and neither side is notified.
+        kills_per_s, down_s: rate for each host, and time until it is started again.
+        until_s: there are no new faults from this time on.
     """
 
     seed: int = 0
@@ -92,7 +92,7 @@ class FaultPlan:
     until_s: float = math.inf
 
     def timed(self, hosts: Iterable[str]) -> list[TimedFault]:
-        """Every cut and kill until `until_s`, in order; `GATEWAY` is killed and never cut."""
+        """List every cut and kill until `until_s`, in order; `GATEWAY` is killed and never cut."""
         found: list[TimedFault] = []
         for host in hosts:
             rng = random.Random(f"{self.seed} {host}")
@@ -114,34 +114,34 @@ def _moments(rng: random.Random, per_s: float, until_s: float) -> Iterator[float
 
 
 class ManagerEnd(Protocol):
-    """A manager as the network reaches it."""
+    """A manager, as seen by the network."""
 
     def on_connected(self) -> None:
-        """The samples' connection is made."""
+        """Note that the connection is made."""
         ...
 
     def on_disconnected(self) -> None:
-        """It is gone."""
+        """Note that the connection is lost."""
         ...
 
     def on_control(self, frames: Frames) -> None:
-        """A message of the control channel, topic first."""
+        """Take a message of the control channel, topic first."""
         ...
 
     def on_model_chunk(self, frames: Frames) -> None:
-        """A message of the models' channel, topic first."""
+        """Take a message of the models' channel, topic first."""
         ...
 
 
 class GatewayEnd(Protocol):
-    """The gateway as the network reaches it."""
+    """The gateway, as seen by the network."""
 
     def on_samples(self, frames: Frames) -> None:
-        """A batch or a report."""
+        """Take a batch or a report."""
         ...
 
     def on_subscription(self, channel: Channel, event: bytes) -> None:
-        """Somebody subscribed on the control or the models' channel."""
+        """Take a subscription to the control or the models' channel."""
         ...
 
 
@@ -151,17 +151,17 @@ class _Line:
 
     manager: str
     end: ManagerEnd
-    made: int = 0  # how often it was connected: what was on its way before is lost
+    made: int = 0  # times connected; messages of earlier connections are lost
     up: bool = False
-    last: dict[Channel, float] = field(default_factory=dict)  # when the newest message arrives
+    last: dict[Channel, float] = field(default_factory=dict)  # when the latest message arrives
 
 
 class MemoryNetwork:
     """Carries frames between managers and one gateway.
 
     Args:
-        clock: what the messages' delays are on.
-        plan: the faults; cuts and kills come by `TimedFault`, from whoever runs the hosts.
+        clock: of the messages' delays.
+        plan: the faults; the owner of the hosts applies cuts and kills, see `FaultPlan.timed`.
     """
 
     def __init__(self, clock: VirtualClock, plan: FaultPlan | None = None) -> None:
@@ -170,39 +170,39 @@ class MemoryNetwork:
         self._rng = random.Random(self._plan.seed)
         self._faulty = plan is not None
         self._lines: dict[str, _Line] = {}
-        self._cut: set[str] = set()  # managers that nothing passes to or from
+        self._cut: set[str] = set()  # managers
         self._gateway: GatewayEnd | None = None
 
     # Connections
 
     def attach(self, gateway: GatewayEnd) -> None:
-        """The gateway listens from now on: every line is connected."""
+        """Make the gateway listen: every manager is connected."""
         self._gateway = gateway
         for line in self._lines.values():
             self._connect(line)
 
     def detach(self) -> None:
-        """The gateway is gone, and what was on its way."""
+        """Disconnect the gateway; messages in flight are lost."""
         self._gateway = None
         for line in self._lines.values():
             self._disconnect(line)
 
     def open(self, manager: str, end: ManagerEnd) -> None:
-        """A manager makes its sockets."""
+        """Connect a manager."""
         line = self._lines[manager] = _Line(manager, end)
         self._connect(line)
 
     def close(self, manager: str) -> None:
-        """A manager closes its sockets, or died: what was on its way is lost."""
+        """Disconnect a manager; messages in flight are lost."""
         line = self._lines.pop(manager, None)
         if line is not None:
             line.made += 1
 
     def cut(self, manager: str, seconds: float, *, silent: bool) -> None:
-        """Nothing passes for so long.
+        """Cut a manager's connection for this time.
 
         Args:
-            silent: what is sent meanwhile vanishes, and neither side is told.
+            silent: messages vanish meanwhile, and neither side is notified.
         """
         if manager in self._cut:
             return
@@ -210,15 +210,15 @@ class MemoryNetwork:
         if not silent and (line := self._lines.get(manager)) is not None:
             self._disconnect(line)
 
-        def carry_again() -> None:
+        def restore() -> None:
             self._cut.remove(manager)
             if (line := self._lines.get(manager)) is not None and not line.up:
                 self._connect(line)
 
-        self.clock.call_at(self.clock.now + seconds, carry_again)
+        self.clock.call_at(self.clock.now + seconds, restore)
 
     def ask_for_models(self, manager: str) -> None:
-        """A manager subscribes to models anew."""
+        """Subscribe a manager to models anew."""
         line = self._lines[manager]
         self._carry(line, "samples", self._subscribe(line, "models"), certain=True)
 
@@ -233,7 +233,7 @@ class MemoryNetwork:
 
     def _subscribe(self, line: _Line, channel: Channel) -> Callable[[], None]:
         gateway = self._gateway
-        assert gateway is not None, "nobody subscribes where nobody listens"
+        assert gateway is not None, "connections need a gateway"
         return lambda: gateway.on_subscription(
             channel, b"\x01" + topics.manager_topic(line.manager)
         )
@@ -247,7 +247,7 @@ class MemoryNetwork:
     # Messages
 
     def send_up(self, manager: str, frames: Frames) -> bool:
-        """A batch or a report; False where there is no connection to take it."""
+        """Send a batch or a report; False if the manager is not connected."""
         line, gateway = self._lines.get(manager), self._gateway
         if line is None or gateway is None or not line.up:
             return False
@@ -255,7 +255,7 @@ class MemoryNetwork:
         return True
 
     def publish(self, channel: Channel, frames: Frames) -> None:
-        """A message to the subscribers of its first frame, the topic."""
+        """Send a message to the subscribers of its first frame, the topic."""
         topic = bytes(frames[0])
         if topic == topics.ALL:
             for line in list(self._lines.values()):
@@ -266,13 +266,13 @@ class MemoryNetwork:
     def _send_down(self, line: _Line, channel: Channel, frames: Frames) -> None:
         if line.up:
             end = line.end
-            hear = end.on_control if channel == "control" else end.on_model_chunk
-            self._carry(line, channel, lambda: hear(frames))
+            receive = end.on_control if channel == "control" else end.on_model_chunk
+            self._carry(line, channel, lambda: receive(frames))
 
     def _carry(
         self, line: _Line, channel: Channel, arrive: Callable[[], None], *, certain: bool = False
     ) -> None:
-        """Have a message arrive as the faults let it; a connection's own come for certain."""
+        """Deliver a message, or drop, repeat or delay it; `certain` ones have no faults."""
         now, made = self.clock.now, line.made
 
         def arrived() -> None:

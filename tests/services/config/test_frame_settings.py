@@ -159,7 +159,7 @@ def test_ales_own_vector_form_stacks() -> None:
                 "replay.initial_priorities=actor",
             ),
             "sac",
-            r"replay\.initial_priorities: the policy of agent 'sac' tells no TD errors of its own; "
+            r"replay\.initial_priorities: the policy of agent 'sac' sends no TD errors of its own; "
             r"set replay\.initial_priorities=max",
         ),
     ],
