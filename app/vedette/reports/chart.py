@@ -13,7 +13,7 @@ from vedette.reports.markup import Markup, element, join_markup
 from vedette_services.run.number_format import format_axis
 
 WIDTH, HEIGHT = 400.0, 216.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 8.0, 8.0, 34.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, WIDTH - 8.0, 8.0, HEIGHT - 34.0  # edges of the plot
 _STRIPS = 48
 """The most strips of a chart. Each shows a readout of the lines under the pointer."""
 _LETTER = 5.9  # width of a letter of the readout
@@ -57,7 +57,6 @@ def legend_entry(mark: str, label: str, value: str | None = None) -> Markup:
 
 def _legend(chart: Chart) -> Markup:
     """The lines with their last values, then the bands and the levels."""
-    named = [line for line in chart.lines if line.label]
     bands = dict.fromkeys((band.label, band.strong) for line in chart.lines for band in line.bands)
     return element(
         "p",
@@ -67,7 +66,8 @@ def _legend(chart: Chart) -> Markup:
                 "last" if chart.title_says_it else line.label,
                 format_axis(float(line.y[-1])),
             )
-            for line in named
+            for line in chart.lines
+            if line.label
         ),
         *(legend_entry("strong" if strong else "band", label) for label, strong in bands),
         *(legend_entry("level", label) for _, label in chart.levels),
@@ -83,8 +83,8 @@ def _drawing(chart: Chart) -> Markup:
         *(np.array([value]) for value, _ in chart.levels),
     ]
     loose = [side for band in bands if band.loose for side in (band.low, band.high)]
-    x = step_axis([line.x for line in chart.lines], chart.x_max, _LEFT, WIDTH - _RIGHT)
-    y = value_axis(values, loose, HEIGHT - _BOTTOM, _TOP)
+    x = step_axis([line.x for line in chart.lines], chart.x_max, _LEFT, _RIGHT)
+    y = value_axis(values, loose, _BOTTOM, _TOP)
     behind = sorted(chart.lines, key=lambda line: not line.faint)
     return element(
         "svg",
@@ -102,26 +102,24 @@ def _drawing(chart: Chart) -> Markup:
 def _axes(x: ChartAxis, y: ChartAxis, label: str) -> Iterator[Markup]:
     for value, message in zip(y.ticks, y.labels(), strict=True):
         at = _unit(y.at(value))
-        yield element("path", d=f"M{_LEFT:g} {at}H{WIDTH - _RIGHT:g}", class_="grid")
+        yield element("path", d=f"M{_LEFT:g} {at}H{_RIGHT:g}", class_="grid")
         yield element("text", message, x=f"{_LEFT - 5:g}", y=at, dy="0.32em", class_="y")
     for value, message in zip(x.ticks, x.labels(), strict=True):
         at = _unit(x.at(value))
-        foot = HEIGHT - _BOTTOM
-        anchor = "x last" if x.at(value) > WIDTH - _RIGHT - 16 else "x"
-        yield element("path", d=f"M{at} {foot:g}v4", class_="tick")
-        yield element("text", message, x=at, y=f"{foot + 15:g}", class_=anchor)
-    middle = (_LEFT + WIDTH - _RIGHT) / 2
+        anchor = "x last" if x.at(value) > _RIGHT - 16 else "x"
+        yield element("path", d=f"M{at} {_BOTTOM:g}v4", class_="tick")
+        yield element("text", message, x=at, y=f"{_BOTTOM + 15:g}", class_=anchor)
+    middle = (_LEFT + _RIGHT) / 2
     yield element("text", label, x=f"{middle:g}", y=f"{HEIGHT - 5:g}", class_="x label")
 
 
 def _levels(chart: Chart, x: ChartAxis, y: ChartAxis) -> Iterator[Markup]:
     for value, _ in chart.levels:
-        yield element(
-            "path", d=f"M{_LEFT:g} {_unit(y.at(value))}H{WIDTH - _RIGHT:g}", class_="level"
-        )
+        path = f"M{_LEFT:g} {_unit(y.at(value))}H{_RIGHT:g}"
+        yield element("path", d=path, class_="level")
     for step, label in chart.moments:
         if x.low <= step <= x.high:
-            path = f"M{_unit(x.at(step))} {_TOP:g}V{HEIGHT - _BOTTOM:g}"
+            path = f"M{_unit(x.at(step))} {_TOP:g}V{_BOTTOM:g}"
             yield element("path", element("title", label), d=path, class_="moment")
 
 
@@ -159,29 +157,19 @@ def _readouts(
     if every.size > _STRIPS:
         every = np.linspace(every[0], every[-1], _STRIPS)
     at = x.at(every)
-    edges = np.concatenate([[_LEFT], (at[1:] + at[:-1]) / 2, [WIDTH - _RIGHT]])
-    for index, (step, place) in enumerate(zip(every.tolist(), at.tolist(), strict=True)):
-        left, right = edges[index], edges[index + 1]
-        foot = HEIGHT - _BOTTOM
-        yield element(
+    edges = np.concatenate([[_LEFT], (at[1:] + at[:-1]) / 2, [_RIGHT]])
+    places = zip(every.tolist(), at.tolist(), edges[:-1], edges[1:], strict=True)
+    for step, place, left, right in places:
+        size = {"width": _unit(max(0.5, right - left)), "height": f"{_BOTTOM - _TOP:g}"}
+        strip = element("rect", x=_unit(left), y=f"{_TOP:g}", **size, class_="strip")
+        readout = element(
             "g",
-            element(
-                "rect",
-                x=_unit(left),
-                y=f"{_TOP:g}",
-                width=_unit(max(0.5, right - left)),
-                height=f"{foot - _TOP:g}",
-                class_="strip",
-            ),
-            element(
-                "g",
-                element("path", d=f"M{_unit(place)} {_TOP:g}V{foot:g}", class_="cross"),
-                *(_dot(line, step, place, y) for line in lines),
-                _box(_readout(lines, step, x_label), place),
-                class_="said",
-            ),
-            class_="hit",
+            element("path", d=f"M{_unit(place)} {_TOP:g}V{_BOTTOM:g}", class_="cross"),
+            *(_dot(line, step, place, y) for line in lines),
+            _box(_readout(lines, step, x_label), place),
+            class_="said",
         )
+        yield element("g", strip, readout, class_="hit")
 
 
 def _dot(line: ChartLine, step: float, place: float, y: ChartAxis) -> Markup | None:
@@ -216,8 +204,8 @@ def _value(line: ChartLine, values: Floats, step: float) -> float:
 def _box(message: list[tuple[str, int | None]], place: float) -> Markup:
     """Draws the readout beside the pointer, on the side with room for it."""
     width = max(len(text) for text, _ in message) * _LETTER + 12
-    width = min(width, WIDTH - _RIGHT - _LEFT)
-    left = place + 8 if place + 8 + width <= WIDTH - _RIGHT else max(_LEFT, place - 8 - width)
+    width = min(width, _RIGHT - _LEFT)
+    left = place + 8 if place + 8 + width <= _RIGHT else max(_LEFT, place - 8 - width)
     rows = [
         element(
             "text",
