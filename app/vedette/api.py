@@ -55,7 +55,7 @@ def evaluate(
         NotInRunError: it has no such model.
         VideoError: no video can be made here.
     """
-    from vedette_services.run.evaluate import evaluate_run
+    from vedette_services.run.finished import evaluate_run
 
     found, _ = evaluate_run(
         Path(run),

@@ -1,11 +1,22 @@
-"""Sample accounting: the ledger's record of each incarnation, and the sums over them."""
+"""Sample accounting: the ledger's record of each incarnation, the sums, and both as bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final
 
-from vedette_protocol.limits import EXTRAS_MAX
+from vedette_protocol.errors import StampError
+from vedette_protocol.limits import COUNT_MAX, EXTRAS_MAX, STAMP_MAX_BYTES
 from vedette_protocol.messages import Report
+from vedette_protocol.packing import pack, unpack
+
+_COUNTS: Final = (
+    *("inserted", "duplicates", "rejected", "rejected_batches"),
+    *("produced", "dropped", "window_rows", "sequenced", "base"),
+)
+"""The counts of an incarnation, in the order of its packed form."""
+_counts_of: Final = attrgetter(*_COUNTS)  # each commit packs whoever sent something
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,20 @@ class SampleAccounting:
             *(self.produced, self.inserted, self.duplicates, self.rejected),
             *(self.dropped, self.in_flight, self.lost),
         )
+
+    def to_wire(self) -> list[int]:
+        """Return the counts, limited to 64 bits even where peers reported absurd ones."""
+        counts = self.counts()
+        return [*counts] if max(counts) <= COUNT_MAX else [min(c, COUNT_MAX) for c in counts]
+
+    @classmethod
+    def from_wire(cls, value: Any) -> SampleAccounting:  # Any: read from a file, checked here
+        """Convert what `to_wire` returned.
+
+        Raises:
+            StampError: it is not a list of counts.
+        """
+        return cls(*map(check_count, value))
 
 
 @dataclass(slots=True)
@@ -157,3 +182,49 @@ class ManagerEntry:
     def accounting(self) -> SampleAccounting:
         """Return the sample accounting of this manager, over all its incarnations."""
         return sum((account.accounting() for account in self.accounts.values()), self.closed)
+
+    def to_bytes(self) -> bytes:
+        """Pack the entry, and keep the bytes in `packed`."""
+        accounts = [
+            [
+                account.incarnation,
+                account.contiguous,
+                account.extras.to_bytes(-(-account.extras.bit_length() // 8), "big"),
+                *_counts_of(account),
+                account.gone,
+            ]
+            for account in self.accounts.values()
+        ]
+        self.packed = pack([self.id, self.number, self.closed.to_wire(), accounts])
+        return self.packed
+
+    @classmethod
+    def from_bytes(cls, blob: bytes) -> ManagerEntry:
+        """Unpack what `to_bytes` packed.
+
+        Raises:
+            ProtocolError, ValueError, TypeError: it is not an entry.
+        """
+        manager, number, closed, accounts = unpack(blob, STAMP_MAX_BYTES)
+        closed = SampleAccounting.from_wire(closed)
+        entry = cls(str(manager), check_count(number), closed=closed)
+        for incarnation, contiguous, extras, *counts, gone in accounts:
+            account = IncarnationAccount(
+                check_count(incarnation), check_count(contiguous), int.from_bytes(extras, "big")
+            )
+            for name, value in zip(_COUNTS, counts, strict=True):
+                setattr(account, name, check_count(value))
+            account.gone = bool(gone)
+            entry.accounts[account.incarnation] = account
+        return entry
+
+
+def check_count(value: Any) -> int:  # Any: read from a file, checked here
+    """Return a count that was read.
+
+    Raises:
+        StampError: it is none.
+    """
+    if type(value) is not int or value < 0:
+        raise StampError(f"{value!r} is not a count")
+    return value

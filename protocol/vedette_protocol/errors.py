@@ -36,10 +36,9 @@ class ProtocolError(Exception):
     where it is invalid.
     """
 
-    def __init__(self, why: str, *, sender: Sender | None = None, rows: int = 0) -> None:
+    def __init__(self, why: str, *, sender: Sender | None = None) -> None:
         super().__init__(why)
-        self.sender = sender
-        self.rows = rows
+        self.sender, self.rows = sender, 0
 
 
 class MalformedError(ProtocolError):
@@ -49,10 +48,8 @@ class MalformedError(ProtocolError):
 class VersionError(ProtocolError):
     """A message of another protocol version."""
 
-    def __init__(self, theirs: int, ours: int, *, sender: Sender | None = None) -> None:
-        super().__init__(
-            f"the peer speaks protocol version {theirs}, this side speaks {ours}", sender=sender
-        )
+    def __init__(self, theirs: int, ours: int) -> None:
+        super().__init__(f"the peer speaks protocol version {theirs}, this side speaks {ours}")
         self.theirs, self.ours = theirs, ours
 
 

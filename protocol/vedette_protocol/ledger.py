@@ -17,14 +17,26 @@ batch is rejected before the commit.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from vedette_protocol.account import IncarnationAccount, ManagerEntry, SampleAccounting
+from vedette_protocol.account import (
+    IncarnationAccount,
+    ManagerEntry,
+    SampleAccounting,
+    check_count,
+)
 from vedette_protocol.credit import Credit
-from vedette_protocol.errors import LedgerFullError, RetiredError
-from vedette_protocol.limits import ACCOUNTS_MAX, OLD_ACCOUNTS_MAX, RETIRED_MAX
+from vedette_protocol.errors import LedgerFullError, MalformedError, RetiredError, StampError
+from vedette_protocol.limits import (
+    ACCOUNTS_MAX,
+    OLD_ACCOUNTS_MAX,
+    RETIRED_MAX,
+    STAMP_MAX_BYTES,
+)
 from vedette_protocol.messages import Ack, Batch, Report
-from vedette_protocol.stamp import pack_ledger, unpack_ledger
+from vedette_protocol.packing import pack, unpack
+
+_FORMAT: Final = 1
 
 Verdict: TypeAlias = Literal["new", "duplicate", "beyond"]
 """Insert the batch; discard it; or discard it and expect it again, because it is too far ahead."""
@@ -53,15 +65,21 @@ class Ledger:
         """Restore a ledger. Every manager in it counts as seen at `now`.
 
         Raises:
-            StampError: the bytes are not a ledger.
+            StampError: the bytes are not a ledger, or one of another format.
         """
-        state = unpack_ledger(stamp)
-        ledger = cls(state.run_id)
-        ledger._next_number = state.next_number
-        ledger._closed = state.closed
-        ledger._retired = dict.fromkeys(state.retired)
-        ledger._entries = {entry.id: entry for entry in state.entries}
-        for entry in state.entries:
+        try:
+            value = unpack(stamp, STAMP_MAX_BYTES)
+            if type(value) is not list or not value or value[0] != _FORMAT:
+                raise StampError(f"expected format {_FORMAT}")
+            _, run_id, next_number, closed, retired, packed = value
+            entries = [ManagerEntry.from_bytes(blob) for blob in packed]
+            ledger = cls(str(run_id), SampleAccounting.from_wire(closed))
+            ledger._next_number = check_count(next_number)
+            ledger._retired = dict.fromkeys(map(check_count, retired))
+        except (MalformedError, ValueError, TypeError) as error:
+            raise StampError(str(error)) from error
+        ledger._entries = {entry.id: entry for entry in entries}
+        for entry in entries:
             ledger._accounts += len(entry.accounts)
             for account in entry.accounts.values():
                 account.last_seen = now
@@ -69,8 +87,9 @@ class Ledger:
 
     def to_bytes(self) -> bytes:
         """Pack the ledger for the replay's commit record, in at most `STAMP_MAX_BYTES`."""
-        entries = self._entries.values()
-        return pack_ledger(self.run_id, self._next_number, self._closed, self._retired, entries)
+        packed = [entry.packed or entry.to_bytes() for entry in self._entries.values()]
+        state = [self.run_id, self._next_number, self._closed.to_wire(), list(self._retired)]
+        return pack([_FORMAT, *state, packed])
 
     def mark_alive(self, manager: str, incarnation: int, now: float) -> None:
         """Mark an incarnation as alive, and open its account if it has none.

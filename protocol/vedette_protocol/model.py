@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -98,31 +98,20 @@ def unpack_model(body: Buffer, schema: Schema, *, check: bool = True) -> tuple[i
     return version, {name: row[0, ...] for name, row in rows.items()}
 
 
-@dataclass(slots=True)
-class Digest:
-    """CRC-32 of a body that is given piece by piece. It detects damage and mixed-up chunks.
-
-    It does not authenticate, as no digest without a key does. CURVE does that.
-    """
-
-    crc: int = 0
-
-    def update(self, piece: Buffer) -> None:
-        """Add the next bytes. It releases the GIL."""
-        self.crc = zlib.crc32(piece, self.crc)
-
-    @property
-    def value(self) -> bytes:
-        """The digest of all bytes so far: 8 bytes, little-endian."""
-        return self.crc.to_bytes(8, "little")
-
-
 def digest_of(*parts: Buffer) -> bytes:
-    """Compute the digest of a body, which may be given in parts. Every chunk carries it."""
-    digest = Digest()
+    """Compute the digest of a body, which may be given in parts. Every chunk carries it.
+
+    It is the CRC-32 in 8 bytes, little-endian. It detects damage and mixed-up chunks, and does not
+    authenticate: CURVE does that.
+    """
+    crc = 0
     for part in parts:
-        digest.update(part)
-    return digest.value
+        crc = zlib.crc32(part, crc)
+    return _digest(crc)
+
+
+def _digest(crc: int) -> bytes:
+    return crc.to_bytes(8, "little")
 
 
 def chunk_count(total_bytes: int, chunk_bytes: int = CHUNK_MAX_BYTES) -> int:
@@ -180,8 +169,8 @@ class _PartialModel:
     body: memoryview
     have: bytearray  # a flag per chunk
     missing: int
-    hashed: int = 0  # number of chunks, from the first on, that are in the digest
-    digest: Digest = field(default_factory=Digest)
+    hashed: int = 0  # number of chunks, from the first on, that are in the checksum
+    crc: int = 0
 
     def add_chunk(self, chunk: ModelChunk) -> None:
         """Add a chunk that was missing."""
@@ -190,13 +179,13 @@ class _PartialModel:
         self.have[chunk.index] = 1
         self.missing -= 1
         if chunk.index == self.hashed:  # in order, while others are still on their way
-            self.digest.update(chunk.payload)
+            self.crc = zlib.crc32(chunk.payload, self.crc)
             self.hashed += 1
 
     def is_whole(self) -> bool:
         """Return True if the body has the digest that its chunks carry."""
         whole = self.hashed == self.first.count
-        return (self.digest.value if whole else digest_of(self.body)) == self.first.digest
+        return (_digest(self.crc) if whole else digest_of(self.body)) == self.first.digest
 
     def belongs(self, chunk: ModelChunk) -> bool:
         first = self.first
@@ -232,13 +221,9 @@ class ModelAssembler:
     ) -> None:
         self.max_bytes, self._memory = max_bytes, memory
         self._run_id = ""
-        self._newest = (-1, -1)
-        self._partial: _PartialModel | None = None
-
-    @property
-    def newest_model(self) -> tuple[int, int]:
+        self.newest_model = (-1, -1)
         """(epoch, version) of the newest complete model; (-1, -1) before the first."""
-        return self._newest
+        self._partial: _PartialModel | None = None
 
     @property
     def missing(self) -> int:
@@ -247,7 +232,7 @@ class ModelAssembler:
 
     def reset(self) -> None:
         """Accept any model again. After new sockets the same version may be sent again."""
-        self._newest = (-1, -1)
+        self.newest_model = (-1, -1)
         self._partial = None
 
     def add_chunk(self, chunk: ModelChunk) -> CompleteModel | None:
@@ -268,7 +253,7 @@ class ModelAssembler:
             raise ModelError(f"model {first.version}: its bytes do not match its digest")
         if int.from_bytes(partial.body[:_VERSION_BYTES], "little") != first.version:
             raise ModelError(f"model {first.version}: its body has another version")
-        self._newest = (first.epoch, first.version)
+        self.newest_model = (first.epoch, first.version)
         return CompleteModel(first.run_id, first.epoch, first.version, first.spec, partial.body)
 
     def _partial_model_of(self, chunk: ModelChunk) -> _PartialModel | None:
@@ -277,7 +262,7 @@ class ModelAssembler:
             self.reset()
             self._run_id = chunk.run_id
         model = (chunk.epoch, chunk.version)
-        if model <= self._newest:
+        if model <= self.newest_model:
             return None
         partial = self._partial
         if partial is not None:

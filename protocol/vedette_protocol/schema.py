@@ -145,22 +145,17 @@ class Schema:
         columns = []
         for name in dtype.names:
             kind = dtype.fields[name][0]
-            base = _NAMES.get(kind.base.newbyteorder("<"))
-            if base is None:
-                raise SchemaError(f"column {name!r}: dtype {kind.base} cannot be sent")
             low, high = (bounds or {}).get(name, (None, None))
-            columns.append(Column(name, base, tuple(map(int, kind.shape)), low, high))
+            columns.append(Column(name, _dtype_name(name, kind.base), kind.shape, low, high))
         return cls(tuple(columns))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Schema:
         """Make the schema of a model: `arrays` are one row of it."""
-        columns = []
-        for name, array in arrays.items():
-            base = _NAMES.get(array.dtype.newbyteorder("<"))
-            if base is None:
-                raise SchemaError(f"array {name!r}: dtype {array.dtype} cannot be sent")
-            columns.append(Column(name, base, tuple(map(int, array.shape))))
+        columns = [
+            Column(name, _dtype_name(name, array.dtype), array.shape)
+            for name, array in arrays.items()
+        ]
         return cls(tuple(columns))
 
     @property
@@ -319,6 +314,13 @@ def spec_difference(expected: Schema, got: Schema) -> str:
     ours = {column.name for column in expected.columns}
     unknown = [column.name for column in got.columns if column.name not in ours]
     return f"{unknown[0]!r} is not expected" if unknown else "the columns are in another order"
+
+
+def _dtype_name(column: str, dtype: np.dtype[Any]) -> str:
+    name = _NAMES.get(dtype.newbyteorder("<"))
+    if name is None:
+        raise SchemaError(f"column {column!r}: dtype {dtype} cannot be sent")
+    return name
 
 
 def _check_column(column: Column, array: NDArray[Any]) -> None:

@@ -15,29 +15,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vedette_protocol.errors import SchemaError
 
+if TYPE_CHECKING:  # the schema imports this module
+    from vedette_protocol.schema import Column
+
 _ENTRIES = struct.Struct("<Q")
 ENTRIES_BYTES = _ENTRIES.size
 """Size of the number of entries, which precedes them."""
-
-
-class SharedColumn(Protocol):
-    """The part of `Column` that is used here."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def numpy_dtype(self) -> np.dtype[Any]: ...
-    @property
-    def row_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +40,7 @@ class Sharing:
         places_per_row: number of places in a row, over all these columns.
     """
 
-    column: SharedColumn
+    column: Column
     pointing: tuple[str, ...]
     places_per_row: int
 
@@ -129,7 +119,7 @@ def write_entries(memory: bytearray | memoryview, offset: int, entries: int) -> 
     _ENTRIES.pack_into(memory, offset, entries)
 
 
-def sharing_of(columns: Sequence[Any]) -> Sharing | None:  # of Column, which imports this
+def sharing_of(columns: Sequence[Column]) -> Sharing | None:
     """Find the shared column of a schema and the columns of places; None: there are none.
 
     Raises:

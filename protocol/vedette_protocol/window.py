@@ -75,7 +75,8 @@ class Window:
         self._numbered: dict[int, Batch] = {}  # sent at least once and not settled, ascending
         self._sent_at: dict[int, float] = {}  # the outstanding ones, and the time of sending
         self._again: deque[int] = deque()  # the others, to send again, ascending
-        self._outstanding_bytes = 0
+        self.outstanding_bytes = 0
+        """Size of the payloads of the outstanding batches."""
         self._credit_batches = self._credit_bytes = 0
         self._learner: tuple[int, int] | None = None  # epoch, learner
         self._acked_at = float("-inf")
@@ -99,11 +100,6 @@ class Window:
     def outstanding(self) -> int:
         """Number of batches that were sent and are not settled."""
         return len(self._sent_at)
-
-    @property
-    def outstanding_bytes(self) -> int:
-        """Size of the payloads of the outstanding batches."""
-        return self._outstanding_bytes
 
     def has_room(self, payload_bytes: int) -> bool:
         """Return True if there is room for a payload of this size without dropping a batch."""
@@ -163,7 +159,7 @@ class Window:
             self._again.popleft()
             self.resent += 1
             self._sent_at[seq] = now
-            self._outstanding_bytes += size
+            self.outstanding_bytes += size
             batches.append(batch._replace(base=self.base))
 
     def _next_fresh(self, now: float, limit: int, batches: list[Batch]) -> None:
@@ -173,7 +169,7 @@ class Window:
         fresh, numbered, sent_at = self._fresh, self._numbered, self._sent_at
         run_id, manager, incarnation = self.run_id, self.manager, self.incarnation
         schema, base, seq = self.schema, self.base, self.sequenced
-        bytes_left = self._credit_bytes - self._outstanding_bytes
+        bytes_left = self._credit_bytes - self.outstanding_bytes
         until = seq + min(
             limit - len(batches),
             len(fresh),
@@ -209,7 +205,7 @@ class Window:
             batches.append(batch)
             seq += 1
         self.sequenced = seq
-        self._outstanding_bytes = self._credit_bytes - bytes_left
+        self.outstanding_bytes = self._credit_bytes - bytes_left
 
     def put_back(self, batches: Iterable[Batch]) -> None:
         """Send these batches again, because the socket did not accept them."""
@@ -305,7 +301,7 @@ class Window:
             return False
         if outstanding == 0:  # a batch larger than the credit would wait for ever
             return self._credit_bytes > 0
-        return self._outstanding_bytes + payload_bytes <= self._credit_bytes
+        return self.outstanding_bytes + payload_bytes <= self._credit_bytes
 
     def _drop(self, fresh: _Fresh) -> int:
         _, _, _, rows, payload = fresh
@@ -318,7 +314,7 @@ class Window:
         marked = 0
         for seq in outstanding:
             if self._sent_at.pop(seq, None) is not None:
-                self._outstanding_bytes -= len(self._numbered[seq].payload)
+                self.outstanding_bytes -= len(self._numbered[seq].payload)
                 marked += 1
         if marked:
             self._again = deque(seq for seq in self._numbered if seq not in self._sent_at)
@@ -353,4 +349,4 @@ class Window:
                 bytes_landed += size
         self.bytes -= bytes_freed
         self.settled += rows_freed
-        self._outstanding_bytes -= bytes_landed
+        self.outstanding_bytes -= bytes_landed

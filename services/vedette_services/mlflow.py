@@ -1,4 +1,4 @@
-"""The recorder ``mlflow``: a thread sends, so that training waits for no network."""
+"""The recorder ``mlflow``. A thread of its own sends, so that training waits for no network."""
 
 from __future__ import annotations
 
@@ -28,14 +28,11 @@ log = logging.getLogger("vedette.mlflow")
 _SEND_EVERY_S = 2.0
 _AGAIN_AFTER_S = 15.0
 _CLOSE_S = 15.0
-_KEPT_MAX = 100_000
-"""Scalars: what is kept while the server is away."""
-_METRICS_AT_ONCE = 500
-_PARAMETERS_AT_ONCE = 100
-"""What one request may carry at most: 1000 and 100."""
-_PARAMETER_MAX_CHARS = 500
+_KEPT_MAX = 100_000  # scalars, while the server does not answer
+_METRICS_PER_REQUEST = 500  # a server takes at most 1000
+_PARAMETERS_PER_REQUEST = 100  # a server takes no more
+_PARAMETER_MAX_CHARS = 500  # in the oldest servers
 _TAG_MAX_CHARS = 5000
-"""In the oldest servers."""
 _DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -57,10 +54,10 @@ class _Scalar(NamedTuple):
 class MlflowRecorder:
     """Sends scalars, hyperparameters and the configuration to a tracking server.
 
-    The server is that of ``MLFLOW_TRACKING_URI``, and MLflow's other variables hold too. While it
-    is away, scalars are kept, the oldest making room; how many were left out is logged. A run that
-    goes on goes on in its MLflow run, whose id stands in ``RUN/mlflow.json``. Values that are not
-    finite are left out.
+    The server is that of ``MLFLOW_TRACKING_URI``; MLflow's other variables apply too. While it
+    does not answer, the latest `_KEPT_MAX` scalars are kept, and the number of those dropped is
+    logged. A run that resumes continues its MLflow run, whose id is in ``RUN/mlflow.json``. Values
+    that are not finite are dropped.
 
     Args:
         run: the run's directory; its name is the MLflow run's.
@@ -106,22 +103,22 @@ class MlflowRecorder:
         self._means.store(record)
 
     def flush(self, step: int) -> None:
-        """Hand the means of what was stored to the sender, and wake it; this does not wait."""
+        """Hand the means of the stored scalars to the sender and wake it; this does not wait."""
         self.write(self._means.pop_means(), step)
         self._wake.set()
 
     def write_text(self, name: str, text: str) -> None:
-        """A tag of the run."""
+        """Set a tag of the run."""
         with self._lock:
             self._texts[name] = text
 
     def write_hparams(self, hparams: Mapping[str, bool | float | str]) -> None:
-        """The parameters of the run."""
+        """Set parameters of the run."""
         with self._lock:
             self._parameters.update(hparams)
 
     def close(self) -> None:
-        """Send what is left, for 15 s at most, and let go."""
+        """Send what is left, for 15 s at most, and end the sender."""
         self._stop.set()
         self._wake.set()
         self._sender.join(_CLOSE_S)
@@ -138,7 +135,7 @@ class MlflowRecorder:
             stopping = self._stop.is_set()
             try:
                 self._send_all(ending=stopping)
-                self._say_recovered()
+                self._log_recovery()
             except MlflowException as error:
                 if not self._failing:
                     text = "MLflow at %s: %s; tried again every %g s"
@@ -152,7 +149,7 @@ class MlflowRecorder:
                 self._wake.wait(_SEND_EVERY_S)
                 self._wake.clear()
 
-    def _say_recovered(self) -> None:
+    def _log_recovery(self) -> None:
         if self._failing:
             log.warning("recording to MLflow again")
         self._failing = False
@@ -164,9 +161,9 @@ class MlflowRecorder:
         self._send_notes()
         while self._kept:
             with self._lock:
-                some = [self._kept[k] for k in range(min(_METRICS_AT_ONCE, len(self._kept)))]
+                some = [self._kept[k] for k in range(min(_METRICS_PER_REQUEST, len(self._kept)))]
             self._client.log_batch(self._run_id, metrics=[Metric(*scalar) for scalar in some])
-            with self._lock:  # what made room meanwhile was the oldest: some of these
+            with self._lock:  # some of these may have been dropped meanwhile, as the oldest
                 while some and self._kept and self._kept[0] is some[0]:
                     self._kept.popleft()
                     some.pop(0)
@@ -190,17 +187,17 @@ class MlflowRecorder:
 
         listed = [Param(k, str(v)[:_PARAMETER_MAX_CHARS]) for k, v in parameters.items()]
         try:
-            for first in range(0, len(listed), _PARAMETERS_AT_ONCE):
-                some = listed[first : first + _PARAMETERS_AT_ONCE]
+            for first in range(0, len(listed), _PARAMETERS_PER_REQUEST):
+                some = listed[first : first + _PARAMETERS_PER_REQUEST]
                 self._client.log_batch(self._run_id, params=some)
         except MlflowException as error:
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
-            # MLflow changes no parameter: a run that goes on with another one keeps its first
+            # MLflow never changes a parameter: a run that resumes keeps its first value
             log.warning("MLflow: %s", error)
 
     def _open_run(self) -> str:
-        """The MLflow run that this run has, or a new one."""
+        """Continue the MLflow run of an earlier start, or create one; returns its id."""
         file = self._run / "mlflow.json"
         if run_id := self._earlier_run(file):
             self._client.update_run(run_id, "RUNNING")
@@ -220,7 +217,7 @@ class MlflowRecorder:
         return run_id
 
     def _earlier_run(self, file: Path) -> str:
-        """The MLflow run of an earlier start; "" where there is none on this server."""
+        """Return the MLflow run of an earlier start; "" if there is none on this server."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -237,20 +234,8 @@ class MlflowRecorder:
         return str(kept["run_id"])
 
 
-class Tracking(NamedTuple):
-    """Where to record.
-
-    Args:
-        uri: ``http://HOST:PORT`` or https.
-        experiment: name of the experiment that runs go into.
-    """
-
-    uri: str
-    experiment: str
-
-
-def tracking_from(environ: Mapping[str, str]) -> Tracking:
-    """Read ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME`` (vedette).
+def tracking_from(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Read ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME`` (default: vedette).
 
     Raises:
         SettingError: the first is not set, or is no web address; or mlflow is not installed.
@@ -266,11 +251,11 @@ def tracking_from(environ: Mapping[str, str]) -> Tracking:
             f"mlflow records to MLFLOW_TRACKING_URI, and that is {uri!r}",
             "set it to http://HOST:PORT of a tracking server",
         )
-    return Tracking(uri.rstrip("/"), environ.get("MLFLOW_EXPERIMENT_NAME", "") or "vedette")
+    return uri.rstrip("/"), environ.get("MLFLOW_EXPERIMENT_NAME", "") or "vedette"
 
 
 def _client(uri: str) -> MlflowClient:
-    """MLflow's client, without its reports of usage, its retries and its lines on stdout."""
+    """Make MLflow's client, without telemetry, retries and output on stdout."""
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     from mlflow.tracking import MlflowClient  # 2 s and 60 MB, for those who record to it

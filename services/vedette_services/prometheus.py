@@ -1,4 +1,4 @@
-"""The HTTP server that Prometheus asks: one more reading of the boards for every scrape."""
+"""Serves the status to Prometheus over HTTP; it is read anew at every scrape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ except ImportError as error:
 
 @dataclass(frozen=True, slots=True)
 class MetricsAddress:
-    """Where metrics are served: everybody who reaches it may read them."""
+    """Address at which metrics are served; everybody who reaches it may read them."""
 
     host: str
     port: int
@@ -41,28 +41,27 @@ class MetricsAddress:
 
 
 class StatusCollector(Collector):
-    """Answers a scrape with the numbers of the status of this moment."""
+    """Turns the current status into metrics at every scrape."""
 
     def __init__(self, status: Callable[[], Status]) -> None:
         self._status = status
 
     def describe(self) -> list[MetricFamily]:
-        """None: what there is, is known at each scrape only."""
+        """Return no families: they are known only at a scrape."""
         return []
 
     def collect(self) -> Iterator[MetricFamily]:
-        """The families of metrics, each with its samples."""
-        families: dict[str, MetricFamily] = {}
+        """Yield the families of metrics, each with its samples."""
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for metric in metrics(self._status()):
-            family = families.get(metric.name) or families.setdefault(metric.name, _family(metric))
-            family.add_metric([value for _, value in metric.labels], metric.value)  # type: ignore[attr-defined]  # of both subclasses
+            family = families.get(metric.name)
+            if family is None:
+                kind = CounterMetricFamily if metric.counts else GaugeMetricFamily
+                labels = [name for name, _ in metric.labels]
+                family = kind(f"{PREFIX}_{metric.name}", metric.title, labels=labels)
+                families[metric.name] = family
+            family.add_metric([value for _, value in metric.labels], metric.value)
         yield from families.values()
-
-
-def _family(metric: Metric) -> MetricFamily:
-    kind = CounterMetricFamily if metric.counts else GaugeMetricFamily
-    labels = [name for name, _ in metric.labels]
-    return kind(f"{PREFIX}_{metric.name}", metric.title, labels=labels)
 
 
 def serve_metrics(place: MetricsAddress, status: Callable[[], Status]) -> Callable[[], None]:
@@ -72,7 +71,7 @@ def serve_metrics(place: MetricsAddress, status: Callable[[], Status]) -> Callab
         status: called by the server's own thread at every scrape.
 
     Raises:
-        MetricsError: the port cannot be had.
+        MetricsError: the port cannot be bound.
     """
     registry = CollectorRegistry()
     registry.register(StatusCollector(status))
@@ -100,7 +99,7 @@ class Metric:
 
     Args:
         name: without prefix and without a counter's ``_total``.
-        title: what it is, for people.
+        title: for people.
         counts: it only grows.
     """
 
@@ -112,7 +111,7 @@ class Metric:
 
 
 def metrics(status: Status) -> Iterator[Metric]:
-    """Every number of a status, then its few words."""
+    """Yield every number of a status, then its texts."""
     run = tuple((name, str(getattr(status, name))) for name in _INFO)
     yield Metric("run", run, 1.0, "which run it is")
     yield from _of_part(status, ())
@@ -134,7 +133,7 @@ def _of_manager(manager: Manager) -> Iterator[Metric]:
 
 
 def _of_part(part: Part, labels: tuple[tuple[str, str], ...], *path: str) -> Iterator[Metric]:
-    """The numbers of a part, by the path to each."""
+    """Yield the numbers of a part, named by the path to each."""
     for names, number, value in numbers(part, *path):
         title = f"{number.title} ({number.unit})" if number.unit else number.title
         yield Metric("_".join(names), labels, float(value), title, number.counter)

@@ -25,9 +25,8 @@ from vedette_services.host.processes import WakeupEvent
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.model_map import ModelMapWriter
-from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status_client import StatusClient
 from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
 

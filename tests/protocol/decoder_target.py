@@ -1,4 +1,4 @@
-"""What is fed to the decoders by fuzzing, and what must hold of whatever comes out."""
+"""The target of fuzzing: feeds the decoders, and checks the messages that they return."""
 
 from __future__ import annotations
 

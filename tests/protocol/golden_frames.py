@@ -39,14 +39,14 @@ def described(value: object) -> Any:  # Any: whatever JSON holds
 
 
 def channel_of(message: Message) -> str:
-    """Where a message travels."""
+    """Return the channel of a message."""
     if isinstance(message, Batch | Report):
         return "samples"
     return "models" if isinstance(message, ModelChunk) else "control"
 
 
 def description(name: str) -> str:
-    """What `vectors/NAME.json` holds."""
+    """Make the contents of `vectors/NAME.json`."""
     message = EXAMPLES[name]
     frames = [f"{name}.{place}.bin" for place, _ in enumerate(encode(message))]
     told = {"channel": channel_of(message), "frames": frames, "message": described(message)}

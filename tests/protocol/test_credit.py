@@ -1,4 +1,4 @@
-"""How credit is shared."""
+"""The split of the credit."""
 
 from __future__ import annotations
 

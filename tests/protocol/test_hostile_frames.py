@@ -77,7 +77,7 @@ RIGHT: dict[str, Callable[[object], bool]] = {
 
 
 def may_take(name: str, key: str, value: object) -> bool:
-    """Whether this field of this message may have this value."""
+    """Return True if this field of this message may have this value."""
     if key == "run" and value == "":
         return name in ("ack", "report")
     if key == "actors" and name == "run":

@@ -48,7 +48,7 @@ def evaluate(
     vedette eval runs/cart --checkpoint latest --video cart.gif
     """
     from vedette_rl.evaluation.evaluator import confidence_interval
-    from vedette_services.run.evaluate import evaluate_run
+    from vedette_services.run.finished import evaluate_run
 
     found, pictures = evaluate_run(
         run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video

@@ -74,14 +74,14 @@ def learner(
         metrics = MetricsAddress.parse(metrics_port)
     found = load_from_arguments(arguments, env, agent, settings)
     directory = out or default_out(found.config)
-    checked = check_config(found.config, directory, fresh=fresh, force=force)
+    lines = check_config(found.config, directory, fresh=fresh, force=force)
     if warning := port_warning(address):
         logging.getLogger("vedette.learner").warning("%s", warning)
     for line in found.decided:
         typer.echo(line)
     what = f"{found.config.agent.name} on {found.config.env.id}"
     typer.echo(f"{what}, {directory}; it will listen at {address}")
-    for line in checked.lines:
+    for line in lines:
         typer.echo(line)
     ended = run_learner(
         found.config,

@@ -105,7 +105,7 @@ def run(
     found = load_from_arguments(arguments, env, agent, settings)
     config = found.config
     directory = out or default_out(config)
-    checked = check_config(config, directory, fresh=fresh, force=force, in_process=in_process)
+    lines = check_config(config, directory, fresh=fresh, force=force, in_process=in_process)
     for line in found.decided:
         typer.echo(line)
     if found.note:
@@ -114,7 +114,7 @@ def run(
         typer.echo(done)
         _report(read_summary(directory), directory)
         return
-    for line in checked.lines:
+    for line in lines:
         typer.echo(line)
     try:
         _report(_train(found, directory, in_process=in_process, fresh=fresh), directory)

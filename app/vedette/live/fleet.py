@@ -1,4 +1,4 @@
-"""The managers of a status as lines of a table, the worst first."""
+"""The managers of a status as rows of a table, the worst first."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from vedette_services.run.number_format import format_clock, format_number, form
 from vedette_services.run.status import Actor, Manager, Status
 
 SILENT_S = 3.0
-"""A manager reports every second; one that has not for so long is behind something."""
+"""Seconds without a report after which a manager counts as held back."""
 
 FULL = 0.9
-"""The share of its window from which on a manager counts as held back."""
+"""Share of a full window from which a manager counts as held back."""
 
 
 class Health(IntEnum):
-    """How a manager is; more is worse."""
+    """The state of a manager; a higher value is worse."""
 
-    LEFT = 0  # it said good-bye
+    LEFT = 0  # it ended in good order
     WELL = 1
     RESTARTED = 2  # some of its actors were started again
     HELD_BACK = 3  # leaving, silent for seconds, or its window is full
-    TROUBLE = 4  # an actor is down or tells of an error
-    GONE = 5  # without a word
+    TROUBLE = 4  # an actor is down or reports an error
+    GONE = 5  # it ended without a message
 
 
 @dataclass(frozen=True, slots=True)
 class FleetRow:
-    """A manager, or one of its actors.
+    """The texts of the row of a manager, or of one of its actors.
 
     Args:
         lag: versions between the learner's model and the oldest that its actors act on.
-        window: batches that the learner has not settled; with a share where the limit is known.
-        what: what is wrong with it, or what it does.
+        window: batches that are not settled, with their share of the window if its limit is known.
+        what: the error or the state.
     """
 
     health: Health
@@ -50,13 +50,13 @@ class FleetRow:
 
 
 def fleet_rows(status: Status) -> list[FleetRow]:
-    """A line for each manager, the worst first, then by name."""
+    """Make a row for each manager, the worst first, then by name."""
     found = [manager_row(manager, status) for manager in status.managers]
     return sorted(found, key=lambda row: (-row.health, row.name))
 
 
 def manager_row(manager: Manager, status: Status) -> FleetRow:
-    """One manager."""
+    """Make the row of a manager."""
     own, hidden = manager.actors, manager.actors_hidden
     alive = sum(actor.alive for actor in own)
     restarts = sum(actor.restarts for actor in own)
@@ -79,7 +79,7 @@ def manager_row(manager: Manager, status: Status) -> FleetRow:
 
 
 def actor_rows(manager: Manager, status: Status) -> list[FleetRow]:
-    """A line for each actor of a manager."""
+    """Make a row for each actor of a manager."""
     return [
         FleetRow(
             Health.WELL if actor.alive or _starts(actor) else Health.TROUBLE,
@@ -98,7 +98,7 @@ def actor_rows(manager: Manager, status: Status) -> list[FleetRow]:
 
 
 def fleet_summary(status: Status) -> str:
-    """The whole fleet in a line."""
+    """Describe the whole fleet in a line."""
     found = [(manager_row(manager, status).health, manager) for manager in status.managers]
     if not found:
         return "nobody has connected yet"
@@ -118,7 +118,7 @@ def fleet_summary(status: Status) -> str:
 
 
 def _assess(manager: Manager, alive: int, restarts: int, share: float | None) -> tuple[Health, str]:
-    """How a manager is, and the words for it."""
+    """Returns a manager's state and its description."""
     silent_s, own = manager.last_seen_s or 0.0, manager.actors
     if not manager.is_present:
         if manager.left:
@@ -142,12 +142,12 @@ def _assess(manager: Manager, alive: int, restarts: int, share: float | None) ->
 
 
 def _starts(actor: Actor) -> bool:
-    """Whether an actor is not up yet, for the first time."""
+    """True before an actor is up for the first time."""
     return not (actor.alive or actor.restarts or actor.env_steps or actor.error)
 
 
 def _doing(actor: Actor) -> str:
-    """An actor's error, or how its episodes go."""
+    """Describes an actor: its error, or its episodes."""
     if actor.error:
         return actor.error
     if _starts(actor):
@@ -158,7 +158,7 @@ def _doing(actor: Actor) -> str:
 
 
 def _lag(own: Sequence[Actor], status: Status) -> float | None:
-    """Versions that the oldest model in use is behind; None where nobody has one."""
+    """Versions between the learner's model and the oldest in use; None if there is none."""
     versions = [actor.version for actor in own if actor.version >= 0]
     if not versions or status.version is None:
         return None
@@ -166,7 +166,7 @@ def _lag(own: Sequence[Actor], status: Status) -> float | None:
 
 
 def _share(manager: Manager, status: Status) -> float | None:
-    """How full a window is, by whichever of its two bounds is nearer; None: nobody said."""
+    """The used share of a window, by the nearer of its two bounds; None if none is known."""
     window, limits = manager.window, status.window_limits
     bounds = ((window.batches, limits.batches), (window.bytes, limits.bytes))
     return max(((held or 0) / limit for held, limit in bounds if limit), default=None)

@@ -1,14 +1,14 @@
-"""A whole run on one screen: what `vedette run` and `vedette status` draw, in colours or without.
+"""The screen that `vedette run` and `vedette status` draw, in colours or without.
 
-It is cut to the height it is given: the learner first, then the managers, the worst of them first,
-and a count of the rest.
+It shows the learner, then the managers, the worst first. Managers for which the given height has
+no room are counted.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
@@ -22,8 +22,9 @@ from vedette_services.run.number_format import format_clock, format_number, form
 from vedette_services.run.status import Status
 
 WIDE = 100
-"""Columns from which on numbers are written out and hosts are shown."""
+"""Columns from which numbers are written out and hosts are shown."""
 
+_LABEL = 8
 _BAR = 24
 _SPLIT_BAR = 10
 _ERRORS = 3
@@ -38,15 +39,15 @@ _SHARES = (
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A status as something that rich can print.
+    """The screen of a status, which rich can print.
 
     Args:
-        title: what is trained.
-        status: what the learner answered last; None before it has.
+        title: agent and environment.
+        status: the learner's last answer; None before the first.
         split: of the learner's time.
-        first_return: where the way to the target return began; None where nobody knows.
-        silent_s: for how long the learner has not answered.
-        height: lines there are; None: as many as it takes.
+        first_return: the first evaluation, from which progress is drawn; None if not known.
+        silent_s: seconds since the last answer.
+        height: lines of the screen; None: as many as needed.
     """
 
     title: str
@@ -55,7 +56,6 @@ class Screen:
     first_return: float | None = None
     silent_s: float = 0.0
     height: int | None = None
-    _label: int = field(default=9, init=False)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         options = options.update(height=None)
@@ -70,8 +70,6 @@ class Screen:
         for line in drawn[: self.height]:
             yield from line
             yield Segment.line()
-
-    # The learner
 
     def _learner(self, width: int) -> Iterable[RenderableType]:
         yield self._header(width)
@@ -113,15 +111,15 @@ class Screen:
         return Text(phase, style=_PHASES.get(phase, "cyan"))
 
     def _bars(self, number: Callable[[float], str]) -> Iterable[RenderableType]:
-        """How far the run is, by each condition that ends it."""
-        assert self.status is not None, "it is drawn only where there is one"
+        """The progress to each condition that ends the run."""
+        assert self.status is not None, "the bars are drawn only with a status"
         grid = self._grid()
         for words, now, goal in status_text.stop_progress(self.status):
             self._add_bar(grid, goal, now, f"{number(now)} of {number(goal)} {words}")
         target, best = self.status.stop.target_return, self.status.eval.best_return_mean
         if target is not None and best is not None:
             message = f"best evaluation {format_number(best, 1)} of {target:g}"
-            if self.first_return is None:  # where it began is not known: no share of the way is
+            if self.first_return is None:  # without a beginning there is no share to draw
                 grid.add_row(Text("goal"), Text(message))
             else:
                 way = max(target - self.first_return, 1e-9)
@@ -137,7 +135,7 @@ class Screen:
         grid.add_row(Text("goal"), row)
 
     def _time(self) -> Text:
-        """What the learner spends its time on: a bar, and the shares in the bar's colours."""
+        """The learner's time: a bar, and the shares in the colours of the bar."""
         message = Text(no_wrap=True, overflow="ellipsis")
         if self.split is None:
             return message.append("-")
@@ -154,13 +152,13 @@ class Screen:
 
     def _grid(self) -> Table:
         table = Table.grid(padding=(0, 1))
-        table.add_column(style="bold", no_wrap=True, width=self._label - 1)
+        table.add_column(style="bold", no_wrap=True, width=_LABEL)
         table.add_column()
         return table
 
 
 _ACTORS = 64
-"""Lines up to which every actor is shown where the height is not bounded."""
+"""The most lines with which every actor is shown if the height is not bounded."""
 
 _STYLES = {
     Health.GONE: "red",
@@ -179,12 +177,12 @@ _WORDS = {
 def fleet_table(
     lines: Sequence[FleetRow], status: Status, room: int | None, *, wide: bool
 ) -> Iterator[RenderableType]:
-    """The table and, where not all have room, a count of the rest.
+    """Make the table of the managers, and a count of those without room.
 
     Args:
-        lines: of the managers, the worst first.
-        status: with their actors, who are shown where there is room for them.
-        room: lines there are, the heading's among them; None: as many as it takes.
+        lines: rows of the managers, the worst first.
+        status: with their actors, which are shown if there is room for them.
+        room: lines of the table with its heading; None: as many as needed.
         wide: show hosts, too.
     """
     if not lines:
@@ -200,7 +198,7 @@ def fleet_table(
 
 
 def _with_actors(lines: list[FleetRow], status: Status, room: int | None) -> list[FleetRow]:
-    """Below each manager its actors; if that is too much, those in trouble as far as they fit."""
+    """Adds actors below their managers: all of them, or those in trouble that fit."""
     own = {manager.id or "-": actor_rows(manager, status) for manager in status.managers}
     count = sum(len(actors) for actors in own.values())
     everybody = len(lines) + count <= (_ACTORS if room is None else room)
@@ -253,10 +251,10 @@ class TimeSplit:
 
 
 class TimeSplitTracker:
-    """Remembers what statuses said, for the shares of the last seconds instead of the whole epoch.
+    """Computes the shares of the last seconds from the times of successive statuses.
 
     Args:
-        window_s: how far back it looks.
+        window_s: seconds over which the shares are taken.
     """
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
@@ -265,7 +263,7 @@ class TimeSplitTracker:
         self._seen: deque[tuple[float, ...]] = deque()
 
     def update(self, status: Status) -> TimeSplit | None:
-        """The shares since about `window_s` before this status; None before there are any."""
+        """Add a status. Return the shares of the last seconds; None if it has no times."""
         now = _times(status)
         if now is None:
             return None
@@ -282,13 +280,11 @@ class TimeSplitTracker:
 
 
 def _times(status: Status) -> tuple[float, ...] | None:
-    """Seconds: of the epoch, waiting, sampling, optimizing."""
-    time = status.time
-    found = (
-        *(status_text.elapsed_seconds(status), time.waiting_s),
-        *(time.sampling_s, time.optimizing_s),
-    )
-    return tuple(x for x in found if x is not None) if None not in found else None
+    """Seconds: of the epoch, waiting, sampling, optimizing; None if one is not known."""
+    time, elapsed_s = status.time, status_text.elapsed_seconds(status)
+    found = (elapsed_s, time.waiting_s, time.sampling_s, time.optimizing_s)
+    known = tuple(seconds for seconds in found if seconds is not None)
+    return known if len(known) == len(found) else None
 
 
 def _split(spent: list[float]) -> TimeSplit | None:

@@ -1,4 +1,4 @@
-"""The views of a run: rich on a terminal, lines in a pipe or a container, none for scripts."""
+"""The views of a run: drawn on a terminal, lines in a pipe or a container, nothing in scripts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, Any, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from vedette.live.screen import TimeSplit, TimeSplitTracker
 from vedette_services.run.number_format import format_clock
@@ -20,27 +20,14 @@ if TYPE_CHECKING:  # rich is loaded only where there is a terminal to draw on
 LINE_EVERY_S = 5.0
 PIPE_WIDTH = 120
 WATCH_HEADING = 2
-"""Lines that `watch` keeps for itself."""
+"""Lines of the heading of `watch`."""
 
 
-class View(Protocol):
-    """What shows a run. Entered before it begins, shown statuses, left at its end."""
+class View:
+    """Shows a run. This base class shows nothing.
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: Any) -> None: ...
-
-    def show(self, status: Status | None) -> None:
-        """A new status, None while the learner does not answer. Cheap to call often."""
-        ...
-
-    def print_line(self, text: str) -> None:
-        """A line that stays."""
-        ...
-
-
-class QuietView:
-    """Shows nothing."""
+    It is entered before the run begins and left at its end.
+    """
 
     def __enter__(self) -> Self:
         return self
@@ -49,18 +36,18 @@ class QuietView:
         pass
 
     def show(self, status: Status | None) -> None:
-        """Nothing."""
+        """Show a new status; None while the learner does not answer. Cheap to call often."""
 
     def print_line(self, text: str) -> None:
-        """Nothing."""
+        """Print a line that stays."""
 
 
-class LineView(QuietView):
-    """One line every few seconds.
+class LineView(View):
+    """Prints a line every few seconds.
 
     Args:
         every_s: seconds between lines.
-        out: where to.
+        out: the output; None: the standard output.
         now: a monotonic clock.
     """
 
@@ -78,27 +65,30 @@ class LineView(QuietView):
         self._seen = False
 
     def show(self, status: Status | None) -> None:
-        """Write a line if the last was long enough ago."""
+        """Print a line if the last one is at least `every_s` old."""
         if self._now() - self._last < self._every_s:
             return
         self._last = self._now()
         self._seen = self._seen or status is not None
-        busy = "no answer: the learner is busy, or ending"
-        nobody = busy if self._seen else "waiting for the learner"
-        self.print_line(nobody if status is None else status_line(status))
+        if status is not None:
+            self.print_line(status_line(status))
+        elif self._seen:
+            self.print_line("no answer: the learner is busy, or ending")
+        else:
+            self.print_line("waiting for the learner")
 
     def print_line(self, text: str) -> None:
-        """A line with the time since the beginning."""
+        """Print a line with the time since the beginning."""
         print(f"{format_clock(self._now() - self._began)}  {text}", file=self._out, flush=True)
 
 
-class TerminalView(QuietView):
-    """A live view on a terminal.
+class TerminalView(View):
+    """Draws the run on a terminal, twice a second.
 
     Args:
-        title: what is trained; "": as the status says.
-        whole: take the whole terminal until the end, and leave the last picture behind.
-        out: the terminal.
+        title: agent and environment; "": those of the status.
+        whole: use the whole terminal until the end, then print the last screen.
+        out: the terminal; None: the standard output.
         now: a monotonic clock.
     """
 
@@ -141,7 +131,7 @@ class TerminalView(QuietView):
             self._live.console.print(self.screen())
 
     def show(self, status: Status | None) -> None:
-        """Draw it; while the learner does not answer, what was drawn last stays and says so."""
+        """Draw a status. Without one the last is kept, with the time since it came."""
         if status is None:
             return
         self._status, self._heard = status, self._now()
@@ -150,12 +140,12 @@ class TerminalView(QuietView):
             self._first_return = status.eval.best_return_mean
 
     def print_line(self, text: str) -> None:
-        """A line above the view."""
+        """Print a line above the view."""
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False)
 
     def screen(self) -> RenderableType:
-        """What there is to see now, cut to the terminal's height."""
+        """The current screen, cut to the terminal's height."""
         from vedette.live.screen import Screen
 
         status = self._status
@@ -169,18 +159,13 @@ class TerminalView(QuietView):
         )
 
 
-def view_for(
-    title: str = "",
-    out: IO[str] | None = None,
-    *,
-    whole: bool = False,
-) -> View:
-    """The view that suits where the output goes.
+def view_for(title: str = "", out: IO[str] | None = None, *, whole: bool = False) -> View:
+    """Make a `TerminalView` for a terminal, a `LineView` for any other output.
 
     Args:
-        title: what is trained; "": as the status says.
-        out: where to; None: the standard output.
-        whole: on a terminal, take all of it.
+        title: agent and environment; "": those of the status.
+        out: the output; None: the standard output.
+        whole: use the whole terminal, if there is one.
     """
     stream = out or sys.stdout
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
@@ -189,7 +174,7 @@ def view_for(
 
 
 def print_once(status: Status, out: IO[str] | None = None) -> None:
-    """A status as it is now: whole, or cut to ``LINES`` where `watch` runs us."""
+    """Print a status once: whole, or cut to ``LINES`` under `watch`."""
     from rich.console import Console
 
     from vedette.live.screen import Screen

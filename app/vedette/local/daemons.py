@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vedette.live import QuietView, View
+from vedette.live import View
 from vedette_services.actors.run_validation import imported_names
 from vedette_services.config import RunConfig, write_config
 from vedette_services.config.settings import ENVIRONMENT
@@ -88,7 +88,7 @@ def run_locally(
     """
     from vedette_services.run.status_client import StatusClient
 
-    run = LocalRun(config, out, fresh=fresh, note=note, view=view or QuietView())
+    run = LocalRun(config, out, fresh=fresh, note=note, view=view or View())
 
     def leave() -> None:
         run.kill()

@@ -1,7 +1,7 @@
-"""A run in one process: the daemons' states on an in-memory network, and whoever must wait lets the
-other side take a step.
+"""A run in one process: the daemons' states on an in-memory network.
 
-Two runs with the same configuration and seed are bit-identical, but for what depends on the clock
+Learner and actors take turns: whoever would wait lets the other one take a step. Two runs with the
+same configuration and seed are bit-identical, except for what depends on the wall clock
 (`stop.max_seconds`, a signal): delivery has a virtual clock, on which a step of the actors takes
 `STEP_S`.
 """
@@ -17,21 +17,17 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
-
-from vedette.live import QuietView, View
+from vedette.live import View
 from vedette.local.daemons import configured_packages
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.model import check_model, pack_model
 from vedette_protocol.schema import Schema
-from vedette_rl.core import ModelInfo, ReplayBuffer
+from vedette_rl.core import ModelInfo
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
-from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing, default_guard
-from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.storage.atomic_files import write_json
 from vedette_services.actors.actor import Actor, build_actor
 from vedette_services.actors.actor_process import SLOTS
@@ -45,7 +41,7 @@ from vedette_services.host.processes import StopSignals
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.flow_control import FlightLimits
 from vedette_services.learner.gateway_state import GatewayState
-from vedette_services.learner.learner import Learner
+from vedette_services.learner.learner import Learner, make_replay
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEventLog
 from vedette_services.run.model_map import MappedModel
@@ -70,44 +66,42 @@ _LAST_EVALUATION_S = 60.0  # beyond `stop.max_seconds`, as a learner daemon's
 
 
 class _Handover(HandoverWriter):
-    """The end of an actor whose manager is in the same process: it never waits, but has the manager
-    do what it would wait for."""
+    """The actor's end of a handover in one process: it does not wait for the manager, but calls
+    it."""
 
     def __init__(
-        self, reader: HandoverReader, layout: SlotLayout, serve: Callable[[float], None]
+        self, reader: HandoverReader, layout: SlotLayout, take_batches: Callable[[float], None]
     ) -> None:
         memory_fd, socket_fd = (os.dup(fd) for fd in reader.pass_fds)
         super().__init__(memory_fd, socket_fd, layout, SLOTS)
         reader.close_child_ends()
-        self._take_batches = serve
+        self._take_batches = take_batches
 
     def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
-        """Hand a batch over, and have it taken."""
+        """Hand a batch over and have the manager take it."""
         super().publish(rows, epoch, version, entries)
         self._take_batches(0.0)
 
     def poll(self, wait_s: float) -> None:
-        """Learn the manager's orders, after it had time to take something."""
+        """Read the manager's orders; give it time to take batches first, if `wait_s` is not 0."""
         if wait_s:
             self._take_batches(_WAIT_S)
         super().poll(0.0)
 
 
 class _ModelSlot:
-    """The newest model for one actor."""
+    """Holds the latest model for one actor, in place of a `ModelMapReader`."""
 
     def __init__(self) -> None:
         self.has_new = False
-        self._newest: MappedModel | None = None
+        self._latest: MappedModel | None = None
 
     def store(self, model: MappedModel) -> None:
-        """Make a model the newest."""
-        self._newest, self.has_new = model, True
+        self._latest, self.has_new = model, True
 
     def read(self) -> MappedModel | None:
-        """The newest model."""
         self.has_new = False
-        return self._newest
+        return self._latest
 
 
 class InProcessActor:
@@ -137,7 +131,7 @@ class InProcessActor:
         self._actor.step()
 
     def publish_stats(self) -> None:
-        """Tell the manager how the actor does."""
+        """Publish the actor's statistics to its manager."""
         self._actor.publish_stats("playing")
 
     def store(self, model: StoreModel) -> None:
@@ -161,7 +155,7 @@ class InProcessActor:
         self._host.on_exited(self._order.index)
 
     def _take_batches(self, seconds: float) -> None:
-        """Have the manager take what was handed over, after this time has passed for everybody."""
+        """Let time pass, then have the manager take the batches that were handed over."""
         host, reader = self._host, self._reader
         if seconds:
             host.clock.advance(seconds)
@@ -171,12 +165,12 @@ class InProcessActor:
 
 
 class InProcessRun:
-    """The learner, its actors and its evaluator; the `Peers` of the learner.
+    """Trains with a learner, its actors and its evaluator; the `Peers` of the learner.
 
     Args:
-        view: what shows the run.
-        stop: true once it is to end.
-        clock: seconds, monotonic: of all but delivery.
+        view: shows the run.
+        stop: true once the run is to end.
+        clock: seconds, monotonic, for everything except delivery.
     """
 
     def __init__(
@@ -188,15 +182,15 @@ class InProcessRun:
         stop: StopSignals | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.config, self._run, self._view, self._stop = config, run, view or QuietView(), stop
+        self.config, self._run, self._view, self._stop = config, run, view or View(), stop
         self._wall_clock = clock
-        identity = run.begin_epoch()
+        identity, host = run.begin_epoch(), socket.gethostname()
         self.run_id, self._epoch = identity.run_id, identity.epoch
-        # no evaluation is played longer
-        self._play_until = clock() + (config.stop.max_seconds or math.inf)
+        # evaluations end here
+        self._evaluate_until = clock() + (config.stop.max_seconds or math.inf)
         self._gave_up = False
         self._event_log = RunEventLog(run.events_file)
-        self._event_log.log_start(f"in one process on {socket.gethostname()}")
+        self._event_log.log("started", "learner", f"in one process on {host}")
         spaces = probe_environment(config.env)
         layout = replay_layout(config, spaces)
         self.ring = _memory_ring(config, layout)
@@ -206,7 +200,7 @@ class InProcessRun:
             self.run_id,
             self._epoch,
             spaces=spaces,
-            open_replay=lambda: _replay(config, self.ring, self._epoch),
+            open_replay=lambda: make_replay(config, self.ring, self._epoch),
             lasting=False,
             clock=clock,
         )
@@ -215,31 +209,30 @@ class InProcessRun:
         self._models = Schema.from_arrays(self.agent.model_info().arrays)
         self.clock = VirtualClock()
         network = MemoryNetwork(self.clock)
-        state = self._gateway_state(layout)
-        self._gateway = GatewayHost(state, self.ring, network, config.actors.n_buffer)
+        self._gateway = self._make_gateway(layout, network)
         self._manager = ManagerHost(
             "in-process",
             network,
-            lambda host, order: InProcessActor(host, order, config),
+            lambda manager, order: InProcessActor(manager, order, config),
             seed=self._epoch,
-            who=(socket.gethostname(), "this process"),
+            who=(host, "this process"),
             count=config.actors.count,
             allow_import=configured_packages(config),
         )
         self._trainer = TrainerStatus(epoch=self._epoch, opt_steps=self.agent.opt_steps)
-        self._announced = state.run_message(config, self._epoch, self._models)
+        self._announced = self._gateway.state.run_message(config, self._epoch, self._models)
         self._gateway_status, self._commits = self._gateway.status(), 0
         self._next_show = 0.0
         self._next_summary = self._wall_clock() + _SUMMARY_EVERY_S
 
-    def _gateway_state(self, layout: ReplayLayout) -> GatewayState:
+    def _make_gateway(self, layout: ReplayLayout, network: MemoryNetwork) -> GatewayHost:
         config, before = self.config, self.learner.earlier
         lost = before.produced - before.inserted - before.rejected
         earlier = SampleAccounting(
             before.produced, before.inserted, rejected=before.rejected, lost=lost
         )
         actors = config.actors
-        return GatewayState(
+        state = GatewayState(
             self.run_id,
             1,
             layout.schema,
@@ -252,6 +245,7 @@ class InProcessRun:
             batch_bytes=layout.batch_bytes,
             figures_time=lambda _: self._wall_clock(),
         )
+        return GatewayHost(state, self.ring, network, actors.n_buffer)
 
     def train(self) -> Status:
         """Train to the end of the run; its summary."""
@@ -263,7 +257,7 @@ class InProcessRun:
         self._evaluate_last(last.exit_reason)
         self.learner.close(last)
         self._evaluation.close()
-        self._event_log.log_end(last.exit_reason)
+        self._event_log.log("ended", "learner", last.exit_reason)
         return self._write_summary()
 
     def _play(self) -> None:
@@ -284,7 +278,7 @@ class InProcessRun:
         if self._stop or self._gave_up or exit_reason == "target_return":
             return
         over_time = exit_reason == "max_seconds"
-        self._play_until = self._wall_clock() + _LAST_EVALUATION_S if over_time else math.inf
+        self._evaluate_until = self._wall_clock() + _LAST_EVALUATION_S if over_time else math.inf
         model = self.agent.model_info()
         if self.config.learner.eval_interval > 0 and self._evaluation.is_newer(model.version):
             self._evaluate(model)
@@ -294,7 +288,7 @@ class InProcessRun:
         waits = f"learner waits: version {model.version:,} is being evaluated"
 
         def is_cancelled() -> bool:
-            """True once nobody waits for it any more; meanwhile the view is kept up to date."""
+            """Update the view; True once the run does not wait for evaluations any more."""
             now = self._wall_clock()
             if now >= self._next_show:
                 self._next_show = now + _SHOW_EVERY_S
@@ -303,11 +297,11 @@ class InProcessRun:
             return self._gave_up
 
         self._evaluation.evaluate(self._epoch, model, is_cancelled=is_cancelled)
-        self._next_show = 0.0  # what it found is shown at once
+        self._next_show = 0.0  # the result is shown at once
 
     def _is_over(self, now: float) -> bool:
-        """True once nobody waits for evaluations any more."""
-        return self.is_stopped() or now >= self._play_until
+        """True once the run does not wait for evaluations any more."""
+        return self.is_stopped() or now >= self._evaluate_until
 
     # Peers
 
@@ -332,10 +326,10 @@ class InProcessRun:
             self._commits = self._gateway.commits
             samples = Samples(**asdict(self._gateway.state.ledger.accounting()))
             self._gateway_status = replace(self._gateway_status, samples=samples)
-        return self._gateway_status, self._evaluation.board
+        return self._gateway_status, self._evaluation.status
 
     def publish_model(self, model: ModelInfo) -> None:
-        check_model(model.version, model.arrays, self._models)  # an agent that diverged ends here
+        check_model(model.version, model.arrays, self._models)  # raises if the agent diverged
         body = pack_model(model.version, model.arrays, self._models)
         self._gateway.publish(self._announced, model.version, body)
         self._pass_time(0.0)
@@ -353,11 +347,13 @@ class InProcessRun:
     # Status
 
     def status(self) -> Status:
-        """The contract's status, as of the last refresh."""
-        return assemble_status(self, self._trainer, self._gateway_status, self._evaluation.board)
+        """The status as of the last refresh."""
+        return assemble_status(
+            self.run_id, self.config, self._trainer, self._gateway_status, self._evaluation.status
+        )
 
     def _refresh(self) -> None:
-        """Collect the statistics of everybody."""
+        """Collect the statistics of the actors and of the gateway."""
         for actor in self._manager.actors.values():
             actor.publish_stats()
         self._manager.report()
@@ -375,10 +371,10 @@ class InProcessRun:
 
 
 def lock_step(config: RunConfig) -> Limiter:
-    """The limiter of lock step: the learner takes the next step whenever it may, else the actors.
+    """Make the limiter of lock step: the learner takes the next step whenever it may, else actors.
 
-    `replay.samples_per_insert` is kept to the batch; where it is 0, an optimization step follows
-    each step of an actor's row of environments.
+    `replay.samples_per_insert` is kept to the batch; if it is 0, an optimization step follows
+    each step of an actor's vector of environments.
     """
     batch = config.agent.batch_size
     rate = make_run_limiter(config).samples_per_insert or batch / config.actors.envs_per_actor
@@ -394,15 +390,10 @@ def run_in_process(
     view: View | None = None,
     signals: bool = False,
 ) -> Status:
-    """Train in this process until the run is over. It seeds torch's own random numbers here.
+    """Train in this process until the run is over; this seeds torch's global random numbers.
 
-    Args:
-        config: a checked configuration.
-        out: the run's directory; one with a checkpoint resumes, with an empty replay.
-        fresh: begin anew; a run that is there is erased.
-        note: where the configuration comes from: a comment in `config.toml`.
-        view: what shows it.
-        signals: take SIGTERM and Ctrl-C: the first asks to stop, a second leaves at once.
+    The arguments are those of `run_locally`. A run that resumes begins with an empty replay, and a
+    second signal ends this process at once.
 
     Returns:
         The last status, as ``summary.json`` has it.
@@ -420,7 +411,7 @@ def run_in_process(
             run.make()
         publish_config(config, run.config_file, note)
         run.ensure_id(in_process=True)
-        with view or QuietView() as shown:
+        with view or View() as shown:
             stop = StopSignals(leave=lambda: exit_at_once(out)) if signals else None
             status = InProcessRun(config, run, view=shown, stop=stop).train()
         if why := describe_unsaved(out, status):
@@ -437,10 +428,3 @@ def _memory_ring(config: RunConfig, layout: ReplayLayout) -> MemoryRing:
     if layout.shared is not None:
         return MemoryFrameRing(stored, capacity, layout.shared, guard=guard)
     return MemoryRing(stored, capacity, guard=guard)
-
-
-def _replay(config: RunConfig, ring: MemoryRing, epoch: int) -> ReplayBuffer:
-    rng = np.random.default_rng([config.seed, epoch])
-    if config.replay.prioritized:
-        return PrioritizedReplay(ring, rng, config.replay)
-    return UniformReplay(ring, rng)

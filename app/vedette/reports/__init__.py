@@ -1,5 +1,5 @@
-"""One HTML page about a run, or about several beside one another. It needs nothing but itself."""
+"""Self-contained HTML pages about one run, or about several in comparison."""
 
-from vedette.reports.writing import report_html, write_report
+from vedette.reports.writing import write_report
 
-__all__ = ["report_html", "write_report"]
+__all__ = ["write_report"]

@@ -1,4 +1,4 @@
-"""A chart as SVG, without a script: lines, bands, and what they say under the pointer."""
+"""Charts in SVG without a script: lines, bands, and a readout under the pointer."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from vedette_services.run.number_format import format_axis
 WIDTH, HEIGHT = 400.0, 216.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 8.0, 8.0, 34.0
 _STRIPS = 48
-"""Places under the pointer; each says what the lines are there."""
-_LETTER = 5.9  # of the readout, wide
+"""The most strips of a chart. Each shows a readout of the lines under the pointer."""
+_LETTER = 5.9  # width of a letter of the readout
 _ROW = 13.0
 _READOUT_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn.
+    """The contents of a chart.
 
     Args:
-        title: above it.
-        x_label: below it, such as ``env steps``.
-        lines: each with a point at least.
-        levels: values drawn across, with a label each.
-        moments: steps drawn down, with a label each.
-        x_max: where the axis ends at least, so that charts side by side have the same.
-        title_says_it: what its only line is; the legend need not.
+        title: of the figure.
+        x_label: of the x axis, such as ``env steps``.
+        lines: each with at least one point.
+        levels: values of horizontal lines, with a label each.
+        moments: steps of vertical lines, with a label each.
+        x_max: the least end of the x axis, so that charts beside one another have the same.
+        title_says_it: True if the title names the only line, so that the legend need not.
     """
 
     title: str
@@ -45,37 +45,46 @@ class Chart:
 
 
 def draw_chart(chart: Chart) -> Markup:
-    """A chart with its title and legend."""
+    """Draw a chart with its title and legend."""
     return element("figure", element("figcaption", chart.title), _legend(chart), _drawing(chart))
 
 
+def legend_entry(mark: str, label: str, value: str | None = None) -> Markup:
+    """Make an entry of a legend: a mark of a style class, its label, and a value."""
+    bold = None if value is None else element("b", value)
+    return element("span", element("i", class_=mark), label, bold)
+
+
 def _legend(chart: Chart) -> Markup:
-    """The lines with their last values, then what the bands and levels are."""
+    """The lines with their last values, then the bands and the levels."""
     named = [line for line in chart.lines if line.label]
     bands = dict.fromkeys((band.label, band.strong) for line in chart.lines for band in line.bands)
     return element(
         "p",
         *(
-            element(
-                "span",
-                element("i", class_=f"c{line.colour}"),
+            legend_entry(
+                f"c{line.colour}",
                 "last" if chart.title_says_it else line.label,
-                element("b", format_axis(float(line.y[-1]))),
+                format_axis(float(line.y[-1])),
             )
             for line in named
         ),
-        *(
-            element("span", element("i", class_="strong" if strong else "band"), label)
-            for label, strong in bands
-        ),
-        *(element("span", element("i", class_="level"), label) for _, label in chart.levels),
+        *(legend_entry("strong" if strong else "band", label) for label, strong in bands),
+        *(legend_entry("level", label) for _, label in chart.levels),
         class_="legend",
     )
 
 
 def _drawing(chart: Chart) -> Markup:
+    bands = [band for line in chart.lines for band in line.bands]
+    values = [
+        *(line.y for line in chart.lines),
+        *(side for band in bands if not band.loose for side in (band.low, band.high)),
+        *(np.array([value]) for value, _ in chart.levels),
+    ]
+    loose = [side for band in bands if band.loose for side in (band.low, band.high)]
     x = step_axis([line.x for line in chart.lines], chart.x_max, _LEFT, WIDTH - _RIGHT)
-    y = value_axis(_must_show(chart), _may_show(chart), HEIGHT - _BOTTOM, _TOP)
+    y = value_axis(values, loose, HEIGHT - _BOTTOM, _TOP)
     behind = sorted(chart.lines, key=lambda line: not line.faint)
     return element(
         "svg",
@@ -90,22 +99,6 @@ def _drawing(chart: Chart) -> Markup:
     )
 
 
-def _must_show(chart: Chart) -> list[Floats]:
-    """The values for which the plot is made."""
-    bands = [band for line in chart.lines for band in line.bands if not band.loose]
-    return [
-        *(line.y for line in chart.lines),
-        *(side for band in bands for side in (band.low, band.high)),
-        *(np.array([value]) for value, _ in chart.levels),
-    ]
-
-
-def _may_show(chart: Chart) -> list[Floats]:
-    """The values that may lie outside of it."""
-    bands = [band for line in chart.lines for band in line.bands if band.loose]
-    return [side for band in bands for side in (band.low, band.high)]
-
-
 def _axes(x: ChartAxis, y: ChartAxis, label: str) -> Iterator[Markup]:
     for value, message in zip(y.ticks, y.labels(), strict=True):
         at = _unit(y.at(value))
@@ -114,14 +107,11 @@ def _axes(x: ChartAxis, y: ChartAxis, label: str) -> Iterator[Markup]:
     for value, message in zip(x.ticks, x.labels(), strict=True):
         at = _unit(x.at(value))
         foot = HEIGHT - _BOTTOM
+        anchor = "x last" if x.at(value) > WIDTH - _RIGHT - 16 else "x"
         yield element("path", d=f"M{at} {foot:g}v4", class_="tick")
-        yield element("text", message, x=at, y=f"{foot + 15:g}", class_=_anchor(float(x.at(value))))
+        yield element("text", message, x=at, y=f"{foot + 15:g}", class_=anchor)
     middle = (_LEFT + WIDTH - _RIGHT) / 2
     yield element("text", label, x=f"{middle:g}", y=f"{HEIGHT - 5:g}", class_="x label")
-
-
-def _anchor(at: float) -> str:
-    return "x last" if at > WIDTH - _RIGHT - 16 else "x"
 
 
 def _levels(chart: Chart, x: ChartAxis, y: ChartAxis) -> Iterator[Markup]:
@@ -164,7 +154,7 @@ def _line(line: ChartLine, x: ChartAxis, y: ChartAxis) -> Markup:
 def _readouts(
     lines: Sequence[ChartLine], x: ChartAxis, y: ChartAxis, x_label: str
 ) -> Iterator[Markup]:
-    """Strips of the plot; the one under the pointer shows its line and its figures."""
+    """Strips of the plot; the one under the pointer shows its readout."""
     every = np.unique(np.concatenate([line.x for line in lines])) if lines else np.zeros(0)
     if every.size > _STRIPS:
         every = np.linspace(every[0], every[-1], _STRIPS)
@@ -187,7 +177,7 @@ def _readouts(
                 "g",
                 element("path", d=f"M{_unit(place)} {_TOP:g}V{foot:g}", class_="cross"),
                 *(_dot(line, step, place, y) for line in lines),
-                _box(_said(lines, step, x_label), place),
+                _box(_readout(lines, step, x_label), place),
                 class_="said",
             ),
             class_="hit",
@@ -201,8 +191,8 @@ def _dot(line: ChartLine, step: float, place: float, y: ChartAxis) -> Markup | N
     return element("circle", cx=_unit(place), cy=_unit(height), r="3", class_=f"c{line.colour}")
 
 
-def _said(lines: Sequence[ChartLine], step: float, x_label: str) -> list[tuple[str, int | None]]:
-    """What is so at a step: a text and the colour of what it speaks of."""
+def _readout(lines: Sequence[ChartLine], step: float, x_label: str) -> list[tuple[str, int | None]]:
+    """The texts at a step, each with the colour of its line."""
     message: list[tuple[str, int | None]] = [(f"{format_axis(step)} {x_label}", None)]
     shown = [line for line in lines if line.x[0] <= step <= line.x[-1]]
     for line in shown[:_READOUT_LINES]:
@@ -224,7 +214,7 @@ def _value(line: ChartLine, values: Floats, step: float) -> float:
 
 
 def _box(message: list[tuple[str, int | None]], place: float) -> Markup:
-    """The readout, on the side of the plot where the pointer is not."""
+    """Draws the readout beside the pointer, on the side with room for it."""
     width = max(len(text) for text, _ in message) * _LETTER + 12
     width = min(width, WIDTH - _RIGHT - _LEFT)
     left = place + 8 if place + 8 + width <= WIDTH - _RIGHT else max(_LEFT, place - 8 - width)
@@ -254,12 +244,12 @@ def _unit(value: Floats | float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChartAxis:
-    """From values to a drawing's units.
+    """An axis: converts values to the drawing's units.
 
     Args:
         low, high: the range of values.
-        begin, end: where those are drawn.
-        ticks: values that are written at it.
+        begin, end: the places of `low` and `high` in the drawing.
+        ticks: the values that are written at the axis.
     """
 
     low: float
@@ -269,24 +259,24 @@ class ChartAxis:
     ticks: tuple[float, ...]
 
     def at(self, value: Floats | float) -> Floats:
-        """Where a value is drawn."""
+        """Convert values to places in the drawing."""
         share = (np.asarray(value, np.float64) - self.low) / (self.high - self.low)
         return self.begin + share * (self.end - self.begin)
 
     def labels(self) -> list[str]:
-        """What is written at the ticks; no two are the same."""
+        """Format the ticks."""
         return [format_axis(tick) for tick in self.ticks]
 
 
 def value_axis(
     parts: Iterable[Floats], others: Iterable[Floats], begin: float, end: float
 ) -> ChartAxis:
-    """An axis that begins and ends at a tick, and at 0 where the values are near it.
+    """Make an axis that begins and ends at a tick, and at 0 if the values are near 0.
 
     Args:
-        parts: what it must hold.
-        others: what it makes a little room for, no more than a quarter of its length.
-        begin, end: where it is drawn.
+        parts: values that the axis must hold.
+        others: values that may extend it by at most a quarter of its length at each end.
+        begin, end: its ends in the drawing.
     """
     low, high = _range(parts)
     room = _range([*others, np.array([low, high])])
@@ -305,11 +295,11 @@ def value_axis(
 
 
 def step_axis(parts: Iterable[Floats], least_end: float, begin: float, end: float) -> ChartAxis:
-    """An axis of steps, from the first to the last, or from 0 where the first is near it.
+    """Make an axis of steps, from the first to the last, or from 0 if the first is near 0.
 
     Args:
-        least_end: it goes as far as this in any case.
-        begin, end: where it is drawn.
+        least_end: the least value of its end; 0 for none.
+        begin, end: its ends in the drawing.
     """
     low, high = _range([*parts, np.array([least_end])] if least_end else parts)
     if 0 < low < 0.5 * high:
@@ -321,7 +311,7 @@ def step_axis(parts: Iterable[Floats], least_end: float, begin: float, end: floa
 
 
 def _range(parts: Iterable[Floats]) -> tuple[float, float]:
-    """From the least to the greatest; never empty."""
+    """The least and the greatest value, widened if they are equal."""
     finite = [part[np.isfinite(part)] for part in parts]
     values = np.concatenate(finite) if finite else np.zeros(0)
     if not values.size:
@@ -330,7 +320,7 @@ def _range(parts: Iterable[Floats]) -> tuple[float, float]:
     if high - low > 1e-9 * max(abs(low), abs(high)):
         return low, high
     if low > 0:
-        return 0.0, 1.25 * low  # as with a count that never changes
+        return 0.0, 1.25 * low  # for example a count that never changes
     room = abs(low) / 10 or 1.0
     return low - room, high + room
 
@@ -343,5 +333,5 @@ def _step(width: float, count: int) -> float:
 
 
 def _round(value: float, step: float) -> float:
-    """Without what adding up has left behind the last digit."""
+    """Rounds the error of the addition away."""
     return round(value, max(0, 2 - math.floor(math.log10(step))))

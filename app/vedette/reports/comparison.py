@@ -1,4 +1,4 @@
-"""The page about several runs: one line a configuration, its seeds as a mean with an interval."""
+"""The page about several runs: a line for each configuration, with the interval of its seeds."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from vedette.reports.tables import (
 )
 from vedette_rl.evaluation.evaluator import confidence_interval
 from vedette_services.run.number_format import format_count, format_decimal, format_duration
-from vedette_services.run.status_fields import ChartSpec
 
 COLOURS = 8
 
 
 def comparison_page(records: Sequence[RunRecord], command: str) -> str:
-    """The page about several runs, as HTML.
+    """Make the page about several runs, in HTML.
 
     Args:
-        command: what writes it again.
+        command: the command that writes it again.
     """
     groups = group_runs(records)
-    count = f"{len(records)} runs of {_counted(len(groups), 'configuration')}"
+    titles = ", ".join(dict.fromkeys(group.runs[0].title for group in groups))
+    plural = "" if len(groups) == 1 else "s"
+    count = f"{len(records)} runs of {len(groups)} configuration{plural}"
     return html_page(
-        f"{count}: {', '.join(dict.fromkeys(group.runs[0].title for group in groups))}",
+        f"{count}: {titles}",
         element("h1", count),
-        element("p", _titles(groups), class_="soft"),
+        element("p", titles, class_="soft"),
         html_notes(_remarks(groups)),
         html_section("Outcome", html_table(_OUTCOME, (_outcome(group) for group in groups))),
         html_section("What differs", _differences(groups)),
@@ -49,16 +50,7 @@ def comparison_page(records: Sequence[RunRecord], command: str) -> str:
     )
 
 
-def _titles(groups: Sequence[RunGroup]) -> str:
-    return ", ".join(dict.fromkeys(group.runs[0].title for group in groups))
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
 def _remarks(groups: Sequence[RunGroup]) -> Iterator[str]:
-    """What a reader should know before believing a line."""
     for group in groups:
         for run in group.runs:
             if run.running:
@@ -76,7 +68,7 @@ _OUTCOME = ("configuration", "seeds", "best evaluation", "solved", "env steps", 
 
 
 def _outcome(group: RunGroup) -> Markup:
-    """One configuration: means over its seeds, with intervals where there are several."""
+    """The row of a configuration: means over its seeds, with intervals if there are several."""
     runs = group.runs
     best = [run.summary.eval.best_return_mean for run in runs]
     solved = sum(run.exit_reason == "target_return" for run in runs)
@@ -87,29 +79,30 @@ def _outcome(group: RunGroup) -> Markup:
         _mean(best, 1),
         f"{solved} of {len(runs)}" if aims else "–",
         _mean([run.summary.env_steps for run in runs], 0),
-        format_duration(_average([seconds_of(run) for run in runs])),
+        format_duration(_average(_known([seconds_of(run) for run in runs]))),
     )
 
 
 def _mean(values: Sequence[float | None], digits: int) -> str:
-    known = [value for value in values if value is not None]
+    known = _known(values)
     if not known:
         return "–"
-    mean = sum(known) / len(known)
     low, high = confidence_interval(known)
     half = (high - low) / 2
-    return format_decimal(mean, digits) + (
-        f" ± {format_decimal(half, digits)}" if math.isfinite(half) else ""
-    )
+    interval = f" ± {format_decimal(half, digits)}" if math.isfinite(half) else ""
+    return format_decimal(_average(known), digits) + interval
 
 
-def _average(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _average(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _differences(groups: Sequence[RunGroup]) -> Markup | None:
-    """A row a key, a column a configuration; None where there is one only."""
+    """A row for each key and a column for each configuration; None if there is only one."""
     if len(groups) < 2:
         return None
     names = list(groups[0].differs)
@@ -118,32 +111,28 @@ def _differences(groups: Sequence[RunGroup]) -> Markup | None:
 
 
 def _charts(groups: Sequence[RunGroup]) -> Iterator[tuple[str, Chart]]:
-    """The charts of any run, each of its first curve that any of them has."""
+    """The charts of all runs, each with the first of its curves that any run has."""
     names: dict[str, None] = {}
     for group in groups:
         for run in group.runs:
             names |= dict.fromkeys(run.curves)
     ends = x_ends([run for group in groups for run in group.runs])
     for spec in specs_for(names):
-        chart = _chart(spec, groups, names)
-        if chart is not None:
-            yield spec.group, replace(chart, x_max=ends[chart.x_label])
-
-
-def _chart(spec: ChartSpec, groups: Sequence[RunGroup], names: dict[str, None]) -> Chart | None:
-    name, label = next((name, label) for name, label in spec.curves if name in names)
-    lines: list[ChartLine] = []
-    for number, group in enumerate(groups):
-        lines += _lines(name, group, number % COLOURS, spec.points)
-    if not lines or (spec.nonzero and not any(line.y.any() for line in lines)):
-        return None
-    title = spec.title if len(spec.curves) == 1 else f"{spec.title}: {label}"
-    levels = {level for group in groups for run in group.runs for level in levels_of(spec, run)}
-    return Chart(title, x_label(name), tuple(lines), tuple(levels) if len(levels) == 1 else ())
+        name, label = next((name, label) for name, label in spec.curves if name in names)
+        lines: list[ChartLine] = []
+        for number, group in enumerate(groups):
+            lines += _lines(name, group, number % COLOURS, spec.points)
+        if not lines or (spec.nonzero and not any(line.y.any() for line in lines)):
+            continue
+        title = spec.title if len(spec.curves) == 1 else f"{spec.title}: {label}"
+        levels = {level for group in groups for run in group.runs for level in levels_of(spec, run)}
+        along = x_label(name)
+        shown = tuple(levels) if len(levels) == 1 else ()
+        yield spec.group, Chart(title, along, tuple(lines), shown, x_max=ends[along])
 
 
 def _lines(name: str, group: RunGroup, colour: int, points: int) -> Iterator[ChartLine]:
-    """A configuration's seeds, thinly, and their mean."""
+    """The thin lines of a configuration's seeds, and the line of their mean."""
     found = [main_line(run.curves[name], points) for run in group.runs if name in run.curves]
     seeds = [line for line in found if line is not None]
     if len(seeds) > 1:
@@ -179,9 +168,9 @@ def _run(run: RunRecord) -> tuple[str, ...]:
 
 
 _OF_A_SEED = ("seed", "preset", "replay.directory", "stop.")
-"""Keys, and beginnings of keys, that do not change what is learned from a seed."""
+"""Keys, and beginnings of keys, in which runs of one configuration may differ."""
 _NAMED_MAX = 3
-"""Keys in a group's name; all of them are in the table of differences."""
+"""The most keys in a group's label; the table of differences has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +178,9 @@ class RunGroup:
     """Runs of one configuration.
 
     Args:
-        label: what sets it apart from the others; no two groups have the same.
-        runs: one a seed, in the order given.
-        differs: the keys in which any two groups differ, with this one's values.
+        label: a unique name made of the settings in which the group differs from the others.
+        runs: one for each seed, in the order given.
+        differs: the keys in which any two groups differ, with this group's values.
     """
 
     label: str
@@ -200,16 +189,16 @@ class RunGroup:
 
 
 def group_runs(records: Sequence[RunRecord]) -> list[RunGroup]:
-    """The runs in groups, in the order in which each first comes."""
+    """Group runs by configuration, in the order of each group's first run."""
     settings: dict[str, dict[str, str]] = {}
     members: dict[str, list[RunRecord]] = {}
     for record in records:
         found = _settings(record)
-        # what was configured is not known: it is like no other
+        # A run whose configuration cannot be read is a group of its own.
         key = repr(sorted(found.items())) if found else str(record.directory.resolve())
         settings[key] = found
         members.setdefault(key, []).append(record)
-    keys = find_differing_keys(list(settings.values()))
+    keys = _differing_keys(list(settings.values()))
     groups: list[RunGroup] = []
     for number, (key, runs) in enumerate(members.items(), 1):
         differs = {name: settings[key].get(name, "–") for name in keys}
@@ -220,8 +209,8 @@ def group_runs(records: Sequence[RunRecord]) -> list[RunGroup]:
     return groups
 
 
-def find_differing_keys(settings: Sequence[dict[str, str]]) -> list[str]:
-    """Keys of which not all have the same value; environment and agent first."""
+def _differing_keys(settings: Sequence[dict[str, str]]) -> list[str]:
+    """Keys that do not have the same value everywhere; environment and agent first."""
     known = [found for found in settings if found]
     names = dict.fromkeys(name for found in known for name in found)
     values = {name: {found.get(name) for found in known} for name in names}
@@ -231,10 +220,9 @@ def find_differing_keys(settings: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _settings(record: RunRecord) -> dict[str, str]:
-    found = dict(flatten_keys(record.config))
     return {
         name: format_setting(value)
-        for name, value in found.items()
+        for name, value in flatten_keys(record.config)
         if not name.startswith(_OF_A_SEED)
     }
 
@@ -245,18 +233,17 @@ def _label(differs: dict[str, str], run: RunRecord, number: int, alone: bool) ->
     if not differs:
         return run.title
     if len(differs) <= _NAMED_MAX:
-        return _said(differs)
+        return _settings_text(differs)
     if alone:
         return f"{number}: {run.name}"
-    return f"{number}: {_said(dict(list(differs.items())[:1]))} …"
+    return f"{number}: {_settings_text(dict(list(differs.items())[:1]))} …"
 
 
-def _said(named: dict[str, str]) -> str:
-    return ", ".join(f"{_last(name, named)}={value}" for name, value in named.items())
-
-
-def _last(name: str, among: dict[str, str]) -> str:
-    """The key's last part, where that says which."""
-    tail = name.rpartition(".")[2]
-    same = [other for other in among if other.rpartition(".")[2] == tail]
-    return tail if len(same) == 1 and tail not in ("id", "name") else name
+def _settings_text(settings: dict[str, str]) -> str:
+    """``key=value`` pairs, each key shortened to its last part if that is unique."""
+    tails = [name.rpartition(".")[2] for name in settings]
+    parts = []
+    for tail, (name, value) in zip(tails, settings.items(), strict=True):
+        unique = tails.count(tail) == 1 and tail not in ("id", "name")
+        parts.append(f"{tail if unique else name}={value}")
+    return ", ".join(parts)

@@ -1,14 +1,12 @@
-"""The fleet's time as lanes: when the learner ran, which managers were there, what happened."""
+"""The timeline of the fleet: a lane for the learner and for each manager, and their events."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from vedette.reports.markup import Markup, element
 from vedette.reports.record import RunRecord
-from vedette_rl.recording.reading import Curve
 from vedette_services.run.events import RunEvent
 from vedette_services.run.number_format import format_count, format_duration, format_time
 
@@ -34,11 +32,11 @@ _BAD = frozenset({"died", "failed", "silent", "actor"})
 
 @dataclass(slots=True)
 class Lane:
-    """One row: the learner, or a manager.
+    """The lane of the learner or of a manager.
 
     Args:
-        spans: ``(begin, end)`` in seconds since 1970, in which it was there.
-        marks: what happened to it meanwhile.
+        spans: ``(begin, end)`` of the times in which it was connected, in seconds since 1970.
+        marks: its events.
     """
 
     name: str
@@ -47,18 +45,18 @@ class Lane:
 
 
 def fleet_lanes(record: RunRecord) -> list[Lane]:
-    """The learner's lane, and one for each manager in the order of their coming.
+    """Return the learner's lane, then the managers' in the order of their first events.
 
-    A learner that was killed has not said when: its curves say until when it lived.
+    A killed learner logs no end: its span ends with the last record before the next start.
     """
-    last_s = record.last_s or 0.0
     found = {_LEARNER: Lane("learner")}
     there: dict[str, float] = {}
     for event in record.events:
         name = event.who.rpartition("/")[0] if event.kind == "actor" else event.who
         match event.kind:
             case "started":
-                _close_all(found, there, _death(record, event.time_s))
+                last_s = record.last_record_s(event.time_s)
+                _close_all(found, there, event.time_s if last_s is None else last_s)
                 there[_LEARNER] = event.time_s
             case "ended" | "failed":
                 _close_all(found, there, event.time_s)
@@ -71,7 +69,7 @@ def fleet_lanes(record: RunRecord) -> list[Lane]:
             found[_LEARNER].marks.append(event)
         elif event.kind in ("actor", "silent"):
             found.setdefault(name, Lane(name)).marks.append(event)
-    _close_all(found, there, last_s)
+    _close_all(found, there, record.last_record_s() or 0.0)
     return list(found.values())
 
 
@@ -86,20 +84,8 @@ def _close_all(found: dict[str, Lane], there: dict[str, float], at_s: float) -> 
         _close(found, there, name, at_s)
 
 
-def _death(record: RunRecord, before_s: float) -> float:
-    """The last sign of life before a time."""
-    signs = [event.time_s for event in record.events if event.time_s < before_s]
-    signs += [_last_before(curve, before_s) for curve in record.curves.values()]
-    return max(signs, default=before_s)
-
-
-def _last_before(curve: Curve, before_s: float) -> float:
-    earlier = curve.times[curve.times < before_s]
-    return float(earlier.max()) if earlier.size else -math.inf
-
-
 def draw_timeline(record: RunRecord) -> Markup:
-    """The lanes, and the events as a table."""
+    """Draw the lanes with a scale below them."""
     rows = fleet_lanes(record)
     begin = min((span[0] for lane in rows for span in lane.spans), default=0.0)
     end = max((span[1] for lane in rows for span in lane.spans), default=0.0)
@@ -152,7 +138,7 @@ def _percent(part: float, whole: float) -> str:
 
 
 def describe_event(event: RunEvent) -> str:
-    """An event in words."""
+    """Describe an event in a line."""
     words = _WORDS[event.kind]
     if event.kind in ("started", "ended", "failed", "epoch"):
         return f"{words}: {event.text}" if event.text else words
@@ -162,7 +148,7 @@ def describe_event(event: RunEvent) -> str:
 
 
 def event_rows(events: Sequence[RunEvent]) -> Iterator[Markup]:
-    """Rows of a table, the newest `EVENTS_MAX`."""
+    """Make the rows of a table of the newest `EVENTS_MAX` events."""
     day = ""
     for event in events[-EVENTS_MAX:]:
         today, _, clock = format_time(event.time_s).partition(" ")

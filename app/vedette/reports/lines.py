@@ -1,8 +1,8 @@
-"""From curves to what a chart draws: thinned, or several seeds as a mean with its interval."""
+"""The lines of charts, made from curves: thinned, or the mean of several seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,21 +12,21 @@ from vedette_rl.evaluation.evaluator import t_quantile
 from vedette_rl.recording.reading import Curve
 
 POINTS = 160
-"""A chart is some 400 units wide: more points would not be seen."""
+"""The most points of a line. A chart is 400 units wide, so that more could not be seen."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """An area about a line.
+    """An area around a line.
 
     Args:
-        label: what it is, for the legend.
-        low, high: as long as the line; NaN where there is none.
+        label: its label in the legend.
+        low, high: as long as the line; NaN where there is no band.
         strong: drawn darker than others.
-        loose: it may leave the plot, which is made for the lines: an interval of two seeds is some
-            ten times as wide as what they differ by.
+        loose: the plot need not hold it: an interval of two seeds is about ten times as wide as
+            their difference.
     """
 
     label: str
@@ -41,11 +41,11 @@ class ChartLine:
     """A line of a chart.
 
     Args:
-        label: of the legend; "" for none.
+        label: its label in the legend; "" for none.
         x, y: finite, in the order of x.
-        bands: about it.
-        colour: which of the page's eight.
-        faint: drawn thinly, behind the others.
+        bands: around the line.
+        colour: index of one of the page's eight colours.
+        faint: drawn thin, behind the others.
     """
 
     label: str
@@ -57,16 +57,17 @@ class ChartLine:
 
 
 def curve_line(curve: Curve, label: str, *, colour: int = 0, points: int = POINTS) -> ChartLine:
-    """A curve as a line.
+    """Make the line of a curve.
 
-    A long one becomes means of equal stretches, with a band from the least to the greatest value
-    of each, so that no peak is lost.
+    A long curve becomes the means of equal intervals, with a band from the least to the greatest
+    value of each, so that no peak is lost.
     """
     finite = np.isfinite(curve.values)
     x, y = curve.steps[finite].astype(np.float64), curve.values[finite]
     if x.size <= points:
         return ChartLine(label, x, y, colour=colour)
-    where = _stretches(x, points)
+    width = (x[-1] - x[0]) or 1.0
+    where = ((x - x[0]) / width * points).astype(np.int64).clip(max=points - 1)
     counts = np.bincount(where, minlength=points)
     held = counts > 0
     means = np.bincount(where, y, points)[held] / counts[held]
@@ -78,13 +79,13 @@ def curve_line(curve: Curve, label: str, *, colour: int = 0, points: int = POINT
     return ChartLine(label, middles, means, (band,), colour)
 
 
-def evaluation_line(mean: Curve, others: dict[str, Curve], episodes: int) -> ChartLine:
-    """Evaluations, with the interval of each mean and the spread of the episodes.
+def evaluation_line(mean: Curve, others: Mapping[str, Curve | None], episodes: int) -> ChartLine:
+    """Make the line of the evaluations, with intervals of the means and ranges of the episodes.
 
     Args:
         mean: of the returns.
-        others: ``std``, ``min`` and ``max`` of them, ``episodes`` of each, as far as recorded.
-        episodes: of an evaluation, where that was not recorded.
+        others: ``std``, ``min`` and ``max`` of the returns, and ``episodes``, as far as recorded.
+        episodes: of an evaluation that did not record their number.
     """
     step, value = mean.steps.astype(np.float64), mean.values
     finite = np.isfinite(value)
@@ -105,7 +106,7 @@ def evaluation_line(mean: Curve, others: dict[str, Curve], episodes: int) -> Cha
 def spread_line(
     mean: Curve, low: Curve | None, high: Curve | None, label: str, what: str
 ) -> ChartLine:
-    """A mean between the lowest and the highest of its parts, thinned."""
+    """Make the line of a mean, with a band from the least to the greatest of its parts."""
     line = curve_line(mean, label)
     if low is None or high is None or not line.x.size:
         return line
@@ -115,10 +116,10 @@ def spread_line(
 
 
 def mean_line(lines: Sequence[ChartLine], label: str, *, colour: int) -> ChartLine:
-    """The mean of seeds with its 95 % interval, as far as every one of them has come.
+    """Make the line of the mean of seeds with its 95 % interval, where all seeds have values.
 
     Args:
-        lines: one a seed, each with a point at least.
+        lines: one for each seed, each with at least one point.
     """
     first, last = max(line.x[0] for line in lines), min(line.x[-1] for line in lines)
     if len(lines) == 1 or last <= first:
@@ -134,20 +135,13 @@ def mean_line(lines: Sequence[ChartLine], label: str, *, colour: int) -> ChartLi
 
 
 def step_at(curve: Curve, time_s: float) -> float | None:
-    """How far a curve had come at a time; None where it had not begun, or was over."""
+    """Return the step of a curve at a time; None before its first point and after its last."""
     index = int(np.searchsorted(curve.times, time_s))
     return float(curve.steps[index]) if 0 < index < curve.steps.size else None
 
 
-def _stretches(x: Floats, count: int) -> NDArray[np.int64]:
-    """Which of `count` equal stretches each x is in."""
-    width = (x[-1] - x[0]) or 1.0
-    where: NDArray[np.int64] = ((x - x[0]) / width * count).astype(np.int64)
-    return where.clip(max=count - 1)
-
-
 def _aligned(to: Curve, curve: Curve | None) -> Floats:
-    """The values recorded together with those of `to`; NaN where there are none."""
+    """The values recorded at the times of `to`; NaN where there are none."""
     values = np.full(to.values.size, np.nan)
     if curve is not None:
         by_time = dict(zip(curve.times.tolist(), curve.values.tolist(), strict=True))
@@ -167,7 +161,7 @@ def _half_interval(std: Floats, episodes: Floats, otherwise: int) -> Floats:
 
 
 def _at(line: ChartLine, x: Floats, side: int) -> Floats:
-    """The line's extreme (0: least, 1: greatest) at other places."""
+    """The line's least (side 0) or greatest (side 1) values, interpolated at `x`."""
     if not line.x.size:
         return np.full(x.size, np.nan)
     extreme = (line.bands[0].low, line.bands[0].high)[side] if line.bands else line.y

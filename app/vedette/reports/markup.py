@@ -1,7 +1,6 @@
-"""HTML that is escaped by construction: only `element` makes any, and it escapes every text.
+"""HTML elements. Every text that is not `Markup` is escaped.
 
-A report shows what came over the network (names of managers, errors of environments). Whatever is
-no `Markup` is text.
+A report shows texts that came over the network: names of managers, errors of environments.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from html import escape
 
 _VOID = frozenset({"meta", "img", "br"})
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, which HTML forbids, and those that reverse the text after them."""
+"""Control characters, which HTML forbids, and characters that reverse the text after them."""
 
 
 class Markup(str):
-    """A text that is HTML already."""
+    """A text that is already HTML."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *children: str | None, **attributes: object) -> Markup:
-    """``<name attributes>children</name>``.
+    """Make ``<name attributes>children</name>``.
 
     Args:
         name: of the element.
@@ -40,12 +39,12 @@ def element(name: str, /, *children: str | None, **attributes: object) -> Markup
 
 
 def join_markup(children: Iterable[str | None]) -> Markup:
-    """Several after one another."""
+    """Join children, of which None is left out."""
     return Markup("".join(to_markup(child) for child in children if child is not None))
 
 
 def to_markup(value: object) -> Markup:
-    """A value as HTML shows it; `Markup` stays what it is."""
+    """Escape a value; `Markup` stays as it is."""
     if isinstance(value, Markup):
         return value
     return Markup(escape(_UNSHOWABLE.sub("\ufffd", str(value))))

@@ -26,12 +26,12 @@ _OPEN_MAX = 12  # events that are not folded away
 
 
 def run_page(record: RunRecord, command: str) -> str:
-    """The page about a run, as HTML.
+    """Make the page about a run, in HTML.
 
     Args:
-        command: what writes it again.
+        command: the command that writes it again.
     """
-    videos_shown = list(video_figures(record.directory))
+    videos = list(_videos(record.directory))
     return html_page(
         f"{record.title} · {record.name}",
         element("h1", record.title),
@@ -42,16 +42,14 @@ def run_page(record: RunRecord, command: str) -> str:
         html_section("The fleet", *_fleet(record)),
         html_section("The learner's time since its last start", time_split_bar(record)),
         html_section("Sample accounting", accounting_table(record)),
-        html_section(
-            "Videos", element("div", *videos_shown, class_="films") if videos_shown else None
-        ),
+        html_section("Videos", element("div", *videos, class_="films") if videos else None),
         html_section("Configuration", *configuration_tables(record.config)),
         command=command,
     )
 
 
 def seconds_of(record: RunRecord) -> float | None:
-    """How long the learner has run, all its starts together, as far as that is known."""
+    """Return the seconds that the learner has run, over all its starts; None if not known."""
     spans = [end - begin for lane in fleet_lanes(record)[:1] for begin, end in lane.spans]
     return sum(spans) if spans else record.summary.seconds
 
@@ -69,9 +67,9 @@ def _identity(record: RunRecord) -> str:
 def _figures(record: RunRecord) -> list[tuple[str, str]]:
     found, target = record.summary, record.target
     best = found.eval.best_return_mean
-    best_said = format_decimal(best) + (f" of {target:g}" if target is not None else "")
+    goal = "" if target is None else f" of {target:g}"
     figures = [
-        ("best evaluation", best_said if best is not None else "–"),
+        ("best evaluation", format_decimal(best) + goal),
         ("env steps", format_count(found.env_steps)),
         ("optimization steps", format_count(found.opt_steps)),
         ("time", format_duration(seconds_of(record))),
@@ -80,46 +78,37 @@ def _figures(record: RunRecord) -> list[tuple[str, str]]:
         ("lag, mean", f"{format_decimal(found.lag.seconds_mean, 2)} s"),
         ("replay", replay_text(record)),
     ]
-    return [(what, message) for what, message in figures if not message.startswith("–")]
+    return [(label, value) for label, value in figures if not value.startswith("–")]
 
 
 def _fleet(record: RunRecord) -> list[Markup | None]:
-    """Timeline, events, and the managers as they were last."""
+    """The timeline, the events, and the managers of the last status."""
     if not record.events:
         return [managers_table(record)]
     rows = list(event_rows(record.events))
-    head = ("when", "what", "env steps")
+    events = len(record.events)
+    count = f"{events} event{'' if events == 1 else 's'}"
+    if events > EVENTS_MAX:
+        count = f"The last {EVENTS_MAX} of {events:,} events"
     listed = element(
         "details",
-        element("summary", _count(len(record.events))),
-        html_table(head, rows),
+        element("summary", count),
+        html_table(("when", "what", "env steps"), rows),
         open="" if len(rows) <= _OPEN_MAX else None,
     )
     return [draw_timeline(record), listed, managers_table(record)]
 
 
-def _count(events: int) -> str:
-    if events > EVENTS_MAX:
-        return f"The last {EVENTS_MAX} of {events:,} events"
-    return f"{events} events" if events != 1 else "1 event"
-
-
 VIDEO_BYTES_MAX = 8 << 20
 ALL_VIDEOS_BYTES_MAX = 24 << 20
-_PLACES = ("*", "videos/*")
 _TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
 
 
-def video_files(run: Path) -> list[Path]:
-    """The videos in a run's directory and in its ``videos/``."""
-    found = [path for pattern in _PLACES for path in run.glob(pattern)]
-    return sorted(path for path in found if path.suffix in _TYPES and path.is_file())
-
-
-def video_figures(run: Path) -> Iterator[Markup]:
-    """Each as a figure; one that is too large, or cannot be read, as a line."""
+def _videos(run: Path) -> Iterator[Markup]:
+    """The videos of a run as figures; a line for each that is too large or cannot be read."""
     room = ALL_VIDEOS_BYTES_MAX
-    for path in video_files(run):
+    found = [*run.glob("*"), *run.glob("videos/*")]
+    for path in sorted(path for path in found if path.suffix in _TYPES and path.is_file()):
         name = path.relative_to(run).as_posix()
         try:
             count = path.stat().st_size

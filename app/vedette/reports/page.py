@@ -1,4 +1,4 @@
-"""The frame of a page: complete in itself, forbidden to load or to run anything."""
+"""The frame of a page, which loads no file and runs no script."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-s
 
 
 def html_page(title: str, *sections: str | None, command: str) -> str:
-    """An HTML document.
+    """Make an HTML document.
 
     Args:
         title: of the window.
         sections: its parts.
-        command: what writes it again.
+        command: the command that writes it again.
     """
     head = element(
         "head",
@@ -29,10 +29,10 @@ def html_page(title: str, *sections: str | None, command: str) -> str:
         element("title", title),
         element("style", Markup(STYLE)),
     )
-    message = f"vedette {vedette_version()}".rstrip()
+    version = f"vedette {vedette_version()}".rstrip()
     footer = element(
         "footer",
-        f"Written by {message}, {format_time(time.time())}. Again: ",
+        f"Written by {version}, {format_time(time.time())}. Again: ",
         element("code", command),
     )
     body = element("body", *sections, footer)
@@ -40,25 +40,22 @@ def html_page(title: str, *sections: str | None, command: str) -> str:
 
 
 def html_section(title: str, *parts: str | None) -> Markup | None:
-    """A heading and what is under it; None where there is nothing."""
-    there = [part for part in parts if part]
-    return element("section", element("h2", title), *there) if there else None
+    """Make a section with a heading; None if it has no parts."""
+    shown = [part for part in parts if part]
+    return element("section", element("h2", title), *shown) if shown else None
 
 
 def figure_cards(figures: Iterable[tuple[str, str]]) -> Markup:
-    """Figures at a glance: what, and how much."""
-    return element(
-        "div",
-        *(
-            element("div", element("span", what), element("b", how_much), class_="card")
-            for what, how_much in figures
-        ),
-        class_="cards",
-    )
+    """Make a card for each figure, given as (label, value)."""
+    cards = [
+        element("div", element("span", label), element("b", value), class_="card")
+        for label, value in figures
+    ]
+    return element("div", *cards, class_="cards")
 
 
 def chart_groups(charts: Iterable[tuple[str, Chart]]) -> Markup:
-    """Charts under the headings of their groups."""
+    """Draw charts, given as (group, chart), under the headings of their groups."""
     groups: dict[str, list[Markup]] = {}
     for group, chart in charts:
         groups.setdefault(group, []).append(draw_chart(chart))
@@ -69,9 +66,9 @@ def chart_groups(charts: Iterable[tuple[str, Chart]]) -> Markup:
 
 
 def html_notes(lines: Iterable[str]) -> Markup | None:
-    """What a reader should know first."""
-    message = [element("p", line) for line in lines]
-    return element("div", *message, class_="notes") if message else None
+    """Make the notes at the head of a page; None if there are none."""
+    notes = [element("p", line) for line in lines]
+    return element("div", *notes, class_="notes") if notes else None
 
 
 STYLE = """

@@ -1,16 +1,15 @@
-"""Everything that a run has left in its directory, read without starting or importing anything.
+"""Reads everything that a run has left in its directory, without starting or importing anything.
 
-A report is wanted most where something went wrong: whatever is missing or damaged is a line in
-`notes`, and the rest is read all the same.
+Reports are also for runs that failed: each missing or damaged file is a line in `notes`, and the
+rest is read.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
+import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from vedette_rl.recording.reading import Curve, read_curves
 from vedette_services.config.loading import read_toml
-from vedette_services.errors import NotARunError, SettingError
+from vedette_services.errors import NotARunError, RunInUseError, SettingError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.number_format import format_time
@@ -31,17 +30,17 @@ _JSON_BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run as its directory tells it.
+    """The contents of a run directory.
 
     Args:
-        directory: the run's.
-        config: ``config.toml`` as a table; empty where it cannot be read.
-        summary: ``summary.json``; with nothing in it where it cannot be read. Much of it came over
-            the network.
+        directory: the run directory.
+        config: ``config.toml`` as a table; empty if it cannot be read.
+        summary: ``summary.json``; an empty status if it cannot be read. Much of it came over the
+            network.
         curves: by name.
-        events: in their order.
-        running: a learner runs in it now.
-        notes: a line for everything a reader should know: what is missing, damaged, going on.
+        events: in the order of their times.
+        running: True while a learner runs in the directory.
+        notes: a sentence for the run's state, and for each missing or damaged file.
     """
 
     directory: Path
@@ -54,12 +53,12 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """Of its directory."""
+        """Name of the run directory."""
         return self.directory.resolve().name
 
     @property
     def has_summary(self) -> bool:
-        """Whether anything was found in ``summary.json``."""
+        """True if ``summary.json`` holds any value."""
         return self.summary != Status()
 
     @property
@@ -71,36 +70,37 @@ class RunRecord:
 
     def configured(self, *path: str) -> Any:  # any value that TOML knows
         """A configured value; None where there is none."""
-        here: Any = self.config  # whatever stands there
+        here: Any = self.config
         for name in path:
             here = here.get(name) if isinstance(here, Mapping) else None
         return here
 
     @property
     def target(self) -> float | None:
-        """The return at which it counts as solved, if there is one."""
+        """The return at which the environment counts as solved; None where there is none."""
         value = self.configured("stop", "target_return")
         return float(value) if isinstance(value, int | float) else None
 
     @property
     def exit_reason(self) -> str:
-        """Why it ended; "" where it has not, or could not say so."""
+        """The reason for its end; "" while it runs, or if it was killed."""
         return "" if self.running else self.summary.exit_reason
 
-    @property
-    def last_s(self) -> float | None:
-        """When something was last heard of it, in seconds since 1970."""
-        message = [float(curve.times[-1]) for curve in self.curves.values() if curve.times.size]
-        message += [event.time_s for event in self.events]
-        message += [self.summary.time_s] if self.summary.time_s is not None else []
-        return max(message, default=None)
+    def last_record_s(self, before_s: float = math.inf) -> float | None:
+        """Time of the last record before `before_s`, in seconds since 1970; None without any."""
+        times = [event.time_s for event in self.events]
+        times += [] if self.summary.time_s is None else [self.summary.time_s]
+        for curve in self.curves.values():
+            earlier = curve.times[curve.times < before_s]
+            times += [float(earlier.max())] if earlier.size else []
+        return max((time_s for time_s in times if time_s < before_s), default=None)
 
 
 def read_record(directory: Path) -> RunRecord:
     """Read a run.
 
     Raises:
-        NotARunError: it is none.
+        NotARunError: the directory holds no run.
     """
     run = RunDirectory(directory)
     if not is_run(directory):
@@ -110,42 +110,39 @@ def read_record(directory: Path) -> RunRecord:
     recorded = read_curves(directory)
     notes += recorded.damage
     events = _events(run, notes)
-    running = _in_use(run.root / "lock")
-    record = RunRecord(directory, config, summary, recorded.curves, events, running, tuple(notes))
-    message = (*_state(record), *notes, *_absences(record))
-    return RunRecord(directory, config, summary, recorded.curves, events, running, message)
+    try:
+        run.check_free(wait_s=0.0)
+        running = False
+    except (RunInUseError, OSError):
+        running = True
+    record = RunRecord(directory, config, summary, recorded.curves, events, running, ())
+    return replace(record, notes=(*_state(record), *notes, *_absences(record)))
 
 
 def is_run(directory: Path) -> bool:
-    """Whether a run has left anything in a directory."""
+    """Return True if a run has left anything in a directory."""
     run = RunDirectory(directory)
-    traces = (
-        run.config_file,
-        run.summary_file,
-        run.events_file,
-        run.root / "run.json",
-        run.tensorboard,
-    )
-    return any(place.exists() for place in traces)
+    places = (run.config_file, run.summary_file, run.events_file, run.tensorboard)
+    return run.exists or any(place.exists() for place in places)
 
 
 def runs_below(directory: Path) -> list[Path]:
-    """The run that a directory is, or those that are in it, two levels deep at most.
+    """Find the run in a directory, or the runs in its folders, at most two levels deep.
 
     Raises:
-        NotARunError: there is none.
+        NotARunError: there is no run.
     """
     if is_run(directory):
         return [directory]
     for pattern in ("*", "*/*"):
-        found = sorted((path for path in directory.glob(pattern) if is_run(path)), key=_natural)
+        found = sorted(filter(is_run, directory.glob(pattern)), key=_numeric_order)
         if found:
             return found
     raise NotARunError(directory, "config.toml, and no run in it")
 
 
-def _natural(path: Path) -> tuple[str, str, int]:
-    """So that seed-2 comes before seed-10."""
+def _numeric_order(path: Path) -> tuple[str, str, int]:
+    """The key that sorts seed-2 before seed-10."""
     head, _, tail = path.name.rpartition("-")
     if tail.isdecimal() and len(tail) < 16:
         return str(path.parent), head, int(tail)
@@ -183,13 +180,13 @@ def _events(run: RunDirectory, notes: list[str]) -> tuple[RunEvent, ...]:
     except OSError as error:
         notes.append(f"events.jsonl cannot be read: {error.strerror or error}")
         return ()
-    if broken > 1:  # one is what a learner that was killed has not finished
+    if broken > 1:  # a killed learner leaves one unfinished line
         notes.append(f"events.jsonl: {broken} lines are damaged and left out")
     return tuple(events)
 
 
 def _state(record: RunRecord) -> Iterator[str]:
-    """How it stands, in a sentence."""
+    """Describes whether the run goes on, has ended or was killed."""
     if record.running:
         yield f"It is running: this page is of {format_time(time.time())}."
     elif ended := exit_sentence(record.exit_reason):
@@ -207,30 +204,11 @@ def _state(record: RunRecord) -> Iterator[str]:
 
 
 def _absences(record: RunRecord) -> Iterator[str]:
-    """What a reader would look for in vain."""
+    """Names the data that the report lacks."""
     if not record.curves and record.has_summary:
         yield "No curves: it has recorded nothing yet, or learner.recorders names none of ours."
     if record.has_summary and not record.events:
         yield "No timeline: it has no events.jsonl (a run of an older version)."
-    names = [name for name, curve in record.curves.items() if not _finite(curve)]
+    names = [n for n, curve in record.curves.items() if not np.isfinite(curve.values).all()]
     if names:
         yield f"Not finite at times, and left out there: {', '.join(sorted(names)[:8])}."
-
-
-def _finite(curve: Curve) -> bool:
-    return bool(np.isfinite(curve.values).all())
-
-
-def _in_use(lock: Path) -> bool:
-    """Whether a learner holds the run's lock."""
-    try:
-        handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(handle)
-    return False

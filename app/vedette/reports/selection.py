@@ -1,8 +1,8 @@
-"""Which curves make which chart: known ones by their meaning, all others one by one."""
+"""Selects the curves of each chart: known curves by their meaning, all others one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vedette.reports.chart import Chart
@@ -31,7 +31,7 @@ GROUPS = ("Returns", "Learning", "Speed", "Lag", "Replay and limiter", "Wire", "
 
 
 def specs_for(names: Mapping[str, object]) -> list[ChartSpec]:
-    """The charts of curves of these names, group by group; each name is in one of them."""
+    """Return the charts of the curves with these names, in the order of their groups."""
     known = {name for spec in CHART_SPECS for name, _ in spec.curves}
     known |= {tag for _, number in declared(Status) for tag in number.tags}
     found = [spec for spec in CHART_SPECS if any(name in names for name, _ in spec.curves)]
@@ -42,7 +42,7 @@ def specs_for(names: Mapping[str, object]) -> list[ChartSpec]:
 
 
 def charts_of(record: RunRecord) -> Iterator[tuple[str, Chart]]:
-    """The charts of a run, each with its group."""
+    """Yield the charts of a run, each with its group."""
     ends = x_ends([record])
     for spec in specs_for(record.curves):
         lines = list(_lines(spec, record))
@@ -64,7 +64,7 @@ def charts_of(record: RunRecord) -> Iterator[tuple[str, Chart]]:
 
 
 def x_ends(records: Sequence[RunRecord]) -> dict[str, float]:
-    """How far the curves of each kind of steps go."""
+    """Return the last step of all curves, for each label of the x axis."""
     ends: dict[str, float] = {}
     for record in records:
         for name, curve in record.curves.items():
@@ -74,12 +74,12 @@ def x_ends(records: Sequence[RunRecord]) -> dict[str, float]:
 
 
 def x_label(name: str) -> str:
-    """What a curve's steps count."""
+    """Return the label of the x axis: the kind of a curve's steps."""
     return "optimization steps" if is_against_opt_steps(name) else "env steps"
 
 
 def levels_of(spec: ChartSpec, record: RunRecord) -> Iterator[tuple[float, str]]:
-    """The values that are drawn across a chart."""
+    """Yield the horizontal lines of a chart: each value with its label."""
     if spec.curves[0][0] == EVALUATION and record.target is not None:
         yield record.target, "target"
     for path, label in spec.levels:
@@ -89,41 +89,35 @@ def levels_of(spec: ChartSpec, record: RunRecord) -> Iterator[tuple[float, str]]
 
 
 def main_line(curve: Curve, points: int = POINTS) -> ChartLine | None:
-    """A curve as a comparison draws it; None where it has no finite value."""
+    """Make the line of a curve for a comparison; None if it has no finite value."""
     line = curve_line(curve, "", points=points)
     return replace(line, bands=()) if line.x.size else None
 
 
 def _lines(spec: ChartSpec, record: RunRecord) -> Iterator[ChartLine]:
-    there = [(name, label) for name, label in spec.curves if name in record.curves]
+    found = [(name, label) for name, label in spec.curves if name in record.curves]
     if spec.nonzero:
-        there = [(name, label) for name, label in there if record.curves[name].values.any()]
-    for colour, (name, label) in enumerate(there):
-        special = _SPECIAL.get(name)
-        line = (
-            special(record)
-            if special
-            else curve_line(record.curves[name], label, points=spec.points)
-        )
+        found = [(name, label) for name, label in found if record.curves[name].values.any()]
+    for colour, (name, label) in enumerate(found):
+        if name == EVALUATION:
+            line = _evaluation(record)
+        elif name == ROLLOUT:
+            line = _rollout(record)
+        else:
+            line = curve_line(record.curves[name], label, points=spec.points)
         if not line.x.size:
             continue
-        if len(there) > 1:  # bands would hide one another
+        if len(found) > 1:  # bands would hide one another
             line = replace(line, bands=())
         yield replace(line, colour=colour)
 
 
 def _evaluation(record: RunRecord) -> ChartLine:
-    parts = {
-        name: record.curves[f"eval/{name}{tail}"]
-        for name, tail in (("std", "_reward"), ("min", "_reward"), ("max", "_reward"))
-        if f"eval/{name}{tail}" in record.curves
-    }
-    if "eval/episodes" in record.curves:
-        parts["episodes"] = record.curves["eval/episodes"]
+    parts = {name: record.curves.get(f"eval/{name}_reward") for name in ("std", "min", "max")}
+    parts["episodes"] = record.curves.get("eval/episodes")
     episodes = record.configured("evaluation", "episodes")
-    return evaluation_line(
-        record.curves[EVALUATION], parts, episodes if isinstance(episodes, int) else 1
-    )
+    default = episodes if isinstance(episodes, int) else 1
+    return evaluation_line(record.curves[EVALUATION], parts, default)
 
 
 def _rollout(record: RunRecord) -> ChartLine:
@@ -133,11 +127,8 @@ def _rollout(record: RunRecord) -> ChartLine:
     )
 
 
-_SPECIAL: dict[str, Callable[[RunRecord], ChartLine]] = {EVALUATION: _evaluation, ROLLOUT: _rollout}
-
-
 def _moments(record: RunRecord, along: Curve) -> Iterator[tuple[float, str]]:
-    """Where later epochs began."""
+    """The steps at which later epochs began."""
     for event in record.events:
         if event.kind == "epoch" and event.epoch > 1:
             step = step_at(along, event.time_s)
@@ -146,5 +137,5 @@ def _moments(record: RunRecord, along: Curve) -> Iterator[tuple[float, str]]:
 
 
 def _title(name: str) -> str:
-    """A recorded name as a title: ``train/td_error_mean`` is "td error mean"."""
+    """The title of a recorded name: "td error mean" for ``train/td_error_mean``."""
     return name.removeprefix("train/").replace("_", " ")

@@ -1,10 +1,11 @@
-"""Tables of a report: the sample accounting, the managers, the configuration."""
+"""Tables of a report: sample accounting, managers, the learner's time, configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from vedette.reports.chart import legend_entry
 from vedette.reports.markup import Markup, element
 from vedette.reports.record import RunRecord
 from vedette_services.run.number_format import format_count, format_decimal, format_duration
@@ -16,14 +17,14 @@ _ACCOUNTED = ("inserted", "dropped", "rejected", "in_flight", "lost")
 
 
 def html_table(head: Sequence[str], rows: Iterable[Markup], **attributes: object) -> Markup:
-    """A table that scrolls by itself where the page is narrow."""
+    """Make a table that scrolls on its own on a narrow page."""
     titles = element("thead", element("tr", *(element("th", title) for title in head)))
     body = element("table", titles if head else None, element("tbody", *rows), **attributes)
     return element("div", body, class_="wide")
 
 
 def table_row(name: str, *cells: str, note: str | None = None) -> Markup:
-    """A name, figures, and what it means."""
+    """Make a row: its name, numbers, and a note."""
     return element(
         "tr",
         element("th", name),
@@ -33,7 +34,7 @@ def table_row(name: str, *cells: str, note: str | None = None) -> Markup:
 
 
 def accounting_table(record: RunRecord) -> Markup:
-    """Where the samples went, and whether that adds up."""
+    """Make the table of the sample accounting, and check its sum."""
     samples = record.summary.samples
     rows = [
         table_row(name.replace("_", " "), format_count(count), note=number.title)
@@ -49,16 +50,13 @@ def accounting_table(record: RunRecord) -> Markup:
     )
     produced = samples.produced or 0
     same = produced == sum(found.values())
-    verdict = f"{format_count(produced)} produced {'=' if same else '≠'} {terms}"
-    return element(
-        "div",
-        html_table((), rows),
-        element("p", verdict, class_="good" if same else "bad"),
-    )
+    equation = f"{format_count(produced)} produced {'=' if same else '≠'} {terms}"
+    verdict = element("p", equation, class_="good" if same else "bad")
+    return element("div", html_table((), rows), verdict)
 
 
 def managers_table(record: RunRecord) -> Markup | None:
-    """The managers at the end; None where there were none. All of it came over the network."""
+    """Make the table of the managers in the last status; None if there are none."""
     found = record.summary.managers
     if not found:
         return None
@@ -95,51 +93,37 @@ def _manager(manager: Manager) -> Markup:
 
 
 def time_split_bar(record: RunRecord) -> Markup | None:
-    """The learner's seconds since its last start, as one bar; None where that is not known."""
+    """Draw the learner's time since its last start as a bar; None if it is not known."""
     time = record.summary.time
-    spent = (time.optimizing_s or 0.0, time.sampling_s or 0.0, time.waiting_s or 0.0)
-    parts = list(zip(("optimizing", "sampling", "waiting"), spent, strict=True))
+    spent = {
+        "optimizing": time.optimizing_s,
+        "sampling": time.sampling_s,
+        "waiting": time.waiting_s,
+    }
+    parts = [(name, seconds or 0.0) for name, seconds in spent.items()]
     total = sum(seconds for _, seconds in parts)
     if not total:
         return None
-    return element(
-        "div",
-        element(
-            "div",
-            *(
-                element("i", style=f"width:{100 * seconds / total:.2f}%", class_=f"c{colour}")
-                for colour, (_, seconds) in enumerate(parts)
-            ),
-            class_="share",
-        ),
-        element(
-            "p",
-            *(
-                element(
-                    "span",
-                    element("i", class_=f"c{colour}"),
-                    name,
-                    element("b", f"{100 * seconds / total:.0f} % ({format_duration(seconds)})"),
-                )
-                for colour, (name, seconds) in enumerate(parts)
-            ),
-            class_="legend",
-        ),
-    )
+    shares, legend = [], []
+    for colour, (name, seconds) in enumerate(parts):
+        percent = 100 * seconds / total
+        shares.append(element("i", style=f"width:{percent:.2f}%", class_=f"c{colour}"))
+        value = f"{percent:.0f} % ({format_duration(seconds)})"
+        legend.append(legend_entry(f"c{colour}", name, value))
+    bar = element("div", *shares, class_="share")
+    return element("div", bar, element("p", *legend, class_="legend"))
 
 
 def replay_text(record: RunRecord) -> str:
-    """How full the replay is."""
-    held, capacity = record.summary.replay.size, record.summary.replay.capacity
-    return (
-        f"{format_count(held)} of {format_count(capacity)}"
-        if held is not None and capacity
-        else "–"
-    )
+    """Format the replay's size and capacity; a dash if they are not known."""
+    size, capacity = record.summary.replay.size, record.summary.replay.capacity
+    if size is None or not capacity:
+        return "–"
+    return f"{format_count(size)} of {format_count(capacity)}"
 
 
 def flatten_keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values."""
+    """Yield every dotted key with its value."""
     for name, value in table.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping):
@@ -149,7 +133,7 @@ def flatten_keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 
 def configuration_tables(config: Mapping[str, Any]) -> Iterator[Markup]:
-    """A table a part, folded."""
+    """Make a folded table of each section."""
     plain = {name: value for name, value in config.items() if not isinstance(value, Mapping)}
     parts = {"run": plain, **{n: v for n, v in config.items() if isinstance(v, Mapping)}}
     for name, part in parts.items():
@@ -163,7 +147,7 @@ def configuration_tables(config: Mapping[str, Any]) -> Iterator[Markup]:
 
 
 def format_setting(value: object) -> str:
-    """A configured value as `--set` takes it."""
+    """Format a configured value as `--set` takes it."""
     if isinstance(value, bool):
         return str(value).lower()
     return ", ".join(map(format_setting, value)) if isinstance(value, list) else str(value)

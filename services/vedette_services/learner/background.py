@@ -1,4 +1,4 @@
-"""Threads beside the training, whose newest job wins: checkpoints, and models for their map."""
+"""Threads that write checkpoints and models beside the training; the latest job wins."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ log = logging.getLogger("vedette.trainer")
 _RETRY_S = 15.0
 SWITCH_S = 0.0005
 """For `sys.setswitchinterval` of a process that trains beside a checkpoint writer: with Python's
-own 5 ms, a training loop waits so long for the interpreter whenever the writer has it."""
+default of 5 ms, the training loop waits that long whenever the writer holds the interpreter."""
 SHARE = 0.04
-"""Of a processor, at most, for a write beside the training. A small one would be done in some 15 ms
-and take every seventh of them; it is better spread."""
+"""Share of a processor that a write may take beside the training, so that it is spread over time
+and does not slow single optimization steps."""
 
 Job = TypeVar("Job")
 
 
-class NewestJobThread(Generic[Job]):
-    """One thread that does jobs; a newer job replaces one that waits.
+class LatestJobThread(Generic[Job]):
+    """A thread that does jobs; a newer job replaces one that waits.
 
-    An exception of `work` ends the thread; the next call of the owner raises it.
+    An exception in `work` ends the thread; the owner's next call raises it.
 
     Args:
         name: of the thread.
-        work: does a job; False: the job is tried again, until it is done or a newer one comes.
-        retry_s: from such a failure to the next try.
+        work: does a job; False: the job failed and is tried again unless a newer one comes.
+        retry_s: from a failure to the next try.
     """
 
     def __init__(self, name: str, work: Callable[[Job], bool], *, retry_s: float = 0.0) -> None:
@@ -50,7 +50,7 @@ class NewestJobThread(Generic[Job]):
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Have a job done, in place of one that waits."""
+        """Put a job in place of one that waits."""
         self.check()
         with self._changed:
             self._waiting = job
@@ -58,22 +58,26 @@ class NewestJobThread(Generic[Job]):
 
     @property
     def busy(self) -> bool:
-        """Whether a job waits or is worked on; one that is tried again later is not."""
+        """True while a job waits or is worked on; not while a failed one waits for its retry."""
         with self._changed:
             return self._waiting is not None or self._working
 
     def check(self) -> None:
-        """Raise the exception that ended the thread, if one did; cheap."""
+        """Raise the exception that ended the thread, if any; cheap."""
         if self._error is not None:
             raise self._error
 
     def rest(self, seconds: float) -> None:
-        """Wait in the middle of a job; at most until the close."""
+        """Pause in the middle of a job, at most until the close."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed, seconds)
 
     def close(self, timeout_s: float) -> bool:
-        """Do what waits, try once more what failed, and end; False where that takes longer."""
+        """Do the job that waits, or retry the one that failed, and end.
+
+        Returns:
+            False if that takes longer than `timeout_s`.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -116,35 +120,30 @@ class _Checkpoint(NamedTuple):
 class CheckpointWriter:
     """Writes checkpoints beside the training; a newer state replaces one that waits.
 
-    A full disk or a read-only directory is logged once; the state is tried again after a while,
-    until it is written or a newer one takes its place. Writes are spread over time, so that they
-    slow the training by little at any moment; once closed, it hurries.
-
-    Args:
-        checkpoints: where to.
-        retry_s: from a failure to the next try.
+    A full disk or a read-only directory is logged once, and the state is tried again after
+    `retry_s`. Writes take at most `SHARE` of a processor, except after `close`.
     """
 
     def __init__(self, checkpoints: Checkpoints, *, retry_s: float = _RETRY_S) -> None:
         self._checkpoints = checkpoints
-        self._why = ""  # the newest state is not on the disk; "" where it is
+        self._why = ""  # the latest state is not on the disk; "" if it is
         self._used_s = 0.0  # of a processor, by this thread until it last gave way
-        self._thread = NewestJobThread("checkpoints", self._write, retry_s=retry_s)
+        self._thread = LatestJobThread("checkpoints", self._write, retry_s=retry_s)
 
     def save(self, opt_steps: int, state: State, meta: dict[str, Any]) -> None:
-        """Have `state` written; it must be a copy that nobody changes."""
+        """Write `state` in the background; it must be a copy that nobody changes."""
         self._thread.submit(_Checkpoint(opt_steps, state, meta))
 
     @property
     def busy(self) -> bool:
-        """Whether a state waits or is being written; one that failed and is tried later is not."""
+        """True while a state waits or is written; not while a failed one waits for its retry."""
         return self._thread.busy
 
     def close(self, timeout_s: float) -> str:
-        """Write what waits, or failed, once more and end.
+        """Write the state that waits, or retry the one that failed, and end.
 
         Returns:
-            why the last state is not on the disk; "" where it is.
+            The reason why the last state is not on the disk; "" if it is.
         """
         if not self._thread.close(timeout_s):
             return f"it takes more than {timeout_s:.0f} s"
@@ -165,7 +164,7 @@ class CheckpointWriter:
         return True
 
     def _throttle(self) -> None:
-        """Rest until the work since the last time was `SHARE` of the time, or until the close."""
+        """Pause until the work since the last call is `SHARE` of the time, or until the close."""
         self._thread.rest((time.thread_time() - self._used_s) * (1 / SHARE - 1))
         self._used_s = time.thread_time()
 
@@ -173,39 +172,39 @@ class CheckpointWriter:
 class BackgroundPublisher:
     """Writes models into their map beside the training; a newer one replaces one that waits.
 
-    Packing a model and summing its bytes takes several times as long as copying it, which is all
-    that the training loop waits for.
+    Packing and digesting a model takes several times as long as copying it, and the training loop
+    waits only for the copy.
 
     Args:
-        models: where to; nobody else writes there.
-        epoch: of the learner that makes them.
-        tell: called when one is written.
+        models: the map's only writer.
+        epoch: of the models.
+        tell: called after each write.
     """
 
     def __init__(
         self, models: ModelMapWriter, epoch: int, tell: Callable[[], None] = lambda: None
     ) -> None:
         self._models, self._epoch, self._tell = models, epoch, tell
-        self._thread = NewestJobThread("models", self._write)
+        self._thread = LatestJobThread("models", self._write)
 
     def publish(self, info: ModelInfo) -> None:
-        """Have a model written; its arrays must not be written any more.
+        """Write a model in the background; its arrays must not change any more.
 
         Raises:
-            Exception: what an earlier one met with.
+            Exception: of an earlier model that could not be written.
         """
         self._thread.submit(info)
 
     def raise_failure(self) -> None:
-        """Raise what a model met with that could not be written; cheap."""
+        """Raise the exception of a model that could not be written; cheap."""
         self._thread.check()
 
     def close(self, timeout_s: float) -> None:
-        """Write what waits and end.
+        """Write the model that waits and end.
 
         Raises:
-            TimeoutError: that is not done after `timeout_s`.
-            Exception: what a model met with.
+            TimeoutError: it is not written after `timeout_s`.
+            Exception: of a model that could not be written.
         """
         if not self._thread.close(timeout_s):
             raise TimeoutError(f"the last model is not written after {timeout_s:g} s")

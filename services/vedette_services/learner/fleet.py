@@ -204,7 +204,3 @@ class ManagerIds:
         else:
             self._changed = False
             self._failures.reset("owners")
-
-    def ids_of(self, key: str) -> list[str]:
-        """The ids of a key."""
-        return [manager for manager, owner in self._owner.items() if owner == key]

@@ -31,6 +31,7 @@ from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.net.sockets import send_now
+from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_layout import (
     ReplayLayout,
@@ -38,7 +39,6 @@ from vedette_services.run.replay_layout import (
     replay_directory,
     replay_layout,
 )
-from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Eval
 from vedette_services.run.status_fields import encode
 from vedette_services.run.status_records import (
@@ -226,7 +226,8 @@ class Gateway:
 
     def _status_json(self, now: float) -> bytes:
         learning, evaluations = self._learning.read(), self._evaluations.read()
-        return encode(assemble_status(self._spec, learning, self._ingest(now), evaluations))
+        run_id, config = self._spec.run_id, self._spec.config
+        return encode(assemble_status(run_id, config, learning, self._ingest(now), evaluations))
 
     # The end
 

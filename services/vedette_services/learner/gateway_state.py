@@ -75,7 +75,6 @@ class GatewayState:
         now: float,
         limiter: Limiter,
         rows_per_batch: int,
-        limits: FlightLimits | None = None,
         window: FlightLimits | None = None,
         batch_bytes: int = 0,
         manager_ids: ManagerIds | None = None,
@@ -102,7 +101,7 @@ class GatewayState:
         self._reader = BatchReader()
         self._intake = Intake(schema, rows_per_batch, self.ledger.manager_number)
         self._blocks: list[Block] = []  # looked into, and not yet handed out
-        self._limits = limits or FlightLimits()
+        self._limits = FlightLimits()
         self._credit_enforcer = CreditEnforcer(self._limits.batches)
         self._manager_ids = manager_ids  # None: nobody shows a key, anybody may be anybody
         self._ack_scheduler = AckScheduler(window, batch_bytes or self._intake.full_bytes)

@@ -1,4 +1,4 @@
-"""Policy lag: how old the model was that made what has just been inserted."""
+"""Policy lag: the age of the models that made the samples inserted last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VERSIONS = 4096  # publishing times remembered
 
 
 class LagMeter:
-    """Lag in versions and in seconds, over the last batches."""
+    """Measures lag in versions and in seconds over the last batches."""
 
     def __init__(self) -> None:
         self._lags: deque[tuple[int, float, int]] = deque(maxlen=_BATCHES)
@@ -22,7 +22,7 @@ class LagMeter:
         self._times: deque[float] = deque(maxlen=_VERSIONS)
 
     def on_published(self, version: int, now: float) -> None:
-        """A model went out. A version below the last (a resumed run) forgets the later ones."""
+        """Note that a model was published; later versions, of before a resume, are forgotten."""
         while self._versions and self._versions[-1] >= version:
             self._versions.pop()
             self._times.pop()
@@ -30,7 +30,7 @@ class LagMeter:
         self._times.append(now)
 
     def on_inserted(self, version: int, version_now: int, rows: int, now: float) -> None:
-        """A batch made with `version` was inserted while the learner was at `version_now`."""
+        """Note that a batch made with `version` was inserted at `version_now`."""
         self._lags.append((max(0, version_now - version), now - self._time_of(version, now), rows))
 
     def _time_of(self, version: int, now: float) -> float:
@@ -40,7 +40,7 @@ class LagMeter:
         return self._times[max(0, place)]
 
     def summarize(self) -> Lag:
-        """Mean, 95 % and most in versions, and the mean in seconds, over transitions."""
+        """Return mean, 95th percentile and maximum in versions, and the mean in seconds."""
         if not self._lags:
             return Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
         lags, seconds, rows = np.array(self._lags, np.float64).T
@@ -55,14 +55,14 @@ class LagMeter:
 
 
 class RateMeter:
-    """Growth per second over a sliding window, forgetting what is older."""
+    """Measures the growth of a count per second over a sliding window."""
 
     def __init__(self, window_s: float = 5.0) -> None:
         self._window_s = window_s
         self._seen: deque[tuple[float, int]] = deque()
 
     def update(self, total: int, now: float) -> float:
-        """Tell today's total; returns its growth per second over the window (0.0 at first)."""
+        """Add the current total; returns its growth per second over the window (0.0 at first)."""
         seen = self._seen
         seen.append((now, total))
         while len(seen) > 2 and now - seen[1][0] >= self._window_s:

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
@@ -21,13 +23,15 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.rows import Rows
+from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.background import CheckpointWriter
 from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, truncate_curves
 from vedette_services.learner.training_loop import (
     TICK_S,
-    RunProgress,
     TrainingLoop,
     find_exit_reason,
     sleep_briefly,
@@ -42,7 +46,7 @@ _LAST_SAVE_S = 60.0
 
 
 class Peers(Protocol):
-    """The other parts of a run, as its learner reaches them.
+    """The other parts of a run, as seen by its learner.
 
     ::
 
@@ -58,10 +62,10 @@ class Peers(Protocol):
         ...
 
     def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
-        """Return the newest status of the gateway and of the evaluator.
+        """Return the latest status of the gateway and of the evaluator.
 
         Args:
-            fresh: have the gateway make one now, where it can be asked.
+            fresh: ask the gateway for a new one, where that is possible.
         """
         ...
 
@@ -70,16 +74,16 @@ class Peers(Protocol):
         ...
 
     def end_production(self) -> None:
-        """Collect what actors have begun, for the last checkpoint to count it."""
+        """Collect what actors have begun, so that the last checkpoint counts it."""
         ...
 
     def is_stopped(self) -> bool:
-        """True once the run was asked to end."""
+        """Return True once the run was asked to end."""
         ...
 
 
 class EarlierStarts(NamedTuple):
-    """Rows of earlier starts of a run, where their replay did not outlive them."""
+    """Rows of earlier starts of a run whose replay was in memory."""
 
     produced: int = 0
     inserted: int = 0
@@ -88,7 +92,7 @@ class EarlierStarts(NamedTuple):
 
 
 class Learner:
-    """Trains one agent, going on from the last checkpoint; the `LoopCallbacks` of its loop.
+    """Trains one agent, from the last checkpoint on; the `LoopCallbacks` of its training loop.
 
     ::
 
@@ -99,9 +103,9 @@ class Learner:
     Args:
         run_id, epoch: of this start.
         spaces: of the environment.
-        open_replay: gives the replay to draw from.
-        lasting: the replay outlives this start; otherwise the next one begins with an empty one.
-        clock: seconds, monotonic: of `stop.max_seconds` and of all rates.
+        open_replay: returns the replay to draw from.
+        lasting: the replay outlives this start; otherwise the next start has an empty one.
+        clock: seconds, monotonic, for `stop.max_seconds` and all rates.
     """
 
     def __init__(
@@ -133,12 +137,12 @@ class Learner:
         self._loader = make_loader(self.replay, config.agent.batch_size, device)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
-        self._curves = CurveRecorder(self._recorder, self, recorded)
+        self._curves = CurveRecorder(self._recorder, run_id, config, recorded)
         self._checkpoint_writer = CheckpointWriter(self._checkpoints)
         self._peers: Peers
 
     def _resume(self) -> int:
-        """Go on from the last checkpoint, if there is one; rows drawn from this replay before."""
+        """Load the last checkpoint, if any; returns the rows drawn from this replay before."""
         found = self._checkpoints.load_latest()
         if found is None:
             if rows := self.replay.inserted:
@@ -172,7 +176,7 @@ class Learner:
         idle: Callable[[], None] = sleep_briefly,
         tick_s: float = TICK_S,
     ) -> TrainerStatus:
-        """Train to the end of the run; the last status, to be given to `close`."""
+        """Train to the end of the run; returns the last status, for `close`."""
         self._peers = peers
         loop = TrainingLoop(
             self.agent,
@@ -195,7 +199,7 @@ class Learner:
             raise
 
     def close(self, last: TrainerStatus) -> TrainerStatus:
-        """Write what is not written yet, and publish the last status."""
+        """Finish the last checkpoint and the records, and publish the last status."""
         last = replace(
             self._over_all_starts(last), unsaved=self._checkpoint_writer.close(_LAST_SAVE_S)
         )
@@ -249,22 +253,39 @@ class Learner:
             return "interrupted"
         return find_exit_reason(
             self.config.stop,
-            RunProgress(
-                status.opt_steps,
-                gateway.produced,
-                status.seconds,
-                evaluator.best_return_mean,
-            ),
+            status.opt_steps,
+            gateway.produced,
+            status.seconds,
+            evaluator.best_return_mean,
         )
 
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
-        """The loop's status with the rows that earlier starts drew, and the seconds of this one."""
+        """Add the rows that earlier starts drew, and set the seconds of this start."""
         sampled = learning.sampled + self.earlier.sampled
         return replace(learning, seconds=self._clock() - self._began, sampled=sampled)
 
 
+def make_replay(
+    config: RunConfig,
+    rows: Rows,
+    epoch: int,
+    priorities: NDArray[np.float64] | None = None,
+) -> ReplayBuffer:
+    """Make the replay that a learner draws from.
+
+    Args:
+        rows: its samples.
+        epoch: gives every start other draws, where no checkpoint says how to go on.
+        priorities: the memory of prioritized sampling; None: new memory.
+    """
+    rng = np.random.default_rng([config.seed, epoch])
+    if config.replay.prioritized:
+        return PrioritizedReplay(rows, rng, config.replay, memory=priorities)
+    return UniformReplay(rows, rng)
+
+
 def resolve_device(name: str) -> torch.device:
-    """The device that `learner.device` means."""
+    """Return the device of `learner.device`."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(name)

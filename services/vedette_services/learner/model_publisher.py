@@ -1,4 +1,4 @@
-"""Models on their way out: the newest one wins, and a big one never blocks the gateway."""
+"""Sends models in chunks: the latest one wins, and a large one never blocks the gateway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Frames = list[Buffer]
 
 _SMALL_QUEUE = 64
 _CHUNK_BYTES = 256 << 10  # the reader's work on one falls into the time of the next
-_CHUNKS_A_TURN = 32  # at most 8 MB are copied before the gateway looks at its other sockets
+_CHUNKS_A_TURN = 32  # at most 8 MB are copied before the gateway polls its other sockets
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,17 @@ class ModelPublisher:
     """Sends models in chunks, a few at a turn, skipping versions while one is going out."""
 
     def __init__(self) -> None:
-        self.newest: PackedModel | None = None
+        self.latest: PackedModel | None = None
         self._broadcast: PackedModel | None = None  # to start as soon as the last one is out
-        self._joiners: list[bytes] = []  # private topics that wait for the newest
+        self._joiners: list[bytes] = []  # private topics that wait for the latest
         self._going_out: Iterator[Frames] | None = None
 
     def publish(self, model: PackedModel) -> None:
-        """A newer model for everybody."""
-        self.newest = self._broadcast = model
+        """Send a newer model to everybody."""
+        self.latest = self._broadcast = model
 
     def on_subscribed(self, topic: bytes) -> None:
-        """Somebody subscribed to a private topic: the newest model goes there, and only there."""
+        """Send the latest model to a private topic that somebody subscribed to."""
         if topic not in self._joiners:
             self._joiners.append(topic)
 
@@ -50,22 +50,22 @@ class ModelPublisher:
     def queue_chunks(self) -> int:
         """Chunks that may wait for one reader: four models.
 
-        A queue that was full takes nothing until half of it is through (libzmq's low-water mark),
-        so that there is room for one model whole wherever the gap ends: a line too slow for every
-        version carries some, and none of them for ever torn. All readers' queues hold the same
-        bytes: together they take no more than one does.
+        A queue that was full takes nothing until half of it is sent (libzmq's low-water mark). With
+        room for four models, one fits whole wherever the gap ends, so a connection that is too slow
+        for every version still gets some of them complete. All readers' queues share the same
+        bytes.
         """
-        count = chunk_count(len(self.newest.body), _CHUNK_BYTES) if self.newest else 0
+        count = chunk_count(len(self.latest.body), _CHUNK_BYTES) if self.latest else 0
         return max(_SMALL_QUEUE, 4 * count + 4)
 
     @property
     def busy(self) -> bool:
-        """Whether there is something to send now."""
+        """True while there is something to send."""
         waiting = self._broadcast is not None or bool(self._joiners)
-        return self._going_out is not None or (waiting and self.newest is not None)
+        return self._going_out is not None or (waiting and self.latest is not None)
 
     def next_messages(self) -> list[Frames]:
-        """The next few messages, topic first; [] when nothing is going out."""
+        """Return the next few messages, topic first; [] if nothing is going out."""
         if self._going_out is None:
             self._going_out = self._next()
         messages: list[Frames] = []
@@ -78,10 +78,10 @@ class ModelPublisher:
         return messages
 
     def _next(self) -> Iterator[Frames] | None:
-        if self.newest is None:
+        if self.latest is None:
             return None
         if self._joiners:
-            return self._messages(self._joiners.pop(0), self.newest)
+            return self._messages(self._joiners.pop(0), self.latest)
         if self._broadcast is not None:
             model, self._broadcast = self._broadcast, None
             return self._messages(topics.ALL, model)

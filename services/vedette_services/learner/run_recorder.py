@@ -1,4 +1,4 @@
-"""The recorder of a run: all those configured, told first what the run is."""
+"""The recorder of a run, and the curves that it records from the status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from vedette_services.run.status import Eval
 from vedette_services.run.status_fields import tagged
 from vedette_services.run.status_records import (
     GatewayStatus,
-    RunDescription,
     TrainerStatus,
     assemble_status,
 )
@@ -30,22 +29,22 @@ _HYPERPARAMETERS = ("agent", "env", "actors", "replay", "learner")
 
 @runtime_checkable
 class HparamsRecorder(Protocol):
-    """What a recorder may be besides: one that has a place for hyperparameters."""
+    """A recorder that also takes hyperparameters."""
 
     def write_hparams(self, hparams: Mapping[str, bool | float | str]) -> None:
-        """Write what the run was configured with."""
+        """Write the configuration of the run."""
         ...
 
 
 def open_recorder(config: RunConfig, run: Path) -> Recorder:
-    """Every recorder of `learner.recorders` behind one, with the configuration as a text and, for
-    TensorBoard and MLflow, as hyperparameters.
+    """Open every recorder of `learner.recorders` behind one, and record the configuration as a
+    text and, for TensorBoard and MLflow, as hyperparameters.
 
     Args:
         run: the run's directory.
 
     Raises:
-        UnknownNameError: one is not there, or is no `Recorder`.
+        UnknownNameError: a name is not known, or names no `Recorder`.
         RecordingError: a file cannot be written.
     """
     recorders = make_recorders(config.learner.recorders, run)
@@ -59,10 +58,10 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
 
 
 def truncate_curves(tensorboard: Path, opt_steps: int) -> int:
-    """Forget what was recorded beyond where a run goes on from.
+    """Remove what was recorded after the optimization step that a run resumes from.
 
     Returns:
-        the last env step recorded; 0 where nothing was.
+        The last env step recorded; 0 if there is none.
     """
     try:
         return purge_events(tensorboard, opt_steps, is_against_opt_steps).last_other_step
@@ -72,7 +71,7 @@ def truncate_curves(tensorboard: Path, opt_steps: int) -> int:
 
 
 def hyperparameters(table: Mapping[str, Any]) -> dict[str, bool | float | str]:
-    """A configuration as flat ``part.key`` values, the seed among them."""
+    """Return a configuration as flat ``part.key`` values, and the seed."""
     flat: dict[str, bool | float | str] = {"seed": table["seed"]}
     for part in _HYPERPARAMETERS:
         flat.update(_flat(part, table[part]))
@@ -96,7 +95,7 @@ _COSTS = frozenset({"average_opt_time", "average_sample_time"})
 
 
 def is_against_opt_steps(name: str) -> bool:
-    """Whether a curve of this name is against optimization steps, and not env steps."""
+    """Return True if a curve is against optimization steps, False if against env steps."""
     return name in _COSTS or name.startswith(("train/", "priority/"))
 
 
@@ -104,14 +103,15 @@ class CurveRecorder:
     """Writes the status into a recorder, once a second and at every evaluation.
 
     Args:
-        recorder: where to.
-        run: which run it is.
-        env_steps: what earlier starts of the run have recorded up to. What the fleet has produced
-            is not known to the last step after a kill, and a curve must not run backwards.
+        run_id, config: of the run.
+        env_steps: the last that earlier starts of the run have recorded. After a kill the steps of
+            the fleet are not known to the last one, and a curve must not run backwards.
     """
 
-    def __init__(self, recorder: Recorder, run: RunDescription, env_steps: int = 0) -> None:
-        self._recorder, self._run = recorder, run
+    def __init__(
+        self, recorder: Recorder, run_id: str, config: RunConfig, env_steps: int = 0
+    ) -> None:
+        self._recorder, self._run_id, self._config = recorder, run_id, config
         self._env_steps = env_steps
         self._next = 0.0
         self._evaluated: int | None = None
@@ -119,14 +119,16 @@ class CurveRecorder:
     def record(
         self, now: float, learning: TrainerStatus, ingest: GatewayStatus, seen: Eval
     ) -> None:
-        """Look at the boards; does nothing most of the time."""
+        """Write what is due; does nothing most of the time."""
         env_steps = self._env_steps = max(self._env_steps, ingest.produced)
         if seen.version != self._evaluated:
             self._evaluated = seen.version
             self._recorder.write(tagged(seen), env_steps)
         if now >= self._next and ingest.produced:
             self._next = now + _EVERY_S
-            record = tagged(assemble_status(self._run, learning, ingest, _NO_EVALUATION))
+            record = tagged(
+                assemble_status(self._run_id, self._config, learning, ingest, _NO_EVALUATION)
+            )
             if not learning.opt_steps:
                 del record["samples_per_opt_steps"]  # there is none yet
             self._recorder.write(record, env_steps)

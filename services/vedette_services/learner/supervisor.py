@@ -39,20 +39,13 @@ from vedette_services.host.processes import (
 )
 from vedette_services.host.rate_limited import RateLimitedLog
 from vedette_services.net.addresses import Address
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import RunEventLog
 from vedette_services.run.model_map import holds_model
 from vedette_services.run.outcome import describe_unsaved, exit_at_once
 from vedette_services.run.resume import erase_run
-from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Status
-from vedette_services.run.status_records import (
-    GatewayStatus,
-    StatusReader,
-    StatusRecordReader,
-    StatusRecordWriter,
-    TrainerStatus,
-)
+from vedette_services.run.status_records import StatusReader, StatusRecordWriter, TrainerStatus
 from vedette_services.run.status_text import final_report_lines
 
 if TYPE_CHECKING:  # an extra
@@ -95,9 +88,7 @@ class Supervisor:
         run = spec.run
         for path in (run.learning_map, run.ingest_map, run.evaluation_map):
             path.unlink(missing_ok=True)  # of an earlier start: its last phase was "done"
-        self._learning = StatusRecordReader(run.learning_map, TrainerStatus)
-        self._ingest = StatusRecordReader(run.ingest_map, GatewayStatus)
-        self._status = StatusReader(spec)
+        self._records = StatusReader(spec)
         self._children: dict[str, _Child] = {}
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
         self._event_log = RunEventLog(run.events_file)
@@ -106,7 +97,9 @@ class Supervisor:
 
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; the exit status."""
-        self._event_log.log_start(f"on {socket.gethostname()} at {self._spec.address}")
+        self._event_log.log(
+            "started", "learner", f"on {socket.gethostname()} at {self._spec.address}"
+        )
         try:
             for name in ("trainer", "gateway", "evaluator"):
                 self._start(name)
@@ -116,7 +109,7 @@ class Supervisor:
             self._end(stop)
             return 0
         except ServicesError as error:
-            self._event_log.log_failure(str(error))
+            self._event_log.log("failed", "learner", str(error))
             raise
         finally:
             end_children([child.process for child in self._children.values()], term_s=2.0)
@@ -157,7 +150,7 @@ class Supervisor:
 
     def _watch(self, stop: StopSignals) -> bool:
         """Look after the children; False when the run is over or is to end."""
-        if self._learning.read().phase == "done":
+        if self._records.learning.read().phase == "done":
             return False
         for name, child in list(self._children.items()):
             code = child.process.poll()
@@ -193,7 +186,7 @@ class Supervisor:
             raise ChildFailedError(child.name, code, words)
         how = describe_exit(code) + (f": {words}" if words else "")
         log.warning("the %s died (%s); starting it again", child.name, how)
-        self._event_log.log_death(child.name, how)
+        self._event_log.log("died", child.name, f"{how}; it is started again")
         child.restarts[:] = [*recent, now]
         self._start(child.name)
 
@@ -206,20 +199,20 @@ class Supervisor:
             log.info("stopping: writing a checkpoint and telling the actors")
             trainer.terminate()
         evaluator = self._children["evaluator"].process
-        if stop or self._learning.read().exit_reason == "target_return":
+        if stop or self._records.learning.read().exit_reason == "target_return":
             evaluator.kill()  # nobody waits for what it plays; what it has written is whole
         if wait_all([trainer], _TRAINER_END_S):
             log.warning("the trainer did not end within %.0f s", _TRAINER_END_S)
-        if self._learning.read().phase != "done":  # it died: the gateway must hear of the end
-            gateway.terminate()
+        if self._records.learning.read().phase != "done":
+            gateway.terminate()  # the trainer died, so the gateway does not know of the end
         wait_all([gateway], _GATEWAY_END_S)
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
         self._log_events()
         # A trainer that was stopped before it began has no exit reason.
-        reason = self._learning.read().exit_reason or "interrupted"
-        status = replace(self.status(), exit_reason=reason)
-        self._event_log.log_end(reason)
+        reason = self._records.learning.read().exit_reason or "interrupted"
+        status = replace(self._records.read(), exit_reason=reason)
+        self._event_log.log("ended", "learner", reason)
         self._write_summary(status)
         if self._on_status:
             self._on_status(status)
@@ -228,24 +221,20 @@ class Supervisor:
         if why := describe_unsaved(self._spec.run.root, status):
             raise UnsavedEndError(why, status)
 
-    # Telling
-
-    def status(self) -> Status:
-        """The status now, from the boards."""
-        return self._status.read()
+    # The status
 
     def _log_events(self) -> None:
         """Keep what has happened."""
-        self._event_log.log_changes(self._learning.read(), self._ingest.read())
+        self._event_log.log_changes(self._records.learning.read(), self._records.ingest.read())
 
     def _publish_status(self) -> None:
         self._log_events()
         now = time.monotonic()
         # Accounting that nobody has opened yet must not be written over that of the last start.
-        due = now >= self._summary_due and bool(self._ingest.read().samples)
+        due = now >= self._summary_due and bool(self._records.ingest.read().samples)
         if not due and self._on_status is None:
             return
-        status = self.status()
+        status = self._records.read()
         if self._on_status is not None:
             self._on_status(status)
         if due:
@@ -359,14 +348,13 @@ _OWN_BYTES = 512 << 20  # interpreter, libraries, connections, statuses on their
 _MODELS = 8  # bodies: the map's copy, the one going out, and those queued for slow readers
 
 
-def gateway_memory_limit(model_map_bytes: int, limits: FlightLimits | None = None) -> int:
-    """Bytes that a gateway may hold: twice what all managers may have in flight, and its own.
+def gateway_memory_limit(model_map_bytes: int) -> int:
+    """Return the bytes that a gateway may hold: twice what managers may have in flight, and more.
 
     Args:
         model_map_bytes: of the map that models come in, which has room for three.
     """
-    payload_bytes = (limits or FlightLimits()).payload_bytes
-    return _OWN_BYTES + 2 * payload_bytes + _MODELS * model_map_bytes // 3
+    return _OWN_BYTES + 2 * FlightLimits().payload_bytes + _MODELS * model_map_bytes // 3
 
 
 def private_bytes(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""The trainer process: it owns the agent and reads the replay."""
+"""The trainer process owns the agent and reads the replay."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import ReplayTornError
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
-from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
+from vedette_rl.replay.prioritized import open_priorities
 from vedette_rl.replay.ring import RingReader
-from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import StopSignals, WakeupEvent, die_with_parent
 from vedette_services.learner.background import SWITCH_S, BackgroundPublisher
-from vedette_services.learner.learner import Learner
+from vedette_services.learner.learner import Learner, make_replay
+from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
-from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
     GatewayStatus,
@@ -42,7 +41,7 @@ _LAST_MODEL_S = 20.0
 
 
 class Trainer:
-    """The learner's maps: the `Peers` of a learner in a process of its own."""
+    """The `Peers` of a learner in a process of its own, reached by memory maps."""
 
     def __init__(
         self, spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: StopSignals
@@ -83,7 +82,7 @@ class Trainer:
         self._models.publish(model)
 
     def end_production(self) -> None:
-        """The gateway collects it by itself, once it reads that training is over."""
+        """Do nothing: the gateway collects it once it reads that training is over."""
 
     def is_stopped(self) -> bool:
         return bool(self._stop)
@@ -106,30 +105,24 @@ _WAIT_S = 30.0  # for the gateway to have made it
 
 
 def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
-    """The replay to draw from, once the gateway has made it.
-
-    Args:
-        epoch: makes every start draw otherwise, where no checkpoint says how to go on.
+    """Open the replay to draw from, once the gateway has made it.
 
     Raises:
-        ReplayFormatError: there is none after half a minute, or it is torn. Priorities alone that
-            are torn are made anew.
+        ReplayFormatError: there is none after half a minute, or it is torn. If only the priorities
+            are torn, they are made anew.
         ReplayBudgetError: the disk has no room for the priorities.
     """
-    replay = spec.config.replay
     directory = replay_directory(spec.config, spec.run.root)
     deadline = time.monotonic() + _WAIT_S
     while not (directory / MANIFEST).exists() and time.monotonic() < deadline:
         time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
-    rng = np.random.default_rng([spec.config.seed, epoch])
     ring = open_reader(directory)
-    if replay.prioritized:
-        return PrioritizedReplay(ring, rng, replay, memory=_priorities(ring))
-    return UniformReplay(ring, rng)
+    prioritized = spec.config.replay.prioritized
+    return make_replay(spec.config, ring, epoch, _priorities(ring) if prioritized else None)
 
 
 def _priorities(ring: RingReader) -> NDArray[np.float64]:
-    """The priorities that were left, or new ones where those are damaged: no sample is lost."""
+    """Open the priorities, or make new ones if they are damaged."""
     try:
         return open_priorities(ring)
     except ReplayTornError as error:

@@ -1,7 +1,7 @@
 """The learner's loop of the upstream crate: sample, optimize, and the intervals around it.
 
-All intervals count optimization steps; 0 switches one off. Nothing here waits for network, disk,
-evaluation or serialization: what is published, saved and recorded is handed to somebody else.
+All intervals count optimization steps; 0 switches one off. The loop never waits for network, disk,
+evaluation or serialization: its callbacks hand these to other threads and processes.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from vedette_services.run.status import Lag, Rates, Time
 from vedette_services.run.status_records import TrainerStatus
 
 TICK_S = 0.02
-"""Boards are read and written this often: 50 times a second."""
+"""From one tick to the next: 50 a second."""
 
-_WAIT_S = 0.005  # while waiting, the maps are read again after so long
+_WAIT_S = 0.005  # from one check to the next while the loop waits for samples
 
 
 class LoopCallbacks(Protocol):
-    """What the loop calls: publishing, saving and recording, and the word to stop."""
+    """Called by the loop to publish, save and record, and to learn when to end."""
 
     def publish(self, agent: Agent) -> None:
-        """Send the model out: to actors and to the evaluator."""
+        """Send the model to actors and to the evaluator."""
         ...
 
     def save(self, agent: Agent, learning: TrainerStatus) -> None:
-        """Write a checkpoint without holding the loop up."""
+        """Write a checkpoint without delaying the loop."""
         ...
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
@@ -44,22 +44,22 @@ class LoopCallbacks(Protocol):
         ...
 
     def flush(self, opt_steps: int) -> None:
-        """Let the recorder write what it has."""
+        """Have the recorder write the scalars that it keeps."""
         ...
 
     def tick(self, learning: TrainerStatus) -> str:
-        """Tell others how far learning is; returns the reason to end, or ""."""
+        """Publish the status; returns the exit reason, "" to go on."""
         ...
 
 
 def sleep_briefly() -> None:
-    """Let others insert: the maps have no event to wait for, and a look costs microseconds."""
+    """Sleep while others insert: the maps have no event to wait for."""
     time.sleep(_WAIT_S)
 
 
 @dataclass(slots=True)
 class _Times:
-    """Where the seconds went, since the last look."""
+    """Seconds spent, and optimization steps done."""
 
     opt_s: float = 0.0
     sample_s: float = 0.0
@@ -68,7 +68,12 @@ class _Times:
 
 
 class TrainingLoop:
-    """Optimizes until its callbacks say stop."""
+    """Optimizes until its callbacks return an exit reason.
+
+    Args:
+        learning: the status that it goes on from.
+        idle: called again and again while the loop waits for samples.
+    """
 
     def __init__(
         self,
@@ -86,7 +91,6 @@ class TrainingLoop:
         tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """What `idle` does is called again and again while the loop waits for samples."""
         self._agent, self._replay, self._loader, self._limiter = agent, replay, loader, limiter
         self._config, self._callbacks, self._max_opts = config, callbacks, max_opts
         self._batch_size, self._clock = batch_size, clock
@@ -101,7 +105,7 @@ class TrainingLoop:
         self._record: dict[str, float] = dict(learning.record)
 
     def run(self) -> TrainerStatus:
-        """Train until the end; returns the last status, with its `exit_reason`."""
+        """Train to the end; returns the last status, with its `exit_reason`."""
         self._callbacks.publish(self._agent)
         reason = "max_opts" if self._is_last() else self._tick("starting", "")
         while not reason:
@@ -129,7 +133,7 @@ class TrainingLoop:
         return self._tick("waiting", waits) if now >= self._next_tick else ""
 
     def _opt(self) -> None:
-        """One optimization step on one batch, timed."""
+        """Do one optimization step and time it."""
         due = self._config.record_agent_info_interval
         opt_steps = self._agent.opt_steps + 1
         began = self._clock()
@@ -180,7 +184,7 @@ class TrainingLoop:
         self._callbacks.flush(opt_steps)
 
     def _record_cost(self, opt_steps: int) -> None:
-        """Upstream's two timers, in milliseconds an optimization step; reset when written."""
+        """Record upstream's two timers: mean milliseconds since the last call."""
         now, cost = self._times, self._cost
         opts = now.opts - cost.opts
         if opts:
@@ -194,7 +198,7 @@ class TrainingLoop:
         self._cost = replace(now)
 
     def _now(self, **changed: Any) -> TrainerStatus:  # its text fields
-        """How far learning is."""
+        """Return the status now."""
         times = self._times
         seconds = self._clock() - self._began if self._began is not None else 0.0
         return replace(
@@ -214,7 +218,7 @@ class TrainingLoop:
         return self._callbacks.tick(self._learning)
 
     def _finish(self, reason: str) -> TrainerStatus:
-        """The final sync, record and checkpoint."""
+        """Publish, record and save for the last time."""
         self._callbacks.publish(self._agent)
         self._record_cost(self._agent.opt_steps)
         self._flush(self._agent.opt_steps)
@@ -227,33 +231,23 @@ def _due(interval: int, opt_steps: int) -> bool:
     return interval > 0 and opt_steps % interval == 0
 
 
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """How far a run is.
+def find_exit_reason(
+    stop: StopConfig, opt_steps: int, env_steps: int, seconds: float, best_return: float | None
+) -> str:
+    """Return the `exit_reason` of the status, "" while the run goes on.
 
     Args:
-        seconds: of this epoch, since the learner's start.
-        return_mean: of the run's best greedy evaluation; None before the first.
+        stop: the conditions; 0 switches one off.
+        seconds: since the learner's start.
+        best_return: mean return of the best evaluation; None before the first.
     """
-
-    opt_steps: int
-    env_steps: int
-    seconds: float
-    return_mean: float | None
-
-
-def find_exit_reason(stop: StopConfig, progress: RunProgress) -> str:
-    """The contract's `exit_reason`, or "" while the run goes on. 0 switches a condition off."""
-    if (
-        stop.target_return is not None
-        and progress.return_mean is not None
-        and progress.return_mean >= stop.target_return
-    ):
+    target = stop.target_return
+    if target is not None and best_return is not None and best_return >= target:
         return "target_return"
-    if stop.max_opts and progress.opt_steps >= stop.max_opts:
+    if stop.max_opts and opt_steps >= stop.max_opts:
         return "max_opts"
-    if stop.max_env_steps and progress.env_steps >= stop.max_env_steps:
+    if stop.max_env_steps and env_steps >= stop.max_env_steps:
         return "max_env_steps"
-    if stop.max_seconds and progress.seconds >= stop.max_seconds:
+    if stop.max_seconds and seconds >= stop.max_seconds:
         return "max_seconds"
     return ""

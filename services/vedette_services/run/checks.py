@@ -1,4 +1,4 @@
-"""What must hold before anything starts: settings, environment and this host, held together."""
+"""Checks before a start: settings, environment and this host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -47,19 +46,6 @@ from vedette_services.run.resume import check_fresh, check_kind, check_resume, d
 from vedette_services.run.status_records import status_records_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedConfig:
-    """What was found out on the way.
-
-    Args:
-        spaces: the environment's.
-        lines: for people: what the replay needs and what there is, and where a run goes on.
-    """
-
-    spaces: Spaces
-    lines: tuple[str, ...]
-
-
 def check_config(
     config: RunConfig,
     out: Path,
@@ -67,20 +53,21 @@ def check_config(
     fresh: bool = False,
     force: bool = False,
     in_process: bool = False,
-) -> CheckedConfig:
-    """Refuse what cannot work, cheapest first. Imports torch only where a policy has to be built
-    that acts by it: one that is to tell initial priorities, or has a network of the user's own,
-    whose module imports torch anyway.
+) -> tuple[str, ...]:
+    """Refuse a run that cannot work, with the cheapest checks first.
+
+    Imports torch only if a policy has to be built that needs it: one that sends initial priorities,
+    or has a custom network.
 
     Args:
         config: of the run.
         out: the run's directory, which need not exist yet.
-        fresh: a run in it is to be erased, not resumed.
-        force: that was meant.
-        in_process: it is to run in one process.
+        fresh: a run in it is erased, not resumed.
+        force: needed for `fresh` if there is a run.
+        in_process: it runs in one process.
 
     Returns:
-        What had to be found out.
+        Lines for the user: what the replay needs and what there is, and where the run goes on.
 
     Raises:
         UsageError: one line that names the key and the fix.
@@ -108,11 +95,11 @@ def check_config(
     _check_batch(config, layout)
     saved = check_resume(config, out, layout, fresh=fresh)
     lines = (_check_budget(config, layout, out), describe_resume(config, out, saved, fresh=fresh))
-    return CheckedConfig(spaces, tuple(filter(None, lines)))
+    return tuple(filter(None, lines))
 
 
 def check_settings(config: RunConfig) -> None:
-    """Refuse settings that contradict one another.
+    """Refuse settings that contradict each other.
 
     Raises:
         ConfigError: names both and the fix.
@@ -156,10 +143,10 @@ def _contradictions(config: RunConfig) -> Iterator[SettingError]:
 
 
 def check_import_names(config: RunConfig) -> None:
-    """Refuse names of the user's own that import nothing here.
+    """Refuse import names that cannot be imported here.
 
     Raises:
-        ConfigError: says which.
+        ConfigError: names them.
     """
     try:
         for name in filter(is_import_name, config.learner.recorders):
@@ -181,7 +168,7 @@ def check_out(out: Path) -> None:
     """Refuse a run directory that cannot be made or written.
 
     Raises:
-        SettingError: says why.
+        SettingError: gives the reason.
     """
     place = out
     while not place.exists() and place != place.parent:
@@ -194,9 +181,9 @@ def check_out(out: Path) -> None:
 
 
 def _check_policy(config: RunConfig, spaces: Spaces) -> None:
-    """What only a policy, built, can say: whether its network is one, and what it tells."""
+    """Check what only a built policy shows: that its network works, and that it has TD errors."""
     tells, network = config.replay.initial_priorities, getattr(config.agent, "network", "")
-    if not isinstance(network, str):  # what an agent of the user's own calls so
+    if not isinstance(network, str):  # a custom agent's field of this name
         network = ""
     if tells != "actor" and not is_import_name(network):
         return
@@ -273,16 +260,15 @@ def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
 
 
 def _maps_space(run: RunDirectory) -> OtherSpace:
-    """What the learner's processes will share, but for models, whose size nobody knows yet."""
+    """Return the space for the maps of the learner, except models, whose size is not known yet."""
     maps = (run.learning_map, run.ingest_map, run.evaluation_map)
     return OtherSpace(run.live, max(0, status_records_bytes() - used_disk_bytes(maps)))
 
 
-# Torch knows it best, and takes seconds to load: the trainer is its only user. What the driver
-# says is enough to refuse a wrong name before anything starts; what it says nothing of is left
-# to torch.
+# Only the trainer loads torch, which takes seconds. The driver's answer is enough to refuse a wrong
+# name before anything starts; the rest is left to torch.
 
-_AMD = Path("/dev/kfd")  # torch for AMD's cards calls them cuda, too
+_AMD = Path("/dev/kfd")  # torch for AMD's cards also calls them cuda
 _DRIVER = "libcuda.so.1"
 
 
@@ -292,12 +278,12 @@ def missing_device(
     platform: str = sys.platform,
     count_gpus: Callable[[], int | None] | None = None,
 ) -> str:
-    """Why there is no such device here; "" where there is, or where only torch can tell.
+    """Return why there is no such device here; "" if there is, or if only torch knows.
 
     Args:
-        name: as `learner.device` says it.
-        platform: as `sys.platform` has it.
-        count_gpus: how many NVIDIA GPUs the driver shows; None: it cannot be asked.
+        name: of `learner.device`.
+        platform: of `sys.platform`.
+        count_gpus: returns the number of NVIDIA GPUs, as `nvidia_gpus` does.
     """
     kind, _, index = name.partition(":")
     if kind == "mps" and platform != "darwin":
@@ -313,7 +299,7 @@ def missing_device(
 
 
 def torch_version() -> str:
-    """Of the torch that is installed; "" where none is."""
+    """Return the version of the installed torch; "" if there is none."""
     try:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -321,7 +307,7 @@ def torch_version() -> str:
 
 
 def nvidia_gpus() -> int | None:
-    """How many NVIDIA GPUs the driver shows to this process; None: it cannot be asked."""
+    """Return the number of NVIDIA GPUs that the driver shows here; None: it cannot be asked."""
     if sys.platform != "linux" or _AMD.exists():
         return None
     try:
@@ -330,5 +316,5 @@ def nvidia_gpus() -> int | None:
         return 0
     found = ctypes.c_int()
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found)):
-        return 0  # it is installed, and has nothing to show
+        return 0  # it is installed and shows no GPU
     return found.value

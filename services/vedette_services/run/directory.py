@@ -1,4 +1,4 @@
-"""The run directory: where a run keeps everything, whose it is, and which start this is."""
+"""The run directory: its files, its lock, and the run's identity."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from typing import TYPE_CHECKING
 
 from vedette_rl.storage.atomic_files import write_json
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
+from vedette_services.net.addresses import Address
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.run_config import RunConfig
 
 REPORT_FILE = "report.html"
 
-_LOCK_WAIT_S = 10.0  # one that was told to stop may still write its last checkpoint
-_CHECK_WAIT_S = 1.0  # a learner killed a moment ago lets go within a second
+_LOCK_WAIT_S = 10.0  # a learner that was asked to stop may still write its last checkpoint
+_CHECK_WAIT_S = 1.0  # the lock of a learner killed a moment ago is released within a second
 _LOCK_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Which run this is, and its how-manyeth start.
+    """A run's id, and the number of its starts.
 
     Args:
         run_id: 16 hexadecimal digits, made once per run directory.
         epoch: starts of the trainer on this run; the first is 1.
-        in_process: whether it runs in one process, whose replay is gone when that ends.
+        in_process: it runs in one process, with a replay in memory.
     """
 
     run_id: str
@@ -43,16 +44,16 @@ class RunIdentity:
 
 
 class RunDirectory:
-    """The places in a run directory.
+    """The files and folders of a run.
 
     ::
 
         config.toml  checkpoints/  best/  replay/  tensorboard/  log/  summary.json
-        run.json     whose run it is and its epoch
-        lock         held by the learner that runs here; says which process that is
-        manager_ids.json  whose key each manager's id belongs to
-        events.jsonl what happened: starts, managers that came and went, restarts
-        report.html  the page that `vedette report` writes
+        run.json     the run's id and epoch
+        lock         held by the learner that runs here; contains its process id
+        owners.json  the key of each manager's id
+        events.jsonl starts, managers that came and went, restarts
+        report.html  written by `vedette report`
         live/        the maps that the learner's processes share
     """
 
@@ -79,10 +80,10 @@ class RunDirectory:
         self._lock: int | None = None
 
     def make(self) -> None:
-        """Make the directory and its parts, if they are not there.
+        """Make the directory and its folders, if they do not exist.
 
         Raises:
-            SettingError: the place is not a directory or cannot be written.
+            SettingError: it is not a directory or cannot be written.
         """
         try:
             for place in (self.root, self.checkpoints, self.log, self.live):
@@ -93,7 +94,7 @@ class RunDirectory:
             ) from error
 
     def check_parts(self) -> None:
-        """See that what should be folders in it are, and what should be files.
+        """Check that its folders are folders, and its files are files.
 
         Raises:
             SettingError: names the first that is not.
@@ -107,24 +108,22 @@ class RunDirectory:
 
     @property
     def exists(self) -> bool:
-        """Whether a run has been started here before."""
+        """True if a run was started here before."""
         return self._identity_file.exists()
 
     def newest_checkpoint(self) -> int | None:
-        """Optimization steps of the newest checkpoint; None where there is none."""
-        from vedette_rl.storage.checkpoints import (
-            Checkpoints,  # brings numpy: not all who come here need it
-        )
+        """Return the optimization steps of the latest checkpoint; None if there is none."""
+        from vedette_rl.storage.checkpoints import Checkpoints  # brings numpy
 
         latest = Checkpoints(self.checkpoints, keep=1).latest()
         return int(latest.name) if latest else None
 
     def identity(self) -> RunIdentity:
-        """Whose run this is, as of its last start.
+        """Read the run's identity, as of its last start.
 
         Raises:
             NotARunError: no run was started here.
-            SettingError: its identity cannot be read.
+            SettingError: it cannot be read.
         """
         try:
             found = json.loads(self._identity_file.read_text())
@@ -139,7 +138,7 @@ class RunDirectory:
             raise SettingError(str(self._identity_file), f"cannot be read: {error}", fix) from error
 
     def ensure_id(self, *, in_process: bool = False) -> str:
-        """The run's id, made on its first start; no epoch is counted yet."""
+        """Return the run's id, made at its first start; this counts no epoch."""
         if not self.exists:
             self._write_identity(RunIdentity(secrets.token_hex(8), 0, in_process))
         return self.identity().run_id
@@ -155,23 +154,23 @@ class RunDirectory:
         write_json(self._identity_file, asdict(identity))
 
     def check_free(self, wait_s: float = _CHECK_WAIT_S) -> None:
-        """See that no learner runs here, without taking the run or changing anything.
+        """Check that no learner runs here, without taking the lock or changing anything.
 
         Raises:
-            RunInUseError: one does, still after `wait_s`.
+            RunInUseError: one still runs after `wait_s`.
         """
         try:
             file = os.open(self._lock_file, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # nobody has ever locked it, or the start will say what is wrong with it
+        except OSError:  # it was never locked, or the start will raise the error
             return
         try:
-            # Shared, and let go of at once: two that look do not see each other.
+            # Shared, so that two checks at once both succeed.
             self._flock(file, fcntl.LOCK_SH, wait_s)
         finally:
             os.close(file)
 
     def lock(self, wait_s: float = _LOCK_WAIT_S) -> None:
-        """Take the run for this process until it ends, waiting for a predecessor that is dying.
+        """Take the lock for this process until it ends; waits for a predecessor that ends.
 
         Raises:
             RunInUseError: another learner still runs here after `wait_s`.
@@ -183,7 +182,7 @@ class RunDirectory:
             os.close(file)
             raise
         self._lock = file
-        with contextlib.suppress(OSError):  # a full disk: then nobody is told whose it is
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without it
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
 
@@ -199,7 +198,7 @@ class RunDirectory:
                 time.sleep(_LOCK_POLL_S)
 
     def _holder(self) -> str:
-        """Who says to hold the lock: a process, and on which host where that is another."""
+        """Describe the process that holds the lock, and its host if that is another."""
         try:
             message = self._lock_file.read_text("utf-8", "replace").split()
         except OSError:
@@ -211,14 +210,55 @@ class RunDirectory:
         )
 
     def unlock(self) -> None:
-        """Let go of the run before this process ends."""
+        """Release the lock before this process ends."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
+@dataclass(frozen=True, slots=True)
+class LearnerSpec:
+    """The run that the supervisor's processes serve, passed to them as a JSON file.
+
+    Args:
+        address: where the gateway binds.
+        keys: folder of its keys; None: no encryption.
+    """
+
+    run: RunDirectory
+    run_id: str
+    config: RunConfig
+    address: Address
+    keys: Path | None = None
+
+    def write(self) -> None:
+        write_json(
+            self.run.spec_file,
+            {
+                "run_id": self.run_id,
+                "address": str(self.address),
+                "keys": str(self.keys) if self.keys else None,
+                "config": self.config.model_dump(mode="json"),
+            },
+        )
+
+    @classmethod
+    def read(cls, root: Path) -> LearnerSpec:
+        from vedette_services.config.run_config import RunConfig  # brings pydantic
+
+        run = RunDirectory(root)
+        found = json.loads(run.spec_file.read_text())
+        return cls(
+            run,
+            found["run_id"],
+            RunConfig.model_validate(found["config"]),
+            Address.parse(found["address"]),
+            Path(found["keys"]) if found.get("keys") else None,
+        )
+
+
 def default_out(config: RunConfig, at: time.struct_time | None = None) -> Path:
-    """``runs/AGENT-ENVIRONMENT-DATE-TIME`` that does not exist yet."""
+    """Return a path ``runs/AGENT-ENVIRONMENT-DATE-TIME`` that does not exist yet."""
     stamp = time.strftime("%Y%m%d-%H%M%S", at or time.localtime())
     agent, env = (re.sub(r"[^A-Za-z0-9_.-]+", "_", n) for n in (config.agent.name, config.env.id))
     first = Path("runs") / f"{agent}-{env}-{stamp}"
@@ -230,5 +270,5 @@ def default_out(config: RunConfig, at: time.struct_time | None = None) -> Path:
 
 
 def host_for_manager_id(host: str) -> str:
-    """A host's name in the letters of a manager's id."""
+    """Replace the characters of a host's name that a manager's id may not have."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", host)

@@ -1,4 +1,4 @@
-"""What happened in a run: one line an event in ``RUN/events.jsonl``, over all its starts."""
+"""The event log of a run, over all its starts: one line per event in ``RUN/events.jsonl``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus, Tra
 log = logging.getLogger("vedette.learner")
 
 BYTES_MAX = 1 << 20
-"""A file that has grown so long forgets the older half of what the fleet did."""
+"""A longer file is cut to its later half, but for the events of the learner itself."""
 TEXT_MAX = 300
 _READ_BYTES_MAX = 4 * BYTES_MAX
 
@@ -29,18 +29,17 @@ FLEET_KINDS = frozenset({"joined", "left", "silent", "returned", "actor"})
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that happened.
+    """An event of a run.
 
     Args:
         time_s: since 1970.
         kind: ``started``, ``ended`` and ``failed``: the learner; ``epoch``: its trainer began;
             ``died``: one of its processes; ``joined``, ``left``, ``silent``, ``returned``: a
-            manager; ``actor``: an actor was restarted; ``forgotten``: what stood here.
-        who: the manager, ``MANAGER/ACTOR``, or the process.
-        text: in words. What comes from a manager is its own, and no more to be trusted than it.
+            manager; ``actor``: an actor was restarted; ``forgotten``: events were removed here.
+        who: the manager, ``MANAGER/ACTOR``, or the process; of ``forgotten`` the number of events.
+        text: for people. Text that comes from a manager is not to be trusted.
         epoch: of the learner.
-        opt_steps: as far as learning had come.
-        env_steps: as far as the fleet had come.
+        opt_steps, env_steps: at the time of the event.
     """
 
     time_s: float
@@ -53,10 +52,10 @@ class RunEvent:
 
 
 class EventFile:
-    """Appends events. A disk that refuses is told of once, and costs the events meanwhile.
+    """Appends events. A failure is logged once; events are lost while it lasts.
 
     Args:
-        path: the file; it need not exist.
+        path: of the file, which need not exist.
         bytes_max: see `BYTES_MAX`.
     """
 
@@ -65,14 +64,14 @@ class EventFile:
         self._failures = RateLimitedLog()
 
     def add(self, *events: RunEvent) -> None:
-        """Append events; none is seen in part by a reader."""
+        """Append events."""
         if not events:
             return
         text = "".join(_line(event) for event in events)
         try:
             with self._path.open("ab") as file:
                 if file.tell() and not _ends_with_a_line(self._path):
-                    text = "\n" + text  # a writer was killed in the middle of one
+                    text = "\n" + text  # a writer was killed in the middle of a line
                 file.write(text.encode())
                 size = file.tell()
             if size > self._bytes_max:
@@ -84,7 +83,7 @@ class EventFile:
             self._failures.reset("events")
 
     def _forget(self) -> None:
-        """Leave out the older half, but for what the learner itself did."""
+        """Remove the older half, but for the learner's own events."""
         events, _ = read_events(self._path)
         kept: list[RunEvent] = []
         room = {"fleet": self._bytes_max // 4, "learner": self._bytes_max // 4}
@@ -100,12 +99,12 @@ class EventFile:
 
 
 def read_events(path: Path) -> tuple[list[RunEvent], int]:
-    """The events of a file in their order, and how many of its lines are none.
+    """Read the events of a file; returns them and the number of lines that are not events.
 
-    A file that is not there has none. Texts are cut to `TEXT_MAX`.
+    A file that does not exist has none. Texts are cut to `TEXT_MAX`.
 
     Raises:
-        OSError: it is there and cannot be read.
+        OSError: the file exists and cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -122,10 +121,10 @@ def read_events(path: Path) -> tuple[list[RunEvent], int]:
 
 
 def _event(found: Any) -> RunEvent:  # whatever the line says
-    """The event of a line.
+    """Make the event of a line.
 
     Raises:
-        ValueError, TypeError, KeyError: it is none.
+        ValueError, TypeError, KeyError: the line is not an event.
     """
     kind, who, text = (_cut(found[name]) for name in ("kind", "who", "text"))
     counts = (int(found[name]) for name in ("epoch", "opt_steps", "env_steps"))
@@ -147,7 +146,7 @@ def _cut(text: object) -> str:
 
 
 def _weight(event: RunEvent) -> int:
-    """How many events it stands for."""
+    """Return the number of events that this one stands for."""
     return int(event.who) if event.kind == "forgotten" and event.who.isdecimal() else 1
 
 
@@ -157,11 +156,10 @@ def _ends_with_a_line(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-# The supervisor looks at the gateway's board, which it reads anyway: the gateway itself does
-# nothing for this.
+# Events of the fleet come from the gateway's status record, which the supervisor reads anyway.
 
-_EVENTS_AT_ONCE = 20  # a fleet that falls apart, or a liar, must not fill the file with one look
-_REMEMBERED_MAX = 4096  # managers; the gateway shows 1,024 at most
+_EVENTS_AT_ONCE = 20  # a false report must not fill the file
+_REMEMBERED_MAX = 4096  # managers; the gateway's record has 1,024 at most
 
 FleetEvent = tuple[str, str, str]
 """An event's kind, who, and text."""
@@ -169,7 +167,7 @@ FleetEvent = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Seen:
-    """A manager as it was at the last look."""
+    """A manager as it was in the last record."""
 
     incarnation: int
     state: str
@@ -177,19 +175,16 @@ class _Seen:
 
 
 class FleetChanges:
-    """Tells two looks at the fleet apart: who came, who went, which actor was restarted."""
+    """Compares successive records of the fleet: managers that came and went, actors restarted."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
     def compare(self, managers: Sequence[Manager]) -> Iterator[FleetEvent]:
-        """What has happened since the last look.
+        """Yield the events since the last call.
 
-        A manager that is not shown any more is remembered as it was: a gateway that was restarted
-        has not heard of it yet.
-
-        Args:
-            managers: as the status has them.
+        A manager that is missing is remembered as it was: a gateway that was restarted does not
+        know it yet.
         """
         for manager in managers:
             yield from self._compare_manager(manager)
@@ -219,7 +214,7 @@ class FleetChanges:
 def _changed(name: str, before: str, state: str, manager: Manager) -> Iterator[FleetEvent]:
     if state == "gone":
         silent_s = manager.last_seen_s or 0.0
-        if silent_s < GONE_AFTER_S:  # it said so itself, a moment ago
+        if silent_s < GONE_AFTER_S:  # it reported its end a moment ago
             yield "left", name, "in good order"
         else:
             yield "silent", name, f"for {silent_s:.0f} s: it counts as gone"
@@ -228,7 +223,7 @@ def _changed(name: str, before: str, state: str, manager: Manager) -> Iterator[F
 
 
 class RunEventLog:
-    """Writes what happens to a run.
+    """Logs the events of a run.
 
     Args:
         path: ``RUN/events.jsonl``.
@@ -236,35 +231,23 @@ class RunEventLog:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._log, self._clock = EventFile(path), clock
+        self._file, self._clock = EventFile(path), clock
         self._fleet = FleetChanges()
         self._learning, self._ingest = TrainerStatus(), GatewayStatus()
         self._epoch = 0
 
-    def log_start(self, text: str) -> None:
-        """The learner has started: where, or how."""
-        self._add("started", "learner", text)
+    def log(self, kind: str, process: str, text: str) -> None:
+        """Log what happened to a process of the learner, as `RunEvent` has it."""
+        self._file.add(self._event(kind, process, text))
 
     def log_epoch(self, epoch: int, opt_steps: int) -> None:
-        """The trainer begins, with what has been learned so far."""
+        """Log the start of the trainer, and the optimization steps that it goes on from."""
         self._epoch = epoch
         self._learning = replace(self._learning, opt_steps=opt_steps)
-        self._add("epoch", "trainer", f"epoch {epoch}")
-
-    def log_death(self, process: str, how: str) -> None:
-        """A process of the learner died, and is started again."""
-        self._add("died", process, f"{how}; it is started again")
-
-    def log_end(self, reason: str) -> None:
-        """The learner ends."""
-        self._add("ended", "learner", reason)
-
-    def log_failure(self, why: str) -> None:
-        """The learner gives up."""
-        self._add("failed", "learner", why)
+        self.log("epoch", "trainer", f"epoch {epoch}")
 
     def log_changes(self, learning: TrainerStatus, ingest: GatewayStatus) -> None:
-        """Look at the boards; does nothing where the gateway has said nothing new."""
+        """Log the changes in the fleet; does nothing while `ingest` is the same object."""
         self._learning = learning
         if ingest is self._ingest:
             return
@@ -273,10 +256,7 @@ class RunEventLog:
         more = len(happened) - _EVENTS_AT_ONCE
         if more > 0:
             happened[_EVENTS_AT_ONCE:] = [("forgotten", str(more), "more at the same time")]
-        self._log.add(*(self._event(*what) for what in happened))
-
-    def _add(self, kind: str, who: str, text: str) -> None:
-        self._log.add(self._event(kind, who, text))
+        self._file.add(*(self._event(*event) for event in happened))
 
     def _event(self, kind: str, who: str, text: str) -> RunEvent:
         steps, produced = self._learning.opt_steps, self._ingest.produced

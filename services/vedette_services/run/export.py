@@ -1,4 +1,4 @@
-"""A run's policy, or its replay, as a file of its own: whole, or not there at all."""
+"""Exports a run's policy or replay to a file, which is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from vedette_services.errors import NotInRunError, UsageError
 from vedette_services.run.finished import FinishedRun, SavedModel
 
 FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz", "minari")}
-"""By what is exported."""
 
 
 def check_export(what: str, format: str, out: Path) -> None:
-    """See that there is such an export, and that it may be written there.
+    """Check that there is such an export, and that it can be written to `out`.
 
     Raises:
-        UsageError: which of them is wrong.
+        UsageError: names the option that is wrong.
     """
     if what not in FORMATS:
         raise UsageError(f"--what {what}: not known; policy and replay are")
@@ -43,15 +42,16 @@ def check_export(what: str, format: str, out: Path) -> None:
 def export_policy(
     run: FinishedRun, format: str, out: Path, checkpoint: str | None = None
 ) -> SavedModel:
-    """Write a run's policy as ``onnx``, ``safetensors`` or ``numpy``; which it is. Its actions are
-    the environment's own.
+    """Write a run's policy as ``onnx``, ``safetensors`` or ``numpy``; returns the model.
+
+    The actions of the policy are those of the environment.
 
     Args:
-        checkpoint: its optimization steps, or ``latest``; the best model, where None.
+        checkpoint: its optimization steps, or ``latest``; None: the best model.
 
     Raises:
         NotInRunError: the run has no such model.
-        UsageError: the format needs an extra that is not installed, or is none of this agent's.
+        UsageError: the format needs an extra that is not installed, or the agent lacks it.
     """
     kept = run.load_model(checkpoint)
     meta = {"env": run.config.env.id, **kept.meta}
@@ -80,15 +80,18 @@ def _write_onnx(path: Path, found: PolicyFile) -> None:
 
 
 def export_replay(run: FinishedRun, format: str, out: Path) -> int:
-    """Write a replay's live rows as ``npz``, or their episodes as a ``minari`` dataset; how many
-    rows or episodes. Actions are the environment's own: where they are discrete, it is made to see
-    from where it counts them.
+    """Write a replay's live rows as ``npz``, or their episodes as a ``minari`` dataset.
+
+    Actions are those of the environment, which is made to find its first discrete action.
+
+    Returns:
+        The number of rows or episodes.
 
     Raises:
         NotInRunError: the run has no replay.
         OneWriterError: its learner still runs.
         UnknownEnvironmentError: the environment cannot be made here.
-        UsageError: the format needs an extra that is not installed, or none can be made of it.
+        UsageError: the format needs an extra that is not installed, or does not fit the replay.
     """
     if not run.replay.is_dir():
         raise NotInRunError(run.directory, "replay/")
@@ -135,8 +138,8 @@ def _write_npz(run: FinishedRun, out: Path) -> int:
 
 
 def _first_action(run: FinishedRun, rows: LiveRows) -> NDArray[np.int64] | None:
-    """What the replay's actions, which count from 0, lack to the environment's own; or None."""
-    if rows.dtype["action"].base != np.int64:  # no discrete ones
+    """Return the environment's first discrete action, from 0 in the replay; None if it is 0."""
+    if rows.dtype["action"].base != np.int64:  # not discrete
         return None
     start = np.asarray(getattr(environment_action_space(run.config.env), "start", 0), np.int64)
     return start if start.any() else None

@@ -1,12 +1,21 @@
-"""A run's directory, read from the outside: what `eval` and `export` begin with."""
+"""A run's directory, opened to evaluate or export one of its models."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vedette_rl.core import ModelInfo
+import numpy as np
+
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import Evaluation, ModelInfo, Policy
+from vedette_rl.envs.make import probe_environment
+from vedette_rl.evaluation.evaluator import GreedyEvaluator
+from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
+from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig, read_config
 from vedette_services.errors import NotARunError, NotInRunError
 from vedette_services.run.replay_layout import replay_directory
@@ -14,11 +23,10 @@ from vedette_services.run.replay_layout import replay_directory
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """A model that a run kept.
+    """A model in a run directory.
 
     Args:
-        model: what a policy syncs to.
-        meta: what was written beside it: run id and epoch, of the best also its evaluation.
+        meta: its run id and epoch; for the best model also its evaluation.
     """
 
     model: ModelInfo
@@ -34,10 +42,10 @@ class FinishedRun:
 
     @classmethod
     def open(cls, directory: Path) -> FinishedRun:
-        """Read it.
+        """Read the configuration of a run.
 
         Raises:
-            NotARunError: it is none.
+            NotARunError: the directory holds no run.
             ConfigError: its configuration cannot be read.
         """
         config = directory / "config.toml"
@@ -47,27 +55,22 @@ class FinishedRun:
 
     @property
     def replay(self) -> Path:
-        """Where its replay's columns are."""
+        """The directory of the replay."""
         return replay_directory(self.config, self.directory)
 
     def load_model(self, checkpoint: str | None) -> SavedModel:
-        """The model of a checkpoint; None: the best one.
+        """Load a model.
 
         Args:
-            checkpoint: its optimization steps, or ``latest``.
+            checkpoint: its optimization steps, or ``latest``; None: the best model.
 
         Raises:
-            NotInRunError: there is none, or not this one.
+            NotInRunError: the run has no such model.
             CheckpointError: it cannot be read.
         """
         return self._load_best() if checkpoint is None else self._load_checkpoint(checkpoint)
 
     def _load_checkpoint(self, which: str) -> SavedModel:
-        from vedette_rl.agents.registry import agent_kind
-        from vedette_rl.envs.make import probe_environment
-        from vedette_rl.storage.checkpoints import Checkpoints
-        from vedette_rl.storage.state_file import read_state
-
         found = Checkpoints(self.directory / "checkpoints", keep=1).list()
         wanted = [path for path in found if which in ("latest", path.name)]
         if not wanted:
@@ -86,8 +89,6 @@ class FinishedRun:
         return SavedModel(model, known | {"version": model.version})
 
     def _load_best(self) -> SavedModel:
-        from vedette_rl.storage.state_file import read_state
-
         place = self.directory / "best"
         if not place.is_dir():
             raise NotInRunError(
@@ -96,3 +97,55 @@ class FinishedRun:
             )
         state, meta = read_state(place)
         return SavedModel(ModelInfo(int(meta["version"]), state["model"]), dict(meta))
+
+
+def evaluate_run(
+    directory: Path,
+    *,
+    episodes: int | None = None,
+    seed: int | None = None,
+    checkpoint: str | None = None,
+    video: Path | None = None,
+) -> tuple[Evaluation, int]:
+    """Play the policy of a run greedily, and make a video of its first episode.
+
+    Args:
+        directory: the run's.
+        episodes: how many; None: as many as the run's own evaluations play.
+        seed: of the first episode; None: that of the run's own evaluations.
+        checkpoint: optimization steps of the model, or ``latest``; None: the best model.
+        video: a ``.gif`` or ``.mp4`` to write.
+
+    Returns:
+        The evaluation, and the number of frames in the video.
+
+    Raises:
+        NotARunError: there is no such run.
+        NotInRunError: it has no such model.
+        VideoError: the video cannot be made here.
+    """
+    if video is not None:
+        check_video_path(video)
+    run = FinishedRun.open(directory)
+    model = run.load_model(checkpoint).model
+    config = run.config
+    policy = build_greedy_policy(config)
+    policy.sync_model(model)
+    evaluator = GreedyEvaluator(
+        config.env,
+        episodes or config.evaluation.episodes,
+        config.evaluation.seed if seed is None else seed,
+    )
+    with closing(evaluator):
+        found = evaluator.evaluate(policy, model.version)
+    if video is None:
+        return found, 0
+    with closing(EpisodeVideo(config.env, found.seed)) as camera:
+        return found, write_video(video, camera.frames(policy), camera.fps)
+
+
+def build_greedy_policy(config: RunConfig) -> Policy:
+    """Build the policy that evaluations of a run play; it has no model yet."""
+    return agent_kind(config.agent.name).build_policy(
+        config.agent, probe_environment(config.env), ranks=np.zeros(1), seed=config.seed
+    )

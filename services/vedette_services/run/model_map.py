@@ -1,7 +1,7 @@
-"""The newest model in a memory map: how a trainer or a manager hands it to processes beside it.
+"""The latest model in a memory map, by which a trainer or a manager shares it with processes.
 
-The map has no checksum of its own. What a trainer writes carries the digest that managers look at,
-so a model that a power cut tore is acted on by nobody.
+The map has no checksum of its own. A trainer's model carries the digest that managers check, so
+nobody acts on a model that a power cut has torn.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ _NO_DIGEST = b"\xff" * 8  # no digest is that: a CRC-32 has four bytes of zeros
 
 @dataclass(frozen=True, slots=True)
 class MappedModel:
-    """A model as it stands in the map: `body` as `vedette_protocol.model` packs it.
+    """A model in the map; `body` is packed by `vedette_protocol.model`.
 
     Args:
-        digest: of the body, as its writer made it; None: the writer is a manager, which has looked
-            into it.
+        digest: of the body; None: the writer is a manager, which has checked the body.
     """
 
     epoch: int
@@ -37,7 +36,7 @@ class MappedModel:
     digest: bytes | None
 
     def info(self) -> ModelInfo:
-        """The named arrays, as views of the body.
+        """Return the named arrays as views of the body.
 
         Raises:
             ModelError: a value is not finite.
@@ -49,7 +48,7 @@ class MappedModel:
 
 
 class ModelMapWriter:
-    """The one writer; the map is made for models of one schema."""
+    """The map's one writer, for models of one schema."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self.schema = schema
@@ -58,12 +57,12 @@ class ModelMapWriter:
         self._map = LatestValueWriter(path, max_bytes, summed=False)
 
     def write(self, epoch: int, info: ModelInfo) -> None:
-        """Make a model the newest, with its digest."""
+        """Write a model with its digest."""
         parts = pack_model_parts(info.version, info.arrays, self.schema)
         self._write(epoch, digest_of(*parts), *parts)
 
     def write_body(self, epoch: int, body: Buffer) -> None:
-        """Make a model that is already packed the newest, once it was looked into."""
+        """Write a packed model that was checked, without a digest."""
         self._write(epoch, _NO_DIGEST, body)
 
     def _write(self, epoch: int, digest: bytes, *body: Buffer) -> None:
@@ -71,7 +70,7 @@ class ModelMapWriter:
 
 
 class ModelMapReader:
-    """A reader; there is nothing until the first model was written."""
+    """A reader of the map."""
 
     def __init__(self, path: Path) -> None:
         self._map = LatestValueReader(path)
@@ -81,11 +80,11 @@ class ModelMapReader:
 
     @property
     def has_new(self) -> bool:
-        """Whether there is a model that `read` has not returned yet; costs a microsecond."""
+        """True if there is a model that `read` has not returned yet; costs a microsecond."""
         return self._map.seq != self._seq
 
     def read(self) -> MappedModel | None:
-        """The newest model, or None before the first."""
+        """Return the latest model; None before the first."""
         found = self._map.read_array()
         if found is None:
             return None
@@ -101,10 +100,10 @@ class ModelMapReader:
 
 
 def holds_model(path: Path) -> bool:
-    """Whether a trainer that ended left a whole model in the map at `path`.
+    """Return True if a trainer that ended left a whole model in the map at `path`.
 
     Raises:
-        LatestValueFormatError: the file is something else.
+        LatestValueFormatError: the file is not such a map.
         OSError: it cannot be read.
     """
     found = read_latest_value(path)

@@ -1,4 +1,4 @@
-"""Numbers, rates and times as people read them."""
+"""Formats numbers, rates and times for people."""
 
 from __future__ import annotations
 

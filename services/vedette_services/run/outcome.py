@@ -1,4 +1,4 @@
-"""How runs end, as their directories tell: what a start came to, what of it is on the disk."""
+"""The outcome of a run, read from its directory: last status, unsaved work, what is left to do."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import NoReturn
 from vedette_rl.errors import LatestValueFormatError
 from vedette_services.config.parts import StopConfig
 from vedette_services.errors import FAILED
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.number_format import format_number
-from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Status
 from vedette_services.run.status_fields import decode
 from vedette_services.run.status_records import StatusReader
@@ -20,27 +19,24 @@ from vedette_services.run.status_text import EXIT_REASONS
 
 
 def read_summary(out: Path) -> Status:
-    """What ``RUN/summary.json`` says; an empty status where there is none that can be read."""
+    """Read ``RUN/summary.json``; an empty status if there is none that can be read."""
     try:
         return decode(Status, (out / "summary.json").read_bytes()) or Status()
     except OSError:
         return Status()
 
 
-# What a start came to
-
-
 def last_status(out: Path, received: Status | None, *, since: float, stopped: bool) -> Status:
-    """The last status of a start whose learner has just ended; empty where it had not begun.
+    """Return the last status of a start whose learner has just ended; empty if it had not begun.
 
-    The directory may hold the figures of another start: an older one where the disk was full, a
-    newer one where that followed at once. Then what was received last has to do.
+    The directory may hold the status of another start: an older one if the disk was full, a newer
+    one if that followed at once. Then the status received last is returned.
 
     Args:
         out: the run's directory.
-        received: what the learner answered last; None where it never has.
-        since: when it was started, in seconds since 1970.
-        stopped: it was asked to.
+        received: the learner's last answer; None if it never answered.
+        since: time of the start, in seconds since 1970.
+        stopped: the learner was asked to stop.
     """
     if received is None and stopped:
         return Status()
@@ -52,25 +48,22 @@ def last_status(out: Path, received: Status | None, *, since: float, stopped: bo
 
 
 def _is_same_start(left: Status, received: Status | None, since: float) -> bool:
-    """True where a status that was found is of the start that `received` is of."""
+    """Return True if both are of the same start."""
     if received is None:
         return (left.time_s or 0.0) >= since
     return (left.run_id, left.epoch) == (received.run_id, received.epoch)
 
 
 def _read_status_records(out: Path) -> Status:
-    """What the learner's processes told each other last: their maps have room on a full disk."""
+    """Read the last status records, whose maps have their space even on a full disk."""
     try:
         return StatusReader(LearnerSpec.read(out)).read()
     except (OSError, ValueError, KeyError, TypeError, LatestValueFormatError):
         return Status()
 
 
-# What of it is on the disk
-
-
 def describe_unsaved(out: Path, status: Status) -> str:
-    """What of a start's end is not on the disk, and where a resume begins; "" where all is.
+    """Describe what of a start's end is not on the disk, and where a resume begins; "" if all is.
 
     Args:
         out: the run's directory.
@@ -90,7 +83,7 @@ def describe_unsaved(out: Path, status: Status) -> str:
 
 
 def describe_resume_point(out: Path) -> str:
-    """Where the same command goes on, in words."""
+    """Describe where the same command resumes."""
     kept = RunDirectory(out).newest_checkpoint()
     if kept is None:
         return "there is no checkpoint, a resume begins at optimization step 0"
@@ -98,7 +91,7 @@ def describe_resume_point(out: Path) -> str:
 
 
 def exit_at_once(out: Path) -> NoReturn:
-    """End this process at a second signal, with a line about what was not done."""
+    """End this process at a second signal, with a line that says where a resume begins."""
     resumes = describe_resume_point(out)
     message = f"vedette: cut short by a second signal, before the last checkpoint: {resumes}"
     begin = "\n" if os.isatty(2) else ""  # below what is drawn there
@@ -106,11 +99,8 @@ def exit_at_once(out: Path) -> NoReturn:
     os._exit(FAILED)
 
 
-# Whether there is more to do
-
-
 def is_over(summary: Status, stop: StopConfig) -> bool:
-    """Whether a run has nothing more to do under these stop conditions."""
+    """Return True if a run has nothing more to do under these stop conditions."""
     if summary.exit_reason not in EXIT_REASONS:
         return False
     reason, limit = EXIT_REASONS[summary.exit_reason], getattr(stop, summary.exit_reason)
@@ -120,9 +110,9 @@ def is_over(summary: Status, stop: StopConfig) -> bool:
 
 
 def describe_already_done(out: Path, stop: StopConfig) -> str:
-    """Why a start on this directory would end at once, and the fix; "" where it would not.
+    """Describe why a start on this directory would end at once, with the fix; "" if it would not.
 
-    `stop.max_seconds` are those of a start: with them alone there is always more to do.
+    `stop.max_seconds` counts from each start: with it alone there is always more to do.
     """
     summary = read_summary(out)
     if summary.exit_reason == "max_seconds" or not is_over(summary, stop):
@@ -138,10 +128,10 @@ def describe_already_done(out: Path, stop: StopConfig) -> str:
 
 
 def startup_stage(run: RunDirectory, since: float) -> str:
-    """How far a learner on this machine has come with its start.
+    """Describe how far a learner on this machine is with its start.
 
     Args:
-        since: seconds since 1970, of its start: files that are older are of an earlier one.
+        since: time of its start, in seconds since 1970: older files are of an earlier one.
     """
     if not _made(run.learning_map, since):
         return "the learner starts: its process loads"

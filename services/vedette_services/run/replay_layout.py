@@ -1,7 +1,7 @@
-"""What a run's transitions are on the wire and in its replay: stacks whole, or frame by frame.
+"""The layout of a run's transitions on the wire and in its replay: whole stacks, or frames once.
 
-The check before the start, the gateway, actors and the in-process mode all ask here, so that they
-agree.
+The check before the start, gateway, trainer, actors and the in-process mode all use it, so that
+they agree.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from vedette_services.config.run_config import RunConfig
 
 @dataclass(frozen=True, slots=True)
 class ReplayLayout:
-    """How a run's transitions travel and lie.
+    """The layout of a run's transitions.
 
     Args:
         schema: of a batch.
         stored: a row of the ring.
-        guard: rows that may be appended before a commit; None: the ring's own default.
+        guard: rows that may be appended before a commit; None: the ring's default.
         shared: the ring's frames; None: observations are stored whole.
-        batch_bytes: of a full batch, as a rule: how many frames it has depends on its episodes.
+        batch_bytes: size of a usual full batch; the number of its frames depends on its episodes.
     """
 
     schema: Schema
@@ -54,7 +54,7 @@ class ReplayLayout:
 
 
 def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
-    """How the transitions of a run travel and lie.
+    """Return the layout of a run's transitions.
 
     Raises:
         FrameStorageError: frames are to be stored once, and there are none.
@@ -81,17 +81,17 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
 
 
 def extra_frames_per_batch(config: RunConfig, stack: int) -> int:
-    """Frames of a batch beyond one a row: a stack, and n steps to a successor, of each environment
-    of an actor."""
+    """Return the frames of a batch beyond one per row: for each environment of an actor, a stack
+    and the n steps to a successor."""
     return config.actors.envs_per_actor * (stack + config.agent.n_step - 1)
 
 
 def transition_row(spaces: Spaces, *, td_errors: bool) -> np.dtype[Any]:
-    """A transition's columns, stacks whole.
+    """Return a transition's columns, with whole stacks.
 
     Args:
         spaces: of the environment.
-        td_errors: whether actors tell each transition's |TD error|.
+        td_errors: actors send the |TD error| of each transition.
     """
     row = transition_dtype(spaces)
     if not td_errors:
@@ -104,12 +104,12 @@ def transition_row(spaces: Spaces, *, td_errors: bool) -> np.dtype[Any]:
 def batch_schema(
     row: np.dtype[Any], bounds: Mapping[str, tuple[int, int]], frames: FrameStack | None
 ) -> Schema:
-    """How a batch is laid out on the wire.
+    """Return the schema of a batch on the wire.
 
     Args:
-        row: a transition's columns, stacks whole.
+        row: a transition's columns, with whole stacks.
         bounds: of its integer columns.
-        frames: what stacks are made of; None: they travel whole.
+        frames: sent once each; None: stacks are sent whole.
     """
     if frames is None:
         return Schema.from_dtype(row, bounds)
@@ -120,7 +120,7 @@ def batch_schema(
 
 
 def frame_stack_of_schema(schema: Schema) -> FrameStack | None:
-    """What a run's stacks are made of, as its schema says; None: they travel whole."""
+    """Return the frames of a schema's stacks; None if stacks are sent whole."""
     if schema.sharing is None:
         return None
     columns: dict[str, Column] = {column.name: column for column in schema.columns}
@@ -130,7 +130,7 @@ def frame_stack_of_schema(schema: Schema) -> FrameStack | None:
 
 
 def _frames(config: RunConfig, spaces: Spaces) -> FrameStack | None:
-    """A step processor of the user's own may look at observations: it is given whole ones."""
+    """Return the frames to store once; None: whole stacks, as a custom step processor needs."""
     if not is_import_name(config.actors.step_processor):
         return frame_stack(config.replay, spaces)
     if config.replay.frame_storage == "once":
@@ -140,15 +140,8 @@ def _frames(config: RunConfig, spaces: Spaces) -> FrameStack | None:
     return None
 
 
-# The check before the start, the gateway and the trainer all ask here, so that they agree.
-
-
 def ring_dtype(row: np.dtype[Any]) -> np.dtype[Any]:
-    """A transition's row as the replay holds it: with which version it was made, and by whom.
-
-    Args:
-        row: of a transition, as it travels.
-    """
+    """Return a row of the replay: a transition's columns, and `version`, `manager` and `actor`."""
     assert row.fields is not None, "a row dtype is structured"
     fields = [(name, field[0].base, field[0].shape) for name, field in row.fields.items()]
     return row_dtype(
@@ -162,16 +155,12 @@ def ring_dtype(row: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def replay_directory(config: RunConfig, out: Path) -> Path:
-    """Where the replay lies: in the run directory, unless `replay.directory` names another place.
-
-    Args:
-        out: the run directory.
-    """
+    """Return `replay.directory`, by default ``replay`` in the run directory `out`."""
     return Path(config.replay.directory or out / "replay")
 
 
 def make_run_limiter(config: RunConfig) -> Limiter:
-    """The run's limiter; gateway and trainer ask it the same questions, each about its own side.
+    """Make the run's limiter; gateway and trainer use one each, each for its own side.
 
     Raises:
         LimiterDeadlockError: both sides would wait for each other.

@@ -1,4 +1,4 @@
-"""Whether a run directory can take a run: a new one, the same one going on, or one in its place."""
+"""Checks that a run directory can take a run: a new one, a resumed one, or one in its place."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from vedette_services.run.ring_stamp import read_stamp
 
 
 def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
-    """Refuse to erase a run that nobody said to erase.
+    """Refuse to erase a run without ``--force``.
 
     Raises:
-        UsageError: ``--fresh`` on a directory that holds a run, without ``--force``.
+        UsageError: ``--fresh`` for a directory that holds a run, without ``--force``.
     """
     if force and not fresh:
         raise UsageError("--force: it goes with --fresh, to erase the run in a directory")
@@ -43,7 +43,7 @@ def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
 
 
 def describe_resume(config: RunConfig, out: Path, saved: int | None, *, fresh: bool) -> str:
-    """Where a start in this directory goes on, for people; "" where a run begins.
+    """Describe where a start in this directory resumes; "" if a run begins.
 
     Args:
         saved: what `check_resume` found.
@@ -58,13 +58,13 @@ def describe_resume(config: RunConfig, out: Path, saved: int | None, *, fresh: b
 
 
 def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
-    """Refuse to go on in one process with a run of daemons, or the other way round.
+    """Refuse to resume a run of daemons in one process, or the other way round.
 
-    The replay of the one is in files, of the other in memory: each would begin without the rows
-    that the other counts as there.
+    The replay of the one is in files, that of the other in memory: a resume would miss rows that
+    are counted as inserted.
 
     Raises:
-        UsageError: names what it was started with, and the fix.
+        UsageError: names how the run was started, and the fix.
     """
     run = RunDirectory(out)
     if fresh or not run.exists or run.identity().in_process == in_process:
@@ -79,16 +79,15 @@ def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
 
 
 def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: bool) -> int | None:
-    """Refuse to go on with a run that this configuration does not fit, or that is damaged.
+    """Refuse to resume a run that is damaged or does not fit this configuration.
 
     Args:
-        config: of the start to come.
-        out: the run's directory; one without a run takes any.
-        layout: of the replay as `config` would have it.
-        fresh: the run that is there is erased before.
+        out: the run's directory, perhaps without a run.
+        layout: of the replay of `config`.
+        fresh: a run in the directory is erased before.
 
     Returns:
-        Optimization steps of the checkpoint that it goes on from; None where there is none.
+        Optimization steps of the checkpoint to resume from; None if there is none.
 
     Raises:
         ConfigError: names the key that differs or the file that is damaged, and the fix.
@@ -114,10 +113,10 @@ def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: b
 
 
 def _whole_checkpoint(run: RunDirectory) -> int | None:
-    """Optimization steps of the checkpoint that a start goes on from; None where there is none.
+    """Return the optimization steps of the latest readable checkpoint; None if there is none.
 
     Raises:
-        ConfigError: there are some, and none can be read.
+        ConfigError: there are checkpoints, and none can be read.
     """
     try:
         whole = Checkpoints(run.checkpoints, keep=1).newest_readable()
@@ -127,7 +126,7 @@ def _whole_checkpoint(run: RunDirectory) -> int | None:
 
 
 def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: ReplayLayout) -> None:
-    """Look at the replay as the gateway's opening will."""
+    """Check the replay as the gateway does when it opens it."""
     stamp = check_ring(
         directory,
         layout.stored,
@@ -143,7 +142,7 @@ def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: Repla
 
 
 def _key_of(what: str, layout: ReplayLayout) -> tuple[str, str]:
-    """The key behind what differs between a replay and what is asked for, and a further fix."""
+    """Return the key behind a difference between replay and configuration, and a further fix."""
     if what == "capacity":
         return "replay.capacity", ""
     if what == "run":
@@ -157,7 +156,7 @@ def _key_of(what: str, layout: ReplayLayout) -> tuple[str, str]:
 
 
 def _check_place(config: RunConfig, run: RunDirectory) -> None:
-    """A new run needs a place for its replay that is empty, or will be erased."""
+    """Check that a new run's replay directory is empty, or will be erased."""
     directory = replay_directory(config, run.root)
     own = run.exists and directory in (run.replay, _own_replay(run))
     if own:
@@ -181,7 +180,7 @@ def _check_place(config: RunConfig, run: RunDirectory) -> None:
 
 
 def _check_same(config: RunConfig, before: RunConfig, out: Path) -> None:
-    """Env and network must be what the checkpoint's are."""
+    """Check that environment, agent and network are those of the checkpoint."""
     pairs = [("env.id", config.env.id, before.env.id)]
     pairs += [("agent.name", config.agent.name, before.agent.name)]
     if config.agent.name == before.agent.name:
@@ -200,17 +199,14 @@ def _check_same(config: RunConfig, before: RunConfig, out: Path) -> None:
 
 
 def _format_value(value: object) -> str:
-    """As `--set` takes it."""
+    """Format a value as `--set` takes it."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(list(value)).replace(" ", "") if isinstance(value, tuple) else str(value)
 
 
 def erase_run(run: RunDirectory) -> None:
-    """Erase the run in a directory, its replay too where that lies elsewhere.
-
-    A replay elsewhere is erased only where it is this run's own.
-    """
+    """Erase the run in a directory, and its own replay in another directory."""
     places = [run.checkpoints, run.best, run.replay, run.tensorboard, run.live]
     elsewhere = _own_replay(run)
     if elsewhere is not None:

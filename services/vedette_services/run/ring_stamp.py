@@ -1,4 +1,4 @@
-"""What the gateway commits with the replay's rows: the ledger, and the actors' numbers."""
+"""The stamp that the gateway commits with the replay's rows: ledger and actor numbers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _PREFIX = struct.Struct("<I")  # bytes of the numbers that follow; the ledger is
 
 
 def pack_stamp(ledger: Ledger, slots: ActorNumbers) -> bytes:
-    """Both as bytes."""
+    """Encode ledger and actor numbers."""
     numbers = slots.to_bytes()
     return _PREFIX.pack(len(numbers)) + numbers + ledger.to_bytes()
 
 
 def read_stamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, ActorNumbers]:
-    """What `pack_stamp` was given; new ones where nothing was committed yet.
+    """Decode ledger and actor numbers; new ones if nothing was committed yet.
 
     Raises:
-        StampError: these bytes are none, or another run's.
+        StampError: the stamp cannot be decoded, or is of another run.
     """
     if not stamp:
         return Ledger(run_id), ActorNumbers()
@@ -36,8 +36,8 @@ def read_stamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, ActorNumb
     return ledger, slots
 
 
-# An actor's place on the exploration ladder comes from its number, so numbers stay small and
-# nobody's changes when another host joins or leaves.
+# An actor's exploration rank comes from its number, so numbers stay small and do not change when
+# another host joins or leaves.
 
 
 class ActorNumbers:
@@ -58,7 +58,7 @@ class ActorNumbers:
         return first
 
     def release(self, manager: str) -> None:
-        """Free a manager's numbers; a manager without any is no error."""
+        """Free the numbers of a manager, if it has any."""
         if self._taken.pop(manager, None) is not None:
             self._bytes = b""
 
@@ -71,7 +71,7 @@ class ActorNumbers:
         return first
 
     def to_bytes(self) -> bytes:
-        if not self._bytes:  # asked at every commit, and hardly ever another
+        if not self._bytes:  # called at every commit, and seldom changed
             self._bytes = json.dumps(self._taken, separators=(",", ":")).encode()
         return self._bytes
 

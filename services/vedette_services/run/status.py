@@ -1,8 +1,8 @@
-"""The status of a run: every number written once, with title, unit, TensorBoard tags and chart.
+"""The status of a run: every number declared once, with title, unit, TensorBoard tags and chart.
 
 ``status --json``, ``summary.json``, the text and live view, Prometheus, the recorders and the
-report read it from here: a new number is declared here, and set where it is measured. None stands
-for what is not known: the run has not begun, or a learner of another version does not say it.
+report read it from here. A new number is declared here and set where it is measured. None means not
+known: the run has not begun, or a learner of another version does not send it.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class Stop(Part):
 
 @dataclass(frozen=True, slots=True)
 class Samples(Part):
-    """Where the transitions went: produced = inserted + dropped + rejected + in flight + lost."""
+    """Sample accounting: produced = inserted + dropped + rejected + in flight + lost."""
 
     produced: Count | None = counter("by the actors", "samples", "wire/produced")
     inserted: Count | None = counter("into the replay", "samples", "samples_total", "wire/inserted")
@@ -80,7 +80,7 @@ class Samples(Part):
 
 @dataclass(frozen=True, slots=True)
 class Rates(Part):
-    """How fast it goes."""
+    """Samples and optimization steps per second, and their ratio."""
 
     samples_per_sec: float | None = gauge(
         "samples inserted", "1/s", "samples_per_sec", chart=_PER_SECOND, label="samples"
@@ -97,7 +97,7 @@ class Rates(Part):
 
 @dataclass(frozen=True, slots=True)
 class Time(Part):
-    """Where the trainer's time went in this epoch."""
+    """Seconds of the trainer in this epoch, by what it did."""
 
     optimizing_s: float | None = gauge("optimizing", "s")
     sampling_s: float | None = gauge("drawing batches", "s")
@@ -107,7 +107,7 @@ class Time(Part):
 
 @dataclass(frozen=True, slots=True)
 class Replay(Part):
-    """How full the replay is."""
+    """Size of the replay."""
 
     size: Count | None = gauge(
         "samples in the replay", "samples", "replay/size", chart=_REPLAY_SIZE, label="samples"
@@ -118,7 +118,7 @@ class Replay(Part):
 
 @dataclass(frozen=True, slots=True)
 class Limiter(Part):
-    """What the rate limiter does: `state` is open, sample_waits or insert_waits."""
+    """State of the rate limiter: `state` is open, sample_waits or insert_waits."""
 
     samples_per_insert: float | None = gauge(
         "samples drawn per sample inserted since the warm-up",
@@ -136,7 +136,7 @@ class Limiter(Part):
 
 @dataclass(frozen=True, slots=True)
 class Lag(Part):
-    """How old the models are that made the samples."""
+    """Policy lag: age of the models that made the samples."""
 
     mean: float | None = gauge(
         "of samples inserted, mean", "versions", "lag/mean", chart=_LAG_INSERTED, label="mean"
@@ -195,8 +195,8 @@ class Eval(Part):
 
 @dataclass(frozen=True, slots=True)
 class Refused(Part):
-    """What was not let in. `ids`: claimed by a key that they do not belong to. `handshakes` did not
-    succeed, or have not yet: strangers, scanners, idle connections."""
+    """Refused peers. `ids`: manager ids claimed by a key that they do not belong to. `handshakes`:
+    those that have not succeeded, such as of scanners and idle connections."""
 
     keys: Count | None = counter("keys not let in", row="refused")
     ids: Count | None = counter("ids of others", row="refused", label="ids of others")
@@ -206,7 +206,7 @@ class Refused(Part):
 
 @dataclass(frozen=True, slots=True)
 class Window(Part):
-    """Batches that a manager holds unacknowledged, or may."""
+    """Unacknowledged batches that a manager holds, or may hold."""
 
     batches: Count | None = gauge("unacknowledged batches", "batches")
     bytes: Count | None = gauge("unacknowledged batches", "bytes")
@@ -229,7 +229,7 @@ class Actor(Part):
 
 @dataclass(frozen=True, slots=True)
 class Manager(Part):
-    """An actor manager as the learner sees it. `left`: it said so, and was not merely silent."""
+    """An actor manager as the learner sees it. `left`: it reported its end."""
 
     id: str = ""
     incarnation: Count = gauge("its start", default=0)
@@ -244,7 +244,7 @@ class Manager(Part):
 
     @property
     def is_present(self) -> bool:
-        """It has neither left nor fallen silent."""
+        """True while it has neither left nor fallen silent."""
         return self.state != "gone"
 
 
@@ -290,7 +290,7 @@ class Status(Part):
 
 
 def rollout_of(managers: Sequence[Manager]) -> Rollout:
-    """What the actors' episodes came to; unknown before the first has ended."""
+    """Summarize the recent episodes of present actors; all unknown before the first has ended."""
     actors = [actor for manager in managers if manager.is_present for actor in manager.actors]
     returns = [actor.return_mean for actor in actors if actor.return_mean is not None]
     lengths = [actor.length_mean for actor in actors if actor.length_mean is not None]
@@ -302,7 +302,7 @@ def rollout_of(managers: Sequence[Manager]) -> Rollout:
 
 
 def charts() -> list[ChartSpec]:
-    """The charts of the report, each with the curves of the numbers that name it."""
+    """Return the charts of the report, each with the curves of the numbers that name it."""
     curves: dict[ChartSpec, list[tuple[str, str]]] = {spec: [*spec.curves] for spec in _CHARTS}
     for name, number in declared(Status):
         if number.chart is not None:

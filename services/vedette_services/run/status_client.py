@@ -23,7 +23,7 @@ from vedette_services.run.status_fields import decode
 def ask_status(
     address: Address, timeout_s: float = 5.0, keys: ClientKeys | None = None
 ) -> Status | None:
-    """The status of the learner at `address`, or None if none answers within `timeout_s`.
+    """Return the status of the learner at `address`; None if none answers within `timeout_s`.
 
     Raises:
         RefusedError: the learner does not let us in.
@@ -33,7 +33,7 @@ def ask_status(
 
 
 class StatusClient:
-    """Asks again and again over one connection.
+    """Asks a learner for its status, again and again over one connection.
 
     Args:
         keys: ours and the learner's; None: neither encrypt nor authenticate.
@@ -60,7 +60,7 @@ class StatusClient:
         self._context.destroy(linger=0)
 
     def ask(self, timeout_s: float = 5.0) -> Status | None:
-        """The status now; None if none comes within `timeout_s`.
+        """Return the status now; None if none comes within `timeout_s`.
 
         Raises:
             RefusedError: the learner does not let us in.
@@ -69,7 +69,7 @@ class StatusClient:
         return None if text is None else decode(Status, text)
 
     def ask_json(self, timeout_s: float = 5.0) -> bytes | None:
-        """As `ask`; as it came, also what another version says besides.
+        """Like `ask`, but return the JSON as received, with the fields of other versions.
 
         Raises:
             RefusedError: the learner does not let us in.
@@ -96,7 +96,7 @@ class StatusClient:
             except VersionError as error:
                 raise RefusedError(f"the learner at {self._address}: {error}") from error
             except ProtocolError:
-                continue  # not a learner of ours; the deadline bounds the patience with it
+                continue  # not of a learner
             if isinstance(message, messages.Status):
                 return message.json
         return None

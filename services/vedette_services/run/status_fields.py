@@ -1,4 +1,4 @@
-"""Frozen records whose numbers are described where they are declared, and their JSON."""
+"""Frozen dataclasses whose numbers are described where they are declared, and their JSON."""
 
 import json
 from collections.abc import Iterator
@@ -20,16 +20,15 @@ _CORRECTIONS = 3  # of a JSON text with values of wrong types; after the first n
 
 @dataclass(frozen=True, slots=True)
 class ChartSpec:
-    """A chart of the report: the numbers that name it, in their order.
+    """A chart of the report, with the numbers that name it.
 
     Args:
-        group: the heading that it is under.
-        title: its own.
+        group: the heading above it.
         curves: tag and label of each curve; those of the status's numbers are added.
-        levels: keys of the configuration that are drawn across, with a label each.
-        nonzero: curves that are zero throughout are left out.
-        points: a longer curve becomes means of so many stretches; a chart is some 400 units wide,
-            more than the default would not be seen.
+        levels: keys of the configuration drawn as horizontal lines, each with a label.
+        nonzero: leave out curves that are zero throughout.
+        points: a longer curve is averaged to this many; more would not be seen in a chart that is
+            about 400 units wide.
     """
 
     group: str
@@ -46,12 +45,12 @@ class Number:
 
     Args:
         title: what it counts or measures.
-        unit: "" where that is a count of what the title says.
+        unit: "" for a count.
         tags: of TensorBoard and the other recorders; a chart draws the first.
         counter: it only grows while a learner lives; other numbers are gauges.
         chart: of the report.
-        row: of the text status, where it is listed unless it is zero.
-        label: in that chart and that row; "": its name.
+        row: of the text status, in which it is listed unless it is zero.
+        label: in the chart and the row; "": its name.
     """
 
     title: str
@@ -63,19 +62,19 @@ class Number:
     label: str = ""
 
     def called(self, name: str) -> str:
-        """Its label, or the words of its name."""
+        """Return its label, or the words of its name."""
         return self.label or name.replace("_", " ")
 
 
 def gauge(  # Any: a field of whichever type is annotated
     title: str, unit: str = "", *tags: str, default: float | None = None, **more: Any
 ) -> Any:
-    """A field of the status that holds a number, described as `Number` says."""
+    """Declare a field of the status that holds a number; the arguments are those of `Number`."""
     return field(default=default, metadata={"number": Number(title, unit, tags, **more)})
 
 
 def counter(title: str, unit: str = "", *tags: str, **more: Any) -> Any:
-    """A `gauge` that only grows while a learner lives."""
+    """Declare a `gauge` that only grows while a learner lives."""
     return gauge(title, unit, *tags, counter=True, **more)
 
 
@@ -89,17 +88,17 @@ class Part:
         return getattr(self, name)
 
     def as_dict(self) -> dict[str, Any]:
-        """What its JSON says."""
+        """Return the object of its JSON."""
         found: dict[str, Any] = _adapter(type(self)).dump_python(self, mode="json", warnings=False)
         return found
 
 
 Found = tuple[tuple[str, ...], Number, float]
-"""The path of a number in the status, what is declared of it, and its value."""
+"""The path of a number in the status, its description, and its value."""
 
 
 def numbers(part: Part, *path: str) -> Iterator[Found]:
-    """Every number of a part that is known, also those of its parts; not those of managers."""
+    """Yield every known number of a part and of the parts in it, except those of managers."""
     for f in fields(part):
         number, value = f.metadata.get("number"), getattr(part, f.name)
         if isinstance(value, Part):
@@ -109,7 +108,7 @@ def numbers(part: Part, *path: str) -> Iterator[Found]:
 
 
 def declared(kind: type[Part]) -> Iterator[tuple[str, Number]]:
-    """Name and description of every number that a part may have, also those of its parts."""
+    """Yield name and description of every number that a part and the parts in it may have."""
     for f in fields(kind):
         if isinstance(f.default, Part):
             yield from declared(type(f.default))
@@ -118,12 +117,12 @@ def declared(kind: type[Part]) -> Iterator[tuple[str, Number]]:
 
 
 def tagged(part: Part) -> dict[str, float]:
-    """What the recorders write of a part, by tag."""
+    """Return the known numbers of a part by TensorBoard tag."""
     return {tag: float(value) for _, number, value in numbers(part) for tag in number.tags}
 
 
 def merged(*parts: P) -> P:
-    """What several processes know of one part; a later one has the last word."""
+    """Merge one part as several processes know it; a later one overrides an earlier one."""
     known = ((f.name, getattr(part, f.name)) for part in parts for f in fields(part))
     return replace(parts[0], **{name: value for name, value in known if value is not None})
 
@@ -135,26 +134,26 @@ _adapters: dict[type[object], TypeAdapter[Any]] = {}  # Any: the key
 
 
 def _adapter(kind: type[R]) -> TypeAdapter[R]:
-    """What encodes and decodes a record; it takes some 50 ms to make."""
+    """Return the JSON encoder and decoder of a type; making one takes about 50 ms."""
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
     return _adapters[kind]
 
 
 def encode(record: object) -> bytes:
-    """A status, or another frozen record of such parts, as JSON."""
+    """Encode a status, or another dataclass of such parts, as JSON."""
     adapter = _adapter(type(record))
     try:
         return adapter.dump_json(record, warnings=False)
-    except PydanticSerializationError:  # half a character, of a path that is not UTF-8
+    except PydanticSerializationError:  # half a surrogate pair, from a path that is not UTF-8
         return json.dumps(adapter.dump_python(record, mode="json", warnings=False)).encode()
 
 
 def decode(kind: type[R], text: bytes) -> R | None:
-    """A record from JSON of whatever origin, without what is unknown or of a wrong type.
+    """Decode JSON of whatever origin, without fields that are unknown or of a wrong type.
 
     Returns:
-        None where that is no JSON object.
+        None if it is not a JSON object.
     """
     adapter = _adapter(kind)
     with suppress(ValidationError):
@@ -174,7 +173,7 @@ def decode(kind: type[R], text: bytes) -> R | None:
 
 
 def _remove(found: Any, place: tuple[int | str, ...]) -> None:  # Any: JSON of whatever origin
-    """Take out what stands at a place; nothing where a part of the way is gone already."""
+    """Remove the value at a path, if the path exists."""
     with suppress(KeyError, IndexError, TypeError):
         for name in place[:-1]:
             found = found[name]

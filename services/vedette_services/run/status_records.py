@@ -1,7 +1,8 @@
-"""What the learner's processes tell each other, and the status made of it.
+"""The status records that the learner's processes share, and the status made of them.
 
-A board is a frozen record in a memory map of `vedette_rl.storage.latest_value`. One process writes
-it and all may read it: the newest value wins, nobody waits, and a process that restarts rereads it.
+A status record is a frozen dataclass in a memory map of `vedette_rl.storage.latest_value`. One
+process writes it and all may read it: the latest value wins, nobody waits, and a process that
+restarts rereads it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_rl.storage.latest_value import (
@@ -20,7 +21,7 @@ from vedette_rl.storage.latest_value import (
 )
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.versions import vedette_version
-from vedette_services.run.spec import LearnerSpec
+from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.status import (
     Eval,
     Lag,
@@ -40,7 +41,7 @@ from vedette_services.run.status_fields import decode, encode, merged
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 
-# What a process tells of a part before it has measured anything.
+# Parts of the status before anything was measured.
 _NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
 _NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
 _NO_REPLAY = Replay(size=0, bytes=0)
@@ -52,19 +53,19 @@ _NONE_REFUSED = Refused(0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class TrainerStatus:
-    """What the trainer tells (it writes some fifty times a second at most).
+    """The trainer's status record, written up to fifty times a second.
 
     Args:
-        epoch: the trainer's start on this run; 0 until it has one.
-        opt_steps: optimization steps done, over all epochs: the model's version.
-        sampled: rows drawn from the replay, over all epochs.
+        epoch: of the trainer; 0 before the first.
+        opt_steps: optimization steps over all epochs: the model's version.
+        sampled: rows drawn from the replay over all epochs.
         phase: starting, waiting, training, or done.
         waits: why it waits, "" while it trains.
-        exit_reason: why it is done, "" until then.
+        exit_reason: "" until it is done.
         seconds: since this start of the trainer.
-        rates, time, lag: what it knows of these parts of the status.
+        rates, time, lag: the numbers of these parts that it measures.
         record: the scalars last recorded by the agent.
-        unsaved: why the last checkpoint is not on the disk; "" where it is, and until the end.
+        unsaved: at the end, why the last checkpoint is not on the disk; "" if it is.
     """
 
     epoch: int = 0
@@ -83,17 +84,16 @@ class TrainerStatus:
 
 @dataclass(frozen=True, slots=True)
 class GatewayStatus:
-    """What the gateway tells: the accounting, the fleet and the limiter (about 5 times a second).
+    """The gateway's status record: accounting, fleet and limiter, written 5 times a second.
 
     Args:
         samples: None until the gateway has opened the replay.
-        managers: all that are remembered, also those that are gone.
-        replay, rates, lag: what it knows of these parts of the status.
-        limiter_reason: why actors are held back, "" while they are not.
+        managers: including those that are gone, until they are forgotten.
+        replay, rates, lag: the numbers of these parts that it measures.
+        limiter_reason: why actors have to wait, "" if they do not.
         garbage: messages refused whose sender is unknown.
-        refused: what was not let in.
-        ended: the gateway has told everybody that the run is over and has drained.
-        rejecting: why the last batch was rejected; "" where one has been inserted since.
+        ended: the gateway has announced the end of the run and received the last batches.
+        rejecting: why the last batch was rejected; "" if one was inserted since.
     """
 
     samples: Samples | None = None
@@ -109,7 +109,7 @@ class GatewayStatus:
 
     @property
     def produced(self) -> int:
-        """Environment steps of the whole run."""
+        """Return the environment steps of the whole run."""
         return (self.samples and self.samples.produced) or 0
 
 
@@ -124,64 +124,52 @@ _STATUS_RECORD_BYTES = {
 
 
 def status_records_bytes() -> int:
-    """What the maps of all boards take on disk."""
+    """Return the size of all record maps on disk."""
     return sum(latest_value_file_bytes(size, SLOTS) for size in _STATUS_RECORD_BYTES.values())
 
 
 class StatusRecordWriter(Generic[B]):
-    """The one writer of a board."""
+    """The one writer of a status record."""
 
     def __init__(self, path: Path, kind: type[B]) -> None:
         self._map = LatestValueWriter(path, _STATUS_RECORD_BYTES[kind])
 
-    def write(self, board: B) -> None:
-        """Make this the newest."""
-        self._map.write(encode(board))
+    def write(self, record: B) -> None:
+        self._map.write(encode(record))
 
     def close(self) -> None:
-        """Let somebody else be the writer; what was written stays."""
+        """Let another process become the writer; the last record stays."""
         self._map.close()
 
 
 class StatusRecordReader(Generic[B]):
-    """A reader of a board; an empty board until its writer has written."""
+    """A reader of a status record; an empty record until the first is written."""
 
     def __init__(self, path: Path, kind: type[B]) -> None:
         self._map = LatestValueReader(path)
         self._kind: type[B] = kind
         self._seq = 0
-        self._board: B = kind()
+        self._record: B = kind()
 
     def read(self) -> B:
-        """The newest board; the same object as before while nothing new was written."""
+        """Return the latest record; the same object as before until a new one is written."""
         if self._map.seq != self._seq and (found := self._map.read()) is not None:
             self._seq, data = found
-            self._board = decode(self._kind, data) or self._kind()
-        return self._board
+            self._record = decode(self._kind, data) or self._kind()
+        return self._record
 
 
 # The status
 
 
-class RunDescription(Protocol):
-    """Which run it is."""
-
-    @property
-    def run_id(self) -> str:
-        """The run's."""
-        ...
-
-    @property
-    def config(self) -> RunConfig:
-        """What is run."""
-        ...
-
-
 def assemble_status(
-    run: RunDescription, learning: TrainerStatus, ingest: GatewayStatus, evaluations: Eval
+    run_id: str,
+    config: RunConfig,
+    learning: TrainerStatus,
+    ingest: GatewayStatus,
+    evaluations: Eval,
 ) -> Status:
-    """The status of a run, from what its processes know of it."""
-    config, warmup = run.config, run.config.learner.warmup_period
+    """Make the status of a run from the records of its processes."""
     samples = ingest.samples or _NO_SAMPLES
     inserted, steps = samples.inserted or 0, learning.opt_steps
     capacity, window = config.replay.capacity, config.actors
@@ -189,7 +177,7 @@ def assemble_status(
         vedette=vedette_version(),
         protocol=PROTOCOL_VERSION,
         time_s=time.time(),
-        run_id=run.run_id,
+        run_id=run_id,
         env=config.env.id,
         agent=config.agent.name,
         epoch=learning.epoch,
@@ -207,7 +195,7 @@ def assemble_status(
         ),
         time=learning.time,
         replay=merged(Replay(capacity=capacity), ingest.replay),
-        limiter=_limiter(learning, ingest, inserted - warmup),
+        limiter=_limiter(learning, ingest, inserted - config.learner.warmup_period),
         lag=merged(learning.lag, ingest.lag),
         rollout=rollout_of(ingest.managers),
         eval=evaluations,
@@ -222,26 +210,26 @@ def assemble_status(
 
 
 class StatusReader:
-    """The status now, from the boards of a run's three processes.
-
-    Not for several threads: each makes its own.
-    """
+    """Reads the status from the records of a run's three processes; one reader per thread."""
 
     def __init__(self, spec: LearnerSpec) -> None:
         self._spec = spec
-        self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
-        self._ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
+        self.learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
+        self.ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
 
     def read(self) -> Status:
-        """What `status --json` says, from the boards alone."""
         return assemble_status(
-            self._spec, self._learning.read(), self._ingest.read(), self._evaluations.read()
+            self._spec.run_id,
+            self._spec.config,
+            self.learning.read(),
+            self.ingest.read(),
+            self._evaluations.read(),
         )
 
 
 def describe_wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
-    """Who waits for what, in a sentence; "" when nobody does."""
+    """Return a sentence that says who waits and why; "" if nobody waits."""
     if learning.phase == "starting":
         what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
         return f"the learner is starting: the {what}"
@@ -253,7 +241,7 @@ def describe_wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
 
 
 def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: int) -> Limiter:
-    """What was drawn per sample `inserted` since the warm-up, and who waits for whom."""
+    """Make the limiter's part of the status; `inserted` counts samples since the warm-up."""
     if learning.phase == "waiting":
         state, reason = "sample_waits", learning.waits
     else:

@@ -1,6 +1,6 @@
-"""A status in words: the same rows for the live view, `status` and the summary.
+"""A status as text: the same rows for the live view, `status` and the summary.
 
-Any part of it may be unknown when a run begins: nothing here asks for more than there is.
+Any part of a status may be unknown, such as before a run begins.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class ExitReason:
     """A reason to end a run.
 
     Args:
-        outcome: solved, done, or stopped.
-        why: what was reached.
-        unit: of what counts.
-        now: how far the run is.
+        outcome: solved or done.
+        why: the condition that was reached.
+        unit: of `now`; "" for a return.
+        now: the value that the condition compares.
     """
 
     outcome: str
@@ -55,7 +55,7 @@ STOPPED = "stopped on request{after}; the same command with this --out goes on"
 
 
 def exit_sentence(reason: str, after: str = "") -> str:
-    """Why a run ended; "" where the reason is not known.
+    """Return a sentence that says why a run ended; "" for an unknown reason.
 
     Args:
         after: such as `` after 0:01:05``.
@@ -67,20 +67,20 @@ def exit_sentence(reason: str, after: str = "") -> str:
 
 
 def present_managers(status: Status) -> Sequence[Manager]:
-    """The managers that have not gone."""
+    """Return the managers that are not gone."""
     return [manager for manager in status.managers if manager.is_present]
 
 
 def wait_reason(status: Status) -> str:
-    """Who waits for what; "" where nobody does."""
+    """Return why the learner or its actors wait; "" if nobody waits."""
     return status.waits or status.limiter.reason
 
 
 def actor_errors(status: Status, *, left: bool = True) -> list[str]:
-    """What actors died of last, the most frequent first; the same words of many are one line.
+    """List the last errors of actors, the most frequent first; equal ones are one line.
 
     Args:
-        left: also those of managers that have left.
+        left: include managers that have left.
     """
     first: dict[str, str] = {}
     counts: Counter[str] = Counter()
@@ -96,7 +96,7 @@ def actor_errors(status: Status, *, left: bool = True) -> list[str]:
 
 
 def stop_progress(status: Status) -> list[tuple[str, float, float]]:
-    """What stops the run and how far it is: ``(words, now, goal)`` of each count that is on."""
+    """List ``(unit, now, goal)`` of every stop condition that counts and is on."""
     rows = []
     for name, reason in EXIT_REASONS.items():
         now, goal = reason.now(status), getattr(status.stop, name)
@@ -106,7 +106,7 @@ def stop_progress(status: Status) -> list[tuple[str, float, float]]:
 
 
 def status_line(status: Status) -> str:
-    """A whole status in one line; of a run that has not begun, what it waits for."""
+    """Return the status in one line; before the run begins, what it waits for."""
     waits, stop = wait_reason(status), status.stop
     if not status.run_id and waits:
         return waits
@@ -132,8 +132,8 @@ def _of(now: float | None, goal: float | None) -> str:
 
 
 def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]:
-    """What the learner came to, as labelled lines: a sentence each, then the numbers that are
-    declared of that row and are not zero.
+    """Return the status as labelled lines: a sentence each, then the numbers that are declared for
+    the row and are not zero.
 
     Args:
         short: large numbers in seven characters.
@@ -179,7 +179,7 @@ def _returns(status: Status) -> str:
 
 
 def _rollout_return(status: Status) -> float | None:
-    """The mean return of the actors' recent episodes; older learners tell of each actor only."""
+    """Return the mean return of recent episodes; older learners send only that of each actor."""
     known = status.rollout.return_mean
     return rollout_of(status.managers).return_mean if known is None else known
 
@@ -201,19 +201,23 @@ def _lag(status: Status, *, short: bool) -> str:
 
 
 def run_title(status: Status) -> str:
-    """What is trained, as a status has it."""
+    """Return agent and environment."""
     return f"{status.agent or 'a run'} on {status.env or 'an environment'}"
 
 
 def run_headline(status: Status, digits: int = 16) -> str:
-    """Which run it is, by so many digits of its id."""
+    """Return id, epoch and duration of the run.
+
+    Args:
+        digits: of the id.
+    """
     since = elapsed_seconds(status)
     lasted = f", {format_clock(since)}" if since is not None else ""
     return f"run {status.run_id[:digits] or '-'}, epoch {status.epoch or '-'}{lasted}"
 
 
 def summary_lines(summary: Status, run: str) -> list[str]:
-    """The end of a run: why it ended, what it came to, and what to do next."""
+    """Return the lines at the end of a run: why it ended, its status, and what to do next."""
     if summary == Status():
         return ["stopped before it had begun: nothing was trained", f"  run      {run}"]
     since = elapsed_seconds(summary)
@@ -230,13 +234,13 @@ def summary_lines(summary: Status, run: str) -> list[str]:
 
 
 def elapsed_seconds(status: Status) -> float | None:
-    """Seconds since the learner's start, or else of its training; None where neither is said."""
+    """Return the seconds since the learner's start, or of its training; None if unknown."""
     return status.time.training_s if status.seconds is None else status.seconds
 
 
 def final_report_lines(status: Status) -> list[str]:
-    """The lines for the log at the end of a run: upstream's averages over the epoch's training, in
-    its comma-separated lines."""
+    """Return the lines for the log at the end of a run: upstream's averages over the epoch, in its
+    comma-separated form."""
     duration_s = status.time.training_s or 0.0
 
     def per_second(count: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Statuses of fleets of any size, as a learner answers them."""
+"""Statuses of fleets of any size, as a learner sends them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ERROR = "ValueError: the simulator lost its license and will not step any furthe
 
 
 def manager(number: int, actors: int = 8) -> dict[str, Any]:
-    """One that is well."""
+    """Make a manager that is well."""
     return {
         "id": f"host-{number:03d}",
         "host": f"host-{number:03d}.rack{number % 4}.example.org",
@@ -28,7 +28,7 @@ def manager(number: int, actors: int = 8) -> dict[str, Any]:
 
 
 def actor(index: int) -> dict[str, Any]:
-    """One that plays."""
+    """Make an actor that plays."""
     return {
         "id": index,
         "alive": True,
@@ -43,32 +43,32 @@ def actor(index: int) -> dict[str, Any]:
 
 
 def gone(made: dict[str, Any], *, left: bool = False) -> dict[str, Any]:
-    """The same, which has been silent for two minutes or has said good-bye."""
+    """Copy a manager, which has been silent for two minutes or has left."""
     actors = [{**one, "alive": False} for one in made["actors"]]
     rate = {"samples_per_sec": 0.0, "last_seen_s": 125.0}
     return {**made, **rate, "state": "gone", "left": left, "actors": actors}
 
 
 def broken(made: dict[str, Any], error: str = ERROR) -> dict[str, Any]:
-    """The same with an actor that is down."""
+    """Copy a manager, with an actor that is down."""
     first = {**made["actors"][0], "alive": False, "restarts": 4, "error": error}
     return {**made, "actors": [first, *made["actors"][1:]]}
 
 
 def full(made: dict[str, Any]) -> dict[str, Any]:
-    """The same with a full window."""
+    """Copy a manager, with a full window."""
     return {**made, "window": {"batches": 1020, "bytes": 400_000}}
 
 
 def made(said: dict[str, Any]) -> Status:
-    """A status as a learner's answer is read."""
+    """Decode a status like a learner's answer."""
     found = decode(Status, json.dumps(said).encode())
     assert found is not None
     return found
 
 
 def fleet(managers: list[dict[str, Any]], **more: Any) -> Status:
-    """A status with these managers."""
+    """Make a status with these managers."""
     said = {
         "run_id": "0123456789abcdef",
         "env": "ALE/Pong-v5",

@@ -1,4 +1,4 @@
-"""The whole run on one screen, drawn for terminals of several sizes."""
+"""The screen of a run, drawn for terminals of several sizes."""
 
 import io
 from dataclasses import replace
@@ -79,7 +79,7 @@ def test_what_is_wrong_with_the_hidden_managers_is_counted() -> None:
     assert found[-1].endswith("gone, 1 held back")
 
 
-def test_the_same_error_of_many_is_told_once_and_who_waits_is_said() -> None:
+def test_an_error_of_many_actors_is_shown_once_and_the_wait_is_shown() -> None:
     status = fleet([broken(manager(n)) for n in range(3)] + [broken(manager(3), "OSError: x")])
     assert actor_errors(status) == [f"host-000/0 and 2 more: {ERROR}", "host-003/0: OSError: x"]
     said = "the learner waits: 3 of 10,000 warm-up samples, 4 managers connected"
@@ -103,7 +103,7 @@ def test_without_a_height_every_manager_is_shown_and_of_a_few_every_actor() -> N
     assert sum(line.startswith("  actor") for line in few) == 40
 
 
-def test_a_learner_that_does_not_answer_keeps_its_last_picture_and_says_so() -> None:
+def test_without_answers_the_last_screen_stays_with_the_time_since() -> None:
     found = drawn(fleet([manager(0)]), silent_s=65.0)
     assert "no answer for 0:01:05" in found[0]
     assert any("12.5 of 18" in line for line in found)
@@ -111,7 +111,7 @@ def test_a_learner_that_does_not_answer_keeps_its_last_picture_and_says_so() -> 
     assert "waiting for the learner" in drawn(None, silent_s=5.0)[0]
 
 
-def test_managers_are_judged_by_what_they_lack() -> None:
+def test_managers_have_a_health() -> None:
     restarted = manager(5)
     restarted["actors"][0]["restarts"] = 1
     judged = {
@@ -160,7 +160,7 @@ def test_the_fleet_is_counted_in_a_line() -> None:
     )
 
 
-def test_a_status_of_wrong_types_is_drawn_all_the_same() -> None:
+def test_a_status_of_wrong_types_is_drawn() -> None:
     strange = {"managers": [1, {"actors": "x", "window": 3, "id": 5}], "time": 3, "eval": None}
     assert drawn(made({**strange, "stop": {"target_return": 3.0}}))
 
@@ -184,7 +184,7 @@ def test_time_is_split_over_the_last_seconds() -> None:
     )
 
 
-def test_a_learner_that_started_again_is_looked_at_anew() -> None:
+def test_the_time_split_starts_again_with_a_new_epoch() -> None:
     watch = TimeSplitTracker()
     spent = Time(optimizing_s=10.0, sampling_s=0.0, waiting_s=0.0)
     watch.update(Status(epoch=1, seconds=100.0, time=spent))

@@ -1,4 +1,4 @@
-"""Where a run is shown: a terminal, a pipe, under `watch`."""
+"""Views of a run on a terminal, in a pipe and under `watch`."""
 
 import io
 import re
@@ -25,7 +25,7 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
-def test_a_view_draws_what_it_was_shown_and_says_lines() -> None:
+def test_a_terminal_view_draws_statuses_and_prints_lines() -> None:
     out = Terminal()
     with TerminalView("dqn on ALE/Pong-v5", out=out) as view:
         view.show(None)

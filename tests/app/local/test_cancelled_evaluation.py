@@ -11,7 +11,7 @@ import gymnasium as gym
 import pytest
 from small_runs import config_of, trained  # beside this file
 
-from vedette.live import QuietView
+from vedette.live import View
 from vedette.local import in_process as run
 from vedette_rl.core import ModelInfo
 from vedette_rl.storage.checkpoints import Checkpoints
@@ -69,7 +69,7 @@ def said_at_the_end(out: Path) -> list[str]:
     return [event["text"] for event in events if event["kind"] == "ended"]
 
 
-class Shown(QuietView):
+class Shown(View):
     """A view that remembers what it was shown to wait for."""
 
     def __init__(self) -> None:

@@ -71,7 +71,7 @@ def test_an_evaluation_that_is_not_finite_is_not_the_best(
     assert "version 40 does not count" in caplog.text
     monkeypatch.setattr(BadWhenGreedy, "bad", False)
     assert evaluation.evaluate(1, ModelInfo(80, arrays))
-    assert evaluation.board.best_version == 80
+    assert evaluation.status.best_version == 80
     assert read_state(tmp_path / "best")[1]["version"] == 80
     evaluation.close()
 

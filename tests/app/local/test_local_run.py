@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vedette.live import QuietView
+from vedette.live import View
 from vedette.local import daemons as local_run
 from vedette.local.daemons import LocalRun, configured_packages, free_port, last_lines
 from vedette_services.config import RunConfig, read_config
@@ -39,7 +39,7 @@ def python_of(script: str) -> Callable[..., list[str]]:
     return lambda *arguments: [sys.executable, "-c", script, *arguments]
 
 
-class Hearing(QuietView):
+class Hearing(View):
     """Remembers what was said."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             CONFIG,
             tmp_path / "run",
             fresh=False,
-            view=view or QuietView(),
+            view=view or View(),
             command=python_of(FAKE),
         )
 
@@ -98,7 +98,7 @@ def test_a_learner_gets_its_own_configuration_beside_another_start(
     def another_start(timeout_s: float) -> None:
         if not (tmp_path / "go").exists():
             learner = LocalRun(
-                *(other, tmp_path / "run"), fresh=False, view=QuietView(), command=python_of("pass")
+                *(other, tmp_path / "run"), fresh=False, view=View(), command=python_of("pass")
             )
             with learner:
                 learner.watch(silent, None)

@@ -8,7 +8,7 @@ import gymnasium as gym
 import pytest
 from small_runs import config_of, trained  # beside this file
 
-from vedette.live import QuietView
+from vedette.live import View
 from vedette.local import in_process as run
 
 
@@ -22,7 +22,7 @@ class NeverFinite(gym.RewardWrapper[Any, Any]):
         return reward if self.rewards == 1 else float("nan")
 
 
-class Shown(QuietView):
+class Shown(View):
     """A view that remembers what it was shown to wait for."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Run directories as runs of all kinds leave them, without running any."""
+"""Makes run directories like those of real runs, without running any."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEGAN_S = 1_700_000_000.0
 
 
 class Clock:
-    """Ten seconds later at every look."""
+    """A clock that advances by ten seconds at every call."""
 
     def __init__(self, begin_s: float = BEGAN_S) -> None:
         self.now_s = begin_s
@@ -25,7 +25,7 @@ class Clock:
 
 
 def make_run(run: Path, *, height: float = 1.0, points: int = 5, **table: Any) -> Path:
-    """A run that has ended well.
+    """Make the directory of a run that has ended well.
 
     Args:
         run: its directory.
@@ -65,7 +65,7 @@ def make_run(run: Path, *, height: float = 1.0, points: int = 5, **table: Any) -
 
 
 def write_summary(run: Path, *, best: float, **more: Any) -> None:
-    """The summary of a run that has ended well."""
+    """Write the summary of a run that has ended well."""
     summary: dict[str, Any] = {
         "run_id": "0123456789abcdef",
         "time_s": BEGAN_S + 100,

@@ -37,7 +37,7 @@ def test_a_long_curve_keeps_its_means_and_its_peaks() -> None:
     assert drawn.bands[0].low.max() == 0.0
 
 
-def test_what_is_not_finite_is_left_out() -> None:
+def test_values_that_are_not_finite_are_left_out() -> None:
     drawn = curve_line(curve(1.0, np.nan, np.inf, 4.0), "loss")
     assert drawn.y.tolist() == [1.0, 4.0]
     assert curve_line(curve(np.nan), "loss").x.size == 0
@@ -48,7 +48,7 @@ def test_an_evaluation_has_its_interval_and_the_spread_of_its_episodes() -> None
     drawn = evaluation_line(curve(10.0, 11.0), parts, episodes=5)
     spread, interval = drawn.bands
     assert (spread.low.tolist(), spread.high.tolist()) == ([5.0, 6.0], [15.0, 16.0])
-    # Student's t of 4 degrees; the deviation recorded is of the episodes, not of what they are of
+    # Student's t with 4 degrees of freedom; the recorded deviation divides by n, not by n - 1
     half = 2.7764 * 2.0 * np.sqrt(5 / 4) / np.sqrt(5)
     np.testing.assert_allclose(interval.high - drawn.y, half)
     np.testing.assert_allclose(drawn.y - interval.low, half)
@@ -101,7 +101,7 @@ def test_an_axis_has_round_ticks(values: list[float], ticks: tuple[float, ...]) 
     assert len(set(axis.labels())) == len(ticks)
 
 
-def test_an_interval_that_is_far_too_wide_does_not_flatten_the_lines() -> None:
+def test_a_very_wide_interval_does_not_flatten_the_lines() -> None:
     axis = value_axis([np.array([100.0, 500.0])], [np.array([-1e6, 1e6])], 100.0, 0.0)
     assert axis.low == 0.0
     assert axis.high <= 800.0

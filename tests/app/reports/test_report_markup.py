@@ -9,13 +9,13 @@ def test_every_text_is_escaped_in_elements_and_in_attributes() -> None:
     assert made == ('<td title="&quot; onload=&quot;x">&lt;script&gt;alert(1)&lt;/script&gt;</td>')
 
 
-def test_what_is_markup_already_is_left_alone() -> None:
+def test_markup_is_not_escaped_again() -> None:
     assert element("p", element("b", "&"), None) == "<p><b>&amp;</b></p>"
     assert element("img", src="x", alt=None) == '<img src="x">'
 
 
 @pytest.mark.parametrize("letter", ["\0", "\x1b", "\x85", "\u202e", "\u2066", "\ud800"])
-def test_letters_that_hide_or_reverse_others_are_shown_as_such(letter: str) -> None:
+def test_characters_that_hide_or_reverse_others_are_replaced(letter: str) -> None:
     assert to_markup(f"a{letter}b") == Markup("a\ufffdb")
 
 

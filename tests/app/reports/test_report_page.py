@@ -1,4 +1,4 @@
-"""The page about a run: whole, safe, and of every kind of run."""
+"""The page about a run: complete, safe, and written for every kind of run."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ VOID = {"meta", "img", "br"}
 
 
 class Reader(HTMLParser):
-    """Sees that every element is closed, and notes what a browser would load or run."""
+    """Checks that every element is closed, and collects what a browser would load or run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def test_the_page_shows_everything_and_loads_nothing(run: Path) -> None:
         assert words in said, words
 
 
-def test_the_page_forbids_itself_to_load_or_run_anything(run: Path) -> None:
+def test_the_page_has_a_policy_against_loading_and_running_anything(run: Path) -> None:
     text = write_report([run]).read_text("utf-8")
     assert re.search("http-equiv=.Content-Security-Policy.*default-src &#x27;none&#x27;", text)
 
@@ -121,7 +121,7 @@ def test_what_came_over_the_network_is_shown_and_is_never_markup(run: Path) -> N
         {"config.toml", "tensorboard", "events.jsonl"},
     ],
 )
-def test_a_run_of_which_something_is_left_has_a_page(left: set[str], run: Path) -> None:
+def test_a_run_with_only_some_of_its_files_has_a_page(left: set[str], run: Path) -> None:
     import shutil
 
     for place in list(run.iterdir()):
@@ -131,7 +131,7 @@ def test_a_run_of_which_something_is_left_has_a_page(left: set[str], run: Path) 
     assert "It " in said
 
 
-def test_a_page_of_figures_that_make_no_sense_is_written_all_the_same(run: Path) -> None:
+def test_a_page_with_absurd_numbers_is_written(run: Path) -> None:
     summary = {
         "samples": {"produced": -1},
         "eval": {"best_return_mean": 1e308},
@@ -145,7 +145,7 @@ def test_a_page_of_figures_that_make_no_sense_is_written_all_the_same(run: Path)
     read(write_report([run]))
 
 
-def test_a_learner_that_was_killed_lived_until_its_last_curve(run: Path) -> None:
+def test_the_lane_of_a_killed_learner_ends_with_its_last_record(run: Path) -> None:
     EventFile(run / "events.jsonl").add(
         RunEvent(BEGAN_S + 1000, "started", "learner"),
         RunEvent(BEGAN_S + 1010, "joined", "learner", "a manager of this name"),

@@ -1,4 +1,4 @@
-"""A run is read as it is: whole, going on, begun, broken."""
+"""Run directories of all kinds are read: finished, running, just begun, damaged."""
 
 import fcntl
 import os
@@ -26,7 +26,7 @@ def test_a_run_that_ended_well_has_everything(run: Path) -> None:
     assert record.notes == ("It is done: stop.max_opts is reached.",)
 
 
-def test_a_run_that_goes_on_says_so(run: Path) -> None:
+def test_a_running_run_has_a_note(run: Path) -> None:
     handle = os.open(run / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
@@ -39,7 +39,7 @@ def test_a_run_that_goes_on_says_so(run: Path) -> None:
     assert not read_record(run).running
 
 
-def test_a_run_that_was_killed_says_that_it_said_nothing(run: Path) -> None:
+def test_a_killed_run_has_a_note_about_its_missing_exit_reason(run: Path) -> None:
     write_summary(run, best=5.0, exit_reason="", epoch=3)
     assert read_record(run).notes == (
         "It ended without an exit reason (killed, or the machine went down): "
@@ -48,7 +48,7 @@ def test_a_run_that_was_killed_says_that_it_said_nothing(run: Path) -> None:
     )
 
 
-def test_a_run_that_has_not_begun_says_so(tmp_path: Path) -> None:
+def test_a_run_that_has_not_begun_has_a_note(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("seed = 1\n")
     assert read_record(tmp_path).notes == ("It has not begun: nothing was recorded.",)
 
@@ -65,7 +65,7 @@ def test_a_run_that_has_not_begun_says_so(tmp_path: Path) -> None:
         ("records.csv", b"", ""),
     ],
 )
-def test_what_is_broken_is_a_line_and_the_rest_is_read(
+def test_a_damaged_file_is_a_note_and_the_rest_is_read(
     name: str, content: bytes, said: str, run: Path
 ) -> None:
     (run / name).write_bytes(content)
@@ -74,7 +74,7 @@ def test_what_is_broken_is_a_line_and_the_rest_is_read(
     assert said in " | ".join(record.notes)
 
 
-def test_what_is_missing_is_a_line(run: Path) -> None:
+def test_a_missing_file_is_a_note(run: Path) -> None:
     for name in ("config.toml", "events.jsonl"):
         (run / name).unlink()
     notes = " | ".join(read_record(run).notes)
@@ -82,7 +82,7 @@ def test_what_is_missing_is_a_line(run: Path) -> None:
     assert "No timeline" in notes
 
 
-def test_figures_that_are_none_are_not_taken_for_numbers(run: Path) -> None:
+def test_values_of_another_type_are_not_read_as_numbers(run: Path) -> None:
     (run / "summary.json").write_text('{"eval": "<b>", "env_steps": true, "managers": {"a": 1}}')
     record = read_record(run)
     assert record.summary.eval.best_return_mean is None

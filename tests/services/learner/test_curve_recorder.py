@@ -21,11 +21,7 @@ class Steps(TeeRecorder):
         self.steps.append(step)
 
 
-class Run:
-    """Which run it is."""
-
-    run_id = "r"
-    config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
+CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
 
 
 def ingest(produced: int) -> GatewayStatus:
@@ -34,7 +30,7 @@ def ingest(produced: int) -> GatewayStatus:
 
 def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:
     recorder = Steps()
-    curves = CurveRecorder(recorder, Run(), env_steps=1000)
+    curves = CurveRecorder(recorder, "r", CONFIG, env_steps=1000)
     for now, produced in enumerate((0, 900, 980, 1020)):
         curves.record(now * 2.0, TrainerStatus(), ingest(produced), Eval())
     assert recorder.steps == [1000, 1000, 1020]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,5 +34,7 @@ def test_the_id_given_up_is_the_one_not_heard_of_for_longest(
     manager_ids = ManagerIds(tmp_path / "owners.json")
     for manager in ("first", "second", "third", "first", "fourth"):
         assert manager_ids.claim(manager, "actors")
-    assert sorted(manager_ids.ids_of("actors")) == ["first", "fourth", "third"]
+    manager_ids.save()
+    kept = json.loads((tmp_path / "owners.json").read_text())
+    assert kept == dict.fromkeys(("third", "first", "fourth"), "actors")
     assert not manager_ids.claim("first", "other")

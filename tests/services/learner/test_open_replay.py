@@ -13,9 +13,8 @@ from vedette_rl.replay.ring import RingWriter
 from vedette_services.config import RunConfig, load_config
 from vedette_services.learner.trainer import open_replay
 from vedette_services.net.addresses import Address
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import replay_layout
-from vedette_services.run.spec import LearnerSpec
 
 
 @pytest.fixture

@@ -22,9 +22,8 @@ from vedette_services.config import RunConfig
 from vedette_services.learner.trainer import open_replay
 from vedette_services.learner.training_loop import TrainingLoop
 from vedette_services.net.addresses import Address
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter, ring_dtype
-from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status_records import TrainerStatus
 
 ROWS = 600

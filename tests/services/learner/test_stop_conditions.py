@@ -3,7 +3,7 @@
 import pytest
 
 from vedette_services.config.parts import StopConfig
-from vedette_services.learner.training_loop import RunProgress, find_exit_reason
+from vedette_services.learner.training_loop import find_exit_reason
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ from vedette_services.learner.training_loop import RunProgress, find_exit_reason
     ],
 )
 def test_the_first_condition_met_ends_the_run(stop: StopConfig, reason: str) -> None:
-    assert find_exit_reason(stop, RunProgress(100, 1000, 10.0, 475.0)) == reason
+    assert find_exit_reason(stop, 100, 1000, 10.0, 475.0) == reason
 
 
 def test_a_target_needs_an_evaluation() -> None:
-    assert find_exit_reason(StopConfig(target_return=-1e9), RunProgress(1, 1, 1.0, None)) == ""
+    assert find_exit_reason(StopConfig(target_return=-1e9), 1, 1, 1.0, None) == ""

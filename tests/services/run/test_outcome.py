@@ -8,14 +8,13 @@ import pytest
 
 from vedette_services.config import RunConfig, StopConfig
 from vedette_services.net.addresses import Address
-from vedette_services.run.directory import RunDirectory
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.outcome import (
     describe_already_done,
     describe_resume_point,
     describe_unsaved,
     last_status,
 )
-from vedette_services.run.spec import LearnerSpec
 from vedette_services.run.status import Status
 from vedette_services.run.status_fields import encode
 from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus

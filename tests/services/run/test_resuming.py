@@ -52,7 +52,7 @@ def refusal(config: RunConfig, out: Path, **how: bool) -> str:
 
 def line_of_start(out: Path) -> str:
     """What a start that goes on says of where."""
-    return check_config(config_of(), out).lines[-1]
+    return check_config(config_of(), out)[-1]
 
 
 def test_the_same_configuration_goes_on(tmp_path: Path) -> None:
@@ -328,13 +328,13 @@ def test_a_run_in_one_process_does_not_go_on_in_daemons(tmp_path: Path) -> None:
 
 def test_a_start_says_where_it_goes_on(tmp_path: Path) -> None:
     config = config_of()
-    assert len(check_config(config, tmp_path).lines) == 1  # what the replay needs
+    assert len(check_config(config, tmp_path)) == 1  # what the replay needs
     run = make_run(tmp_path, config)
-    assert check_config(config, tmp_path).lines[1:] == (
+    assert check_config(config, tmp_path)[1:] == (
         f"goes on from optimization step 1,234 of the run in {tmp_path}",
     )
-    assert len(check_config(config, tmp_path, fresh=True, force=True).lines) == 1
+    assert len(check_config(config, tmp_path, fresh=True, force=True)) == 1
     shutil.rmtree(run.checkpoints)
-    assert check_config(config, tmp_path).lines[1:] == (
+    assert check_config(config, tmp_path)[1:] == (
         f"no checkpoint in {tmp_path}: learns from the beginning, on the samples that are there",
     )

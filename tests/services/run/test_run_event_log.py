@@ -66,19 +66,19 @@ def test_what_happens_is_kept_over_starts(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     for epoch in (1, 2):
         event_log = RunEventLog(path, clock=lambda: 5.0)
-        event_log.log_start("on gpu-1")
+        event_log.log("started", "learner", "on gpu-1")
         event_log.log_epoch(epoch, 40)
         event_log.log_changes(
             TrainerStatus(opt_steps=50), GatewayStatus(Samples(produced=7), (manager(),))
         )
-        event_log.log_death("evaluator", "signal 9")
-        event_log.log_end("interrupted")
+        event_log.log("died", "evaluator", "signal 9")
+        event_log.log("ended", "learner", "interrupted")
     events, _ = read_events(path)
     kinds = ["started", "epoch", "joined", "died", "ended"]
     assert [event.kind for event in events] == kinds * 2
     assert (events[1].opt_steps, events[2].opt_steps, events[2].env_steps) == (40, 50, 7)
     assert [event.epoch for event in events[4:7]] == [1, 0, 2]
-    assert events[3].text == "signal 9; it is started again"
+    assert events[3].text == "signal 9"
 
 
 def test_a_crowd_is_counted_and_not_listed(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,10 +46,11 @@ def whole_status() -> Status:
     )
     fleet.on_report(report, 0.0)
     table = {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}, "stop": {"target_return": 1}}
-    run: Any = SimpleNamespace(run_id="r", config=RunConfig.model_validate(table))
+    config = RunConfig.model_validate(table)
     gateway = GatewayStatus(samples=Samples(*[1] * 7), managers=fleet.status(1.0))
     seen = Eval(*[1] * len(fields(Eval)))
-    return assemble_status(run, TrainerStatus(opt_steps=5, record={"loss": 1.0}), gateway, seen)
+    learning = TrainerStatus(opt_steps=5, record={"loss": 1.0})
+    return assemble_status("r", config, learning, gateway, seen)
 
 
 def paths(part: Any, *path: str) -> Iterator[str]:
