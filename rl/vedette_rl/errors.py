@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 class RlError(Exception):
-    """Everything that `vedette_rl` raises on its own account."""
+    """The base of all errors that `vedette_rl` raises."""
 
 
 class UnsupportedSpaceError(RlError):
@@ -109,7 +109,7 @@ class RecordingError(RlError):
 
 
 class VideoError(RlError):
-    """An episode cannot be filmed."""
+    """An episode cannot be made a video."""
 
 
 class CannotRenderError(VideoError):

@@ -1,7 +1,4 @@
-"""The inner loop of everything that collects: newest model, act, step, process.
-
-An actor process and the in-process mode both run it, and send the transitions on.
-"""
+"""The inner loop of an actor: newest model, act, step, process."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ class RolloutLoop:
 
     ::
 
-        loop = RolloutLoop(row, policy, processor, models, n_step)
+        loop = RolloutLoop(envs, policy, processor, models, n_step)
         while not loop.sync(): ...               # until there is a model to act on
         loop.begin()
         while not stopped:
@@ -53,7 +50,7 @@ class RolloutLoop:
         push(loop.flush(), loop.made_by)
 
     Args:
-        row: the environments.
+        envs: the environments.
         policy: acts; it needs no model before the first `sync`.
         processor: makes transitions of steps.
         models: where models come from.
@@ -62,13 +59,13 @@ class RolloutLoop:
 
     def __init__(
         self,
-        row: VectorEnvironment,
+        envs: VectorEnvironment,
         policy: Policy,
         processor: StepProcessor,
         models: ModelSource,
         n_step: int,
     ) -> None:
-        self._row, self._policy, self._processor = row, policy, processor
+        self._envs, self._policy, self._processor = envs, policy, processor
         self._models = models
         self.env_steps = 0
         """Steps played, over all environments."""
@@ -98,7 +95,7 @@ class RolloutLoop:
 
     def begin(self) -> None:
         """Begin new episodes everywhere."""
-        self._obs = self._row.reset()
+        self._obs = self._envs.reset()
 
     def step(self) -> Columns:
         """Step every environment once; the transitions that this completes, the caller's own.
@@ -108,7 +105,7 @@ class RolloutLoop:
         """
         self.sync()
         action = self._policy.act(self._obs, explore=True)
-        step = self._row.step(action)
+        step = self._envs.step(action)
         self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
         transitions = self._processor.process(step)
@@ -121,8 +118,8 @@ class RolloutLoop:
 
     def pop_finished_episodes(self) -> list[tuple[float, int]]:
         """(return, length) of the episodes that ended since the last call."""
-        return self._row.pop_finished_episodes()
+        return self._envs.pop_finished_episodes()
 
     def close(self) -> None:
         """Close the environments."""
-        self._row.close()
+        self._envs.close()

@@ -1,4 +1,4 @@
-"""Conversion of observations to columns."""
+"""Conversion of observations to columns, and of agents' actions to those of environments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ cheaper to write each into its row."""
 
 
 class ObservationLayout:
-    """Writes observations of one space into columns ``obs...``."""
+    """Writes observations of one space into columns ``obs...``.
+
+    Raises:
+        SpaceLayoutError: (any method) an array has another shape than its space.
+    """
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self.leaves = observation_columns(space)
@@ -34,20 +38,12 @@ class ObservationLayout:
         return {leaf.name: np.empty((rows, *leaf.shape), leaf.dtype) for leaf in self.leaves}
 
     def write(self, columns: Columns, row: int, obs: Any) -> None:  # of any space
-        """Copy one observation into a row.
-
-        Raises:
-            SpaceLayoutError: an array has another shape than its space.
-        """
+        """Copy one observation into a row."""
         for leaf in self.leaves:
             columns[leaf.name][row] = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
 
     def write_rows(self, columns: Columns, observations: Sequence[Any]) -> None:
-        """Copy one observation into each row.
-
-        Raises:
-            SpaceLayoutError: an array has another shape than its space.
-        """
+        """Copy one observation into each row."""
         if self._small:
             column = columns["obs"]
             try:
@@ -65,11 +61,7 @@ class ObservationLayout:
                 column[row] = _of_shape(_follow(obs, leaf), leaf.shape, leaf)
 
     def write_all(self, columns: Columns, batched_obs: Any) -> None:
-        """Copy the observation of a vector environment into all rows.
-
-        Raises:
-            SpaceLayoutError: an array has another shape than its space.
-        """
+        """Copy the observation of a vector environment into all rows."""
         for leaf in self.leaves:
             column = columns[leaf.name]
             batch = _of_shape(_follow(batched_obs, leaf), column.shape, leaf)

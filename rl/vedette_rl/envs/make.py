@@ -100,8 +100,7 @@ def make_vector_environment(
         allow_import: see `make_env`.
 
     Raises:
-        UnknownEnvironmentError: they cannot be made here.
-        ImportNotAllowedError: `allow_import` refused.
+        UnknownEnvironmentError, ImportNotAllowedError: as `make_env`.
         SpaceLayoutError: transitions of their spaces have no columns.
     """
     if count < 1:
@@ -124,8 +123,7 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
     Gymnasium's checks (which warn).
 
     Raises:
-        UnknownEnvironmentError: it cannot be made here.
-        ImportNotAllowedError: `allow_import` refused.
+        UnknownEnvironmentError, ImportNotAllowedError: as `make_env`.
         SpaceLayoutError: transitions of its spaces have no columns, or it gives observations of
             another shape than its space.
         EnvironmentFaultError: an observation or the reward is not finite: no learner would take it.
@@ -151,12 +149,7 @@ def environment_action_space(
     config: EnvConfig, *, allow_import: AllowImport | None = None
 ) -> gym.Space[Any]:
     """The space of actions as the environment names them, from its `start`; `probe_environment`
-    gives it as agents see it.
-
-    Raises:
-        UnknownEnvironmentError: it cannot be made here.
-        ImportNotAllowedError: `allow_import` refused.
-    """
+    gives it as agents see it. It raises what `make_env` raises."""
     env = make_env(config, allow_import=allow_import)
     try:
         return env.action_space

@@ -1,4 +1,4 @@
-"""Greedy episodes, several side by side.
+"""Greedy episodes, several side by side, and the confidence interval of a mean.
 
 Episode i begins with ``reset(seed=seed + i)`` in whichever environment is free, so what it returns
 does not depend on how many are played at once, and every evaluation plays the same episodes.
@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from vedette_rl.core import Columns, Evaluation, Policy
@@ -18,9 +17,8 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import AllowImport
+from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import EnvironmentFaultError, EvaluationCancelledError
-
-Env = gym.Env[Any, Any]
 
 
 class GreedyEvaluator:

@@ -1,4 +1,4 @@
-"""An episode as a film: what the environment shows while a policy plays greedily."""
+"""An episode as a video: the pictures that the environment shows while a policy plays greedily."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class EpisodeVideo:
 
 
 def check_video_path(path: Path) -> None:
-    """See that a film of this name can be written here.
+    """Check that a video of this name can be written here.
 
     Raises:
         VideoError: the message has what to install or how to name it.
@@ -101,7 +101,7 @@ def check_video_path(path: Path) -> None:
 
 
 def write_video(path: Path, frames: Iterator[Frame], fps: int) -> int:
-    """Write a film by the name's ending; how many pictures it has.
+    """Write a video, GIF or MP4 by the name's ending; return the number of its pictures.
 
     Raises:
         VideoError: as `check_video_path`, or the disk refuses.

@@ -10,7 +10,7 @@
 An observation is given in columns, ``obs`` or ``obs/KEY`` for the parts of a dictionary. Actions
 are the environment's own, ready for its `step`. `GreedyEvaluator` plays policies whose discrete
 actions count from 0 whatever the environment's `start` is, as all within Vedette do:
-``read_policy(path).policy()`` is one.
+``read_policy(path).make_policy()`` is one.
 """
 
 from vedette_rl.exported.policy_file import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vedette_rl.recording.tensorboard import iterate_records, parse_event
 
 _HALF_WRITTEN_BYTES = 64 << 10
-"""What a writer may not have finished yet; more at the end of a file is damage."""
+"""A writer may not have finished its last bytes; more at the end of a file is damage."""
 
 Floats = NDArray[np.float64]
 
@@ -60,6 +60,8 @@ def read_curves(run: Path) -> RecordedCurves:
     """
     damage: list[str] = []
     for source, read in _SOURCES.items():
+        if not (run / source).exists():
+            continue
         found = _CurveBuilder()
         try:
             read(run / source, found)
@@ -88,6 +90,11 @@ class _CurveBuilder:
         times.append(time_s)
         values.append(value)
 
+    def add_broken_lines(self, count: int) -> None:
+        """Note lines that could not be read; one may be what a writer has not finished yet."""
+        if count > 1:
+            self.damage.append(f"{count} lines are damaged and left out")
+
     def curves(self) -> dict[str, Curve]:
         return {
             name: Curve(np.array(steps, np.int64), np.array(times), np.array(values))
@@ -115,27 +122,17 @@ def _read_event_files(directory: Path, into: _CurveBuilder) -> None:
             into.damage.append(f"{path.name} is damaged, its last {left:,} bytes are left out")
 
 
-def _read_lines(path: Path, into: _CurveBuilder, take: Callable[[Path], Iterator[object]]) -> None:
-    if not path.is_file():
-        return
-    broken = sum(1 for problem in take(path) if problem)
-    if broken > 1:  # one is what a writer has not finished yet
-        into.damage.append(f"{broken} lines are damaged and left out")
-
-
 def _read_jsonl(path: Path, into: _CurveBuilder) -> None:
-    def take(path: Path) -> Iterator[bool]:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                try:
-                    record = json.loads(line)
-                    if "text" not in record:
-                        _add_record(record, into)
-                    yield False
-                except (ValueError, TypeError, KeyError):
-                    yield True
-
-    _read_lines(path, into, take)
+    broken = 0
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                record = json.loads(line)
+                if "text" not in record:
+                    _add_record(record, into)
+            except (ValueError, TypeError, KeyError):
+                broken += 1
+    into.add_broken_lines(broken)
 
 
 def _add_record(record: dict[str, object], into: _CurveBuilder) -> None:
@@ -146,19 +143,17 @@ def _add_record(record: dict[str, object], into: _CurveBuilder) -> None:
 
 
 def _read_csv(path: Path, into: _CurveBuilder) -> None:
-    def take(path: Path) -> Iterator[bool]:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            rows = csv.reader(line.replace("\0", "") for line in file)
-            next(rows, None)  # the names of the columns
-            for row in rows:
-                try:
-                    time_s, step, name, value = row
-                    into.add(name, int(step), float(time_s), float(value))
-                    yield False
-                except ValueError:
-                    yield True
-
-    _read_lines(path, into, take)
+    broken = 0
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        rows = csv.reader(line.replace("\0", "") for line in file)
+        next(rows, None)  # the names of the columns
+        for row in rows:
+            try:
+                time_s, step, name, value = row
+                into.add(name, int(step), float(time_s), float(value))
+            except ValueError:
+                broken += 1
+    into.add_broken_lines(broken)
 
 
 _SOURCES: dict[str, Callable[[Path, _CurveBuilder], None]] = {

@@ -60,9 +60,10 @@ class Rows:
 
     def gather(self, places: NDArray[np.int64], out: Columns) -> None:
         """Copy the rows at `places` into `out`, every column that is in `out`."""
+        columns = self.columns
         for name, to in out.items():
             # clip: numpy would otherwise gather into a buffer of its own first, to check the places
-            self.columns[name].take(places, 0, to, "clip")
+            columns[name].take(places, 0, to, "clip")
 
 
 def default_guard(capacity: int, row_bytes: int) -> int:

@@ -52,9 +52,10 @@ class DrawnRows:
         if len(numbers) != len(self._places):
             self._places = np.empty(len(numbers), np.int64)
             self._columns = empty_columns(self.rows.drawn_dtype, len(numbers))
-        ring_places(numbers, self._physical_rows, self._places)
-        self.rows.gather(self._places, self._columns)
-        return self._columns
+        places, columns = self._places, self._columns
+        ring_places(numbers, self._physical_rows, places)
+        self.rows.gather(places, columns)
+        return columns
 
     def _redraw_stale(self, numbers: NDArray[np.int64], columns: Columns) -> NDArray[np.int64]:
         """Draw again what the writer may have overwritten while it was copied.

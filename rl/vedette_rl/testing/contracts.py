@@ -129,10 +129,10 @@ class StepProcessorContract:
     steps = 40
 
     def make_processor(self, envs: int, dtype: np.dtype[Any]) -> StepProcessor:
-        """A new processor for a row of `envs` and transitions of `dtype`."""
+        """A new processor for `envs` environments and transitions of `dtype`."""
         raise NotImplementedError
 
-    def make_row(self) -> VectorEnvironment:
+    def make_envs(self) -> VectorEnvironment:
         """Three environments with every kind of end."""
         scripts: list[list[Any]] = [
             [(3, "terminated"), (4, "truncated"), (1, "both"), (9, "truncated")],
@@ -144,19 +144,19 @@ class StepProcessorContract:
 
     def play(self) -> list[Columns]:
         """The transitions of each of some steps, and of the flush."""
-        row = self.make_row()
-        processor = self.make_processor(len(row), transition_dtype(row.spaces))
-        row.reset()
-        action = np.zeros(len(row), np.int64)
-        given = [processor.process(row.step(action)) for _ in range(self.steps)]
+        envs = self.make_envs()
+        processor = self.make_processor(len(envs), transition_dtype(envs.spaces))
+        envs.reset()
+        action = np.zeros(len(envs), np.int64)
+        given = [processor.process(envs.step(action)) for _ in range(self.steps)]
         return [*given, processor.flush(), processor.flush()]
 
     def test_it_is_a_step_processor(self) -> None:
-        dtype = transition_dtype(self.make_row().spaces)
+        dtype = transition_dtype(self.make_envs().spaces)
         assert isinstance(self.make_processor(3, dtype), StepProcessor)
 
     def test_transitions_have_the_columns_agreed_on(self) -> None:
-        dtype = transition_dtype(self.make_row().spaces)
+        dtype = transition_dtype(self.make_envs().spaces)
         for columns in self.play():
             assert tuple(columns) == dtype.names
             assert len({len(column) for column in columns.values()}) == 1
@@ -164,12 +164,12 @@ class StepProcessorContract:
                 assert (column.dtype, column.shape[1:]) == (dtype[name].base, dtype[name].shape)
 
     def test_transitions_belong_to_the_caller(self) -> None:
-        row = self.make_row()
-        processor = self.make_processor(len(row), transition_dtype(row.spaces))
-        row.reset()
+        envs = self.make_envs()
+        processor = self.make_processor(len(envs), transition_dtype(envs.spaces))
+        envs.reset()
         kept: list[tuple[Columns, Columns]] = []
         for _ in range(self.steps):
-            columns = processor.process(row.step(np.zeros(len(row), np.int64)))
+            columns = processor.process(envs.step(np.zeros(len(envs), np.int64)))
             kept.append((columns, {name: column.copy() for name, column in columns.items()}))
         for columns, copies in kept:
             for name, column in columns.items():
@@ -207,7 +207,7 @@ class StepProcessorContract:
 Insert = Callable[[Columns], None]
 
 NUMBERED = row_dtype([("number", np.dtype(np.int64), ()), ("pair", np.dtype(np.float32), (2,))])
-"""A row that holds its own number, twice."""
+"""A envs that holds its own number, twice."""
 
 
 def numbered(begin: int, end: int) -> Columns:

@@ -73,11 +73,11 @@ def check_environment(
         env.close()
         twin.close()
     limit = config.max_episode_steps or spec.max_episode_steps
-    warnings = [*played.doubts(limit)]
+    warnings = [*played.warnings(limit)]
     mode = None
     if spec.vector_entry_point is not None and not config.wrappers:
         mode, ends = _check_vector(config, steps, seed, allow_import)
-        warnings += _doubts_of_vector(mode, ends)
+        warnings += _vector_warnings(mode, ends)
     return EnvironmentReport(
         steps,
         len(played.lengths),
@@ -100,15 +100,15 @@ class _Played:
         env.action_space.seed(seed)
         length = 0
         obs, _ = env.reset(seed=seed)
-        first = self._look(obs, "reset")
+        first = self._check_observation(obs, "reset")
         self.seen.append((first, 0.0, False, False))
         self._episode_ends.add_start(first)
         for _ in range(steps):
             action = env.action_space.sample()
             obs, reward, terminated, truncated, _ = env.step(action)
             length += 1
-            columns = self._look(obs, "step")
-            self._look_at_end(reward, terminated, truncated)
+            columns = self._check_observation(obs, "step")
+            self._check_end(reward, terminated, truncated)
             self.seen.append((columns, float(reward), bool(terminated), bool(truncated)))
             if terminated or truncated:
                 self.lengths.append(length)
@@ -116,11 +116,11 @@ class _Played:
                 self._episode_ends.add_end(columns, terminated=bool(terminated))
                 length = 0
                 obs, _ = env.reset()
-                self._episode_ends.add_start(self._look(obs, "reset"))
+                self._episode_ends.add_start(self._check_observation(obs, "reset"))
             else:
                 self._episode_ends.add_middle(columns)
 
-    def _look(self, obs: Any, came_from: str) -> Columns:
+    def _check_observation(self, obs: Any, came_from: str) -> Columns:
         if not self._env.observation_space.contains(obs):
             self._fault(f"{came_from}() gave an observation that is not of its space: {obs!r}")
         columns = self._layout.encode(obs)
@@ -129,7 +129,7 @@ class _Played:
                 self._fault(f"{came_from}() gave {name!r} that is not finite as {column.dtype}")
         return columns
 
-    def _look_at_end(self, reward: Any, terminated: Any, truncated: Any) -> None:
+    def _check_end(self, reward: Any, terminated: Any, truncated: Any) -> None:
         if np.shape(reward) != () or not np.isfinite(float(reward)):
             self._fault(f"step() gave the reward {reward!r}: one finite number is needed")
         for word, flag in (("terminated", terminated), ("truncated", truncated)):
@@ -137,7 +137,7 @@ class _Played:
                 self._fault(f"step() gave {word} as a {type(flag).__name__}, not a bool")
 
     def compare(self, twin: _Played) -> None:
-        """Say if the same seed and actions led elsewhere."""
+        """Refuse that the same seed and actions led elsewhere."""
         for step, (one, other) in enumerate(zip(self.seen, twin.seen, strict=False)):
             same = all(np.array_equal(one[0][name], other[0][name]) for name in one[0])
             if not same or one[1:] != other[1:]:
@@ -152,10 +152,10 @@ class _Played:
         obs, _ = twin.reset(seed=seed)
         for _ in range(min(2 * len(self.lengths), _REHEARSED_RESETS)):
             obs, _ = twin.reset()
-            self._episode_ends.add_start(self._look(obs, "reset"))
+            self._episode_ends.add_start(self._check_observation(obs, "reset"))
 
-    def doubts(self, limit: int | None) -> Iterator[str]:
-        """Warnings of what may be wrong.
+    def warnings(self, limit: int | None) -> Iterator[str]:
+        """Describe what may be wrong.
 
         Raises:
             EnvironmentFaultError: the registered limit is not kept, or kept as termination.
@@ -242,7 +242,7 @@ class _VectorEnds:
         return self._layout.encode(row_of_batch(batch, int(i)))
 
 
-def _doubts_of_vector(mode: AutoresetMode, ends: EpisodeEnds) -> Iterator[str]:
+def _vector_warnings(mode: AutoresetMode, ends: EpisodeEnds) -> Iterator[str]:
     name = "`final_obs`" if mode is AutoresetMode.SAME_STEP else "the last row of each"
     for count, way in ends.describe_ends_seen_as_starts():
         yield (
@@ -300,7 +300,7 @@ def _vector_fault(config: EnvConfig, fault: str) -> None:
 
 
 _BY_CHANCE = 0.01
-"""So likely or less by chance, and it is none."""
+"""What is as likely as this by chance, or less, is taken for no chance."""
 
 
 class EpisodeEnds:
