@@ -210,15 +210,7 @@ class InProcessRun:
         self.clock = VirtualClock()
         network = MemoryNetwork(self.clock)
         self._gateway = self._make_gateway(layout, network)
-        self._manager = ManagerHost(
-            "in-process",
-            network,
-            lambda manager, order: InProcessActor(manager, order, config),
-            seed=self._epoch,
-            who=(host, "this process"),
-            count=config.actors.count,
-            allow_import=configured_packages(config),
-        )
+        self._manager = self._make_manager(host, network)
         self._trainer = TrainerStatus(epoch=self._epoch, opt_steps=self.agent.opt_steps)
         self._announced = self._gateway.state.run_message(config, self._epoch, self._models)
         self._gateway_status, self._commits = self._gateway.status(), 0
@@ -246,6 +238,18 @@ class InProcessRun:
             figures_time=lambda _: self._wall_clock(),
         )
         return GatewayHost(state, self.ring, network, actors.n_buffer)
+
+    def _make_manager(self, host: str, network: MemoryNetwork) -> ManagerHost:
+        config = self.config
+        return ManagerHost(
+            "in-process",
+            network,
+            lambda manager, order: InProcessActor(manager, order, config),
+            seed=self._epoch,
+            who=(host, "this process"),
+            count=config.actors.count,
+            allow_import=configured_packages(config),
+        )
 
     def train(self) -> Status:
         """Train to the end of the run; its summary."""

@@ -300,7 +300,7 @@ def _vector_fault(config: EnvConfig, fault: str) -> None:
 
 
 _BY_CHANCE = 0.01
-"""What is as likely as this by chance, or less, is taken for no chance."""
+"""The probability below which a coincidence is not taken for one."""
 
 
 class EpisodeEnds:
