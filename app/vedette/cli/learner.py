@@ -79,8 +79,7 @@ def learner(
     for line in found.decided:
         typer.echo(line)
     what = f"{found.config.agent.name} on {found.config.env.id}"
-    typer.echo(f"{what}, {directory}; it will listen at {address}")
-    for line in lines:
+    for line in [f"{what}, {directory}; it will listen at {address}", *lines]:
         typer.echo(line)
     ended = run_learner(
         found.config,

@@ -239,7 +239,7 @@ class InProcessRun:
         )
         return GatewayHost(state, self.ring, network, actors.n_buffer)
 
-    def _make_manager(self, host: str, network: MemoryNetwork) -> ManagerHost:
+    def _make_manager(self, host: str, network: MemoryNetwork) -> ManagerHost[InProcessActor]:
         config = self.config
         return ManagerHost(
             "in-process",
