@@ -44,11 +44,11 @@ RUN pip --python /opt/venv/bin/python install --no-deps /wheels/vedette-*.whl
 
 FROM base AS actor
 COPY --from=build-actor /opt/venv /opt/venv
-COPY deploy/hold /usr/local/bin/hold
+COPY deploy/hold deploy/healthy /usr/local/bin/
 USER vedette
 WORKDIR /runs
-# A name of its own for every replica, the same when a container starts again.
-ENV VEDETTE_MANAGER_ID={host}
+# A name of its own for every replica, the same when a container starts again; and what `healthy` looks at.
+ENV VEDETTE_MANAGER_ID={host} VEDETTE_HEALTH_FILE=/tmp/acknowledged
 ENTRYPOINT ["vedette"]
 CMD ["actors"]
 
@@ -63,10 +63,10 @@ RUN pip --python /opt/venv/bin/python install --no-deps /wheels/vedette-*.whl
 
 FROM base AS learner
 COPY --from=build-learner /opt/venv /opt/venv
-COPY deploy/hold /usr/local/bin/hold
+COPY deploy/hold deploy/healthy /usr/local/bin/
 USER vedette
 WORKDIR /runs
-ENV VEDETTE_MANAGER_ID={host}
+ENV VEDETTE_MANAGER_ID={host} VEDETTE_HEALTH_FILE=/tmp/acknowledged
 EXPOSE 5555 5556 5557
 ENTRYPOINT ["vedette"]
 CMD ["learner"]

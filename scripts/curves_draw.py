@@ -1,7 +1,8 @@
-"""Pictures and the table of docs/curves: the median of the seeds, the worst, and all in between."""
+"""Pictures and the table of docs/curves: interquartile means with 95 % intervals, and all seeds."""
 
 import tomllib
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -10,6 +11,14 @@ import numpy as np
 from curves_data import DATA, PLACE, Point, read_points
 from matplotlib import pyplot
 from numpy.typing import NDArray
+
+from vedette.reports.statistics import (
+    SeedCurve,
+    aggregate_curves,
+    bootstrap_interval,
+    carry,
+    interquartile_mean,
+)
 
 COLORS = {"in-process": "#1f5fa8", "networked": "#c8102e", "stable-baselines3": "#3a7d34"}
 GRID = 200
@@ -23,8 +32,8 @@ def draw_all() -> None:
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.hashsalt": "curves", "svg.fonttype": "none", "font.size": 9})
     lines = [
-        "| preset | run | target | seeds | reached it | env steps to it: median | worst | "
-        "last evaluation: median | worst | after env steps |",
+        "| preset | run | target | seeds | reached it | env steps to it | last evaluation | "
+        "best evaluation | mean over the curve | after env steps |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for file in sorted(DATA.glob("*.csv")):
@@ -54,24 +63,24 @@ def by_label(points: list[Point]) -> dict[str, list[list[Point]]]:
     return {label: list(seeds.values()) for label, seeds in runs.items()}
 
 
-def on_grid(runs: list[list[Point]]) -> tuple[Array, Array]:
-    """Env steps ``(G,)``, and each run's last known return there ``(runs, G)``: from where the last
-    of them has its first evaluation to where the first of them ends."""
-    first = max(run[0].env_steps for run in runs)
-    last = min(run[-1].env_steps for run in runs)
-    grid = np.linspace(first, max(first, last), GRID)
-    returns = []
-    for run in runs:
-        at = np.searchsorted([point.env_steps for point in run], grid, side="right") - 1
-        returns.append(np.array([point.return_mean for point in run])[at])
-    return grid, np.array(returns)
+def seed_curves(runs: list[list[Point]]) -> list[SeedCurve]:
+    """Return against env steps of each run."""
+    return [
+        SeedCurve(
+            str(run[0].seed),
+            np.array([float(point.env_steps) for point in run]),
+            np.array([point.return_mean for point in run]),
+        )
+        for run in runs
+    ]
 
 
 def agreement(one: list[list[Point]], other: list[list[Point]]) -> str:
     """Whether two ways of running differ by more than seeds do: of each run the mean return over
     the env steps that all have, and an exact permutation test of the difference of their means."""
-    _, returns = on_grid([*one, *other])
-    means = returns.mean(axis=1)
+    curves = seed_curves([*one, *other])
+    first, last = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
+    means = carry(curves, np.linspace(first, max(first, last), GRID)).mean(axis=1)
     count = len(one)
     whole = set(range(len(means)))
 
@@ -82,10 +91,10 @@ def agreement(one: list[list[Point]], other: list[list[Point]]) -> str:
     found = difference(tuple(range(count)))
     splits = [difference(chosen) for chosen in combinations(range(len(means)), count)]
     share = sum(split >= found - 1e-9 for split in splits) / len(splits)
-    first, second = means[:count], means[count:]
+    ours, theirs = means[:count], means[count:]
     return (
-        f"in-process {first.mean():.1f} (deviation of {count} seeds {first.std(ddof=1):.1f}), "
-        f"networked {second.mean():.1f} ({len(second)} seeds, {second.std(ddof=1):.1f}); "
+        f"in-process {ours.mean():.1f} (deviation of {count} seeds {ours.std(ddof=1):.1f}), "
+        f"networked {theirs.mean():.1f} ({len(theirs)} seeds, {theirs.std(ddof=1):.1f}); "
         f"a difference as large comes in {share:.0%} of all ways to deal the runs out"
     )
 
@@ -93,14 +102,13 @@ def agreement(one: list[list[Point]], other: list[list[Point]]) -> str:
 def draw(name: str, labels: dict[str, list[list[Point]]], target: float | None) -> None:
     figure, axes = pyplot.subplots(figsize=(5.6, 3.2))
     for label, runs in labels.items():
-        grid, returns = on_grid(runs)
+        curves = seed_curves(runs)
+        grid, middle, low, high = aggregate_curves(curves, GRID)
         color = COLORS.get(label, "#7a5c00")
-        axes.fill_between(
-            grid, *np.quantile(returns, [0.25, 0.75], axis=0), color=color, alpha=0.2, lw=0
-        )
-        median = np.median(returns, axis=0)
-        axes.plot(grid, median, color=color, lw=1.6, label=f"{label}, median of {len(runs)}")
-        axes.plot(grid, returns.min(axis=0), color=color, lw=0.8, ls=":", label="worst of them")
+        for curve in curves:
+            axes.plot(curve.x, curve.y, color=color, lw=0.5, alpha=0.5)
+        axes.fill_between(grid, low, high, color=color, alpha=0.2, lw=0)
+        axes.plot(grid, middle, color=color, lw=1.6, label=f"{label}, {len(runs)} seeds")
     if target is not None:
         axes.axhline(target, color="#888888", lw=0.8, ls="--", label=f"target {target:g}")
     axes.set(title=name, xlabel="environment steps", ylabel="greedy return, mean of an evaluation")
@@ -117,18 +125,27 @@ def steps_to(run: list[Point], target: float) -> float:
 
 
 def table_line(name: str, label: str, runs: list[list[Point]], target: float | None) -> str:
-    last = [run[-1].return_mean for run in runs]
+    curves = seed_curves(runs)
+    grid = np.linspace(max(c.x[0] for c in curves), max(c.x[-1] for c in curves), GRID)
     cells = [name, label, "" if target is None else f"{target:g}", str(len(runs))]
     if target is None:
-        cells += ["", "", ""]
+        cells += ["", ""]
     else:
         steps = [steps_to(run, target) for run in runs]
-        reached = sum(np.isfinite(steps))
-        cells += [f"{reached} of {len(runs)}", counted(np.median(steps)), counted(max(steps))]
-    cells += [f"{np.median(last):.1f}", f"{min(last):.1f}"]
-    cells.append(counted(min(run[-1].env_steps for run in runs)))
+        reached = [count for count in steps if np.isfinite(count)]
+        cells += [f"{len(reached)} of {len(runs)}", estimate(reached, 0)]
+    cells.append(estimate([curve.y[-1] for curve in curves]))
+    cells.append(estimate([curve.y.max() for curve in curves]))
+    cells.append(estimate(carry(curves, grid).mean(axis=1)))
+    cells.append(f"{min(run[-1].env_steps for run in runs):,}")
     return f"| {' | '.join(cells)} |"
 
 
-def counted(steps: float) -> str:
-    return f"{steps:,.0f}" if np.isfinite(steps) else "not reached"
+def estimate(scores: Sequence[float] | Array, digits: int = 1) -> str:
+    """Interquartile mean over seeds with its 95 % interval."""
+    if not len(scores):
+        return ""
+    array = np.asarray(scores, np.float64)
+    low, high = bootstrap_interval(array)
+    interval = f" [{low:,.{digits}f}, {high:,.{digits}f}]" if len(array) > 1 else ""
+    return f"{interquartile_mean(array, 0):,.{digits}f}{interval}"

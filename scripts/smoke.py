@@ -1,4 +1,7 @@
-"""What the smoke scripts share: bounded waits, and accounting that must balance at every look."""
+"""What the smoke scripts share: bounded waits, and accounting that must balance at every look.
+
+Nothing is waited for that training could pass by between two looks: only for what stays so.
+"""
 
 from __future__ import annotations
 
@@ -76,10 +79,11 @@ def running(status: Status) -> set[str]:
     return {m["id"] for m in here if all(actor["alive"] for actor in m["actors"])}
 
 
-def steps(status: Status, manager: str) -> int:
-    """Environment steps of a manager's actors since it was started."""
-    found = [m["actors"] for m in status["managers"] if m["id"] == manager]
-    return sum(actor["env_steps"] for actors in found for actor in actors)
+def restarted(before: Status, status: Status) -> set[str]:
+    """Ids of the managers that play, and were started anew since then."""
+    earlier = {m["id"]: m["incarnation"] for m in before["managers"]}
+    now = {m["id"]: m["incarnation"] for m in status["managers"]}
+    return {who for who in running(status) & earlier.keys() if now[who] != earlier[who]}
 
 
 def learns(status: Status, managers: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from vedette.live import View
 from vedette.local.daemons import run_locally
-from vedette.sweep import Sweep, jobs_within, plan_trials, report_on
+from vedette.sweep import StartOptions, Sweep, jobs_within, plan_trials, report_on
 from vedette_rl.core import Evaluation
 from vedette_rl.exported import load_policy as load_policy
 from vedette_rl.recording.reading import Curve, read_curves
@@ -25,6 +25,7 @@ from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
 from vedette_services.run.finished import FinishedRun
 from vedette_services.run.outcome import describe_already_done, read_summary
+from vedette_services.run.resume import saved_config
 from vedette_services.run.status import Status
 
 Place = str | Path
@@ -204,6 +205,7 @@ def train_async(
     out: str | Path | None = None,
     fresh: bool = False,
     force: bool = False,
+    new_replay: bool = False,
     view: View | None = None,
     in_process: bool = False,
     **settings: Any,  # as a configuration file has them
@@ -214,10 +216,12 @@ def train_async(
     main one, as long as that thread lives.
 
     Args:
-        config: a complete configuration. None: made from `settings`.
+        config: a complete configuration. None: made from `settings`, and those of a run that
+            resumes.
         out: the run's directory; one with a checkpoint resumes. None: a new one in ``runs/``.
         fresh: start a new run.
         force: with `fresh`, erase a run that is there.
+        new_replay: resume with an empty replay.
         view: shows the run while it goes on. None: nothing does.
         in_process: learn and act in this process, in lock step, so that a debugger sees all of it
             and two runs of one seed are the same.
@@ -234,20 +238,22 @@ def train_async(
     """
     note = ""
     if config is None:
-        loaded = _configured(settings, {})
+        place = None if out is None else Path(out)
+        loaded = _configured(settings, {}, saved_config(place, fresh=fresh))
         config, note = loaded.config, loaded.note
     elif settings:
         raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
     run = Path(out) if out is not None else default_out(config)
-    check_config(config, run, fresh=fresh, force=force, in_process=in_process)
+    erase = {"fresh": fresh, "new_replay": new_replay}
+    check_config(config, run, force=force, in_process=in_process, **erase)
     if not fresh and describe_already_done(run, config.stop):
         summary = read_summary(run)
     elif in_process:
         from vedette.local.in_process import run_in_process
 
-        summary = run_in_process(config, run, fresh=fresh, note=note, view=view)
+        summary = run_in_process(config, run, note=note, view=view, **erase)
     else:
-        summary = run_locally(config, run, fresh=fresh, note=note, view=view)
+        summary = run_locally(config, run, note=note, view=view, **erase)
     return TrainResult(summary, run)
 
 
@@ -259,6 +265,7 @@ def train_seeds(
     jobs: int | None = None,
     fresh: bool = False,
     force: bool = False,
+    new_replay: bool = False,
     in_process: bool = False,
     say: Callable[[str], None] = lambda _: None,
     **settings: Any,  # as a configuration file has them
@@ -273,7 +280,7 @@ def train_seeds(
             ``{"agent.learning_rate": [1e-3, 3e-4]}``; every combination is run.
         out: the directory of all runs; each gets one below it.
         jobs: how many at a time. None: as many as the cores allow.
-        fresh, force: as `train_async` takes them, for each.
+        fresh, force, new_replay: as `train_async` takes them, for each.
         in_process: run each in one process of its own, in lock step.
         say: called with each line of progress, such as `print`.
         settings: as `train_async` takes them.
@@ -285,15 +292,22 @@ def train_seeds(
         UsageError: a setting cannot work; nothing was started.
     """
     directory = Path(out)
+    options: StartOptions = {
+        "fresh": fresh,
+        "new_replay": new_replay,
+        "in_process": in_process,
+    }
     trials = plan_trials(
-        lambda changes: _configured(settings, changes).config, directory, seeds=seeds, sweep=sweep
+        lambda changes, saved: _configured(settings, changes, saved).config,
+        directory,
+        seeds=seeds,
+        sweep=sweep,
+        fresh=fresh,
     )
     for trial in trials:
-        check_config(trial.config, trial.out, fresh=fresh, force=force, in_process=in_process)
+        check_config(trial.config, trial.out, force=force, **options)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
-    outcomes = Sweep(
-        trials, directory, jobs=side_by_side, fresh=fresh, in_process=in_process, say=say
-    ).run()
+    outcomes = Sweep(trials, directory, jobs=side_by_side, say=say, **options).run()
     good = [outcome.trial for outcome in outcomes if not outcome.status]
     return SweepResult(
         {trial.name: TrainResult(read_summary(trial.out), trial.out) for trial in good},
@@ -302,7 +316,9 @@ def train_seeds(
     )
 
 
-def _configured(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> LoadedConfig:
+def _configured(
+    settings: Mapping[str, Any], changes: Mapping[str, Any], saved: Path | None
+) -> LoadedConfig:
     """The configuration that settings and changes of dotted keys come to."""
     short = {"env": "id", "agent": "name"}
     table = {
@@ -313,4 +329,4 @@ def _configured(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Load
         own: dict[str, Any] = {}
         set_value(own, key.split("."), value)
         table = merge_tables(table, own)
-    return load_config(table=table, environment={})
+    return load_config(table=table, environment={}, saved=saved)

@@ -7,6 +7,7 @@ asked for its status, its run and its model, and counts no manager for that.
 from __future__ import annotations
 
 import errno
+import itertools
 import secrets
 import socket
 import statistics
@@ -20,7 +21,7 @@ import zmq
 from vedette_protocol.codec import decode_control, decode_model
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.limits import PROTOCOL_VERSION
-from vedette_protocol.messages import Run
+from vedette_protocol.messages import Run, Stop
 from vedette_rl.errors import RlError
 from vedette_services.actors.errors import RunImportRefusedError
 from vedette_services.errors import (
@@ -80,11 +81,16 @@ class Examination:
     def findings(self) -> Iterator[Finding]:
         """Make every check in turn; end early where the next one cannot be made."""
         try:
-            address = self._address.resolved()
+            found = self._address.resolved()
         except AddressError as error:
-            yield fail("name", error.why, "check the spelling, or give an IP address")
+            yield fail("name", error.why, error.fix)
             return
-        yield ok("name", f"{self._address.host} is {address.host}")
+        yield ok("name", f"{self._address.host} is {', '.join(each.host for each in found)}")
+        dead = list(itertools.takewhile(lambda each: not _answers(each), found))
+        address = (found[len(dead) :] or found)[0]
+        if dead and address not in dead:
+            fix = "take it out of the name server: each costs a manager a moment"
+            yield warn("name", f"nothing answers at {', '.join(map(str, dead))}", fix)
         ports = [self._port(address, above) for above in range(len(PORTS))]
         yield from ports
         if any(finding.state == "fail" for finding in ports):
@@ -168,6 +174,9 @@ class Examination:
         try:
             me = f"doctor-{secrets.token_hex(6)}"
             run = self._announced(context, address, me)
+            if isinstance(run, Stop):
+                yield fail("run", f"it is over ({run.reason})", "start a learner for another")
+                return
             if run is None:
                 waits = status.waits or status.phase or "it does not say why"
                 yield warn("run", f"none is announced yet ({waits})", "ask again in a moment")
@@ -184,14 +193,15 @@ class Examination:
 
     def _announced(
         self, context: zmq.Context[zmq.Socket[bytes]], address: Address, me: str
-    ) -> Run | None:
+    ) -> Run | Stop | None:
+        """Ask for the run as a manager does; None if there is none yet."""
         topics = sockets.manager_subscriptions(me)
         deadline = time.monotonic() + _RUN_S
         with sockets.control_sub(context, address, *topics, keys=self._keys) as control:
             while (left := deadline - time.monotonic()) > 0:
                 if control.poll(int(left * 1000) + 1):
                     message = decode_control(control.recv_multipart()[1:])
-                    if isinstance(message, Run):
+                    if isinstance(message, Run) or (isinstance(message, Stop) and message.final):
                         return message
         return None
 
@@ -210,6 +220,15 @@ class Examination:
                     return _received(chunk.version, received, time.monotonic() - began)
         fix = "the link is slow, or the models' port is held up on the way"
         return warn("model", f"{received:,} bytes of it within {_MODEL_S:g} s", fix)
+
+
+def _answers(address: Address) -> bool:
+    """Return whether its samples port takes connections."""
+    try:
+        socket.create_connection((address.host, address.port), timeout=_CONNECT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _received(version: int, received: int, took_s: float) -> Finding:

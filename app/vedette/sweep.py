@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
 from vedette.reports.record import is_run
@@ -22,9 +22,12 @@ from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, UsageError, describe_exit
 from vedette_services.host.processes import StopSignals, count_cores, end_children, pause, spawn
 from vedette_services.run.number_format import format_clock, format_number
-from vedette_services.run.outcome import is_over, read_summary
+from vedette_services.run.outcome import read_summary
+from vedette_services.run.provenance import COMMAND, command_line
+from vedette_services.run.resume import saved_config
 from vedette_services.run.status import Status
 from vedette_services.run.status_text import status_line
+from vedette_services.run.stop_conditions import is_over
 
 TRIALS_MAX = 1000
 LINE_EVERY_S = 10.0
@@ -36,6 +39,18 @@ _LOGS = "sweep"
 
 Changes = Mapping[str, Any]
 """Dotted keys of the configuration and their values in one trial."""
+
+
+class StartOptions(TypedDict):
+    """How each trial starts, as `run_locally` and ``--in-process`` have it."""
+
+    fresh: bool
+    new_replay: bool
+    in_process: bool
+
+
+Configure = Callable[[Changes, Path | None], RunConfig]
+"""Returns the configuration with changes; the file is a run's own, which it goes on with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +69,20 @@ class Trial:
 
 
 def plan_trials(
-    configure: Callable[[Changes], RunConfig],
+    configure: Configure,
     out: Path,
     *,
     seeds: int = 1,
     sweep: Mapping[str, Sequence[Any]] | None = None,
+    fresh: bool = False,
 ) -> list[Trial]:
     """List every combination of settings with every seed, in the order of the seeds.
 
     Args:
-        configure: returns the configuration with the given changes.
         out: the sweep's directory.
         seeds: number of seeds, counted from the configured one.
         sweep: the values of each key.
+        fresh: no run of before goes on.
 
     Raises:
         UsageError: a key has no values, there are more than `TRIALS_MAX` trials, or `out` is a run.
@@ -82,14 +98,17 @@ def plan_trials(
     if len(combinations) * seeds > TRIALS_MAX:
         count = len(combinations) * seeds
         raise UsageError(f"{count:,} runs are more than {TRIALS_MAX:,}; sweep less")
-    first = [configure(changes) for changes in combinations]
+    first = [configure(changes, None) for changes in combinations]
     names = list(_unique(_combination_name(changes) for changes in combinations))
     trials = []
     for number in range(seeds):
         for changes, config, name in zip(combinations, first, names, strict=True):
             seed = config.seed + number
-            own = config if not number else configure({**changes, "seed": seed})
-            trials.append(Trial(f"{name}seed-{seed}", own, out / f"{name}seed-{seed}"))
+            place = out / f"{name}seed-{seed}"
+            saved = saved_config(place, fresh=fresh)
+            same = not number and saved is None
+            own = config if same else configure({**changes, "seed": seed}, saved)
+            trials.append(Trial(f"{name}seed-{seed}", own, place))
     return trials
 
 
@@ -175,6 +194,7 @@ class Sweep:
         jobs: number of trials at a time.
         fresh: start each anew; runs that exist are erased.
         in_process: run each in one process, in lock step.
+        new_replay: begin the replay of runs that exist anew.
         say: called with each line of progress.
         command: returns the command line for a command's arguments.
     """
@@ -187,12 +207,13 @@ class Sweep:
         jobs: int = 1,
         fresh: bool = False,
         in_process: bool = False,
+        new_replay: bool = False,
         say: Callable[[str], None] = lambda _: None,
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
         self._trials, self._out, self._jobs, self._say = trials, out, max(1, jobs), say
         self._options = ["--fresh", "--force"] if fresh else []
-        self._options += ["--in-process"] if in_process else []
+        self._options += ["--in-process"] * in_process + ["--new-replay"] * new_replay
         self._fresh, self._command = fresh, command
         self._running: list[_Running] = []
         self._outcomes: dict[str, TrialOutcome] = {}
@@ -249,8 +270,11 @@ class Sweep:
         config = self._out / _LOGS / f"{_slug(trial)}.toml"
         config.parent.mkdir(parents=True, exist_ok=True)
         write_config(trial.config, config, f"what the sweep gave to {trial.name}")
-        argv = self._command("run", str(config), "--out", str(trial.out), *self._options)
+        argv = self._command(
+            "run", str(config), "--complete", "--out", str(trial.out), *self._options
+        )
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
+        environment[COMMAND] = command_line()
         process = spawn(argv, environment=environment, log=self._log(trial), own_group=True)
         self._running.append(_Running(trial, process, time.time()))
         begun = len(self._outcomes) + len(self._running)

@@ -5,11 +5,9 @@
 : "${VEDETTE_RUN:=$VEDETTE_HOME/runs/slurm}"
 : "${VEDETTE_FLEET_KEYS:=$VEDETTE_HOME/keys}"
 : "${VEDETTE_PORT:=5555}"
+: "${VEDETTE_WAIT:=600}" # seconds that actors wait for a learner that does not answer; 0: as long as they may
 : "${VEDETTE_CONFIG:=}" # a TOML file; VEDETTE_ENV, VEDETTE_AGENT and VEDETTE_SET are heeded, too
 : "${VEDETTE:=$VEDETTE_HOME/.venv/bin/vedette}"
-
-# Where the learner is now: written by its job, read by the actors' whenever they lose it.
-place=$VEDETTE_RUN/learner.address
 
 # run_until_told COMMAND...: runs it, and passes on what Slurm says before a time limit or a preemption.
 # Sets `status`, and `told` if Slurm spoke.

@@ -13,7 +13,7 @@ from vedette_protocol.packing import pack, unpack
 
 _COUNTS: Final = (
     *("inserted", "duplicates", "rejected", "rejected_batches"),
-    *("produced", "dropped", "window_rows", "sequenced", "base"),
+    *("produced", "dropped", "window_rows", "sequenced", "base", "env_steps"),
 )
 """The counts of an incarnation, in the order of its packed form."""
 _counts_of: Final = attrgetter(*_COUNTS)  # each commit packs whoever sent something
@@ -24,7 +24,8 @@ class SampleAccounting:
     """Counts of rows: ``produced == inserted + rejected + dropped + in_flight + lost``.
 
     Args:
-        produced: reported by the manager, and at least the rows that are counted below.
+        produced: reported by the manager, at least the rows that are counted below, and at most
+            what its sequence numbers make possible.
         inserted: put into the replay; some may have been overwritten since.
         duplicates: received again and discarded; not part of the sum.
         rejected: refused because they were invalid.
@@ -32,6 +33,7 @@ class SampleAccounting:
         in_flight: held by a living manager, or on their way.
         lost: held by nobody. Their manager is gone, the run ended before they arrived, or they
             were acknowledged by a learner that was then restored from an older state.
+        env_steps: environment steps that inserted batches carried; not part of the sum.
     """
 
     produced: int = 0
@@ -41,6 +43,7 @@ class SampleAccounting:
     dropped: int = 0
     in_flight: int = 0
     lost: int = 0
+    env_steps: int = 0
 
     def __add__(self, other: SampleAccounting) -> SampleAccounting:
         return SampleAccounting(
@@ -51,7 +54,7 @@ class SampleAccounting:
         """Return the counts in the order of the fields."""
         return (
             *(self.produced, self.inserted, self.duplicates, self.rejected),
-            *(self.dropped, self.in_flight, self.lost),
+            *(self.dropped, self.in_flight, self.lost, self.env_steps),
         )
 
     def to_wire(self) -> list[int]:
@@ -60,13 +63,20 @@ class SampleAccounting:
         return [*counts] if max(counts) <= COUNT_MAX else [min(c, COUNT_MAX) for c in counts]
 
     @classmethod
-    def from_wire(cls, value: Any) -> SampleAccounting:  # Any: read from a file, checked here
+    def from_wire(cls, value: Any, *, old: bool = False) -> SampleAccounting:
         """Convert what `to_wire` returned.
+
+        Args:
+            value: read from a file, checked here.
+            old: of a format whose environment steps were the rows produced.
 
         Raises:
             StampError: it is not a list of counts.
         """
-        return cls(*map(check_count, value))
+        counts = [check_count(count) for count in value]
+        if len(counts) != (7 if old else 8):
+            raise StampError(f"{len(counts)} sums")
+        return cls(*counts, *counts[:1]) if old else cls(*counts)
 
 
 @dataclass(slots=True)
@@ -76,7 +86,11 @@ class IncarnationAccount:
     Args:
         contiguous: every sequence number below it is settled.
         extras: bit map of the settled numbers above: bit ``i`` for ``contiguous + i``; bit 0 is 0.
+        env_steps: that inserted batches carried.
         produced, dropped, window_rows, sequenced, base: from the last report.
+        limit: the highest limit that it was granted, or that a learner before this one may have
+            granted. Not kept over a restart.
+        rejected_reason: why the last batch that was rejected was; not kept over a restart.
         gone: no more messages are expected from it.
         last_seen: time of its last message; not kept over a restart.
     """
@@ -93,17 +107,42 @@ class IncarnationAccount:
     window_rows: int = 0
     sequenced: int = 0
     base: int = 0
+    env_steps: int = 0
     gone: bool = False
     last_seen: float = field(default=0.0, compare=False)
+    limit: int = field(default=0, compare=False)
+    rejected_reason: str = field(default="", compare=False)
+
+    @property
+    def open_batches(self) -> int:
+        """Number of batches that it may send, or has sent, and that are not settled."""
+        return self.limit - self.contiguous - self.extras.bit_count()
+
+    def grant(self, batches: int) -> None:
+        """Raise the limit so that `batches` may be unsettled; never lower it."""
+        limit = self.contiguous + min(batches + self.extras.bit_count(), EXTRAS_MAX)
+        self.limit = max(self.limit, limit)
+
+    def accept_claim(self, limit: int, batches_max: int) -> int:
+        """Raise the limit to one that an earlier learner granted, by `batches_max` at most.
+
+        Returns:
+            The batches by which it was raised.
+        """
+        more = min(limit, self.contiguous + EXTRAS_MAX) - self.limit
+        accepted = max(0, min(more, batches_max))
+        self.limit += accepted
+        return accepted
 
     def is_settled(self, seq: int) -> bool:
         """Return True if batch `seq` was inserted or rejected."""
         offset = seq - self.contiguous
         return offset < 0 or bool(self.extras >> offset & 1)
 
-    def is_beyond(self, seq: int) -> bool:
-        """Return True if batch `seq` is too far ahead for the exact set."""
-        return seq - self.contiguous >= EXTRAS_MAX
+    @property
+    def is_blank(self) -> bool:
+        """True if it has counted nothing, so that nothing is forgotten with it."""
+        return not (self.contiguous or self.extras or self.produced)
 
     def settle(self, seq: int) -> bool:
         """Mark batch `seq` as settled. Return False if it was before, or is too far ahead."""
@@ -125,18 +164,26 @@ class IncarnationAccount:
             self.extras >>= base - self.contiguous
             self.contiguous = base
             self._advance_contiguous()
+            self.limit = max(self.limit, self.contiguous)
 
-    def on_report(self, report: Report) -> None:
-        """Copy the counts of a report, unless it is older than the last one."""
+    def on_report(self, report: Report, rows_max: int, window_batches: int) -> None:
+        """Copy the counts of a report, unless it is older than the last one.
+
+        Args:
+            rows_max, window_batches: of a batch, and of a window: no more is believed.
+        """
         if report.produced < self.produced or report.dropped < self.dropped:
             return
         if report.base < self.base or report.sequenced < self.sequenced:
             return
         self.gone = report.state == "gone"
-        self.produced, self.dropped = report.produced, report.dropped
-        self.window_rows = report.window_rows
         self.sequenced, self.base = report.sequenced, report.base
-        self.advance_to(report.base)
+        self.dropped = report.dropped
+        self.window_rows = min(
+            report.window_rows, rows_max * min(report.window_batches, window_batches)
+        )
+        sent = rows_max * min(report.sequenced, self.limit)
+        self.produced = min(report.produced, self.dropped + self.window_rows + sent)
 
     def accounting(self) -> SampleAccounting:
         """Return the sample accounting of this incarnation."""
@@ -154,6 +201,7 @@ class IncarnationAccount:
             self.dropped,
             in_flight,
             missing - in_flight,
+            self.env_steps,
         )
 
     def _advance_contiguous(self) -> None:
@@ -170,6 +218,7 @@ class ManagerEntry:
         number: the small integer that stands for the id in the replay's `manager` column.
         accounts: by incarnation, in the order of their first messages.
         closed: sums of the accounts that are not kept any more.
+        key: the key that the id belongs to; "" without keys.
         packed: the entry as bytes; None after a change.
     """
 
@@ -177,7 +226,17 @@ class ManagerEntry:
     number: int
     accounts: dict[int, IncarnationAccount] = field(default_factory=dict)
     closed: SampleAccounting = field(default_factory=SampleAccounting)
+    key: str = ""
     packed: bytes | None = field(default=None, compare=False)
+
+    @property
+    def is_gone(self) -> bool:
+        """True if all of its incarnations are gone."""
+        return all(account.gone for account in self.accounts.values())
+
+    def alive_incarnations(self) -> list[int]:
+        """Return the incarnations that are not gone."""
+        return [account.incarnation for account in self.accounts.values() if not account.gone]
 
     def accounting(self) -> SampleAccounting:
         """Return the sample accounting of this manager, over all its incarnations."""
@@ -195,26 +254,33 @@ class ManagerEntry:
             ]
             for account in self.accounts.values()
         ]
-        self.packed = pack([self.id, self.number, self.closed.to_wire(), accounts])
+        self.packed = pack([self.id, self.number, self.closed.to_wire(), accounts, self.key])
         return self.packed
 
     @classmethod
-    def from_bytes(cls, blob: bytes) -> ManagerEntry:
+    def from_bytes(cls, blob: bytes, *, old: bool = False) -> ManagerEntry:
         """Unpack what `to_bytes` packed.
+
+        Args:
+            old: as for `SampleAccounting.from_wire`.
 
         Raises:
             ProtocolError, ValueError, TypeError: it is not an entry.
         """
-        manager, number, closed, accounts = unpack(blob, STAMP_MAX_BYTES)
-        closed = SampleAccounting.from_wire(closed)
-        entry = cls(str(manager), check_count(number), closed=closed)
+        manager, number, closed, accounts, *key = unpack(blob, STAMP_MAX_BYTES)
+        closed = SampleAccounting.from_wire(closed, old=old)
+        entry = cls(str(manager), check_count(number), closed=closed, key="".join(key))
         for incarnation, contiguous, extras, *counts, gone in accounts:
             account = IncarnationAccount(
                 check_count(incarnation), check_count(contiguous), int.from_bytes(extras, "big")
             )
-            for name, value in zip(_COUNTS, counts, strict=True):
+            names = _COUNTS[:-1] if old else _COUNTS
+            for name, value in zip(names, counts, strict=True):
                 setattr(account, name, check_count(value))
             account.gone = bool(gone)
+            account.limit = account.contiguous + account.extras.bit_length()
+            if old:
+                account.env_steps = account.accounting().produced
             entry.accounts[account.incarnation] = account
         return entry
 

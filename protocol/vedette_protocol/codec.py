@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from vedette_protocol.batch_frames import SEQ, HeaderLayout, encode_batch, layout_of
+from vedette_protocol.batch_header import SEQ, HeaderLayout, encode_batch, layout_of
 from vedette_protocol.errors import MalformedError, ProtocolError, Sender, VersionError
 from vedette_protocol.limits import (
     COUNT_MAX,
@@ -86,7 +86,7 @@ def decode_model(frames: Sequence[Buffer]) -> ModelChunk:
 class BatchReader:
     """Decodes messages from managers like `decode_up`, thousands of batches a second.
 
-    The headers of one sender differ from one another in five numbers. The first is decoded key by
+    The headers of one sender differ from one another in six numbers. The first is decoded key by
     key; in one that has the same bytes except for these numbers, only their ranges are checked.
     Anything else is decoded key by key again, so both accept the same frames. One reader serves all
     managers.
@@ -110,8 +110,8 @@ class BatchReader:
         if layout is not None and len(header) == layout.struct.size:
             struct, fixed, limits, run_id, manager, incarnation, schema, rows = layout
             found = struct.unpack(header)
-            _, seq, _, base, _, actor, _, epoch, _, version, _ = found
-            seq_max, base_max, actor_max, epoch_max, version_max = limits
+            _, seq, _, base, _, actor, _, epoch, _, version, _, env_steps, _ = found
+            seq_max, base_max, actor_max, epoch_max, version_max, env_steps_max = limits
             if (
                 found[::2] == fixed
                 and base <= seq <= seq_max
@@ -119,6 +119,7 @@ class BatchReader:
                 and actor <= actor_max
                 and epoch <= epoch_max
                 and version <= version_max
+                and env_steps <= env_steps_max
                 and 0 < len(payload) <= PAYLOAD_MAX_BYTES
             ):
                 # Twice as fast as calling `Batch`, which does the same.
@@ -136,6 +137,7 @@ class BatchReader:
                         rows,
                         payload,
                         base,
+                        env_steps,
                     ),
                 )
         message = decode_up(frames)

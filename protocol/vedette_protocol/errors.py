@@ -49,7 +49,10 @@ class VersionError(ProtocolError):
     """A message of another protocol version."""
 
     def __init__(self, theirs: int, ours: int) -> None:
-        super().__init__(f"the peer speaks protocol version {theirs}, this side speaks {ours}")
+        super().__init__(
+            f"the peer speaks protocol version {theirs}, this side speaks {ours}: install the same "
+            "release of vedette on both"
+        )
         self.theirs, self.ours = theirs, ours
 
 
@@ -77,19 +80,28 @@ class LedgerFullError(ProtocolError):
 
     def __init__(self, manager: str, incarnation: int, limit: int) -> None:
         super().__init__(
-            f"the ledger is full: no room for manager {manager!r}, {limit} incarnations are alive",
+            f"the ledger is full: there is no place for manager {manager!r}, all {limit} are taken "
+            "by living managers or reserved for other keys; raise learner.max_managers",
             sender=Sender(manager, incarnation, None),
         )
         self.manager, self.limit = manager, limit
 
 
 class RetiredError(ProtocolError):
-    """A message of an incarnation that the ledger has closed: its exact set is not kept."""
+    """A message of an incarnation that the ledger has closed: its exact set is not kept.
 
-    def __init__(self, manager: str, incarnation: int) -> None:
+    Args:
+        replaced: its manager has newer incarnations.
+    """
+
+    def __init__(self, manager: str, incarnation: int, *, replaced: bool) -> None:
+        why = (
+            "was replaced by newer ones: two managers use the same id; give each its own --id"
+            if replaced
+            else "was silent while other managers needed its place; start the manager again"
+        )
         super().__init__(
-            f"incarnation {incarnation:016x} of manager {manager!r} was replaced by several newer "
-            "ones: two managers use the same id",
+            f"incarnation {incarnation:016x} of manager {manager!r} {why}",
             sender=Sender(manager, incarnation, None),
         )
         self.manager, self.incarnation = manager, incarnation

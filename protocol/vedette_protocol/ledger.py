@@ -9,6 +9,7 @@ The gateway calls it in this order::
     if ledger.record_batch(batch, now) == "new":
         ring.append(columns, batch.rows)      # or, where it is invalid, ledger.reject_batch(batch)
     ring.commit(ledger.to_bytes())            # rows and ledger become visible together ...
+    ledger.account(batch.manager, batch.incarnation).grant(64)
     send(encode(ledger.make_ack(...)))        # ... and only then are acknowledged
 
 A batch is settled as soon as it is recorded, because a second copy of it may be next. An invalid
@@ -17,6 +18,7 @@ batch is rejected before the commit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 from vedette_protocol.account import (
@@ -25,21 +27,24 @@ from vedette_protocol.account import (
     SampleAccounting,
     check_count,
 )
-from vedette_protocol.credit import Credit
 from vedette_protocol.errors import LedgerFullError, MalformedError, RetiredError, StampError
 from vedette_protocol.limits import (
-    ACCOUNTS_MAX,
+    EXTRAS_MAX,
     OLD_ACCOUNTS_MAX,
     RETIRED_MAX,
+    ROWS_MAX,
     STAMP_MAX_BYTES,
 )
 from vedette_protocol.messages import Ack, Batch, Report
 from vedette_protocol.packing import pack, unpack
+from vedette_protocol.places import Places
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+_OLD_FORMAT: Final = 1  # without environment steps
+_REPLACED_S: Final = 5.0  # silence after which a replaced incarnation has ended for certain
 
 Verdict: TypeAlias = Literal["new", "duplicate", "beyond"]
-"""Insert the batch; discard it; or discard it and expect it again, because it is too far ahead."""
+"""Insert the batch; discard it; or discard it and expect it again: its number was not granted."""
 
 
 class Ledger:
@@ -50,12 +55,19 @@ class Ledger:
 
     Args:
         closed: sums of the managers that are not kept any more.
+        places: bounds the accounts, and shares them among keys.
+        batch_rows, window_batches: of a batch, and of a manager's window: claims of more are not
+            believed. The caller may set them.
+        living: managers with an incarnation that is not gone; they get acks.
     """
 
     def __init__(self, run_id: str, closed: SampleAccounting | None = None) -> None:
         self.run_id = run_id
+        self.batch_rows, self.window_batches = ROWS_MAX, EXTRAS_MAX
+        self.living: dict[str, ManagerEntry] = {}
         self._entries: dict[str, ManagerEntry] = {}
-        self._accounts = 0
+        self.places = Places()
+        self._full: set[str] = set()  # keys for which no account could be closed
         self._next_number = 0
         self._closed = closed or SampleAccounting()
         self._retired: dict[int, None] = {}  # closed incarnations, oldest first
@@ -69,18 +81,20 @@ class Ledger:
         """
         try:
             value = unpack(stamp, STAMP_MAX_BYTES)
-            if type(value) is not list or not value or value[0] != _FORMAT:
+            if type(value) is not list or not value or value[0] not in (_FORMAT, _OLD_FORMAT):
                 raise StampError(f"expected format {_FORMAT}")
-            _, run_id, next_number, closed, retired, packed = value
-            entries = [ManagerEntry.from_bytes(blob) for blob in packed]
-            ledger = cls(str(run_id), SampleAccounting.from_wire(closed))
+            format_, run_id, next_number, closed, retired, packed = value
+            old = format_ == _OLD_FORMAT
+            entries = [ManagerEntry.from_bytes(blob, old=old) for blob in packed]
+            ledger = cls(str(run_id), SampleAccounting.from_wire(closed, old=old))
             ledger._next_number = check_count(next_number)
             ledger._retired = dict.fromkeys(map(check_count, retired))
         except (MalformedError, ValueError, TypeError) as error:
             raise StampError(str(error)) from error
         ledger._entries = {entry.id: entry for entry in entries}
         for entry in entries:
-            ledger._accounts += len(entry.accounts)
+            ledger._note_living(entry)
+            ledger.places.add(entry.key, len(entry.accounts))
             for account in entry.accounts.values():
                 account.last_seen = now
         return ledger
@@ -91,14 +105,48 @@ class Ledger:
         state = [self.run_id, self._next_number, self._closed.to_wire(), list(self._retired)]
         return pack([_FORMAT, *state, packed])
 
-    def mark_alive(self, manager: str, incarnation: int, now: float) -> None:
+    def mark_alive(self, manager: str, incarnation: int, now: float, key: str = "") -> None:
         """Mark an incarnation as alive, and open its account if it has none.
+
+        Args:
+            key: of its connection, which `may_use` this manager's id; the id is this key's then.
 
         Raises:
             RetiredError: its account was closed; its manager must start again.
             LedgerFullError: there is no room for another manager.
         """
-        self._mark_alive(manager, incarnation, now)
+        entry = self._entries.get(manager)
+        if key and entry is not None and entry.key != key:
+            self._give_to(entry, key)
+        self._mark_alive(manager, incarnation, now, key)
+
+    def may_use(self, manager: str, key: str) -> bool:
+        """Return True if a connection with this key may speak for a manager.
+
+        An id belongs to the key that opened its account, until it is closed. One whose manager is
+        gone is also free if nothing came of it, or if its key is not admitted any more.
+        """
+        entry = self._entries.get(manager)
+        if entry is None or not key or entry.key in ("", key):
+            return True
+        if not entry.is_gone:
+            return False
+        return not (entry.accounting().inserted and self.places.is_admitted(entry.key))
+
+    def bind(self, owners: Mapping[str, str]) -> None:
+        """Set the keys of ids that have none, as an older version kept them beside the ledger."""
+        for manager, key in owners.items():
+            entry = self._entries.get(manager)
+            if entry is not None and not entry.key:
+                self._give_to(entry, key)
+
+    def retire(self, manager: str, incarnation: int) -> None:
+        """Close an account for good: messages of this incarnation are refused from now on."""
+        entry, account = self._entries.get(manager), self._find_account(manager, incarnation)
+        if entry is not None and account is not None:
+            self._close_account(entry, account)
+            self._retired[incarnation] = None
+            self._forget_empty(entry)
 
     def record_batch(self, batch: Batch, now: float) -> Verdict:
         """Record a batch as inserted if it is new, else count it as a duplicate.
@@ -112,19 +160,22 @@ class Ledger:
         entry = self._entries[batch.manager]
         account = entry.accounts[batch.incarnation]
         account.last_seen = now
-        account.gone = False
+        if account.gone:
+            account.gone = False
+            self.living[entry.id] = entry
         entry.packed = None
         if batch.base > account.contiguous:
             account.advance_to(batch.base)
+        if batch.seq >= account.limit:
+            return "beyond"
         if account.settle(batch.seq):
             account.inserted += batch.rows
+            account.env_steps += batch.env_steps
             return "new"
-        if account.is_beyond(batch.seq):
-            return "beyond"
-        account.duplicates += batch.rows
+        account.duplicates += min(batch.rows, self.batch_rows)
         return "duplicate"
 
-    def reject_batch(self, batch: Batch) -> None:
+    def reject_batch(self, batch: Batch, why: str = "") -> None:
         """Count a recorded batch as rejected instead of inserted. It stays settled.
 
         Raises:
@@ -133,52 +184,88 @@ class Ledger:
         entry = self._entries[batch.manager]
         account = entry.accounts[batch.incarnation]
         account.inserted -= batch.rows
-        account.rejected += batch.rows
+        account.env_steps -= batch.env_steps
+        account.rejected += min(batch.rows, self.batch_rows)
         account.rejected_batches += 1
+        account.rejected_reason = why
         entry.packed = None
 
     def is_new(self, manager: str, incarnation: int, seq: int) -> bool:
         """Return True if this batch would be recorded as new. Changes nothing."""
         account = self._find_account(manager, incarnation)
-        if account is None:
-            return incarnation not in self._retired
-        return not account.is_settled(seq) and not account.is_beyond(seq)
+        return account is not None and seq < account.limit and not account.is_settled(seq)
 
-    def has_settled(self, manager: str, incarnation: int, seq: int) -> bool:
-        """Return True if this batch is settled, so that it only needs an ack."""
-        account = self._find_account(manager, incarnation)
-        return account is not None and account.is_settled(seq)
+    def account(self, manager: str, incarnation: int) -> IncarnationAccount:
+        """Return the account of an incarnation.
+
+        Raises:
+            KeyError: it has none.
+        """
+        return self._entries[manager].accounts[incarnation]
 
     def has_account(self, manager: str, incarnation: int) -> bool:
         """Return True if this incarnation has an account."""
         return self._find_account(manager, incarnation) is not None
 
     def settle_rejected(
-        self, manager: str, incarnation: int, seq: int, rows: int, now: float
+        self, manager: str, incarnation: int, seq: int, rows: int, now: float, why: str = ""
     ) -> bool:
         """Settle an invalid batch, so that it is not sent again. Return False if it is not new.
+
+        Args:
+            rows: the sender's claim.
+            why: for its ack.
 
         Raises:
             RetiredError, LedgerFullError: as `mark_alive`.
         """
         entry, account = self._mark_alive(manager, incarnation, now)
-        if not account.settle(seq):
+        if seq >= account.limit or not account.settle(seq):
             return False
-        account.rejected += rows
+        account.rejected += min(rows, self.batch_rows)
         account.rejected_batches += 1
+        account.rejected_reason = why
         entry.packed = None
         return True
 
-    def on_report(self, report: Report, now: float) -> None:
+    def on_report(self, report: Report, now: float, claims_max: int = 0) -> int:
         """Copy a manager's counts. Those of another run only show that it is alive.
+
+        Args:
+            claims_max: batches by which its limit may be raised, because it has received a higher
+                one from an earlier learner.
+
+        Returns:
+            The batches by which its limit was raised.
 
         Raises:
             RetiredError, LedgerFullError: as `mark_alive`.
         """
         entry, account = self._mark_alive(report.manager, report.incarnation, now)
+        accepted = 0
         if report.run_id == self.run_id:
-            account.on_report(report)
+            account.advance_to(report.base)
+            accepted = account.accept_claim(report.limit, claims_max)
+            account.on_report(report, self.batch_rows, self.window_batches)
+            self._note_living(entry)
             entry.packed = None
+            self._full.clear()  # it may be gone
+        return accepted
+
+    def count_lost(self, newer: Ledger) -> None:
+        """Count what a newer state of this ledger knew to be produced, and whose rows are gone.
+
+        It is lost once its manager is gone, or has reported what it still holds.
+        """
+        for entry in newer._entries.values():
+            for incarnation, later in entry.accounts.items():
+                try:
+                    mine, account = self._mark_alive(entry.id, incarnation, 0.0, entry.key)
+                except (RetiredError, LedgerFullError):
+                    continue
+                account.produced = max(account.produced, later.accounting().produced)
+                account.gone, mine.packed = later.gone, None
+                self._note_living(mine)
 
     def mark_gone(self, manager: str) -> None:
         """Mark a manager as gone, until its next message."""
@@ -188,6 +275,28 @@ class Ledger:
         for account in entry.accounts.values():
             account.gone = True
         entry.packed = None
+        self._full.clear()
+        self.living.pop(manager, None)
+
+    def mark_silent(self, before: float) -> list[str]:
+        """Mark incarnations as gone of which nothing came since `before`.
+
+        Returns:
+            The managers of which none is left.
+        """
+        left = []
+        for entry in list(self.living.values()):
+            silent = [a for a in entry.accounts.values() if not a.gone and a.last_seen < before]
+            if not silent:
+                continue
+            for account in silent:
+                account.gone = True
+            entry.packed = None
+            self._full.clear()
+            self._note_living(entry)
+            if entry.id not in self.living:
+                left.append(entry.id)
+        return left
 
     def make_ack(
         self,
@@ -196,9 +305,9 @@ class Ledger:
         *,
         epoch: int,
         learner: int,
-        credit: Credit,
         version: int,
         first_actor: int,
+        reason: str = "",
     ) -> Ack:
         """Make the ack for an incarnation. Call it after the commit of what the ack says."""
         account = self._find_account(manager, incarnation) or IncarnationAccount(incarnation)
@@ -212,11 +321,11 @@ class Ledger:
             extras=account.extras,
             rejected_batches=account.rejected_batches,
             rejected_rows=account.rejected,
-            credit_batches=credit.batches,
-            credit_bytes=credit.bytes,
+            limit=account.limit,
             version=version,
             first_actor=first_actor,
-            reason=credit.reason,
+            reason=reason,
+            rejected_reason=account.rejected_reason,
         )
 
     def manager_ids(self) -> list[str]:
@@ -226,10 +335,9 @@ class Ledger:
     def alive_incarnations(self) -> list[tuple[str, int]]:
         """Return (manager, incarnation) of all that are not gone: they get acks."""
         return [
-            (entry.id, account.incarnation)
-            for entry in self._entries.values()
-            for account in entry.accounts.values()
-            if not account.gone
+            (entry.id, incarnation)
+            for entry in self.living.values()
+            for incarnation in entry.alive_incarnations()
         ]
 
     def manager_number(self, manager: str) -> int:
@@ -239,14 +347,6 @@ class Ledger:
             KeyError: this manager has no account.
         """
         return self._entries[manager].number
-
-    def last_seen(self, manager: str) -> float:
-        """Return the time of a manager's last message, or of the restart if there was none since.
-
-        Raises:
-            KeyError: this manager has no account.
-        """
-        return max(account.last_seen for account in self._entries[manager].accounts.values())
 
     def accounting(self, manager: str | None = None) -> SampleAccounting:
         """Return the sample accounting of a manager, or of all together.
@@ -263,61 +363,104 @@ class Ledger:
         return None if entry is None else entry.accounts.get(incarnation)
 
     def _mark_alive(
-        self, manager: str, incarnation: int, now: float
+        self, manager: str, incarnation: int, now: float, key: str = ""
     ) -> tuple[ManagerEntry, IncarnationAccount]:
         entry = self._entries.get(manager)
         account = None if entry is None else entry.accounts.get(incarnation)
         if entry is None or account is None:
-            entry, account = self._open_account(manager, incarnation)
+            entry, account = self._open_account(manager, incarnation, key, now)
         account.last_seen = now
         if account.gone:
             account.gone = False
             entry.packed = None
+            self.living[manager] = entry
         return entry, account
 
+    def _give_to(self, entry: ManagerEntry, key: str) -> None:
+        self.places.add(entry.key, -len(entry.accounts))
+        self.places.add(key, len(entry.accounts))
+        entry.key, entry.packed = key, None
+
+    def _note_living(self, entry: ManagerEntry) -> None:
+        if entry.alive_incarnations():
+            self.living[entry.id] = entry
+        else:
+            self.living.pop(entry.id, None)
+
     def _open_account(
-        self, manager: str, incarnation: int
+        self, manager: str, incarnation: int, key: str, now: float
     ) -> tuple[ManagerEntry, IncarnationAccount]:
         if incarnation in self._retired:
-            raise RetiredError(manager, incarnation)
-        if self._accounts >= ACCOUNTS_MAX:
-            self._evict_account(manager, incarnation)
+            raise RetiredError(manager, incarnation, replaced=manager in self._entries)
+        while not self.places.has_room(key):
+            if self._evict_account(key, now):
+                continue
+            if manager not in self._entries:
+                raise LedgerFullError(manager, incarnation, self.places.limit)
+            # Its process has started again, and the one before is not known to be gone.
+            if not self.places.has_spare(key):
+                before = self._entries[manager]
+                self._close_account(before, min(before.accounts.values(), key=_worth))
+            break
         entry = self._entries.get(manager)
         if entry is None:
-            entry = self._entries[manager] = ManagerEntry(manager, self._next_number)
+            entry = self._entries[manager] = ManagerEntry(manager, self._next_number, key=key)
             self._next_number += 1
         for older in entry.accounts.values():  # their process has ended
             older.gone = True
         if len(entry.accounts) > OLD_ACCOUNTS_MAX:
-            self._close_account(entry, min(entry.accounts.values(), key=lambda a: a.last_seen))
+            self._close_account(entry, min(entry.accounts.values(), key=_worth))
         account = entry.accounts[incarnation] = IncarnationAccount(incarnation)
-        self._accounts += 1
+        self.places.add(entry.key, 1)
+        self._full.clear()
         entry.packed = None
+        self.living[manager] = entry
         return entry, account
 
-    def _evict_account(self, manager: str, incarnation: int) -> None:
-        """Close the account that is gone and has been silent for the longest time."""
+    def _evict_account(self, key: str, now: float) -> bool:
+        """Close an account that is gone, of the key that holds most: a blank one, or else the one
+        that has been silent for the longest time. Return False if there is none.
+
+        One that was replaced a moment ago may still live, if two managers use its id.
+        """
+        places = self.places
         gone = [
-            (account.last_seen, entry.number, entry, account)
-            for entry in self._entries.values()
+            (-places.held(entry.key), _worth(account), entry.number, entry, account)
+            for entry in (() if key in self._full else self._entries.values())
+            if places.may_close(entry.key, key)
             for account in entry.accounts.values()
-            if account.gone
+            if account.gone and (now - account.last_seen >= _REPLACED_S or entry.is_gone)
         ]
         if not gone:
-            raise LedgerFullError(manager, incarnation, ACCOUNTS_MAX)
-        _, _, entry, account = min(gone, key=lambda place: place[:2])
+            self._full.add(key)
+            return False
+        *_, entry, account = min(gone, key=lambda place: place[:3])
         self._close_account(entry, account)
+        self._forget_empty(entry)
+        return True
+
+    def _forget_empty(self, entry: ManagerEntry) -> None:
+        """Keep only the sums of a manager that has no account any more."""
         if not entry.accounts:
             self._closed += entry.closed
             del self._entries[entry.id]
 
     def _close_account(self, entry: ManagerEntry, account: IncarnationAccount) -> None:
-        """Drop an account. Its sums are kept, and that it is closed."""
+        """Drop an account. Its sums are kept, and that it is closed unless it is blank."""
         account.gone = True
         entry.closed += account.accounting()
         del entry.accounts[account.incarnation]
         entry.packed = None
-        self._accounts -= 1
+        self.places.add(entry.key, -1)
+        self._note_living(entry)
+        self._full.clear()
+        if account.is_blank:
+            return
         self._retired[account.incarnation] = None
         if len(self._retired) > RETIRED_MAX:
             del self._retired[next(iter(self._retired))]
+
+
+def _worth(account: IncarnationAccount) -> tuple[bool, float]:
+    """Order accounts by what is lost with them: blank ones first, then by their last message."""
+    return not account.is_blank, account.last_seen

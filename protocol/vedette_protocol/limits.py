@@ -2,7 +2,7 @@
 
 from typing import Final
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
 HEADER_MAX_BYTES: Final = 4096
 """Size of a header frame. Parsing takes time, so a peer must not choose it freely."""
@@ -26,9 +26,11 @@ ACTOR_MAX: Final = (1 << 31) - 1
 ROWS_MAX: Final = 1 << 20
 """Rows of one batch."""
 EXTRAS_MAX: Final = 1024
-"""Range above `contiguous` in which the ledger keeps its exact set. Senders stay inside it."""
+"""Range above `contiguous` in which the ledger keeps its exact set. Limits stay inside it."""
 ACTORS_MAX: Final = 1024
 """Actors in one manager's report."""
+FEATURES_MAX: Final = 64
+"""Features that a peer lists."""
 
 ID_MAX_CHARS: Final = 64
 TEXT_MAX_CHARS: Final = 200
@@ -41,11 +43,11 @@ DIMS_MAX: Final = 8
 DEPTH_MAX: Final = 16
 """Nesting of the run message's settings."""
 
-ACCOUNTS_MAX: Final = 1024
-"""Incarnations of which the ledger keeps the exact set."""
+ACCOUNTS_MAX: Final = 4096
+"""Incarnations of which the ledger keeps the exact set, at most."""
 OLD_ACCOUNTS_MAX: Final = 4
 """Replaced incarnations of one manager of which the ledger keeps the exact set."""
 RETIRED_MAX: Final = 1024
 """Closed incarnations that the ledger remembers."""
-STAMP_MAX_BYTES: Final = 512 << 10
+STAMP_MAX_BYTES: Final = 2 << 20
 """Size of a ledger in bytes."""

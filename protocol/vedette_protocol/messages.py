@@ -13,7 +13,7 @@ Rows are transitions, or whatever the schema says a row is. `produced`, `inserte
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from vedette_protocol.errors import MalformedError, SchemaError
 from vedette_protocol.limits import (
@@ -23,6 +23,7 @@ from vedette_protocol.limits import (
     CHUNK_MIN_BYTES,
     COUNT_MAX,
     EXTRAS_MAX,
+    FEATURES_MAX,
     MODEL_MAX_BYTES,
     PAYLOAD_MAX_BYTES,
     REPORT_MAX_BYTES,
@@ -45,6 +46,7 @@ from vedette_protocol.wire import (
     WireType,
     binary,
     bit_map,
+    ids,
     integer,
     list_of,
     message,
@@ -52,9 +54,12 @@ from vedette_protocol.wire import (
 from vedette_protocol.wire import Settings as Settings
 
 ReportedState: TypeAlias = Literal["running", "draining", "gone"]
-RefusalCode: TypeAlias = Literal["version", "spec", "key", "id"]
+
+FEATURES: Final[tuple[str, ...]] = ()
+"""What this side can do beyond version 2. A side uses only what the other one lists, too."""
 
 ActorIndex: TypeAlias = Annotated[int, integer(0, ACTOR_MAX)]
+Features: TypeAlias = Annotated[tuple[str, ...], ids(FEATURES_MAX)]
 WireSchema: TypeAlias = Annotated[
     Schema, WireType(lambda _: True, "a schema", Schema.to_wire, Schema.from_wire)
 ]
@@ -63,7 +68,8 @@ WireSchema: TypeAlias = Annotated[
 @message(
     "batch",
     "samples",
-    header="run_id manager incarnation seq base actor epoch version schema rows",
+    header="run_id manager incarnation seq base actor epoch version env_steps schema rows",
+    strict=True,
 )
 class Batch(NamedTuple):  # made four times as fast as a frozen dataclass, thousands a second
     """Rows of one actor, in columns.
@@ -81,6 +87,7 @@ class Batch(NamedTuple):  # made four times as fast as a frozen dataclass, thous
         payload: the columns, one after the other (`Schema.pack`).
         base: the lowest `seq` that this incarnation may still send. All below were acknowledged,
             also those that a ledger restored from an older state does not have.
+        env_steps: environment steps that the actor made since its last batch.
     """
 
     run_id: Id
@@ -94,6 +101,7 @@ class Batch(NamedTuple):  # made four times as fast as a frozen dataclass, thous
     rows: Annotated[int, integer(1, ROWS_MAX)]
     payload: Annotated[Buffer, RawPayload(1, PAYLOAD_MAX_BYTES)]
     base: Annotated[int, integer(0, COUNT_MAX - 1)] = 0
+    env_steps: Count = 0
 
     def check(self) -> None:
         """Refuse a number below `base`."""
@@ -128,6 +136,7 @@ class Report:
         window_batches, window_rows, window_bytes: contents of the window, sent or not.
         sequenced: the next sequence number.
         base: the lowest sequence number that may still be sent.
+        limit: the highest limit of an ack to this incarnation.
     """
 
     manager: Id
@@ -143,6 +152,8 @@ class Report:
     sequenced: Count
     base: Count = 0
     actors: Annotated[tuple[ActorReport, ...], list_of(ActorReport, ACTORS_MAX, "actors")] = ()
+    limit: Count = 0
+    features: Features = FEATURES
 
     def check(self) -> None:
         """Refuse counts that contradict one another."""
@@ -154,7 +165,13 @@ class Report:
             raise MalformedError("the manager has dropped and holds more rows than it produced")
 
 
-@message("run", "control", header="run_id epoch learner seed", map_max=RUN_MAX_BYTES)
+@message(
+    "run",
+    "control",
+    header="run_id epoch learner seed",
+    map_max=RUN_MAX_BYTES,
+    derived="schema_hash model_hash",
+)
 @dataclass(frozen=True, slots=True)
 class Run:
     """The run, as a manager needs it to take part.
@@ -166,6 +183,7 @@ class Run:
         model: schema of a model, which is one row.
         env, agent, actors: sections of the configuration.
         seed: of the run.
+        batch_rows, batch_env_steps: the most that a batch may have; a batch with more is rejected.
     """
 
     run_id: Id
@@ -177,6 +195,19 @@ class Run:
     agent: Settings
     actors: Settings
     seed: U64
+    batch_rows: Annotated[int, integer(1, ROWS_MAX)]
+    batch_env_steps: Count
+    features: Features = FEATURES
+
+    @property
+    def schema_hash(self) -> str:
+        """The hash of `schema`, for clients that do not compute it."""
+        return self.schema.hash
+
+    @property
+    def model_hash(self) -> str:
+        """The hash of `model`."""
+        return self.model.hash
 
     def check(self) -> None:
         """Refuse a model with a shared column."""
@@ -187,18 +218,18 @@ class Run:
 @message("ack", "control")
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """State of one incarnation at the learner, sent again and again: settled batches and credit.
+    """State of one incarnation at the learner, sent again and again: settled batches and limit.
 
     Args:
         contiguous: every sequence number below it is settled (inserted or rejected).
         extras: bit map of the settled numbers above: bit ``i`` stands for ``contiguous + i``. Bit 0
             is never set.
         rejected_batches, rejected_rows: number of the settled ones that were rejected.
-        credit_batches, credit_bytes: the most that may be outstanding (sent and not settled). A
-            manager with nothing outstanding may send one batch of any size while both are above 0.
+        limit: sequence numbers below it may be sent. A smaller one than before takes nothing back.
         version: of the learner's newest model.
         first_actor: index of the manager's actor 0 among all actors of the run.
-        reason: why there is no credit; "" otherwise.
+        reason: why the limit does not grow; "" otherwise.
+        rejected_reason: why the last batch that was rejected was; "" if none was.
     """
 
     run_id: OptionalId
@@ -210,11 +241,11 @@ class Ack:
     extras: Annotated[int, bit_map(EXTRAS_MAX)]
     rejected_batches: Count
     rejected_rows: Count
-    credit_batches: Count
-    credit_bytes: Count
+    limit: Count
     version: Count
     first_actor: ActorIndex
     reason: Text = ""
+    rejected_reason: Text = ""
 
     @property
     def beyond(self) -> int:
@@ -241,11 +272,15 @@ class Stop:
 @message("refusal", "control")
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The learner refuses this manager, which ends with exit status 3."""
+    """The learner refuses this manager, which ends with exit status 3.
+
+    Args:
+        code: ``version`` or ``id``; a manager ends whatever it is.
+    """
 
     manager: Id
     incarnation: U64
-    code: RefusalCode
+    code: Id
     reason: Text
 
 
@@ -257,7 +292,7 @@ class Status:
     json: Annotated[bytes, RawPayload(0, STATUS_MAX_BYTES, copy=True)]
 
 
-@message("model", "models")
+@message("model", "models", strict=True)
 @dataclass(frozen=True, slots=True)
 class ModelChunk:
     """One of `count` chunks of a model's body.

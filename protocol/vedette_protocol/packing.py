@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgpack  # type: ignore[import-untyped]  # it ships no types
 
 from vedette_protocol.errors import MalformedError
-from vedette_protocol.limits import COLUMNS_MAX, HEADER_MAX_BYTES, TEXT_MAX_CHARS
+from vedette_protocol.limits import COLUMNS_MAX, HEADER_MAX_BYTES
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """A frame's bytes. Never written after they were handed over."""
@@ -63,12 +63,6 @@ def unpack_header(frame: Buffer) -> dict[str, Any]:  # Any: a peer's values, che
     if first == 0xDF or len(header) != pairs:
         raise MalformedError("the header has the same key twice, or announces too many")
     return header
-
-
-def clip_text(text: str) -> str:
-    """Cut a text to 200 characters and replace what UTF-8 cannot encode."""
-    # File names and tracebacks may hold lone surrogates, which must not stop a report
-    return text[:TEXT_MAX_CHARS].encode("utf-8", "replace").decode()
 
 
 def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:

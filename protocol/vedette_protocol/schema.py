@@ -2,7 +2,7 @@
 
 A payload holds ``rows`` rows of a schema, column after column in the schema's order. A column is
 its values in row-major order, little-endian, padded with zeros to a multiple of 8 bytes. The last
-column may be shared by the rows (`vedette_protocol.sharing`).
+column may be shared by the rows (`vedette_protocol.frame_sharing`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_protocol.errors import SchemaError
+from vedette_protocol.frame_sharing import Sharing, sharing_of
 from vedette_protocol.limits import COLUMNS_MAX, DIMS_MAX, MODEL_MAX_BYTES, NAME_MAX_CHARS
-from vedette_protocol.sharing import Sharing, sharing_of
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
 """Name to array ``(rows, *shape)``."""

@@ -12,13 +12,16 @@
 
 A message is a header frame, which is a flat msgpack map, and for some kinds a payload frame. The
 payload is one more map (of the fields that `header` leaves out) or the bytes of one raw field.
+
+Peers of neighbouring releases understand each other: unknown keys are ignored, and a field with a
+default may be missing. Only a `strict` message has exactly its keys.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from operator import attrgetter
 from typing import (
     Annotated,
@@ -34,6 +37,7 @@ from typing import (
 )
 
 from vedette_protocol.errors import MalformedError
+from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import (
     COUNT_MAX,
     DEPTH_MAX,
@@ -42,7 +46,7 @@ from vedette_protocol.limits import (
     TEXT_MAX_CHARS,
     U64_MAX,
 )
-from vedette_protocol.packing import Buffer, clip_text, pack, unpack
+from vedette_protocol.packing import Buffer, pack, unpack
 from vedette_protocol.topics import is_id
 
 Channel: TypeAlias = Literal["samples", "control", "models"]
@@ -130,6 +134,19 @@ def list_of(item: type, limit: int, what: str) -> WireType:
     return WireType(accepts, f"a list of at most {limit}", to_wire, from_wire)
 
 
+def ids(limit: int) -> WireType:
+    """Return the type of a list of at most `limit` ids."""
+
+    def accepts(value: object) -> bool:
+        return (
+            type(value) is list
+            and len(value) <= limit
+            and all(type(text) is str and is_id(text) for text in value)
+        )
+
+    return WireType(accepts, f"a list of at most {limit} ids", list, tuple)
+
+
 def _text_type(accepts: Callable[[str], bool], expected: str) -> WireType:
     return WireType(lambda value: type(value) is str and accepts(value), expected)
 
@@ -160,14 +177,20 @@ Text: TypeAlias = Annotated[
     WireType(
         lambda value: type(value) is str and len(value) <= TEXT_MAX_CHARS,
         f"a text of at most {TEXT_MAX_CHARS} characters",
-        to_wire=clip_text,
+        to_wire=printable,
+        from_wire=printable,  # it goes to logs and terminals, and the sender may be anybody
     ),
 ]
 Mean: TypeAlias = Annotated[
     float | None,
     WireType(
-        lambda value: value is None or (type(value) is float and math.isfinite(value)),
-        "a finite float or nil",
+        lambda value: (
+            value is None
+            or type(value) is int  # as libraries write a float without a fraction
+            or (type(value) is float and math.isfinite(value))
+        ),
+        "a finite number or nil",
+        from_wire=lambda value: None if value is None else float(value),
     ),
 ]
 Settings: TypeAlias = Annotated[
@@ -198,24 +221,43 @@ def _wire_type(hint: Any) -> WireType | RawPayload:  # Any: a type hint
     return declared
 
 
+def _with_defaults(cls: type) -> list[str]:
+    """Return the names of the fields that have a default."""
+    return [f.name for f in fields(cls) if f.default is not MISSING] if is_dataclass(cls) else []
+
+
 class FieldMap:
     """Some fields of a class as one msgpack map.
 
     Args:
         names: of the fields, in the order of the map's keys.
         where: names the map in an error message.
+        strict: the map has exactly these keys.
+        derived: attributes that are sent and not read, in the map's last keys.
         fixed: keys in front with their values. The decoder has checked these values already.
     """
 
-    def __init__(self, cls: type, names: Iterable[str], where: str, **fixed: object) -> None:
+    def __init__(
+        self,
+        cls: type,
+        names: Iterable[str],
+        where: str,
+        *,
+        strict: bool = False,
+        derived: Sequence[str] = (),
+        **fixed: object,
+    ) -> None:
         types = wire_types(cls)
-        fields = [(name, _KEYS.get(name, name), types[name]) for name in names]
-        self._fields = [(n, key, type_) for n, key, type_ in fields if isinstance(type_, WireType)]
-        self._keys = [key for _, key, _ in self._fields]
+        found = [(name, _KEYS.get(name, name), types[name]) for name in names]
+        self._fields = [(n, key, type_) for n, key, type_ in found if isinstance(type_, WireType)]
+        self._keys = [*(key for _, key, _ in self._fields), *derived]
         self._all_keys = frozenset((*fixed, *self._keys))
+        optional = set() if strict else {_KEYS.get(n, n) for n in _with_defaults(cls)}
+        self._required = self._all_keys - optional - set(derived)
+        self._strict = strict
         self._converted = [(key, type_.to_wire) for _, key, type_ in self._fields if type_.to_wire]
         self._where, self._fixed = where, fixed
-        attributes = [name for name, _, _ in self._fields]
+        attributes = [*(name for name, _, _ in self._fields), *derived]
         if len(attributes) > 1:
             self._values: Callable[[object], tuple[object, ...]] = attrgetter(*attributes)
         else:  # attrgetter gives no tuple
@@ -238,11 +280,17 @@ class FieldMap:
         if type(found) is not dict:
             raise MalformedError(f"{self._where} is {type(found).__name__}, expected a map")
         if found.keys() != self._all_keys:
-            wrong = ", ".join(sorted(map(format_value, found.keys() ^ self._all_keys)))
-            raise MalformedError(f"{self._where} has missing or unknown keys: {wrong}"[:300])
+            wrong = self._required - found.keys()
+            if self._strict:
+                wrong |= found.keys() - self._all_keys
+            if wrong:
+                named = ", ".join(sorted(map(format_value, wrong)))
+                raise MalformedError(f"{self._where} has missing or unknown keys: {named}"[:300])
         values = {}
         for name, key, type_ in self._fields:
-            value = found[key]
+            value = found.get(key, MISSING)
+            if value is MISSING:
+                continue
             if not type_.accepts(value):
                 got = format_value(value)
                 raise MalformedError(f"{self._where}'s {key!r} is {got}, expected {type_.expected}")
@@ -257,7 +305,9 @@ class MessageCodec:
     contradict one another. It is called for every message that is decoded.
     """
 
-    def __init__(self, cls: type, kind: str, header: str, map_max: int) -> None:
+    def __init__(
+        self, cls: type, kind: str, header: str, map_max: int, *, strict: bool, derived: str
+    ) -> None:
         types = wire_types(cls)
         raw = {name: type_ for name, type_ in types.items() if isinstance(type_, RawPayload)}
         flat = header.split() or [name for name in types if name not in raw]
@@ -265,9 +315,11 @@ class MessageCodec:
         assert map_max or not body, "a payload that is a map needs a limit"
         self.kind = kind
         self.frames: Final = 2 if raw or body else 1
-        self._header: Final = FieldMap(cls, flat, "the header", v=PROTOCOL_VERSION, k=kind)
+        self._header: Final = FieldMap(
+            cls, flat, "the header", strict=strict, v=PROTOCOL_VERSION, k=kind
+        )
         self._cls, self._check = cls, getattr(cls, "check", None)
-        self._body = FieldMap(cls, body, f"the {kind}") if body else None
+        self._body = FieldMap(cls, body, f"the {kind}", derived=derived.split()) if body else None
         self._raw, self._size = next(iter(raw.items()), ("", RawPayload(0, map_max)))
 
     def encode(self, message: Any) -> list[Buffer]:  # Any: of the class that was declared
@@ -315,7 +367,13 @@ _BY_KIND: Final[dict[tuple[str, Channel], MessageCodec]] = {}
 
 
 def message(
-    kind: str, channel: Channel, *, header: str = "", map_max: int = 0
+    kind: str,
+    channel: Channel,
+    *,
+    header: str = "",
+    map_max: int = 0,
+    strict: bool = False,
+    derived: str = "",
 ) -> Callable[[type[M]], type[M]]:
     """Declare a class to be a message.
 
@@ -323,10 +381,15 @@ def message(
         kind: the header's `k`.
         header: names of the fields in the header, in the order of its keys; "": all but a raw one.
         map_max: the most bytes of a payload that is a map.
+        strict: unknown keys are refused, and none may be missing.
+        derived: names of properties that follow from other fields. They are sent for peers that do
+            not compute them, and not read.
     """
 
     def declare(cls: type[M]) -> type[M]:
-        CODECS[cls] = _BY_KIND[kind, channel] = MessageCodec(cls, kind, header, map_max)
+        CODECS[cls] = _BY_KIND[kind, channel] = MessageCodec(
+            cls, kind, header, map_max, strict=strict, derived=derived
+        )
         return cls
 
     return declare

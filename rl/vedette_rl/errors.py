@@ -180,6 +180,16 @@ class ReplayTornError(ReplayFormatError):
         self.path, self.why = path, why
 
 
+class ReplaySyncError(RlError):
+    """The disk under a replay has failed."""
+
+    def __init__(self, directory: Path, error: OSError) -> None:
+        super().__init__(
+            f"the replay in {directory} cannot be synced: {error.strerror or error}: check the "
+            "disk, or name another as replay.directory"
+        )
+
+
 class ReplayDiffersError(ReplayFormatError):
     """A replay is whole, and another one than asked for.
 

@@ -14,11 +14,13 @@
     │   ├── NotARunError               a folder that holds no run
     │   └── NotInRunError              a run that lacks what was asked of it
     ├── RefusedError               3   the other side message no (version, spec, key, id)
-    ├── PortInUseError             1
+    ├── PortInUseError             2 if another program has the port, else 1
     ├── MetricsError               1   the port for metrics cannot be had
     ├── NoAnswerError              1   nobody answers at an address
+    ├── RunOverError               1   a run has ended, so that no learner listens
     ├── AbsentManagerError         1   a manager sends the learner no reports
     ├── ActorDiedError             1   an actor of a measurement died
+    ├── ManagerFailedError         1   an actor manager cannot go on
     ├── ChildFailedError           1   a process of a daemon died and would die again
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
@@ -35,6 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette_protocol.errors import ProtocolError
+from vedette_protocol.foreign_text import printable
 from vedette_rl.errors import RlError
 
 if TYPE_CHECKING:
@@ -48,6 +51,9 @@ TRACEBACK = "VEDETTE_TRACEBACK"
 
 IN_THE_LOG = "the cause is in its log"
 """Said of a process that crashed or was killed, and told nobody why."""
+
+NO_ACTOR = "no actor can play here"
+"""Begins what a manager says that would only fail again."""
 
 _FILE_FIXES: dict[int | None, str] = {
     errno.ENOSPC: "make room there",
@@ -126,12 +132,12 @@ def raise_errors(errors: Sequence[SettingError]) -> None:
 
 
 class AddressError(SettingError):
-    """Text that is no address."""
+    """Text that is no address, or an address that cannot be found out."""
 
-    def __init__(self, text: str, why: str) -> None:
-        super().__init__(
-            f"address {text!r}", why, "write HOST or HOST:PORT, such as 127.0.0.1:5555"
-        )
+    _FIX = "write HOST or HOST:PORT, such as 127.0.0.1:5555"
+
+    def __init__(self, text: str, why: str, fix: str = _FIX) -> None:
+        super().__init__(f"address {text!r}", why, fix)
         self.text = text
 
 
@@ -187,13 +193,26 @@ class RefusedError(ServicesError):
 
 
 class PortInUseError(ServicesError):
-    """A port to bind is taken, or cannot be bound here."""
+    """A port to bind is taken, or cannot be bound here.
 
-    def __init__(self, address: object, why: str, number: int | None = None) -> None:
+    Args:
+        address: host and port.
+        why: the system's words.
+        number: the system's `errno`.
+        what: which of a learner's ports it is.
+    """
+
+    def __init__(
+        self,
+        address: object,
+        why: str,
+        number: int | None = None,
+        what: str = "or one of the two ports above it",
+    ) -> None:
         fix = _BIND_FIXES.get(
             number, "end the program that has it or choose another --bind HOST:PORT"
         )
-        super().__init__(f"cannot bind {address} and the two ports above it: {why}; {fix}")
+        super().__init__(f"cannot bind {address} ({what}): {why}; {fix}")
         self.address = address
 
 
@@ -230,6 +249,19 @@ class NoAnswerError(ServicesError):
         self.address, self.waited_s = address, waited_s
 
 
+class RunOverError(ServicesError):
+    """A run has ended, so that no learner listens.
+
+    Args:
+        directory: the run's.
+        reason: why it ended, as `EXIT_REASONS` has it.
+    """
+
+    def __init__(self, directory: Path, reason: str) -> None:
+        super().__init__(f"{directory}: the run is over ({reason})")
+        self.directory, self.reason = directory, reason
+
+
 class AbsentManagerError(ServicesError):
     """A manager that sends the learner no reports."""
 
@@ -244,6 +276,10 @@ class ActorDiedError(ServicesError):
     def __init__(self, manager: str, actor: int, why: str) -> None:
         super().__init__(f"actor {actor} of {manager} died{': ' if why else ''}{why}")
         self.manager, self.actor = manager, actor
+
+
+class ManagerFailedError(ServicesError):
+    """An actor manager cannot go on: such as where no actor can play."""
 
 
 class ChildFailedError(ServicesError):
@@ -303,15 +339,15 @@ def error_message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         fix = _FILE_FIXES.get(error.errno, "")
-        return f"{where}{error.strerror}" + (f"; {fix}" if fix else "")
-    return (
-        " ".join(str(error).split()) if is_self_explanatory(error) else foreign_error_message(error)
-    )
+        return printable(f"{where}{error.strerror}" + (f"; {fix}" if fix else ""), None)
+    if is_self_explanatory(error):
+        return printable(str(error), None)
+    return foreign_error_message(error)
 
 
 def foreign_error_message(error: Exception) -> str:
     """A foreign error: its class, what it says, and where in a user's code it comes from."""
-    message = " ".join(str(error).split()) or "it does not say why"
+    message = printable(str(error), None) or "it does not say why"
     where = user_code_location(error)
     return f"{type(error).__name__}: {message}" + (f" ({where})" if where else "")
 

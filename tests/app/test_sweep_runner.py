@@ -131,7 +131,7 @@ class _After(StopSignals):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(signals=())
-        self._timer = threading.Timer(seconds, self._on_signal, (signal.SIGTERM, None))
+        self._timer = threading.Timer(seconds, self.request)
         self._timer.start()
 
 

@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 
 from vedette.sweep import parse_sweep, plan_trials
-from vedette_services.config import RunConfig, StopConfig, load_config
+from vedette_services.config import RunConfig, StopConfig, load_config, write_config
 from vedette_services.errors import ConfigError, UsageError
-from vedette_services.run.outcome import is_over
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.status import Status
-from vedette_services.run.status_fields import decode
+from vedette_services.run.status_schema import decode
+from vedette_services.run.stop_conditions import is_over
 
 
-def configure(changes: Mapping[str, Any]) -> RunConfig:
+def configure(changes: Mapping[str, Any], saved: Path | None) -> RunConfig:
     settings = [f"{key}={value}" for key, value in changes.items()]
-    return load_config(settings=settings, environment={}).config
+    return load_config(settings=settings, environment={}, saved=saved).config
 
 
 def test_seeds_count_on_from_the_configured_one(tmp_path: Path) -> None:
-    trials = plan_trials(lambda changes: configure({"seed": 5, **changes}), tmp_path, seeds=3)
+    trials = plan_trials(lambda c, saved: configure({"seed": 5, **c}, saved), tmp_path, seeds=3)
     assert [(trial.name, trial.config.seed) for trial in trials] == [
         ("seed-5", 5),
         ("seed-6", 6),
@@ -48,10 +49,23 @@ def test_a_swept_agent_has_its_own_preset(tmp_path: Path) -> None:
     assert type(dqn.config.agent) is not type(iqn.config.agent)
 
 
+def test_a_trial_that_exists_keeps_its_settings(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "seed-1")
+    run.make()
+    run.ensure_id()
+    saved = configure({"seed": 1, "agent.batch_size": 8}, None)
+    write_config(saved, run.config_file)
+    first, second = plan_trials(configure, tmp_path, seeds=2)
+    assert first.config.agent.batch_size == 64
+    assert second.config == saved
+    _, again = plan_trials(configure, tmp_path, seeds=2, fresh=True)
+    assert again.config.agent.batch_size == 64
+
+
 def test_names_of_folders_are_safe_and_different(tmp_path: Path) -> None:
-    config = configure({})
+    config = configure({}, None)
     sweep = {"env.id": ["CartPole-v1", "../x:E-v0", ".._x:E-v0"]}
-    trials = plan_trials(lambda _: config, tmp_path, sweep=sweep)
+    trials = plan_trials(lambda *_: config, tmp_path, sweep=sweep)
     assert [trial.name for trial in trials] == [
         "env.id=CartPole-v1/seed-0",
         "env.id=.._x_E-v0/seed-0",

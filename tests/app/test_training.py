@@ -5,9 +5,9 @@ import pytest
 
 from vedette import api as training
 from vedette.api import train_async
-from vedette_services.config import RunConfig
+from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.errors import ConfigError
-from vedette_services.run.directory import default_out
+from vedette_services.run.directory import RunDirectory, default_out
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
     def pretend(config: RunConfig, out: Path, **_: Any) -> dict[str, Any]:
         asked.append(config)
-        out.mkdir(parents=True)
+        out.mkdir(parents=True, exist_ok=True)
         return {"exit_reason": "max_opts"}
 
     monkeypatch.setattr(training, "run_locally", pretend)
@@ -52,6 +52,18 @@ def test_a_wrong_setting_starts_nothing(
         train_async(out=tmp_path / "run", **settings)
     assert not ran
     assert not list(tmp_path.iterdir())
+
+
+def test_a_call_on_a_run_that_exists_keeps_its_settings(
+    ran: list[RunConfig], tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    run.ensure_id()
+    saved = load_config(agent="iqn", settings=["agent.batch_size=8"], environment={}).config
+    write_config(saved, run.config_file)
+    train_async(out=tmp_path, seed=5)
+    assert ran == [saved.model_copy(update={"seed": 5})]
 
 
 def test_a_run_nobody_named_gets_a_directory_of_its_own(

@@ -1,14 +1,47 @@
-"""`hold` for engines that start again whatever ends."""
+"""`hold` for engines that start again whatever ends, and `healthy` for their probes."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-HOLD = str(Path(__file__).resolve().parents[2] / "deploy" / "hold")
+import pytest
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+HOLD, HEALTHY = str(DEPLOY / "hold"), str(DEPLOY / "healthy")
 WAIT_S = 30
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where both scripts leave and look for files."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("VEDETTE_HEALTH_FILE", str(tmp_path / "acknowledged"))
+    return tmp_path
+
+
+def healthy() -> bool:
+    return subprocess.run([HEALTHY], timeout=WAIT_S).returncode == 0
+
+
+def test_a_manager_is_healthy_while_the_learner_acknowledges_it_or_once_the_run_is_over(
+    scratch: Path,
+) -> None:
+    assert not healthy()
+    acknowledged = scratch / "acknowledged"
+    acknowledged.touch()
+    assert healthy()
+    os.utime(acknowledged, (time.time() - 180,) * 2)
+    assert not healthy()
+    with subprocess.Popen([HOLD, "true"], stdout=subprocess.PIPE, text=True) as held:
+        assert held.stdout is not None
+        held.stdout.readline()
+        assert healthy()
+        held.send_signal(signal.SIGTERM)
 
 
 def test_what_ends_badly_ends_it_with_the_same_status() -> None:

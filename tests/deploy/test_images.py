@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LEARNERS_OWN = {"torch", "tensorboard", "onnx", "onnxscript"}
+LEARNERS_OWN = {"jinja2", "markupsafe", "torch", "tensorboard", "onnx", "onnxscript"}
 
 
 def pinned(name: str) -> dict[str, str]:
@@ -57,3 +60,23 @@ def test_both_runs_of_the_manifests_are_the_same() -> None:
         return tomllib.loads((ROOT / "deploy" / path).read_text())
 
     assert run("run.toml") == run("kubernetes/run.toml")
+
+
+def test_a_release_pins_the_base_of_the_images_by_its_digest(tmp_path: Path) -> None:
+    digest = "sha256:" + "0123456789abcdef" * 4
+    docker = tmp_path / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text(f"#!/bin/sh\necho {digest}\n")
+    docker.chmod(0o755)
+    for file in ("Dockerfile", "docker-compose.yml", ".env.example", "scripts/pin_base"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / file)
+    path = f"{docker.parent}:{os.environ['PATH']}"
+    for _ in range(2):  # again, when a release replaces the digest of the last
+        subprocess.run(
+            [tmp_path / "scripts" / "pin_base"], env={"PATH": path}, check=True, timeout=60
+        )
+    pinned = f"python:3.11-slim-bookworm@{digest}"
+    assert f"ARG BASE={pinned}\n" in (tmp_path / "Dockerfile").read_text()
+    assert f"VEDETTE_BASE_IMAGE:-{pinned}}}\n" in (tmp_path / "docker-compose.yml").read_text()
+    assert f"#VEDETTE_BASE_IMAGE={pinned}\n" in (tmp_path / ".env.example").read_text()

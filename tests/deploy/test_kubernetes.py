@@ -38,6 +38,17 @@ def test_the_kustomization_names_every_file_and_nothing_else() -> None:
     assert found == KINDS
 
 
+def test_no_port_of_the_learner_is_open_to_every_pod() -> None:
+    policies = {m["metadata"]["name"]: m["spec"] for m in manifests(_text("network.yaml"))}
+    assert all(rule["from"] for rule in policies["learner"]["ingress"])
+    ports = {str(port["port"]) for rule in policies["learner"]["ingress"] for port in rule["ports"]}
+    assert ports == {"5555", "metrics"}
+
+
+def _text(file: str) -> str:
+    return (PLACE / file).read_text()
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_what_kustomize_makes_of_them_is_valid(tmp_path: Path) -> None:
     from vedette_services.net.keys import make_keys

@@ -96,7 +96,7 @@ def test_the_table_of_tags_names_what_is_recorded() -> None:
             written.update(record)
 
     manager = Manager(actors=(Actor(return_mean=1.0, length_mean=1.0),))
-    ingest = GatewayStatus(samples=Samples(*[1] * 7), managers=(manager,))
+    ingest = GatewayStatus(Samples(*[1] * 7), (manager,), env_steps=1)
     recorder: Any = Names()
     config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
     seen = Eval(*[1] * len(fields(Eval)))

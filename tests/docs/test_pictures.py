@@ -6,7 +6,7 @@ import runpy
 from pages import ROOT
 
 from vedette_services.run.status import Status
-from vedette_services.run.status_fields import decode
+from vedette_services.run.status_schema import decode
 
 PICTURES = ROOT / "docs" / "pictures"
 

@@ -30,12 +30,14 @@ class Count(gym.Env[NDArray[Any], np.int64]):
         sleep_s: how long a step takes.
         tally: a folder. The steps played are kept there in a mapped file a uid, which a `kill -9`
             leaves as it is: how many transitions there were, whatever became of them.
+        breaks_at: the step that raises an exception; 0: none.
     """
 
     observation_space: gym.Space[Any] = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, sleep_s: float = 0.0, tally: str = "") -> None:
+    def __init__(self, sleep_s: float = 0.0, tally: str = "", breaks_at: int = 0) -> None:
+        self._breaks_at = breaks_at
         self._uid, self._t, self._sleep_s = uuid.uuid4().int % UIDS, 0, sleep_s
         self._tally_in = tally
         self._tally: mmap.mmap | bytearray | None = None if tally else bytearray(TALLY.size)
@@ -54,6 +56,8 @@ class Count(gym.Env[NDArray[Any], np.int64]):
             time.sleep(self._sleep_s)
         self._t += 1
         self._count()
+        if self._t == self._breaks_at:
+            raise ValueError("sensor lost")
         return self._observation(), float(self._t % 3), self._t % 7 == 0, self._t % 11 == 0, {}
 
     def _count(self) -> None:

@@ -190,6 +190,7 @@ def environment(mark: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "NO_COLOR": "1",
         "TERM": "dumb",
+        "VEDETTE_LINGER": "0",  # no manager comes late, but where a test says so
         MARK: mark,
     }
 

@@ -36,6 +36,7 @@ SETTINGS = [
     "replay.capacity=5000",
     "learner.warmup_period=100",
     "agent.batch_size=32",
+    "replay.samples_per_insert=0",  # nothing is drawn here
 ]
 MODEL = {"w": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
@@ -47,6 +48,7 @@ class GatewayProcess:
         keys: the learner's folder; `client` of it asks for the status.
         model: its arrays.
         settings: of the run, besides those that make it small.
+        address: where it listens, if not on three free ports of loopback.
     """
 
     def __init__(
@@ -55,8 +57,9 @@ class GatewayProcess:
         keys: Path | None = None,
         model: dict[str, Any] | None = None,
         settings: tuple[str, ...] = (),
+        address: Address | None = None,
     ) -> None:
-        self.address = free_address()
+        self.address = address or free_address()
         self.config = load_config(
             None, env="CartPole-v1", agent="dqn", settings=[*SETTINGS, *settings]
         ).config
@@ -67,7 +70,7 @@ class GatewayProcess:
         spec = LearnerSpec(self.run, self.run_id, self.config, self.address, keys)
         spec.write()
         self._model = MODEL if model is None else model
-        self._wakeup = WakeupEvent()
+        self._wakeup, self._stop = WakeupEvent(), WakeupEvent()
         self._models = ModelMapWriter(self.run.model_map, Schema.from_arrays(self._model))
         self.publish(0)
         self._board: StatusRecordWriter[TrainerStatus] = StatusRecordWriter(
@@ -80,13 +83,14 @@ class GatewayProcess:
         self.start()
 
     def start(self) -> None:
+        descriptors = [self._wakeup.fileno(), self._stop.fileno()]
         with self.log_file.open("ab") as out:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "vedette_services.learner.gateway"),
-                    *(str(self.run.root), str(self._wakeup.fileno())),
+                    *(str(self.run.root), *map(str, descriptors)),
                 ],
-                pass_fds=[self._wakeup.fileno()],
+                pass_fds=descriptors,
                 env=environment(""),
                 stdout=out,
                 stderr=out,
@@ -96,6 +100,15 @@ class GatewayProcess:
         """Another version of the model, as the trainer would."""
         self._models.write(1, ModelInfo(version, self._model))
         self._wakeup.set()
+
+    def stop(self) -> int:
+        """As the supervisor stops it; its exit status."""
+        self._stop.set()
+        return self.process.wait(START_S)
+
+    def finish(self, reason: str) -> None:
+        """The trainer is done."""
+        self._board.write(TrainerStatus(epoch=1, phase="done", exit_reason=reason))
 
     @property
     def log(self) -> str:
@@ -204,13 +217,16 @@ class HonestManager:
             told = f"{self.settled} of {self.sent} settled\n{self.gateway.log}"
             assert self.gateway.process.poll() is None, f"{self.gateway.process.poll()}, {told}"
             assert time.monotonic() < deadline, told
-            waiting = [max(first, self.settled), self.sent]
-            for seq in range(*waiting):
-                try:
-                    message = encode(self.batch(seq=seq))
-                    self.samples.send_multipart(message, zmq.NOBLOCK)
-                except zmq.Again:
-                    break  # not connected yet
+            begin = max(first, self.settled)
+            try:
+                report = self.report(limit=self.limit)
+                self.samples.send_multipart(encode(report), zmq.NOBLOCK)
+                self.hear_until(lambda: self.limit > begin, 1.0)  # noqa: B023 - called at once
+                for seq in range(begin, min(self.sent, self.limit)):
+                    self.samples.send_multipart(encode(self.batch(seq=seq)), zmq.NOBLOCK)
+            except zmq.Again:  # not connected yet
+                self.hear_until(lambda: False, 0.05)
+                continue
             self.hear_until(lambda: self.settled >= self.sent, 1.0)
         self.push(self.report())
 
@@ -218,6 +234,10 @@ class HonestManager:
     def settled(self) -> int:
         own = [a.contiguous for a in self.acks if a.incarnation == self.incarnation]
         return max(own, default=0)
+
+    @property
+    def limit(self) -> int:
+        return max((a.limit for a in self.acks if a.incarnation == self.incarnation), default=0)
 
     def hear_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Take control messages until something holds; False if it does not in time."""

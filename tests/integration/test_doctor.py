@@ -133,7 +133,7 @@ def test_a_learner_of_another_protocol_is_refused_at_once() -> None:
                 event = topics.parse_subscription(control.recv())
                 if event.subscribed:
                     frames = [bytes(frame) for frame in encode(Status(b"{}"))]
-                    frames[0] = frames[0].replace(b"\xa1v\x01", b"\xa1v\x02")
+                    frames[0] = frames[0].replace(b"\xa1v\x02", b"\xa1v\x03")
                     control.send_multipart([event.topic, *frames])
 
     thread = threading.Thread(target=serve)
@@ -147,4 +147,4 @@ def test_a_learner_of_another_protocol_is_refused_at_once() -> None:
             one.close(linger=0)
         context.term()
     assert found.status == 3
-    assert "protocol version 2" in found.message
+    assert "protocol version 3" in found.message

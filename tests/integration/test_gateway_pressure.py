@@ -22,7 +22,6 @@ from proxy import Proxy
 from vedette.local.daemons import free_port
 from vedette_protocol.codec import encode
 from vedette_services.actors.model_listener import ModelListener
-from vedette_services.learner.flow_control import REMEMBERED_S
 from vedette_services.learner.supervisor import private_bytes
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys, make_keys
@@ -98,7 +97,7 @@ def test_one_that_ignores_its_credit_is_not_taken_once_there_is_none(gateway: Ma
     honest = HonestManager(learner)
     honest.send_some(3)
     with Flood(learner):
-        time.sleep(REMEMBERED_S + 3.0)
+        time.sleep(3.0)
         first = learner.status()
         time.sleep(3.0)
         second = learner.status()

@@ -15,6 +15,7 @@ import zmq
 from daemons import wait_for
 from gateway_process import GatewayProcess, HonestManager
 
+from vedette_services.net import sockets
 from vedette_services.net.keys import make_keys
 
 GROWTH_MIB = 120.0
@@ -145,7 +146,7 @@ def test_frames_beyond_the_limit_end_their_connection_and_nobody_elses(
 ) -> None:
     if gateway.keys is not None:
         pytest.skip("a key's holder may only do this to the same end; outsiders are not received")
-    memory = gateway.resident_mib()
+    memory, before = gateway.resident_mib(), gateway.status()["refused"]["frames"]
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
         for kind, endpoint, size in (
@@ -166,6 +167,22 @@ def test_frames_beyond_the_limit_end_their_connection_and_nobody_elses(
     finally:
         context.destroy(linger=0)
     assert gateway.resident_mib() < memory + 2 * GROWTH_MIB
+    wait_for(lambda: gateway.status()["refused"]["frames"] == before + 3, "count of all three")
+    wait_for(lambda: "of 127.0.0.1 was cut: a frame is larger than 67,108,864" in gateway.log, "it")
+
+
+def test_connections_that_their_peers_close_are_not_taken_for_frames_beyond_the_limit(
+    gateway: GatewayProcess, honest: HonestManager
+) -> None:
+    before = gateway.status()["refused"]["frames"]
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    for _ in range(20):
+        brief = sockets.samples_push(context, gateway.address, gateway.keys)
+        brief.send(b"nonsense")
+        brief.close(linger=1000)
+    context.term()
+    honest.send_some(5)
+    assert gateway.status()["refused"]["frames"] == before
 
 
 def test_subscriptions_without_end_are_bounded_and_answered_one_by_one(

@@ -81,8 +81,9 @@ def test_every_field_of_a_header_wrong_in_turn_is_refused(
                 continue
             hostile.samples.send_multipart([msgpack.packb(one), payload])
             sent += 1
-    hostile.samples.send_multipart([msgpack.packb({**sound, "__class__": "x"}), payload])
-    sent += 1
+    if kind == "batch":  # in a report, a key that is not known is ignored
+        hostile.samples.send_multipart([msgpack.packb({**sound, "__class__": "x"}), payload])
+        sent += 1
     wait_for(lambda: refused(gateway) >= before + sent, "count of all")
     assert gateway.status()["samples"]["inserted"] == inserted
 
@@ -184,7 +185,9 @@ def test_samples_that_are_not_this_runs_are_rejected_and_acknowledged(
     assert hostile.hear_until(lambda: hostile.settled >= hostile.sent, START_S), gateway.log
     after = gateway.status()["samples"]
     assert after["inserted"] == before["inserted"]
-    assert after["rejected"] == before["rejected"] + sum(batch.rows for batch in wrong)
+    assert after["rejected"] == before["rejected"] + sum(
+        min(batch.rows, N_BUFFER) for batch in wrong
+    )
     hostile.send_some(2)  # it may mend its ways
 
 

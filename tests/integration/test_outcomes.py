@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,8 @@ def test_a_second_signal_leaves_at_once(daemons: Daemons) -> None:
     is_up(daemons, run)
     os.kill(run.child("trainer"), signal.SIGSTOP)  # it will not write its last checkpoint
     run.send(signal.SIGTERM)
+    time.sleep(0.2)
+    run.send(signal.SIGTERM)  # so soon it is the same request, told twice
     time.sleep(1.0)
     assert run.running
     run.send(signal.SIGTERM)
@@ -179,6 +182,47 @@ def test_a_second_signal_leaves_at_once(daemons: Daemons) -> None:
     assert_all_are_gone(daemons)
     said = "cut short by a second signal, before the last checkpoint: there is no checkpoint"
     assert said in run.log.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_sigterm_to_every_process_of_a_learner_writes_the_checkpoint(daemons: Daemons) -> None:
+    learner, address = start_learner(daemons, "agent.hidden_sizes=[2048,2048]")
+    play(daemons, address)
+    wait_for(lambda: status(address).get("opt_steps", 0) > 0, "optimization step")
+    os.kill(learner.child("trainer"), signal.SIGTERM)
+    time.sleep(0.05)  # it would be in the middle of its checkpoint
+    learner.send_group(signal.SIGTERM)
+    assert learner.wait(30.0) == 0
+    summary = read_summary(daemons.place / "run")
+    assert summary["exit_reason"] == "interrupted"
+    kept = Checkpoints(daemons.place / "run" / "checkpoints", keep=1).latest()
+    assert kept is not None
+    assert int(kept.name) == summary["opt_steps"]
+    assert balances(summary["samples"])
+
+
+def test_sigterm_to_every_process_of_a_run_stops_it_with_a_checkpoint(daemons: Daemons) -> None:
+    run = start(daemons)
+    is_up(daemons, run)
+    for pid in (*run.children(), run.pid):
+        os.kill(pid, signal.SIGTERM)
+    assert run.wait(30.0) == 0
+    assert_all_are_gone(daemons)
+    assert "stopped on request" in run.log
+    kept = Checkpoints(daemons.place / "run" / "checkpoints", keep=1).latest()
+    assert kept is not None
+    assert int(kept.name) == read_summary(daemons.place / "run")["opt_steps"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_doubled_by_timeout_is_one_request(daemons: Daemons) -> None:
+    learner, address = start_learner(daemons, run_in=("timeout", "100"))
+    play(daemons, address)
+    wait_for(lambda: status(address).get("opt_steps", 0) > 0, "optimization step")
+    learner.send_group(signal.SIGINT)  # `timeout` passes on what its child has got already
+    assert learner.wait(30.0) == 0
+    assert "second signal" not in learner.log
+    assert any((daemons.place / "run" / "checkpoints").iterdir())
 
 
 @pytest.mark.slow
@@ -220,19 +264,58 @@ def caught(pid: int) -> int:
     return found if found & 1 << (signal.SIGTERM - 1) else 0
 
 
-def test_daemons_by_hand_obey_ctrl_c_and_a_second_one_at_once(daemons: Daemons) -> None:
+def start_learner(
+    daemons: Daemons, *settings: str, run_in: Sequence[str] = ()
+) -> tuple[Daemon, Address]:
     address = free_address()
     learner = daemons.start(
         *("learner", "learner", "--env", "counting_env:Count-v0", "--agent", "dqn"),
-        *("--bind", address, "--out", daemons.place / "run", *QUICK),
+        *("--bind", address, "--out", daemons.place / "run", *QUICK, *settings),
+        run_in=run_in,
     )
-    actors = [
-        daemons.start(
-            *(f"actors{i}", "actors", "--learner", address, "--count", 1),
-            *("--allow-import", "counting_env"),
-        )
-        for i in range(2)
-    ]
+    return learner, address
+
+
+def play(daemons: Daemons, address: Address, name: str = "actors") -> Daemon:
+    """One actor of a manager of its own."""
+    arguments = ("--learner", address, "--count", 1, "--allow-import", "counting_env")
+    return daemons.start(name, "actors", *arguments)
+
+
+def test_an_environment_that_raises_ends_the_run_with_its_own_line_within_seconds(
+    daemons: Daemons,
+) -> None:
+    run = start(daemons, "env.kwargs.breaks_at=21", "actors.count=2")
+    actors = daemons.place / "run" / "log" / "actors.log"
+    died = "died: ValueError: sensor lost"
+    wait_for(lambda: actors.exists() and died in actors.read_text(), "death")
+    began = time.monotonic()
+    assert run.wait(15.0) == 1
+    print(f"ended {time.monotonic() - began:.1f} s after the first death")
+    last = run.log.splitlines()[-1]
+    assert re.search(r"ValueError: sensor lost \(counting_env\.py:\d+, in step\)", last), last
+    assert "starting it again" not in run.log
+    assert_all_are_gone(daemons)
+
+
+@pytest.mark.slow
+def test_a_manager_elsewhere_goes_on_trying_and_the_status_has_the_error(daemons: Daemons) -> None:
+    _, address = start_learner(daemons, "env.kwargs.breaks_at=21")
+    actors = play(daemons, address)
+
+    def errors() -> list[str]:
+        managers = status(address).get("managers", [])
+        return [actor["error"] for manager in managers for actor in manager["actors"]]
+
+    wait_for(lambda: "sensor lost" in actors.log and any(errors()), "error in the status")
+    assert "ValueError: sensor lost (counting_env.py:" in errors()[0]
+    wait_for(lambda: actors.log.count("sensor lost") > 2, "more tries")
+    assert actors.running
+
+
+def test_daemons_by_hand_obey_ctrl_c_and_a_second_one_at_once(daemons: Daemons) -> None:
+    learner, address = start_learner(daemons)
+    actors = [play(daemons, address, f"actors{i}") for i in range(2)]
     flows(address, 50)
     actors[0].send_group(signal.SIGINT)
     assert actors[0].wait(15.0) == 0
@@ -242,7 +325,8 @@ def test_daemons_by_hand_obey_ctrl_c_and_a_second_one_at_once(daemons: Daemons) 
     assert actors[1].running  # it waits for the learner to come back
     assert read_summary(daemons.place / "run")["samples"]["inserted"] >= before
     actors[1].send_group(signal.SIGINT)
-    time.sleep(0.5)
-    actors[1].send_group(signal.SIGINT)
+    time.sleep(1.1)
+    if actors[1].running:
+        actors[1].send_group(signal.SIGINT)
     assert actors[1].wait(5.0) in (0, 1)
     assert_all_are_gone(daemons)

@@ -6,7 +6,7 @@ import os
 import socket
 
 import pytest
-from counting_run import SETTINGS, CountingRun
+from counting_run import N_BUFFER, SETTINGS, WINDOW_BATCHES, CountingRun
 from daemons import Daemons, status, wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -53,7 +53,7 @@ def test_a_directory_or_port_that_is_taken_is_said_in_a_line(daemons: Daemons) -
         holder = run.learner.process.pid
         assert f"{run.run} is in use by another learner (process {holder}); end it" in said
     assert other.wait(60.0) == 1
-    assert "cannot bind" in other.log.splitlines()[-1]
+    assert f"cannot bind {run.address} (samples): Address already" in other.log.splitlines()[-1]
     for said in (second.log, other.log):
         assert "Traceback" not in said
     run.flows(100)  # nobody else was disturbed
@@ -75,7 +75,7 @@ def test_checkpoints_of_which_none_can_be_read_are_refused_before_the_start(
     assert states
     (said,) = run.learner.log.removeprefix(before).splitlines()
     assert said.startswith("vedette: cannot read checkpoint ")
-    assert said.endswith("put a whole one back, or begin anew with --fresh --force")
+    assert said.endswith("aside to learn anew on the samples that are there")
 
 
 def test_a_damaged_replay_is_refused_before_anything_starts(daemons: Daemons) -> None:
@@ -84,7 +84,7 @@ def test_a_damaged_replay_is_refused_before_anything_starts(daemons: Daemons) ->
     run.flows(200)
     assert run.learner.stop() == 0
     before = run.learner.log
-    os.truncate(run.run / "replay" / "commits", 5000)
+    os.truncate(run.run / "replay" / "000-obs.bin", 5000)
     epoch = (run.run / "run.json").read_text()
     run.start_learner()
     assert run.learner.wait(60.0) == 2
@@ -100,7 +100,7 @@ def test_what_the_gateway_meets_with_is_said_in_the_last_line(daemons: Daemons) 
     (run.run / "replay" / "thesis.tex").write_text("since the check")
     assert run.learner.wait(60.0) == 1
     said = run.learner.log.splitlines()[-1]
-    assert said.startswith("vedette: the gateway ended with exit status 1: ")
+    assert said.startswith("vedette: ")  # by the supervisor, which recovers replays, or the gateway
     assert "holds 'thesis.tex', which is no part of a replay" in said
     assert "Traceback" not in run.learner.log
 
@@ -123,18 +123,18 @@ def test_another_run_at_the_same_address_gets_the_managers_of_the_last(daemons: 
 
 
 @pytest.mark.slow
-def test_two_managers_of_one_name_are_told_apart(daemons: Daemons) -> None:
+def test_of_two_managers_with_one_id_the_later_one_is_refused(daemons: Daemons) -> None:
     run = CountingRun(daemons)
     run.start_manager("twin")
     run.flows(200)
-    # A cloned host: the same id, another incarnation. Both play on.
-    run.managers.append(
-        daemons.start(
-            *("clone", "actors", "--learner", run.address, "--id", "twin"),
-            *("--count", 1, "--allow-import", "counting_env"),
-        )
+    # A cloned host: the same id, another incarnation. Both play until it is certain.
+    clone = daemons.start(
+        *("clone", "actors", "--learner", run.address, "--id", "twin"),
+        *("--count", 1, "--allow-import", "counting_env"),
     )
-    wait_for(lambda: "epoch 1" in run.managers[1].log, "word of the run")
+    assert clone.wait(60.0) == 3
+    assert "refused by the learner: two managers use the id twin: " in clone.log
     run.flows(1500)
     proof, accounting = run.finish()
-    assert proof.whole, f"{proof}, {accounting}"
+    assert len(proof.missing) <= 1, f"{proof}: of the clone alone"
+    assert accounting["lost"] <= WINDOW_BATCHES * N_BUFFER

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from vedette_services.net.addresses import Address
 from vedette_services.prometheus import metrics
 from vedette_services.run.status import Status
-from vedette_services.run.status_fields import decode
+from vedette_services.run.status_schema import decode
 
 GROWS = ("samples_inserted", "samples_produced", "opt_steps", "env_steps", "replay_size")
 

@@ -36,6 +36,7 @@ def batches(draw: st.DrawFn) -> Batch:
         actor=draw(near(ACTOR_MAX)),
         epoch=draw(near(EPOCH_MAX)),
         version=draw(near(COUNT_MAX)),
+        env_steps=draw(near(COUNT_MAX)),
         rows=draw(st.integers(1, 3)),
         payload=draw(st.sampled_from([b"payload", b""])),
     )
@@ -82,7 +83,7 @@ def test_a_header_that_was_tampered_with_is_refused_as_ever(
         assert said(reader.read, frames) == said(decode_up, frames)
 
 
-@pytest.mark.parametrize("key", ["seq", "base", "actor", "epoch", "version"])
+@pytest.mark.parametrize("key", ["seq", "base", "actor", "epoch", "version", "env_steps"])
 @pytest.mark.parametrize("wrong", [-1, True, 1.0, "1", None, U64_MAX])
 def test_a_number_that_is_none_is_refused_after_sound_ones(key: str, wrong: object) -> None:
     reader = BatchReader()

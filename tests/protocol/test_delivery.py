@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from vedette_protocol.codec import decode_control, decode_up, encode
-from vedette_protocol.credit import share_credit
 from vedette_protocol.errors import RetiredError
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Ack, Batch, Buffer, Report
-from vedette_protocol.window import OnFull, Window
+from vedette_protocol.send_window import OnFull, Window
 
 RUN = "run"
 SCHEMA = "0123456789abcdef"
@@ -65,7 +64,7 @@ class Learner:
         message = decode_up(frames)
         try:
             if isinstance(message, Report):
-                self.ledger.on_report(message, now)
+                self.ledger.on_report(message, now, claims_max=REACH)
                 return
             self.enter(message, now)
         except RetiredError:
@@ -99,15 +98,17 @@ class Learner:
         self.epoch += new_epoch
 
     def ack(self, manager: Manager, budget: int, paused: str) -> list[Buffer]:
-        credit = share_credit(budget, budget * 150, MANAGERS, paused)[manager.name]
+        if not paused and self.ledger.has_account(manager.name, manager.incarnation):
+            account = self.ledger.account(manager.name, manager.incarnation)
+            account.grant(max(1, budget // len(MANAGERS)))
         ack = self.ledger.make_ack(
             manager.name,
             manager.incarnation,
             epoch=self.epoch,
             learner=self.learner,
-            credit=credit,
             version=0,
             first_actor=0,
+            reason=paused,
         )
         return encode(ack)
 
@@ -116,8 +117,7 @@ class Delivery(RuleBasedStateMachine):
     @initialize(on_full=st.sampled_from(["block", "drop_oldest"]), looks_later=st.booleans())
     def begin(self, on_full: OnFull, looks_later: bool) -> None:
         self.patches = [
-            mock.patch(f"vedette_protocol.{module}.EXTRAS_MAX", REACH)
-            for module in ("window", "account")
+            mock.patch("vedette_protocol.account.EXTRAS_MAX", REACH),
         ]
         for patch in self.patches:
             patch.start()
@@ -129,6 +129,8 @@ class Delivery(RuleBasedStateMachine):
         self.learner.looks_later = looks_later
         self.managers = {name: Manager(name, on_full, self.fresh()) for name in MANAGERS}
         for manager in self.managers.values():
+            self.report(manager.name)
+            self.all_arrive(manager.name)
             self.receive_ack(manager, self.learner.ack(manager, 2 * MAX_BATCHES, ""))
 
     def fresh(self) -> int:
@@ -273,7 +275,6 @@ class Delivery(RuleBasedStateMachine):
             assert window.batches <= MAX_BATCHES
             assert 0 <= window.bytes <= MAX_BYTES
             assert 0 <= window.outstanding <= window.batches
-            assert 0 <= window.outstanding_bytes <= window.bytes
             assert window.rows >= 0
             assert window.produced == sum(manager.held.values())
 
@@ -327,7 +328,7 @@ class Delivery(RuleBasedStateMachine):
         window = manager.window
         assert window.batches == 0
         assert window.bytes == 0
-        assert window.outstanding == window.outstanding_bytes == 0
+        assert window.outstanding == 0
         accounting = self.learner.ledger.accounting(manager.name)
         assert accounting.in_flight == 0
         if self.rolled_back:

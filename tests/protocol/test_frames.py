@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgpack  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from wire_examples import EXAMPLES, REPORT, example_batch
 
@@ -58,7 +59,7 @@ def test_a_payload_is_handed_on_and_not_copied() -> None:
 def test_the_extremes_of_an_ack_survive() -> None:
     ack = EXAMPLES["ack"]
     assert isinstance(ack, Ack)
-    full = replace(ack, contiguous=1 << 61, extras=(1 << 1024) - 2, credit_bytes=1 << 62)
+    full = replace(ack, contiguous=1 << 61, extras=(1 << 1024) - 2, limit=1 << 62)
     frames = encode(full)
     assert decode_control(frames) == full
     assert len(frames[0]) < 600
@@ -67,7 +68,19 @@ def test_the_extremes_of_an_ack_survive() -> None:
 def test_texts_are_cut_and_made_fit_rather_than_refused() -> None:
     stop = decode_control(encode(Stop("r", 1, "\ud800" + "é" * 500, final=False)))
     assert isinstance(stop, Stop)
-    assert stop.reason == "?" + "é" * 199
+    assert stop.reason == "\ufffd" + "é" * 199
+
+
+def test_a_text_of_a_peer_is_one_printable_line_whatever_was_sent() -> None:
+    """Hosts, errors and reasons go to logs and terminals."""
+    evil = "a\r\nvedette.learner: FORGED\x1b]0;title\x07\x1b[2J\x9b\u2028b\u202ec\u2066"
+    [header, payload] = encode(replace(REPORT, host="HOST"))
+    sent = bytes(payload).replace(b"\xa4HOST", msgpack.packb(evil))
+    report = decode_up([header, sent])
+    assert isinstance(report, Report)
+    bad = "\ufffd"
+    assert report.host == (f"a vedette.learner: FORGED{bad}]0;title{bad}{bad}[2J{bad} b{bad}c{bad}")
+    assert report.host.isprintable()
 
 
 def test_the_longest_report_fits() -> None:

@@ -17,7 +17,7 @@ from wire_examples import EXAMPLES, SCHEMA, example_batch
 from vedette_protocol.codec import decode_control, decode_model, decode_up, encode
 from vedette_protocol.errors import MalformedError, ProtocolError, Sender, VersionError
 from vedette_protocol.limits import CHUNK_MAX_BYTES, HEADER_MAX_BYTES, PAYLOAD_MAX_BYTES
-from vedette_protocol.messages import Buffer
+from vedette_protocol.messages import Buffer, Report
 
 Decoder = Callable[[Sequence[Buffer]], object]
 
@@ -53,7 +53,7 @@ def is_boolean(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    return value is None or (type(value) is float and math.isfinite(value))
+    return value is None or type(value) is int or (type(value) is float and math.isfinite(value))
 
 
 def is_random(value: object) -> bool:
@@ -65,14 +65,17 @@ def is_map(value: object) -> bool:
 
 
 RIGHT: dict[str, Callable[[object], bool]] = {
-    **dict.fromkeys(["reason", "host", "error"], is_text),
-    **dict.fromkeys(["run", "manager"], is_id),
+    **dict.fromkeys(["reason", "rejected_reason", "host", "error"], is_text),
+    **dict.fromkeys(["run", "manager", "code"], is_id),
     **dict.fromkeys(["incarnation", "learner", "seed"], is_random),
     **dict.fromkeys(["final", "alive"], is_boolean),
     **dict.fromkeys(["return_mean", "length_mean"], is_number),
     **dict.fromkeys(["env", "agent"], is_map),
     "extras": lambda value: value == b"bytes",
     "actors": lambda value: value == [],
+    "features": lambda value: value == [],
+    # Sent for those who do not compute them, and never read.
+    **dict.fromkeys(["schema_hash", "model_hash"], lambda value: True),
 }
 
 
@@ -100,6 +103,13 @@ def maps_of(name: str) -> list[tuple[int, dict[str, Any]]]:
 
 
 FIELDS = [(name, at, key) for name in DECODERS for at, fields in maps_of(name) for key in fields]
+OPTIONAL = {
+    *(("report", key) for key in ("base", "actors", "limit", "features")),
+    *(("run", key) for key in ("schema_hash", "model_hash", "features")),
+    *(("ack", key) for key in ("reason", "rejected_reason")),
+}
+"""Keys that may be missing: a peer of another release may not have them."""
+STRICT = ("batch", "model")
 
 
 def changed(name: str, at: int, change: Callable[[dict[str, Any]], object]) -> list[bytes]:
@@ -138,16 +148,33 @@ def test_every_field_of_an_actors_report_is_checked(key: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "at", "key"), FIELDS)
-def test_every_field_is_needed(name: str, at: int, key: str) -> None:
+def test_every_field_is_needed_but_those_that_may_be_missing(name: str, at: int, key: str) -> None:
+    frames = changed(name, at, lambda fields: fields.pop(key))
+    if (name, key) in OPTIONAL:
+        DECODERS[name](frames)
+        return
     with pytest.raises(ProtocolError):
-        DECODERS[name](changed(name, at, lambda fields: fields.pop(key)))
+        DECODERS[name](frames)
 
 
-@pytest.mark.parametrize("name", DECODERS)
-def test_an_unknown_field_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", STRICT)
+def test_an_unknown_field_of_a_batch_or_model_is_refused(name: str) -> None:
+    with pytest.raises(ProtocolError, match="surprise"):
+        DECODERS[name](changed(name, 0, lambda fields: fields.update(surprise=1)))
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if name not in STRICT])
+def test_an_unknown_field_of_anything_else_is_ignored(name: str) -> None:
     for at, _ in maps_of(name):
-        with pytest.raises(ProtocolError, match="surprise"):
-            DECODERS[name](changed(name, at, lambda fields: fields.update(surprise=1)))
+        frames = changed(name, at, lambda fields: fields.update(surprise="new"))
+        assert DECODERS[name](frames) == EXAMPLES[name]
+
+
+def test_an_integer_is_taken_where_a_float_is_expected() -> None:
+    frames = changed("report", 1, lambda fields: fields["actors"][0].update(return_mean=100))
+    report = decode_up(frames)
+    assert isinstance(report, Report)
+    assert (report.actors[0].return_mean, type(report.actors[0].return_mean)) == (100.0, float)
 
 
 @pytest.mark.parametrize(("name", "at", "key"), FIELDS)
@@ -270,7 +297,7 @@ ANY_HEADER = st.dictionaries(
 
 
 @given(ANY_HEADER, st.binary(max_size=20))
-@example({"v": 1, "k": "batch", "manager": "m", "incarnation": 1, "seq": 2**62}, b"")
+@example({"v": 2, "k": "batch", "manager": "m", "incarnation": 1, "seq": 2**62}, b"")
 def test_any_header_is_a_message_or_a_protocol_error(fields: dict[str, Any], rest: bytes) -> None:
     for decode in (decode_up, decode_control, decode_model):
         with contextlib.suppress(ProtocolError):
@@ -314,12 +341,12 @@ def test_without_a_legible_identity_there_is_no_sender(key: str) -> None:
 
 
 def test_another_version_is_said_to_be_one_with_who_speaks_it() -> None:
-    frames = changed("report", 0, lambda fields: fields.update(v=2, novelty=1))
+    frames = changed("report", 0, lambda fields: fields.update(v=3, novelty=1))
     with pytest.raises(
-        VersionError, match="speaks protocol version 2, this side speaks 1"
+        VersionError, match="speaks protocol version 3, this side speaks 2"
     ) as caught:
         decode_up(frames)
-    assert (caught.value.theirs, caught.value.ours) == (2, 1)
+    assert (caught.value.theirs, caught.value.ours) == (3, 2)
     assert caught.value.sender == Sender("host-a", 0x0123456789ABCDEF, None)
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from wire_examples import REPORT, example_batch
 
 from vedette_protocol.account import SampleAccounting
-from vedette_protocol.credit import Credit
 from vedette_protocol.errors import LedgerFullError, RetiredError, Sender, StampError
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.limits import (
@@ -30,13 +29,14 @@ RUN = "run"
 
 def batch(seq: int, *, manager: str = "m", incarnation: int = 7, base: int = 0) -> Batch:
     return example_batch(10)._replace(
-        run_id=RUN, manager=manager, incarnation=incarnation, seq=seq, base=base
+        run_id=RUN, manager=manager, incarnation=incarnation, seq=seq, base=base, env_steps=0
     )
 
 
 def test_a_batch_that_was_taken_and_is_refused_is_settled_as_rejected() -> None:
     one, other = Ledger(RUN), Ledger(RUN)
-    one.mark_alive("m", 7, 0.0)
+    for ledger in (one, other):
+        admit(ledger)
     one.record_batch(batch(0), 0.0)
     one.reject_batch(batch(0))
     other.settle_rejected("m", 7, 0, 10, 0.0)
@@ -48,8 +48,17 @@ def test_nothing_is_taken_of_an_incarnation_that_was_never_heard() -> None:
         Ledger(RUN).record_batch(batch(0), 0.0)
 
 
+def admit(ledger: Ledger, manager: str = "m", incarnation: int = 7, now: float = 0.0) -> None:
+    """Open an account that may send as much as the exact set reaches."""
+    ledger.mark_alive(manager, incarnation, now)
+    ledger.account(manager, incarnation).grant(EXTRAS_MAX)
+
+
 def insert(ledger: Ledger, taken: Batch, now: float = 0.0) -> str:
-    ledger.mark_alive(taken.manager, taken.incarnation, now)
+    admit(ledger, taken.manager, taken.incarnation, now)
+    if taken.base > ledger.account(taken.manager, taken.incarnation).contiguous:
+        ledger.account(taken.manager, taken.incarnation).advance_to(taken.base)
+        admit(ledger, taken.manager, taken.incarnation, now)
     return ledger.record_batch(taken, now)
 
 
@@ -82,7 +91,6 @@ def ack_of(ledger: Ledger, manager: str = "m", incarnation: int = 7) -> Ack:
         incarnation,
         epoch=1,
         learner=5,
-        credit=Credit(4, 400),
         version=9,
         first_actor=16,
     )
@@ -106,8 +114,7 @@ def test_the_set_is_exact_whatever_the_order(seqs: list[int]) -> None:
     ledger = Ledger(RUN)
     seen: set[int] = set()
     for seq in seqs:
-        assert ledger.is_new("m", 7, seq) == (seq not in seen)
-        assert ledger.has_settled("m", 7, seq) == (seq in seen)
+        assert ledger.is_new("m", 7, seq) == (bool(seen) and seq not in seen)
         assert insert(ledger, batch(seq)) == ("duplicate" if seq in seen else "new")
         seen.add(seq)
         ack = ack_of(ledger)
@@ -127,11 +134,75 @@ def test_a_batch_beyond_the_exact_set_is_not_taken_and_not_acknowledged() -> Non
 
 def test_a_rejected_batch_is_settled_and_counted_once() -> None:
     ledger = Ledger(RUN)
+    admit(ledger)
     assert ledger.settle_rejected("m", 7, 0, 10, 0.0)
     assert not ledger.settle_rejected("m", 7, 0, 10, 0.0)
     ack = ack_of(ledger)
     assert (ack.contiguous, ack.rejected_batches, ack.rejected_rows) == (1, 1, 10)
     assert ledger.accounting() == SampleAccounting(produced=10, rejected=10)
+
+
+def test_a_rejected_batch_counts_no_more_rows_than_a_batch_may_have() -> None:
+    ledger = Ledger(RUN)
+    ledger.batch_rows = 32
+    admit(ledger)
+    ledger.settle_rejected("m", 7, 0, 1 << 20, 0.0, "too many rows")
+    ledger.record_batch(batch(1)._replace(rows=1 << 20, env_steps=1 << 40), 0.0)
+    ledger.reject_batch(batch(1)._replace(rows=1 << 20, env_steps=1 << 40), "too many again")
+    assert ledger.accounting() == SampleAccounting(produced=64, rejected=64)
+    assert ack_of(ledger).rejected_reason == "too many again"
+
+
+def test_a_batch_at_or_above_the_limit_is_neither_settled_nor_counted() -> None:
+    ledger = Ledger(RUN)
+    ledger.mark_alive("m", 7, 0.0)
+    assert ledger.record_batch(batch(0), 0.0) == "beyond"  # nothing is granted before an ack
+    ledger.account("m", 7).grant(2)
+    assert [ledger.record_batch(batch(seq), 0.0) for seq in (1, 2, 0, 2)] == [
+        *("new", "beyond", "new", "beyond")
+    ]
+    assert not ledger.settle_rejected("m", 7, 2, 10, 0.0)
+    assert ack_of(ledger).limit == 2
+    ledger.account("m", 7).grant(0)
+    assert ack_of(ledger).limit == 2  # what was granted is not taken back
+    ledger.account("m", 7).grant(1)
+    assert ledger.record_batch(batch(2), 0.0) == "new"
+
+
+def test_a_claim_of_an_earlier_limit_is_accepted_up_to_a_bound() -> None:
+    ledger = Ledger(RUN)
+    claim = replace(report(0), limit=50)
+    assert ledger.on_report(claim, 0.0, claims_max=30) == 30
+    assert ledger.on_report(claim, 0.0, claims_max=30) == 20
+    assert ledger.on_report(replace(claim, limit=1 << 40), 0.0, claims_max=1 << 50) == (
+        EXTRAS_MAX - 50
+    )
+    assert ack_of(ledger).limit == EXTRAS_MAX
+
+
+def test_environment_steps_are_those_of_inserted_batches_once_each() -> None:
+    ledger = Ledger(RUN)
+    insert(ledger, batch(0)._replace(env_steps=40))
+    insert(ledger, batch(0)._replace(env_steps=40))
+    insert(ledger, batch(1)._replace(env_steps=7))
+    insert(ledger, batch(2)._replace(env_steps=1000))
+    ledger.reject_batch(batch(2)._replace(env_steps=1000))
+    assert ledger.accounting().env_steps == 47
+    again = Ledger.from_bytes(ledger.to_bytes(), 0.0)
+    insert(again, batch(0, incarnation=8)._replace(env_steps=1))
+    assert again.accounting().env_steps == 48
+
+
+def test_claims_that_sequence_numbers_do_not_make_possible_are_not_believed() -> None:
+    ledger = Ledger(RUN)
+    ledger.batch_rows, ledger.window_batches = 32, 8
+    admit(ledger)
+    lie = replace(report(1 << 61, window_rows=1 << 60), sequenced=1 << 50, window_batches=1 << 40)
+    ledger.on_report(lie, 0.0)
+    accounting = ledger.accounting()
+    assert accounting.in_flight == 32 * 8
+    assert accounting.produced == 32 * (8 + EXTRAS_MAX)
+    assert accounting.env_steps == 0
 
 
 def test_incarnations_and_managers_have_sets_of_their_own() -> None:
@@ -194,6 +265,17 @@ def test_what_a_killed_incarnation_held_is_lost_when_the_next_one_comes() -> Non
     assert ledger.alive_incarnations() == [("m", 8)]
 
 
+def test_an_incarnation_that_a_late_batch_revived_goes_silent_though_its_manager_lives() -> None:
+    ledger = Ledger(RUN)
+    insert(ledger, batch(0))
+    insert(ledger, batch(0, incarnation=8), 1.0)
+    ledger.record_batch(batch(0), 2.0)  # it was on its way when its process was killed
+    ledger.on_report(replace(report(10), incarnation=8), 20.0)
+    assert ledger.alive_incarnations() == [("m", 7), ("m", 8)]
+    assert ledger.mark_silent(10.0) == []
+    assert ledger.alive_incarnations() == [("m", 8)]
+
+
 def test_a_manager_that_left_in_order_loses_nothing() -> None:
     ledger = Ledger(RUN)
     insert(ledger, batch(0))
@@ -206,8 +288,9 @@ def test_a_report_for_another_run_shows_only_that_the_manager_lives() -> None:
     ledger = Ledger(RUN)
     ledger.on_report(replace(report(100, window_rows=100), run_id=""), 3.0)
     assert ledger.accounting() == SampleAccounting()
-    assert ledger.last_seen("m") == 3.0
+    assert ledger.mark_silent(3.0) == []
     assert ledger.alive_incarnations() == [("m", 7)]
+    assert ledger.mark_silent(3.1) == ["m"]
 
 
 @pytest.mark.parametrize("by", ["batch", "report"])
@@ -239,6 +322,28 @@ def test_what_was_acknowledged_in_a_forgotten_state_is_lost() -> None:
     assert ledger.accounting() == SampleAccounting(produced=1000, in_flight=20, lost=980)
 
 
+def test_what_a_newer_state_knew_is_lost_where_nobody_holds_it() -> None:
+    newer = Ledger(RUN)
+    for seq in range(5):
+        insert(newer, batch(seq))
+    synced = newer.to_bytes()
+    for seq in range(5, 12):
+        insert(newer, batch(seq))
+    insert(newer, batch(0, manager="joined"))
+    recovered = Ledger.from_bytes(synced, 0.0)
+    recovered.count_lost(newer)
+    recovered = Ledger.from_bytes(recovered.to_bytes(), 0.0)
+    assert recovered.accounting() == SampleAccounting(produced=130, inserted=50, lost=80)
+    # One is alive, and holds the last of its batches, which was not acknowledged.
+    recovered.on_report(report(120, window_rows=10, base=11), 0.0)
+    assert insert(recovered, batch(11, base=11)) == "new"
+    for seq in range(12):
+        assert insert(recovered, batch(seq, base=11)) == "duplicate"
+    recovered.on_report(report(120, window_rows=0, base=12), 0.0)
+    found = replace(recovered.accounting(), duplicates=0)
+    assert found == SampleAccounting(produced=130, inserted=60, lost=70)
+
+
 def test_the_stamp_brings_everything_back() -> None:
     ledger = Ledger(RUN)
     for seq in (0, 1, 5, 1000):
@@ -253,10 +358,12 @@ def test_the_stamp_brings_everything_back() -> None:
     assert again.run_id == RUN
     assert again.manager_ids() == ledger.manager_ids()
     assert again.alive_incarnations() == ledger.alive_incarnations()
-    assert ack_of(again) == ack_of(ledger)
+    # What else was granted is known to its manager, whose report says it.
+    assert ack_of(again) == replace(ack_of(ledger), limit=1001)
     for manager in (None, "m", "n"):
         assert again.accounting(manager) == ledger.accounting(manager)
-    assert again.last_seen("m") == 50.0
+    assert again.mark_silent(50.0) == []
+    assert again.mark_silent(50.1) == again.manager_ids()
     with pytest.raises(RetiredError):
         insert(again, batch(3, manager="n", incarnation=0))
 
@@ -279,6 +386,18 @@ def test_the_stamp_follows_every_change() -> None:
     assert len(set(stamps)) == len(stamps)
 
 
+def test_a_stamp_of_the_version_before_counts_on_from_the_rows_it_had() -> None:
+    account = [7, 3, b"", *(30, 0, 10, 1, 100, 20, 40, 5, 3), False]
+    entry = pack(["m", 0, [5, 5, 0, 0, 0, 0, 0], [account]])
+    stamp = pack([1, RUN, 1, [1000, 900, 0, 0, 0, 0, 100], [], [entry]])
+    ledger = Ledger.from_bytes(stamp, 0.0)
+    assert ledger.accounting().produced == 1105
+    assert ledger.accounting().env_steps == 1105  # what it showed as environment steps
+    insert(ledger, batch(3)._replace(env_steps=8))
+    again = Ledger.from_bytes(ledger.to_bytes(), 0.0)
+    assert again.accounting().env_steps == 1113
+
+
 @pytest.mark.parametrize(
     "stamp",
     [
@@ -286,6 +405,7 @@ def test_the_stamp_follows_every_change() -> None:
         b"\xc1",
         pack([]),
         pack([2, RUN, 0, [0] * 7, [], []]),
+        pack([3, RUN, 0, [0] * 8, [], []]),
         pack([1, RUN, 0, [0] * 7, []]),
         pack([1, RUN, 0, [0] * 6 + [-1], [], []]),
         pack([1, RUN, 0, [0] * 8, [], []]),
@@ -324,7 +444,8 @@ def test_a_manager_that_keeps_restarting_takes_no_more_room() -> None:
 
 def test_a_full_ledger_closes_who_has_been_gone_longest_and_keeps_the_sums() -> None:
     ledger = Ledger(RUN)
-    for place in range(ACCOUNTS_MAX):
+    ledger.places.limit = 10
+    for place in range(10):
         insert(ledger, batch(0, manager=f"m{place}", incarnation=place), now=float(place))
     with pytest.raises(LedgerFullError, match="the ledger is full") as caught:
         insert(ledger, batch(0, manager="late", incarnation=5000))
@@ -334,8 +455,8 @@ def test_a_full_ledger_closes_who_has_been_gone_longest_and_keeps_the_sums() -> 
     insert(ledger, batch(0, manager="late", incarnation=5000))
     assert "m3" not in ledger.manager_ids()
     assert "m4" in ledger.manager_ids()
-    assert ledger.manager_number("late") == ACCOUNTS_MAX
-    assert ledger.accounting().inserted == 10 * (ACCOUNTS_MAX + 1)
+    assert ledger.manager_number("late") == 10
+    assert ledger.accounting().inserted == 10 * 11
 
 
 def test_the_largest_ledger_fits_in_its_stamp() -> None:
@@ -365,17 +486,17 @@ def test_the_largest_ledger_fits_in_its_stamp() -> None:
     assert Ledger.from_bytes(stamp, 0.0).to_bytes() == stamp
 
 
-def test_an_ack_carries_the_credit_and_its_reason() -> None:
+def test_an_ack_carries_the_limit_and_why_it_does_not_grow() -> None:
     ledger = Ledger(RUN)
     ack = ledger.make_ack(
         "m",
         7,
         epoch=2,
         learner=5,
-        credit=Credit(0, 0, "the learner waits"),
         version=3,
         first_actor=4,
+        reason="the learner waits",
     )
     assert (ack.run_id, ack.epoch, ack.learner, ack.version) == (RUN, 2, 5, 3)
-    assert (ack.credit_batches, ack.credit_bytes, ack.reason) == (0, 0, "the learner waits")
+    assert (ack.limit, ack.reason) == (0, "the learner waits")
     assert (ack.contiguous, ack.extras, ack.first_actor) == (0, 0, 4)

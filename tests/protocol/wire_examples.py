@@ -84,6 +84,7 @@ def example_batch(rows: int = 3, **changes: object) -> Batch:
         rows=rows,
         payload=bytes(SCHEMA.pack(example_columns(rows), rows)),
         base=40,
+        env_steps=rows + 1,
     )
     return batch._replace(**changes)
 
@@ -115,6 +116,8 @@ REPORT = Report(
     window_bytes=9424,
     sequenced=41,
     base=40,
+    limit=104,
+    features=("example-feature",),
     actors=(
         ActorReport(0, True, 0, 2100, 20, 1500, 105.5, 105.0),
         ActorReport(1, False, 2, 2100, 0, 1400, None, None, "the environment raised ValueError"),
@@ -131,6 +134,9 @@ RUN = Run(
     agent={"name": "dqn", "discount": 0.99, "hidden_sizes": [64, 64], "dueling": True},
     actors={"envs_per_actor": 8, "n_buffer": 100},
     seed=7,
+    batch_rows=100,
+    batch_env_steps=116,
+    features=("example-feature",),
 )
 
 EXAMPLES: dict[str, Message] = {
@@ -149,10 +155,10 @@ EXAMPLES: dict[str, Message] = {
         extras=0b1010,
         rejected_batches=1,
         rejected_rows=100,
-        credit_batches=64,
-        credit_bytes=1 << 20,
+        limit=104,
         version=1510,
         first_actor=16,
+        rejected_reason="column 'reward' has a value that is not finite",
     ),
     "ack-without-credit": Ack(
         run_id="",
@@ -164,14 +170,13 @@ EXAMPLES: dict[str, Message] = {
         extras=0,
         rejected_batches=0,
         rejected_rows=0,
-        credit_batches=0,
-        credit_bytes=0,
+        limit=0,
         version=0,
         first_actor=0,
         reason="the learner is warming up",
     ),
     "stop": Stop("20250102-cartpole", 2, "max_opts", final=True),
-    "refusal": Refusal("host-a", 0x0123456789ABCDEF, "version", "speak version 1"),
+    "refusal": Refusal("host-a", 0x0123456789ABCDEF, "version", "speak version 2"),
     "status": Status(b'{"run_id":"20250102-cartpole"}'),
     "model": example_chunk(),
 }

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +18,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from vedette.local.daemons import free_port
+from vedette_services import prometheus
 from vedette_services.errors import MetricsError, SettingError
-from vedette_services.prometheus import PREFIX, MetricsAddress, metrics, serve_metrics
-from vedette_services.run.status import Eval, Status
-from vedette_services.run.status_fields import decode
+from vedette_services.prometheus import (
+    CONNECTIONS,
+    PREFIX,
+    MetricsAddress,
+    metrics,
+    serve_metrics,
+)
+from vedette_services.run.status import Checkpoint, Eval, Status
+from vedette_services.run.status_schema import decode
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,18 +119,44 @@ def test_names_are_paths_and_what_only_grows_is_a_counter(
 
 def test_the_dashboard_asks_for_nothing_that_is_not_there() -> None:
     dashboard = (ROOT / "deploy" / "grafana" / "vedette.json").read_text()
-    status = replace(STATUS, eval=Eval(*[1] * len(fields(Eval))))
-    there = {
-        f"{PREFIX}_{metric.name}{'_total' if metric.counts else ''}" for metric in metrics(status)
-    }
     asked = [
         target["expr"]
         for panel in json.loads(dashboard)["panels"]
         for target in panel.get("targets", ())
     ]
     assert len(asked) > 15
-    names = {name for expr in asked for name in re.findall(r"vedette_\w+", expr)}
-    assert names - there == set()
+    assert names_in(asked) - served() == set()
+
+
+def test_every_alert_is_of_numbers_that_are_there_and_says_what_is_wrong() -> None:
+    yaml = pytest.importorskip("yaml")
+    text = (ROOT / "deploy" / "prometheus" / "vedette.rules.yml").read_text()
+    (group,) = yaml.safe_load(text)["groups"]
+    alerts = {rule["alert"]: rule for rule in group["rules"]}
+    assert {"VedetteCheckpointFails", "VedetteCheckpointOld"} < alerts.keys()
+    for rule in alerts.values():
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["annotations"]["summary"]
+    assert names_in([rule["expr"] for rule in alerts.values()]) - served() == set()
+
+
+def names_in(expressions: list[str]) -> set[str]:
+    return {name for expr in expressions for name in re.findall(r"vedette_\w+", expr)}
+
+
+def served() -> set[str]:
+    """The names of all metrics, once everything is known."""
+    known = Eval(*[1] * len(fields(Eval)))
+    status = replace(STATUS, eval=known, checkpoint=Checkpoint(70, 1.5), managers_present=1)
+    return {f"{PREFIX}_{m.name}{'_total' if m.counts else ''}" for m in metrics(status)}
+
+
+def test_a_failing_checkpoint_is_a_number_that_an_alert_can_ask_for() -> None:
+    status = replace(STATUS, checkpoint=Checkpoint(70, 90.0, 3, "No space left on device"))
+    found = {m.name: m.value for m in metrics(status)}
+    assert found["checkpoint_opt_steps"] == 70
+    assert found["checkpoint_age_s"] == 90.0
+    assert found["checkpoint_failures"] == 3
 
 
 def test_a_taken_port_is_said_in_a_line() -> None:
@@ -144,3 +181,58 @@ def test_a_bare_port_is_this_machines_alone(text: str, host: str, port: int) -> 
 def test_what_is_no_port_is_refused(text: str) -> None:
     with pytest.raises(SettingError, match="--metrics-port"):
         MetricsAddress.parse(text)
+
+
+def scrape(place: MetricsAddress) -> str:
+    with urllib.request.urlopen(f"http://{place.host}:{place.port}/metrics", timeout=10) as said:
+        text: str = said.read().decode()
+    return text
+
+
+def half_request(place: MetricsAddress) -> socket.socket:
+    connection = socket.create_connection((place.host, place.port), timeout=10)
+    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: ")
+    return connection
+
+
+def test_half_requests_take_a_bounded_number_of_threads_and_keep_nobody_out() -> None:
+    place = MetricsAddress("127.0.0.1", free_port())
+    close = serve_metrics(place, lambda: STATUS)
+    before = threading.active_count()
+    flood = [half_request(place) for _ in range(100)]
+    try:
+        assert "vedette_opt_steps_total" in scrape(place)
+        assert threading.active_count() - before <= 2 * CONNECTIONS
+    finally:
+        close()
+        for connection in flood:
+            connection.close()
+
+
+def test_a_request_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "REQUEST_S", 0.2)
+    place = MetricsAddress("127.0.0.1", free_port())
+    close = serve_metrics(place, lambda: STATUS)
+    try:
+        with half_request(place) as slow:
+            assert slow.recv(1) == b""
+    finally:
+        close()
+
+
+def test_two_that_scrape_at_once_read_one_after_the_other() -> None:
+    reading = threading.Lock()
+
+    def read() -> Status:
+        assert reading.acquire(blocking=False), "two read at once"
+        time.sleep(0.05)
+        reading.release()
+        return STATUS
+
+    place = MetricsAddress("127.0.0.1", free_port())
+    close = serve_metrics(place, read)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all("vedette_run" in text for text in pool.map(scrape, [place] * 8))
+    finally:
+        close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +29,24 @@ ManagerId = Annotated[
         show_default=False,
     ),
 ]
+Wait = Annotated[
+    float,
+    typer.Option(
+        envvar="VEDETTE_WAIT",
+        min=0.0,
+        metavar="SECONDS",
+        help="Leave, with status 1, when no learner has answered for so long. 0: wait for ever.",
+    ),
+]
+HealthFile = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="VEDETTE_HEALTH_FILE",
+        metavar="FILE",
+        help="Touch this file every 10 s while the learner acknowledges this host. [none]",
+        show_default=False,
+    ),
+]
 
 
 def actors(
@@ -37,7 +56,10 @@ def actors(
     allow_import: AllowImport = None,
     keys: Keys = None,
     insecure: Insecure = False,
+    wait: Wait = 0.0,
+    health_file: HealthFile = None,
     log_format: Format = "text",
+    give_up: Annotated[bool, typer.Option(hidden=True)] = False,  # of `vedette run`
 ) -> None:
     """Play for a learner, here or elsewhere. What to play comes from the learner.
 
@@ -56,12 +78,13 @@ def actors(
     from vedette_services.actors.manager import run_manager
     from vedette_services.host.processes import count_cores
 
-    raise typer.Exit(
-        run_manager(
-            learner,
-            count=count or count_cores(),
-            manager_id=manager_id,
-            allow_import=tuple(allow_import or ()),
-            keys=shown,
-        )
+    run_manager(
+        learner,
+        count=count or count_cores(),
+        manager_id=manager_id,
+        allow_import=tuple(allow_import or ()),
+        keys=shown,
+        gives_up=give_up,
+        wait_s=wait,
+        health_file=health_file,
     )

@@ -24,7 +24,9 @@ from vedette.cli.keys import app as keys
 from vedette.cli.learner import learner
 from vedette.cli.report import report
 from vedette.cli.run import run
+from vedette.cli.runs import runs
 from vedette.cli.status import status
+from vedette.cli.stop import stop
 from vedette_rl.errors import (
     CustomNetworkError,
     NoImageError,
@@ -63,6 +65,16 @@ _USAGE = (
 _MISUSE: type[Exception] = typer.BadParameter.__bases__[0]
 """Base class of typer's errors for a wrong command line, whose module is private to it."""
 
+_MEANT = {
+    **dict.fromkeys(("train", "fit", "start", "resume"), "run"),
+    **dict.fromkeys(("list", "ls", "ps"), "runs"),
+    **dict.fromkeys(("test", "play", "enjoy", "evaluate"), "eval"),
+    **dict.fromkeys(("watch", "monitor", "top"), "status"),
+    **dict.fromkeys(("worker", "workers", "actor", "manager"), "actors"),
+    **dict.fromkeys(("kill", "cancel", "end"), "stop"),
+}
+"""Commands by the words that other programs have for them."""
+
 app = typer.Typer(
     name="vedette",
     no_args_is_help=True,
@@ -74,7 +86,9 @@ app.command("run")(run)
 app.command("learner")(learner)
 app.command("actors")(actors)
 app.command("eval")(evaluate)
+app.command("runs")(runs)
 app.command("status")(status)
+app.command("stop")(stop)
 app.command("doctor")(doctor)
 app.command("export")(export)
 app.command("report")(report)
@@ -164,7 +178,10 @@ def _suggest(error: Any) -> str:  # click's, as above
         return ""
     asked = error.ctx.command
     if "no such command" in str(error).lower():
-        return f" (there are {', '.join(asked.commands)})"
+        given = str(error).partition("'")[2].partition("'")[0]
+        meant = _MEANT.get(given)
+        hint = f"; did you mean {meant}?" if meant in asked.commands else ""
+        return f" (there are {', '.join(asked.commands)}{hint})"
     if type(error).__name__ != "NoSuchOption" or "settings" not in (p.name for p in asked.params):
         return ""
     from vedette.cli.options import suggest_setting

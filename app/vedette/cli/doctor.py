@@ -30,10 +30,10 @@ def doctor(
     vedette doctor --learner gpu.example.org:5555 --insecure --allow-import my_pkg
     """
     from vedette.doctor import Examination
-    from vedette_services.net.addresses import Address
+    from vedette_services.run.learner_location import find_learner
 
     examination = Examination(
-        Address.find(learner),
+        find_learner(learner),
         client_keys(keys, insecure),
         env=env,
         allow_import=tuple(allow_import or ()),

@@ -47,13 +47,16 @@ def evaluate(
     vedette eval runs/cart --episodes 100 --json
     vedette eval runs/cart --checkpoint latest --video cart.gif
     """
-    from vedette_rl.evaluation.evaluator import confidence_interval
+    import numpy as np
+
+    from vedette.reports.statistics import bootstrap_interval, mean
     from vedette_services.run.finished import evaluate_run
 
     found, pictures = evaluate_run(
         run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video
     )
-    interval = confidence_interval(found.returns)
+    low, high = bootstrap_interval(np.array(found.returns), statistic=mean)
+    interval = float(low), float(high)
     if as_json:
         typer.echo(json.dumps(evaluation_fields(found, interval)))
     else:

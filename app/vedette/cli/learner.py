@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from vedette.cli.options import (
     Agent,
     Arguments,
+    Complete,
     Env,
     Force,
     Format,
@@ -17,6 +19,7 @@ from vedette.cli.options import (
     Insecure,
     Keys,
     MetricsPort,
+    NewReplay,
     Out,
     Settings,
     chosen_keys,
@@ -24,7 +27,12 @@ from vedette.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vedette_services.net.addresses import Address
     from vedette_services.prometheus import MetricsAddress
+
+_log = logging.getLogger("vedette.learner")
 
 Bind = Annotated[
     str,
@@ -32,6 +40,25 @@ Bind = Annotated[
         envvar="VEDETTE_BIND",
         metavar="HOST:PORT",
         help="Where samples arrive; control and models are the two ports above.",
+    ),
+]
+Linger = Annotated[
+    float,
+    typer.Option(
+        envvar="VEDETTE_LINGER",
+        min=0.0,
+        metavar="SECONDS",
+        help="After the end of the run, tell managers that come late for so long; inf: until "
+        "stopped.",
+    ),
+]
+Advertise = Annotated[
+    str | None,
+    typer.Option(
+        envvar="VEDETTE_ADVERTISE",
+        metavar="HOST",
+        help="Name by which other hosts reach this one, for `--learner @RUN`. [its full name]",
+        show_default=False,
     ),
 ]
 
@@ -47,8 +74,12 @@ def learner(
     insecure: Insecure = False,
     fresh: Fresh = False,
     force: Force = False,
+    new_replay: NewReplay = False,
+    complete: Complete = False,
     log_format: Format = "text",
     metrics_port: MetricsPort = None,
+    linger: Linger = 30.0,
+    advertise: Advertise = None,
     note: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Learn from whatever actors come. It holds replay, agent, evaluations and checkpoints.
@@ -60,26 +91,19 @@ def learner(
     from vedette.live import LineView
     from vedette_services.host.logs import set_up_logging
     from vedette_services.learner.supervisor import run_learner
-    from vedette_services.net.addresses import Address, port_warning
-    from vedette_services.net.keys import LearnerKeys
     from vedette_services.run.checks import check_config
     from vedette_services.run.directory import default_out
+    from vedette_services.run.resume import saved_config
 
     set_up_logging(log_format)
     folder = chosen_keys(keys, insecure)
-    if folder is not None:
-        LearnerKeys.read(folder)
-    address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
-    metrics = _metrics_address(metrics_port) if metrics_port is not None else None
-    found = load_from_arguments(arguments, env, agent, settings)
+    address = _address(bind, folder, insecure=insecure)
+    saved = None if complete else saved_config(out, fresh=fresh)
+    found = load_from_arguments(arguments, env, agent, settings, saved)
     directory = out or default_out(found.config)
-    lines = check_config(found.config, directory, fresh=fresh, force=force)
-    if warning := port_warning(address):
-        logging.getLogger("vedette.learner").warning("%s", warning)
-    for line in found.decided:
-        typer.echo(line)
+    lines = check_config(found.config, directory, fresh=fresh, force=force, new_replay=new_replay)
     what = f"{found.config.agent.name} on {found.config.env.id}"
-    for line in [f"{what}, {directory}; it will listen at {address}", *lines]:
+    for line in [*found.decided, f"{what}, {directory}; it will listen at {address}", *lines]:
         typer.echo(line)
     ended = run_learner(
         found.config,
@@ -87,14 +111,32 @@ def learner(
         address,
         keys=folder,
         fresh=fresh,
+        new_replay=new_replay,
         note=note or found.note,
-        on_status=LineView().show,
-        metrics=metrics,
+        on_status=LineView(log=partial(_log.info, "%s")).show,
+        metrics=_metrics_address(metrics_port),
+        linger_s=linger,
+        advertise=advertise or None,
     )
     raise typer.Exit(ended)
 
 
-def _metrics_address(text: str) -> MetricsAddress:
+def _address(bind: str, keys: Path | None, *, insecure: bool) -> Address:
+    """Return where to listen; reads the keys, so that wrong ones are told before the start."""
+    from vedette_services.net.addresses import Address, port_warning
+    from vedette_services.net.keys import LearnerKeys
+
+    if keys is not None:
+        LearnerKeys.read(keys)
+    address = Address.parse(bind).to_bind(keys=keys is not None, insecure=insecure)
+    if warning := port_warning(address):
+        _log.warning("%s", warning)
+    return address
+
+
+def _metrics_address(text: str | None) -> MetricsAddress | None:
+    if text is None:
+        return None
     from vedette_services.prometheus import MetricsAddress  # raises without prometheus_client
 
     return MetricsAddress.parse(text)

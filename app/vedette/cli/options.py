@@ -42,7 +42,7 @@ def complete_settings(incomplete: str) -> list[str]:
 
 def suggest_setting(option: str) -> str:
     """Return the key of the configuration that was written as an option; "" for none."""
-    from vedette_services.config.explain import nearest
+    from vedette_services.config.key_suggestions import nearest
 
     name, keys = option.lstrip("-").replace("-", "_"), _every_key()
     return name if name in keys else nearest(name, keys)
@@ -136,12 +136,22 @@ Fresh = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="With --fresh: erase the run that is in the directory.")
 ]
+NewReplay = Annotated[
+    bool,
+    typer.Option(
+        "--new-replay",
+        help="Resume with an empty replay, as settings that are in its samples need it.",
+    ),
+]
+Complete = Annotated[bool, typer.Option("--complete", hidden=True)]
+"""The file has every key: what a run's own configuration says beside it was unset on purpose."""
+
 Learner = Annotated[
     str,
     typer.Option(
         envvar="VEDETTE_LEARNER",
         metavar="HOST[:PORT]",
-        help="Where the learner takes samples; @FILE: as that file says.",
+        help="Where the learner takes samples; @FILE: as that file says; @RUN: that run's.",
     ),
 ]
 AllowImport = Annotated[
@@ -229,9 +239,16 @@ def chosen_id(manager: str | None) -> str | None:
 
 
 def load_from_arguments(
-    arguments: list[str] | None, env: str | None, agent: str | None, settings: list[str] | None
+    arguments: list[str] | None,
+    env: str | None,
+    agent: str | None,
+    settings: list[str] | None,
+    saved: Path | None = None,
 ) -> LoadedConfig:
     """Load the configuration that a command line describes.
+
+    Args:
+        saved: the configuration of the run that goes on; None: no run does.
 
     Raises:
         ConfigError: a key is wrong.
@@ -240,7 +257,7 @@ def load_from_arguments(
     from vedette_services.config import load_config
 
     path, more = split_arguments(arguments or [])
-    return load_config(path, env=env, agent=agent, settings=[*(settings or []), *more])
+    return load_config(path, env=env, agent=agent, settings=[*(settings or []), *more], saved=saved)
 
 
 def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,9 @@ def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...", help="Run directories, or folders of them.", show_default=False
+            metavar="RUN...",
+            help="Run directories, folders of them, or a baseline's CSV.",
+            show_default=False,
         ),
     ],
     out: Annotated[
@@ -26,6 +29,9 @@ def report(
             show_default=False,
         ),
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the statistics of the seeds; write no page.")
+    ] = False,
 ) -> None:
     """Write one HTML page about a run. About several: how they compare, seeds taken together.
 
@@ -33,10 +39,16 @@ def report(
     vedette report runs/cart                        curves, fleet, accounting, configuration, videos
     vedette report runs/cart runs/other --out both.html
     vedette report runs/sweep                       every run in a folder
+    vedette report runs/sweep --json                an object for each configuration
     """
-    from vedette.reports.writing import write_report
+    from vedette.reports import report_statistics, write_report
     from vedette_rl.bytes_text import bytes_text
 
+    if as_json and out is not None:
+        raise UsageError("--json writes no page: leave out --out")
+    if as_json:
+        typer.echo(json.dumps(report_statistics(runs), indent=2))
+        return
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise UsageError(f"--out {out}: name a file in a folder that exists")
     path = write_report(runs, out)

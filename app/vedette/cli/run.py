@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,9 +14,11 @@ import typer
 from vedette.cli.options import (
     Agent,
     Arguments,
+    Complete,
     Env,
     Force,
     Fresh,
+    NewReplay,
     Out,
     Settings,
     load_from_arguments,
@@ -25,7 +26,7 @@ from vedette.cli.options import (
 from vedette_services.errors import UnsavedEndError, UsageError
 
 if TYPE_CHECKING:
-    from vedette.sweep import Changes
+    from vedette.sweep import Changes, Configure, StartOptions
     from vedette_services.config import RunConfig
     from vedette_services.config.loading import LoadedConfig
     from vedette_services.run.status import Status
@@ -71,6 +72,8 @@ def run(
     settings: Settings = None,
     fresh: Fresh = False,
     force: Force = False,
+    new_replay: NewReplay = False,
+    complete: Complete = False,
     in_process: Annotated[
         bool,
         typer.Option(
@@ -92,38 +95,48 @@ def run(
     vedette run --seeds 5 --out runs/five                  one after another, and a report on all
     vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
+    options: StartOptions = {"fresh": fresh, "new_replay": new_replay, "in_process": in_process}
     if seeds is not None or sweep:
         configure = partial(_configure_trial, arguments, env, agent, settings)
-        _run_sweep(configure, out, seeds or 1, sweep or [], jobs, in_process, fresh, force)
+        _run_sweep(configure, out, seeds or 1, sweep or [], jobs, force, options)
         return
     if jobs is not None:
         raise UsageError("--jobs: it goes with --seeds or --sweep")
+    from vedette_services.run.resume import saved_config
+
+    saved = None if complete else saved_config(out, fresh=fresh)
+    _run_one(load_from_arguments(arguments, env, agent, settings, saved), out, force, options)
+
+
+def _run_one(found: LoadedConfig, out: Path | None, force: bool, options: StartOptions) -> None:
+    """Check a run, train until it is over, and print its result."""
     from vedette_services.run.checks import check_config
     from vedette_services.run.directory import default_out
     from vedette_services.run.outcome import describe_already_done, read_summary
 
-    found = load_from_arguments(arguments, env, agent, settings)
     config = found.config
     directory = out or default_out(config)
-    lines = check_config(config, directory, fresh=fresh, force=force, in_process=in_process)
+    lines = check_config(config, directory, force=force, **options)
     for line in found.decided:
         typer.echo(line)
     if found.note:
         typer.echo(found.note)
-    if not fresh and (done := describe_already_done(directory, config.stop)):
+    if not options["fresh"] and (done := describe_already_done(directory, config.stop)):
         typer.echo(done)
         _report(read_summary(directory), directory)
         return
     for line in lines:
         typer.echo(line)
     try:
-        _report(_train(found, directory, in_process=in_process, fresh=fresh), directory)
+        _report(_train(found, directory, **options), directory)
     except UnsavedEndError as error:
         _report(error.status, directory)
         raise
 
 
-def _train(found: LoadedConfig, out: Path, *, in_process: bool, fresh: bool) -> Status:
+def _train(
+    found: LoadedConfig, out: Path, *, in_process: bool, fresh: bool, new_replay: bool
+) -> Status:
     """Train until the run is over; return its last status."""
     from vedette.live import view_for
 
@@ -133,7 +146,8 @@ def _train(found: LoadedConfig, out: Path, *, in_process: bool, fresh: bool) -> 
         from vedette.local.in_process import run_in_process as train
     else:
         from vedette.local.daemons import run_locally as train
-    return train(config, out, fresh=fresh, note=found.note, view=view, signals=True)
+    erase = {"fresh": fresh, "new_replay": new_replay}
+    return train(config, out, note=found.note, view=view, signals=True, **erase)
 
 
 def _report(status: Status, out: Path) -> None:
@@ -160,21 +174,21 @@ def _configure_trial(
     agent: str | None,
     settings: list[str] | None,
     changes: Changes,
+    saved: Path | None,
 ) -> RunConfig:
     """Load what the command line asks for, with `changes` over everything else."""
     more = [f"{key}={value}" for key, value in changes.items()]
-    return load_from_arguments([*(arguments or []), *more], env, agent, settings).config
+    return load_from_arguments([*(arguments or []), *more], env, agent, settings, saved).config
 
 
 def _run_sweep(
-    configure: Callable[[Changes], RunConfig],
+    configure: Configure,
     out: Path | None,
     seeds: int,
     sweep: list[str],
     jobs: int | None,
-    in_process: bool,
-    fresh: bool,
     force: bool,
+    options: StartOptions,
 ) -> None:
     """Run every trial and report on all; leave with the status of the first that failed."""
     from vedette.sweep import (
@@ -189,18 +203,16 @@ def _run_sweep(
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.checks import check_config
     from vedette_services.run.directory import default_out
-    from vedette_services.run.status_text import exit_sentence
+    from vedette_services.run.stop_conditions import exit_sentence
 
     values = parse_sweep(sweep)
-    directory = out or default_out(configure({}))
-    trials = plan_trials(configure, directory, seeds=seeds, sweep=values)
+    directory, fresh = out or default_out(configure({}, None)), options["fresh"]
+    trials = plan_trials(configure, directory, seeds=seeds, sweep=values, fresh=fresh)
     for trial in trials:
-        check_config(trial.config, trial.out, fresh=fresh, force=force, in_process=in_process)
-    side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
+        check_config(trial.config, trial.out, force=force, **options)
+    side_by_side = jobs or jobs_within(trials[0].config, in_process=options["in_process"])
     typer.echo(f"{len(trials)} runs, {side_by_side} at a time, in {directory}")
-    whole = Sweep(
-        trials, directory, jobs=side_by_side, fresh=fresh, in_process=in_process, say=typer.echo
-    )
+    whole = Sweep(trials, directory, jobs=side_by_side, say=typer.echo, **options)
 
     def leave() -> None:
         whole.kill()

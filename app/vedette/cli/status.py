@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,8 @@ from vedette.cli.options import Insecure, Keys, Learner, chosen_id, client_keys
 from vedette_services.errors import AbsentManagerError, NoAnswerError
 
 if TYPE_CHECKING:
-    from vedette_services.net.addresses import Address
+    from vedette_services.net.keys import ClientKeys
+    from vedette_services.run.overview import RunStatus
     from vedette_services.run.status import Manager, Status
     from vedette_services.run.status_client import StatusClient
 
@@ -20,6 +22,14 @@ WATCH_EVERY_S = 1.0
 
 
 def status(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A run's directory: its learner is found there, or its last status.",
+            show_default=False,
+        ),
+    ] = None,
     learner: Learner = "127.0.0.1:5555",
     watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
@@ -40,38 +50,71 @@ def status(
 
     \b
     vedette status
+    vedette status runs/cart
     vedette status --learner gpu.example.org:5555 --watch
     vedette status --json | jq .samples
     watch vedette status                                   cut to the screen, the worst first
     """
-    from vedette.live import print_once
-    from vedette_services.net.addresses import Address
-    from vedette_services.run.status import Status
-    from vedette_services.run.status_client import StatusClient
-    from vedette_services.run.status_fields import decode
-
-    address, manager = Address.find(learner), chosen_id(manager)
-    with StatusClient(address, client_keys(keys, insecure)) as asker:
+    manager, shown = chosen_id(manager), client_keys(keys, insecure)
+    with _asker(run, learner, shown) as asker:
         if watch and not as_json:
-            _watch(asker, address, timeout)
+            _watch(asker, timeout)
             return
         while True:
             found = asker.ask_json(timeout)
             if found is None:
-                fix = f"`vedette doctor --learner {address}` says why"
-                raise NoAnswerError(address, timeout, fix)
-            status = decode(Status, found) or Status()
-            only = None if manager is None else _find_manager(status, manager)
-            if not as_json:
-                if only is None:
-                    print_once(status)
-                else:
-                    typer.echo(f"{only.id} is {only.state}, heard of {only.last_seen_s} s ago")
+                _refuse_silence(asker, timeout)
                 return
-            typer.echo(json.dumps(json.loads(found) if only is None else only.as_dict()))
+            _print_status(found, manager, as_json=as_json)
+            if asker.end and not as_json:
+                typer.echo(asker.end)
             if not watch:
                 return
             time.sleep(WATCH_EVERY_S)
+
+
+def _print_status(found: bytes, manager: str | None, *, as_json: bool) -> None:
+    """Print a status, or what it says about one manager.
+
+    Raises:
+        AbsentManagerError: the learner does not know it, or counts it as gone.
+    """
+    from vedette.live import print_once
+    from vedette_services.run.status import Status
+    from vedette_services.run.status_schema import decode
+
+    status = decode(Status, found) or Status()
+    only = None if manager is None else _find_manager(status, manager)
+    if as_json:
+        typer.echo(json.dumps(json.loads(found) if only is None else only.as_dict()))
+    elif only is None:
+        print_once(status)
+    else:
+        typer.echo(f"{only.id} is {only.state}, heard of {only.last_seen_s} s ago")
+
+
+def _asker(run: Path | None, learner: str, keys: ClientKeys | None) -> StatusClient | RunStatus:
+    """Make what asks for the status: the run's own learner, or the one at an address."""
+    if run is not None:
+        from vedette_services.run.overview import RunStatus
+
+        return RunStatus(run, keys)
+    from vedette_services.run.learner_location import find_learner
+    from vedette_services.run.status_client import StatusClient
+
+    return StatusClient(find_learner(learner), keys)
+
+
+def _refuse_silence(asker: StatusClient | RunStatus, timeout_s: float) -> None:
+    """Say that a run has ended without a status.
+
+    Raises:
+        NoAnswerError: its learner, or the one at an address, does not answer.
+    """
+    if not asker.end:
+        fix = f"`vedette doctor --learner {asker.address}` says why" if asker.address else ""
+        raise NoAnswerError(asker.address or "its address", timeout_s, fix)
+    typer.echo(asker.end)
 
 
 def _find_manager(status: Status, manager: str) -> Manager:
@@ -86,15 +129,21 @@ def _find_manager(status: Status, manager: str) -> Manager:
     raise AbsentManagerError(manager)
 
 
-def _watch(asker: StatusClient, address: Address, timeout_s: float) -> None:
-    """Show the status until Ctrl-C. A learner that does not answer may be starting."""
+def _watch(asker: StatusClient | RunStatus, timeout_s: float) -> None:
+    """Show the status until Ctrl-C. A learner that does not answer may be starting, and a run that
+    has ended may be resumed."""
     from vedette.live import view_for
 
-    typer.echo(f"asking the learner at {address}", err=True)
+    if asker.address:
+        typer.echo(f"asking the learner at {asker.address}", err=True)
+    ended = ""
     with view_for(whole=True) as view:
         try:
             while True:
                 view.show(asker.ask(timeout_s))
+                if asker.end != ended:
+                    ended = asker.end
+                    view.print_line(ended or "a learner runs again")
                 time.sleep(WATCH_EVERY_S)
         except KeyboardInterrupt:
             return

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from vedette.live.screen import TimeSplit, TimeSplitTracker
+from vedette.live.layout import TimeSplit, TimeSplitTracker
 from vedette_services.run.number_format import format_clock
 from vedette_services.run.status import Status
 from vedette_services.run.status_text import run_title, status_line
@@ -48,6 +48,7 @@ class LineView(View):
     Args:
         every_s: seconds between lines.
         out: the output; None: the standard output.
+        log: takes the lines instead, and adds the time by itself.
         now: a monotonic clock.
     """
 
@@ -56,10 +57,11 @@ class LineView(View):
         *,
         every_s: float = LINE_EVERY_S,
         out: IO[str] | None = None,
+        log: Callable[[str], None] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._every_s, self._now = every_s, now
-        self._out = out or sys.stdout
+        self._out, self._log = out or sys.stdout, log
         self._began = now()
         self._last = self._began
         self._seen = False
@@ -79,6 +81,9 @@ class LineView(View):
 
     def print_line(self, text: str) -> None:
         """Print a line with the time since the beginning."""
+        if self._log is not None:
+            self._log(text)
+            return
         print(f"{format_clock(self._now() - self._began)}  {text}", file=self._out, flush=True)
 
 
@@ -146,7 +151,7 @@ class TerminalView(View):
 
     def screen(self) -> RenderableType:
         """The current screen, cut to the terminal's height."""
-        from vedette.live.screen import Screen
+        from vedette.live.layout import Screen
 
         status = self._status
         return Screen(
@@ -177,7 +182,7 @@ def print_once(status: Status, out: IO[str] | None = None) -> None:
     """Print a status once: whole, or cut to ``LINES`` under `watch`."""
     from rich.console import Console
 
-    from vedette.live.screen import Screen
+    from vedette.live.layout import Screen
 
     stream = out or sys.stdout
     lines = os.environ.get("LINES", "")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from vedette_services.config import RunConfig, write_config
 from vedette_services.config.settings import ENVIRONMENT
 from vedette_services.errors import (
     IN_THE_LOG,
+    NO_ACTOR,
     REFUSED,
     USAGE,
     DaemonFailedError,
@@ -30,6 +32,7 @@ from vedette_services.host.processes import StopSignals, end_children, python_mo
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.outcome import exit_at_once, last_status, startup_stage
+from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.run.status import Status
 
 ASK_EVERY_S = 0.5
@@ -62,6 +65,7 @@ def run_locally(
     out: Path,
     *,
     fresh: bool = False,
+    new_replay: bool = False,
     note: str = "",
     view: View | None = None,
     signals: bool = False,
@@ -74,6 +78,7 @@ def run_locally(
         config: a checked configuration.
         out: the run's directory; one with a checkpoint resumes.
         fresh: erase a run in the directory and begin anew.
+        new_replay: begin its replay anew.
         note: where the configuration comes from: a comment in `config.toml`.
         view: shows the run.
         signals: handle SIGTERM and Ctrl-C: the first asks the learner to stop, a second kills all
@@ -89,7 +94,8 @@ def run_locally(
     """
     from vedette_services.run.status_client import StatusClient
 
-    run = LocalRun(config, out, fresh=fresh, note=note, view=view or View())
+    erase = ["--fresh", "--force"] * fresh + ["--new-replay"] * new_replay
+    run = LocalRun(config, out, erase=erase, note=note, view=view or View())
 
     def leave() -> None:
         run.kill()
@@ -109,6 +115,7 @@ class LocalRun:
     """The daemons of one run on this machine; as a context manager, it ends them all.
 
     Args:
+        erase: options of the learner that say what of an earlier run is erased.
         command: turns a daemon's arguments into the command line that starts it. The others are
             those of `run_locally`.
     """
@@ -118,12 +125,12 @@ class LocalRun:
         config: RunConfig,
         out: Path,
         *,
-        fresh: bool,
         view: View,
+        erase: Sequence[str] = (),
         note: str = "",
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
-        self._config, self._out, self._fresh, self._view = config, out, fresh, view
+        self._config, self._out, self._erase, self._view = config, out, erase, view
         self._command, self._logs, self._note = command, out / "log", note
         # Another start in this directory may write its own; one of the two will be refused.
         self._daemon_config = self._logs / f"config-{secrets.token_hex(4)}.toml"
@@ -171,7 +178,7 @@ class LocalRun:
         """
         self._start_learner()
         self._start_manager()
-        self._view.print_line(f"in another terminal: vedette status --learner {self.address}")
+        self._view.print_line(f"in another terminal: vedette status {self._out}")
         learner = self._children["learner"]
         deadline: float | None = None
         while True:
@@ -213,14 +220,16 @@ class LocalRun:
             raise UnsavedEndError(message.removeprefix(UnsavedEndError.begins), status)
         if learner != 0:
             raise self._failed("learner", learner)
-        # They end by themselves: the learner has sent them the end of the run.
+        if status.exit_reason == "interrupted":  # they would wait for it to come back
+            self._children["actors"].terminate()
+        # Else they end by themselves: the learner has sent them the end of the run.
         _ended(self._children["actors"], ACTORS_STOP_S)
         return status
 
     def _start_learner(self) -> None:
         write_config(self._config, self._daemon_config, "what `vedette run` gave to the learner")
         arguments = [str(self._daemon_config), "--out", str(self._out), "--bind", str(self.address)]
-        arguments += ["--fresh", "--force"] if self._fresh else []
+        arguments += ["--linger", "0", "--complete", *self._erase]  # its only manager is ours
         arguments += ["--note", self._note] if self._note else []
         self._start("learner", "learner", *arguments)
 
@@ -228,10 +237,12 @@ class LocalRun:
         allowed = [f"--allow-import={name}" for name in configured_packages(self._config)]
         count = str(self._config.actors.count)
         arguments = ["--learner", str(self.address), "--count", count, "--id", MANAGER_ID]
+        arguments.append("--give-up")  # nobody mends an environment meanwhile
         self._start("actors", "actors", *arguments, *allowed)
 
     def _start(self, name: str, *arguments: str) -> None:
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
+        environment[COMMAND] = os.environ.get(COMMAND) or command_line()
         argv, report = self._command(*arguments), ExitReportReader()
         environment.update(report.environment)
         self._children[name] = spawn(
@@ -247,14 +258,15 @@ class LocalRun:
         self._exit_reports[name] = report
 
     def _restart_manager(self) -> None:
-        """Restart a manager that crashed, a few times; exit statuses 2 and 3 would only repeat."""
+        """Restart a manager that crashed, a few times, unless that would only repeat."""
         status = self._children["actors"].poll()
         if status is None or status == 0:
             return
         now = time.monotonic()
         if not self._manager_due:
             ends = [at for at in self._manager_ends if now - at < RESTART_WINDOW_S]
-            if status in (USAGE, REFUSED) or len(ends) >= RESTARTS:
+            hopeless = self._exit_reports["actors"].read().startswith(NO_ACTOR)
+            if hopeless or status in (USAGE, REFUSED) or len(ends) >= RESTARTS:
                 raise self._failed("actor manager", status)
             self._manager_ends = [*ends, now]
             self._manager_due = now + 0.25 * 2 ** len(ends)

@@ -14,7 +14,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from vedette.live import View
@@ -34,7 +34,6 @@ from vedette_services.actors.actor_process import SLOTS
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotLayout, slot_layout
 from vedette_services.actors.instructions import StartActor, StoreModel
-from vedette_services.config import publish_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ServicesError, UnsavedEndError
 from vedette_services.host.processes import StopSignals
@@ -46,10 +45,11 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEventLog
 from vedette_services.run.model_map import MappedModel
 from vedette_services.run.outcome import describe_unsaved, exit_at_once
+from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
-from vedette_services.run.resume import erase_run
+from vedette_services.run.resume import prepare_start
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
-from vedette_services.run.status import Eval, Samples, Status
+from vedette_services.run.status import Eval, Status
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
@@ -77,9 +77,11 @@ class _Handover(HandoverWriter):
         reader.close_child_ends()
         self._take_batches = take_batches
 
-    def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
+    def publish(
+        self, rows: int, epoch: int, version: int, entries: int = 0, env_steps: int = 0
+    ) -> None:
         """Hand a batch over and have the manager take it."""
-        super().publish(rows, epoch, version, entries)
+        super().publish(rows, epoch, version, entries, env_steps)
         self._take_batches(0.0)
 
     def poll(self, wait_s: float) -> None:
@@ -221,7 +223,10 @@ class InProcessRun:
         config, before = self.config, self.learner.earlier
         lost = before.produced - before.inserted - before.rejected
         earlier = SampleAccounting(
-            before.produced, before.inserted, rejected=before.rejected, lost=lost
+            *(before.produced, before.inserted),
+            rejected=before.rejected,
+            lost=lost,
+            env_steps=before.env_steps,
         )
         actors = config.actors
         state = GatewayState(
@@ -235,6 +240,7 @@ class InProcessRun:
             rows_per_batch=actors.n_buffer,
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             batch_bytes=layout.batch_bytes,
+            batch_env_steps=actors.env_steps_max(config.agent.n_step),
             figures_time=lambda _: self._wall_clock(),
         )
         return GatewayHost(state, self.ring, network, actors.n_buffer)
@@ -328,8 +334,9 @@ class InProcessRun:
             self._refresh()
         elif self._commits != self._gateway.commits:
             self._commits = self._gateway.commits
-            samples = Samples(**asdict(self._gateway.state.ledger.accounting()))
-            self._gateway_status = replace(self._gateway_status, samples=samples)
+            samples, env_steps = self._gateway.state.accounting()
+            status = replace(self._gateway_status, samples=samples, env_steps=env_steps)
+            self._gateway_status = status
         return self._gateway_status, self._evaluation.status
 
     def publish_model(self, model: ModelInfo) -> None:
@@ -390,6 +397,7 @@ def run_in_process(
     out: Path,
     *,
     fresh: bool = False,
+    new_replay: bool = False,
     note: str = "",
     view: View | None = None,
     signals: bool = False,
@@ -410,12 +418,8 @@ def run_in_process(
     run.make()
     run.lock()
     try:
-        if fresh:
-            erase_run(run)
-            run.make()
-        publish_config(config, run.config_file, note)
-        run.ensure_id(in_process=True)
-        with view or View() as shown:
+        prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note, in_process=True)
+        with view or View() as shown, record_provenance(config, run):
             stop = StopSignals(leave=lambda: exit_at_once(out)) if signals else None
             status = InProcessRun(config, run, view=shown, stop=stop).train()
         if why := describe_unsaved(out, status):

@@ -1,5 +1,5 @@
 """Self-contained HTML pages about one run, or about several in comparison."""
 
-from vedette.reports.writing import write_report
+from vedette.reports.writing import report_statistics, write_report
 
-__all__ = ["write_report"]
+__all__ = ["report_statistics", "write_report"]

@@ -6,6 +6,7 @@ rest is read.
 
 from __future__ import annotations
 
+import csv
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -15,17 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from vedette_rl.recording.reading import Curve, read_curves
+from vedette_rl.recording.reading import Curve, Floats, read_curves
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
+from vedette_services.learner.run_recorder import is_against_opt_steps
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.number_format import format_time
+from vedette_services.run.outcome import read_summary
+from vedette_services.run.provenance import read_provenance
 from vedette_services.run.status import Status
-from vedette_services.run.status_fields import decode
-from vedette_services.run.status_text import exit_sentence
+from vedette_services.run.stop_conditions import elapsed_seconds, exit_sentence
 
-_JSON_BYTES_MAX = 64 << 20
+EVALUATION = "eval/mean_reward"
+BASELINE_COLUMNS = ("label", "seed", "env_steps", "opt_steps", "wall_s", "return_mean")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +41,9 @@ class RunRecord:
         config: ``config.toml`` as a table; empty if it cannot be read.
         summary: ``summary.json``; an empty status if it cannot be read. Much of it came over the
             network.
-        curves: by name.
+        curves: by name, without values that are not finite.
         events: in the order of their times.
+        provenance: what its last start was made from: a name and a text each.
         running: True while a learner runs in the directory.
         notes: a sentence for the run's state, and for each missing or damaged file.
     """
@@ -48,6 +53,7 @@ class RunRecord:
     summary: Status
     curves: dict[str, Curve]
     events: tuple[RunEvent, ...]
+    provenance: tuple[tuple[str, str], ...]
     running: bool
     notes: tuple[str, ...]
 
@@ -55,11 +61,6 @@ class RunRecord:
     def name(self) -> str:
         """Name of the run directory."""
         return self.directory.resolve().name
-
-    @property
-    def has_summary(self) -> bool:
-        """True if ``summary.json`` holds any value."""
-        return self.summary != Status()
 
     @property
     def title(self) -> str:
@@ -79,21 +80,90 @@ class RunRecord:
     def target(self) -> float | None:
         """The return at which the environment counts as solved; None where there is none."""
         value = self.configured("stop", "target_return")
-        return float(value) if isinstance(value, int | float) else None
+        return float(value) if isinstance(value, int | float) and np.isfinite(value) else None
 
     @property
     def exit_reason(self) -> str:
         """The reason for its end; "" while it runs, or if it was killed."""
         return "" if self.running else self.summary.exit_reason
 
-    def last_record_s(self, before_s: float = math.inf) -> float | None:
-        """Time of the last record before `before_s`, in seconds since 1970; None without any."""
-        times = [event.time_s for event in self.events]
+    @property
+    def state(self) -> str:
+        """How it ended, if it did."""
+        return "running" if self.running else self.exit_reason or "killed"
+
+    @property
+    def last_return(self) -> float | None:
+        """Mean return of the last evaluation."""
+        known, last = self.curves.get(EVALUATION), self.summary.eval.return_mean
+        return float(known.values[-1]) if last is None and known else last
+
+    @property
+    def best_return(self) -> float | None:
+        """Mean return of the best evaluation."""
+        known, best = self.curves.get(EVALUATION), self.summary.eval.best_return_mean
+        return float(known.values.max()) if best is None and known else best
+
+    @property
+    def starts(self) -> list[tuple[float, float]]:
+        """Begin and end of each start of the learner. A killed one ends with its last record."""
+        begins = [event.time_s for event in self.events if event.kind == "started"]
+        logged = [event.time_s for event in self.events if event.kind in ("ended", "failed")]
+        found = []
+        for begin, following in zip(begins, [*begins[1:], math.inf], strict=False):
+            ends = [end for end in logged if begin <= end < following]
+            end = ends[0] if ends else self._last_record_s(following)
+            found.append((begin, max(begin, end)))
+        return found
+
+    @property
+    def seconds(self) -> float | None:
+        """Duration of all its starts; that of the last is the learner's own number."""
+        *earlier, last = self.starts or [(0.0, 0.0)]
+        known = elapsed_seconds(self.summary)
+        if known is None or (self.summary.time_s or 0.0) < last[0]:
+            known = last[1] - last[0] or None
+        return known if known is None else known + sum(end - begin for begin, end in earlier)
+
+    def positions(self, name: str) -> dict[str, Floats]:
+        """Return a curve's env steps, optimization steps and seconds of the learner's work."""
+        curve, own = self.curves[name], _kind(name)
+        found = {own: curve.steps.astype(np.float64), "s": self.active_seconds(curve.times)}
+        version = self.curves.get("eval/version")
+        if name.startswith("eval/") and version and version.values.size == curve.values.size:
+            return {**found, "opt": version.values}
+        other = "env" if own == "opt" else "opt"
+        times, steps = self.steps_over_time(other)
+        return {**found, other: np.interp(curve.times, times, steps)} if times.size else found
+
+    def steps_over_time(self, kind: str) -> tuple[Floats, Floats]:
+        """Return all times at which ``env`` or ``opt`` steps are known, in order, and the steps."""
+        curves = [curve for name, curve in self.curves.items() if _kind(name) == kind]
+        times = np.concatenate([np.zeros(0), *(curve.times for curve in curves)])
+        steps = np.concatenate([np.zeros(0), *(curve.steps for curve in curves)])
+        order = np.argsort(times, kind="stable")
+        return times[order], np.maximum.accumulate(steps[order])
+
+    def active_seconds(self, times: Floats) -> Floats:
+        """Convert times to seconds of the learner's work: the time between two starts is none."""
+        begin = min((float(curve.times[0]) for curve in self.curves.values()), default=0.0)
+        spans = self.starts or [(begin, math.inf)]
+        worked = [np.clip(times - first, 0.0, last - first) for first, last in spans]
+        return np.asarray(np.sum(worked, axis=0), np.float64)
+
+    def _last_record_s(self, before_s: float) -> float:
+        """Time of the last record before `before_s`, in seconds since 1970."""
+        # A change of settings is logged before the start that it is for.
+        times = [event.time_s for event in self.events if event.kind != "changed"]
         times += [] if self.summary.time_s is None else [self.summary.time_s]
         for curve in self.curves.values():
             earlier = curve.times[curve.times < before_s]
             times += [float(earlier.max())] if earlier.size else []
-        return max((time_s for time_s in times if time_s < before_s), default=None)
+        return max((time_s for time_s in times if time_s < before_s), default=0.0)
+
+
+def _kind(name: str) -> str:
+    return "opt" if is_against_opt_steps(name) else "env"
 
 
 def read_record(directory: Path) -> RunRecord:
@@ -106,17 +176,58 @@ def read_record(directory: Path) -> RunRecord:
     if not is_run(directory):
         raise NotARunError(directory, "config.toml")
     notes: list[str] = []
-    config, summary = _config(run, notes), _summary(run, notes)
+    config, summary = _config(run, notes), read_summary(directory)
+    if summary == Status() and run.summary_file.exists():
+        notes.append("summary.json holds no summary")
     recorded = read_curves(directory)
     notes += recorded.damage
-    events = _events(run, notes)
+    events, provenance = _events(run, notes), _provenance(run, notes)
     try:
         run.check_free(wait_s=0.0)
         running = False
     except (RunInUseError, OSError):
         running = True
-    record = RunRecord(directory, config, summary, recorded.curves, events, running, ())
-    return replace(record, notes=(*_state(record), *notes, *_absences(record)))
+    curves = {name: _finite(curve) for name, curve in recorded.curves.items()}
+    if broken := [n for n, c in curves.items() if c.values.size < recorded.curves[n].values.size]:
+        notes.append(f"Not finite at times, and left out there: {', '.join(sorted(broken)[:8])}.")
+    curves = {name: curve for name, curve in curves.items() if curve.values.size}
+    record = RunRecord(directory, config, summary, curves, events, provenance, running, ())
+    return replace(record, notes=(*_state(record), *notes))
+
+
+def read_baseline(file: Path, env: str | None) -> list[RunRecord]:
+    """Read the evaluations of another program from CSV: a run for each label and seed.
+
+    Args:
+        env: the environment that it was evaluated on.
+
+    Raises:
+        SettingError: the file is no table with the columns of `BASELINE_COLUMNS`.
+    """
+    rows: dict[tuple[str, str], list[list[float]]] = {}
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            for row in csv.DictReader(lines):
+                label, seed, *numbers = (row[name] for name in BASELINE_COLUMNS)
+                rows.setdefault((label, seed), []).append([float(text) for text in numbers])
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        columns = ", ".join(BASELINE_COLUMNS)
+        raise SettingError(str(file), "not a table of evaluations", f"needs {columns}") from error
+    records = []
+    for (label, seed), table in rows.items():
+        env_steps, opt_steps, times, returns = np.array(table).T
+        curves = {EVALUATION: returns, "eval/version": opt_steps}
+        summary = Status(exit_reason="recorded", env_steps=int(env_steps[-1]), seconds=times[-1])
+        found = {n: Curve(env_steps.astype(np.int64), times, y) for n, y in curves.items()}
+        config = {"baseline": label, "seed": seed, "env": {"id": env}}
+        begin = RunEvent(0.0, "started")
+        records.append(RunRecord(file, config, summary, found, (begin,), (), False, ()))
+    return records
+
+
+def _finite(curve: Curve) -> Curve:
+    kept = np.isfinite(curve.values)
+    return Curve(curve.steps[kept], curve.times[kept], curve.values[kept])
 
 
 def is_run(directory: Path) -> bool:
@@ -160,20 +271,6 @@ def _config(run: RunDirectory, notes: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _summary(run: RunDirectory, notes: list[str]) -> Status:
-    try:
-        with run.summary_file.open("rb") as file:
-            found = decode(Status, file.read(_JSON_BYTES_MAX))
-    except FileNotFoundError:
-        return Status()
-    except OSError as error:
-        notes.append(f"summary.json cannot be read: {error.strerror or error}")
-        return Status()
-    if found is None:
-        notes.append("summary.json holds no summary")
-    return found or Status()
-
-
 def _events(run: RunDirectory, notes: list[str]) -> tuple[RunEvent, ...]:
     try:
         events, broken = read_events(run.events_file)
@@ -185,13 +282,22 @@ def _events(run: RunDirectory, notes: list[str]) -> tuple[RunEvent, ...]:
     return tuple(events)
 
 
+def _provenance(run: RunDirectory, notes: list[str]) -> tuple[tuple[str, str], ...]:
+    try:
+        lines = [line for start in read_provenance(run)[-1:] for line in start.lines()]
+    except (TypeError, AttributeError, ValueError):  # values of other types
+        notes.append("provenance.json is damaged")
+        return ()
+    return tuple((name, text) for name, _, text in (line.partition(": ") for line in lines))
+
+
 def _state(record: RunRecord) -> Iterator[str]:
-    """Describes whether the run goes on, has ended or was killed."""
+    """Describes whether the run goes on, has ended or was killed, and what it lacks."""
     if record.running:
         yield f"It is running: this page is of {format_time(time.time())}."
     elif ended := exit_sentence(record.exit_reason):
         yield f"It is {ended}."
-    elif record.has_summary or record.curves:
+    elif record.curves or record.summary != Status():
         yield (
             "It ended without an exit reason (killed, or the machine went down): "
             "the same command goes on from its last checkpoint."
@@ -200,15 +306,9 @@ def _state(record: RunRecord) -> Iterator[str]:
         yield "It has not begun: nothing was recorded."
     epoch = record.summary.epoch
     if epoch is not None and epoch > 1:
-        yield f"It was started {epoch} times; dotted lines in the curves show where it went on."
-
-
-def _absences(record: RunRecord) -> Iterator[str]:
-    """Names the data that the report lacks."""
-    if not record.curves and record.has_summary:
-        yield "No curves: it has recorded nothing yet, or learner.recorders names none of ours."
-    if record.has_summary and not record.events:
-        yield "No timeline: it has no events.jsonl (a run of an older version)."
-    names = [n for n, curve in record.curves.items() if not np.isfinite(curve.values).all()]
-    if names:
-        yield f"Not finite at times, and left out there: {', '.join(sorted(names)[:8])}."
+        yield f"It was started {epoch} times; dashed lines in the curves show where it went on."
+    if record.summary != Status():
+        if not record.curves:
+            yield "No curves: it has recorded nothing yet, or learner.recorders names none of ours."
+        if not record.events:
+            yield "No timeline: it has no events.jsonl (a run of an older version)."

@@ -1,26 +1,51 @@
-"""Writes reports to files: the page about one run, or the comparison of several."""
+"""Writes a report: one self-contained page about one run, or about several in comparison."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import shlex
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from vedette.reports.comparison import comparison_page
-from vedette.reports.one_run import run_page
-from vedette.reports.record import read_record, runs_below
+from jinja2 import Environment
+from markupsafe import Markup
+
+from vedette.reports.charts import GROUPS, page_data
+from vedette.reports.configurations import Configuration, flatten, group_runs, statistics_of
+from vedette.reports.record import RunRecord, read_baseline, read_record, runs_below
+from vedette.reports.timeline import BAD_EVENTS, fleet_lanes
+from vedette_protocol.foreign_text import replace_unprintable
+from vedette_rl.bytes_text import bytes_text
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.errors import SettingError
+from vedette_services.host.versions import vedette_version
 from vedette_services.run.directory import REPORT_FILE
+from vedette_services.run.number_format import (
+    format_count,
+    format_decimal,
+    format_duration,
+    format_time,
+)
+from vedette_services.run.status_schema import numbers
+
+VIDEO_BYTES_MAX = 8 << 20
+ALL_VIDEOS_BYTES_MAX = 24 << 20
+_VIDEO_TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
+_ACCOUNTED = ("inserted", "dropped", "rejected", "in_flight", "lost")
 
 
 def write_report(runs: Iterable[str | Path], out: str | Path | None = None) -> Path:
     """Write a page with everything known about one run, or with a comparison of several.
 
-    Runs that differ only in their seed are shown as one mean with its interval.
-
     Args:
-        runs: run directories, or folders of them, finished or not.
+        runs: run directories, or folders of them, finished or not; CSV files of other programs'
+            evaluations (see `read_baseline`).
         out: the file. None: ``report.html`` in the directory if one is given, else in the current
             directory.
 
@@ -34,10 +59,8 @@ def write_report(runs: Iterable[str | Path], out: str | Path | None = None) -> P
     given = [Path(run) for run in runs]
     path = given[0] / REPORT_FILE if len(given) == 1 else Path(REPORT_FILE)
     path = path if out is None else Path(out)
-    found = {run.resolve(): run for directory in given for run in runs_below(directory)}
-    records = [read_record(run) for run in found.values()]
     command = shlex.join(["vedette", "report", *map(str, given)])
-    page = run_page(records[0], command) if len(records) == 1 else comparison_page(records, command)
+    page = _render(group_runs(_read(given)), command)
     try:
         replace_file(path, page)
     except OSError as error:
@@ -45,3 +68,135 @@ def write_report(runs: Iterable[str | Path], out: str | Path | None = None) -> P
             f"--out {path}", error.strerror or str(error), "name a file in a folder to write to"
         ) from error
     return path
+
+
+def report_statistics(runs: Iterable[str | Path]) -> list[dict[str, Any]]:
+    """Return the statistics of a report, an object for each configuration.
+
+    Raises:
+        NotARunError: one of them holds no run.
+    """
+    return statistics_of(group_runs(_read([Path(run) for run in runs])))
+
+
+def _read(given: Sequence[Path]) -> list[RunRecord]:
+    tables = [path for path in given if path.suffix == ".csv"]
+    folders = [path for path in given if path not in tables]
+    found = {run.resolve(): run for directory in folders for run in runs_below(directory)}
+    records = [read_record(run) for run in found.values()]
+    env = records[0].configured("env", "id") if records else None
+    return records + [run for table in tables for run in read_baseline(table, env)]
+
+
+def _render(configurations: Sequence[Configuration], command: str) -> str:
+    """Fill the template. Every text is escaped: names and errors came over the network."""
+    here = files(__package__)
+    library = (here / "plotly" / "plotly-basic.min.js").read_text("utf-8")
+    style, script, template = (
+        (here / f"report.{kind}").read_text("utf-8") for kind in ("css", "js", "html")
+    )
+    environment = Environment(autoescape=True, finalize=_showable, trim_blocks=True)
+    environment.filters |= {"time": format_time, "duration": format_duration,
+                            "whole": format_count, "decimal": format_decimal}  # fmt: skip
+    context = {**_contents(configurations), "command": command, "version": vedette_version()}
+    hashes = " ".join(map(_hash, (library, script)))
+    code = {"library": library, "script": script, "style": style, "hashes": hashes}
+    marked = {name: Markup(text) for name, text in code.items()}  # our own files
+    return environment.from_string(template).render(**context, **marked, now=time.time())
+
+
+def _showable(value: object) -> object:
+    if isinstance(value, Markup):
+        return value
+    return "–" if value is None else replace_unprintable(str(value))
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _contents(configurations: Sequence[Configuration]) -> dict[str, Any]:
+    """What the template shows of one run or of several."""
+    runs = [run for each in configurations for run in each.runs]
+    data = page_data(configurations)
+    settings: dict[str, list[tuple[str, str]]] = {}
+    for key, value in flatten(runs[0].config):
+        part, _, name = key.rpartition(".")
+        settings.setdefault(part or "run", []).append((name, value))
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return {
+        "charts": data["charts"],
+        "data": Markup(text),  # JSON without "<"
+        "groups": GROUPS,
+        "settings": settings,
+        "runs": runs,
+        **(_of_one(runs[0]) if len(runs) == 1 else _of_several(configurations, runs)),
+    }
+
+
+def _of_one(run: RunRecord) -> dict[str, Any]:
+    lanes = fleet_lanes(run) if run.events else []
+    spans = [span for lane in lanes for span in lane.spans] or [(0.0, 0.0)]
+    begin, end = min(spans)[0], max(end for _, end in spans)
+    known = (run.summary.run_id, f"seed {run.configured('seed')}", str(run.directory.resolve()))
+    kind = "good" if run.exit_reason not in ("", "interrupted") else ""
+    return {
+        "run": run,
+        "title": run.title,
+        "subtitle": ", ".join(filter(None, known)),
+        "notes": [(kind if note == run.notes[0] else "", note) for note in run.notes],
+        "lanes": lanes,
+        "bad": BAD_EVENTS,
+        "percent": partial(_percent, begin, max(end - begin, 1.0)),
+        "accounting": [*numbers(run.summary.samples)],
+        "accounted": sum(getattr(run.summary.samples, name) or 0 for name in _ACCOUNTED),
+        "parts": _ACCOUNTED,
+        "videos": [*_videos(run.directory)],
+    }
+
+
+def _percent(begin: float, width: float, at: float) -> float:
+    return round(100 * min(max((at - begin) / width, 0.0), 1.0), 3)
+
+
+def _videos(run: Path) -> Iterator[tuple[str, str, str]]:
+    """Name and contents of each video, or why it is not there."""
+    room = ALL_VIDEOS_BYTES_MAX
+    found = [*run.glob("*"), *run.glob("videos/*")]
+    for path in sorted(path for path in found if path.suffix in _VIDEO_TYPES and path.is_file()):
+        name = path.relative_to(run).as_posix()
+        try:
+            count = path.stat().st_size
+            if count > min(VIDEO_BYTES_MAX, room):
+                yield name, "", f"({bytes_text(count)}) is too large to be part of this page."
+                continue
+            text = base64.b64encode(path.read_bytes()).decode()
+        except OSError as error:
+            yield name, "", f"cannot be read: {error.strerror or error}"
+            continue
+        room -= count
+        yield name, f"data:{_VIDEO_TYPES[path.suffix]};base64,{text}", ""
+
+
+def _of_several(configurations: Sequence[Configuration], runs: list[RunRecord]) -> dict[str, Any]:
+    plural = "" if len(configurations) == 1 else "s"
+    return {
+        "title": f"{len(runs)} runs of {len(configurations)} configuration{plural}",
+        "subtitle": ", ".join(dict.fromkeys(run.title for run in runs)),
+        "notes": [("", note) for note in _remarks(configurations)],
+        "configurations": configurations,
+        "outcome": statistics_of(configurations),
+    }
+
+
+def _remarks(configurations: Sequence[Configuration]) -> Iterator[str]:
+    for each in configurations:
+        for run in each.runs:
+            if run.running:
+                yield f"{run.name} is still running."
+            elif not run.curves:
+                yield f"{run.name} has no curves: {run.notes[0] if run.notes else 'nothing'}"
+        if len(set(each.seeds)) < len(each.seeds):
+            yield f"{each.name}: some runs have the same seed; they count as one."
+        if len({repr(run.configured("stop")) for run in each.runs}) > 1:
+            yield f"{each.name}: its runs have different stop conditions."

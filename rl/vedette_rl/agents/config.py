@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 from vedette_rl.import_by_name import choice_or_import
+from vedette_rl.stored_settings import IN_SAMPLES, IN_SAMPLES_SUMS, IN_WEIGHTS
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -24,17 +25,14 @@ class AgentConfig(BaseModel):
     env_steps_per_opt: ClassVar[float] = 4.0
     """environment steps to an optimization step where a run sets no `replay.samples_per_insert` (4:
     Mnih et al. 2015, table 1, update frequency). An agent's own class has its paper's."""
-    shaping: ClassVar[tuple[str, ...]] = ()
-    """names of the keys that a saved state depends on, such as layers' sizes: a run that goes on
-    must have them as they were. An agent's own class names its own."""
 
-    name: str
+    name: Annotated[str, IN_WEIGHTS]
     """the registry's name of the agent, or ``module:Name``."""
     batch_size: PositiveInt = 32
     """samples an optimization step draws (32: Mnih et al. 2015, table 1)."""
-    discount: Fraction = 0.99
+    discount: Annotated[Fraction, IN_SAMPLES_SUMS] = 0.99
     """gamma, per environment step (0.99: Mnih et al. 2015, table 1)."""
-    n_step: Annotated[int, Field(ge=1, le=255)] = 1
+    n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 1
     """steps a transition spans before it bootstraps (1: one-step TD; 3 in Ape-X and Rainbow). The
     step processor sums the rewards; the agent discounts by the transition's own ``n_steps``."""
     learning_rate: PositiveFloat = 1e-4
@@ -49,17 +47,16 @@ class AgentConfig(BaseModel):
 class NetworkConfig(AgentConfig):
     """The network between an observation and an agent's outputs."""
 
-    shaping: ClassVar[tuple[str, ...]] = ("network", "hidden_sizes", "cnn_hidden_sizes")
     custom_network_is_whole: ClassVar[bool] = False
 
-    network: Annotated[str, choice_or_import("auto", "mlp", "cnn")] = "auto"
+    network: Annotated[str, choice_or_import("auto", "mlp", "cnn"), IN_WEIGHTS] = "auto"
     """``cnn`` takes one uint8 image through the convolutions of Mnih et al. 2015, or a stack of
     images, whose frames and colours become its channels, ``mlp`` takes every part of the
     observation flattened, ``auto`` is ``cnn`` for an image that is large enough for it and ``mlp``
     for everything else. ``module:Name`` is an `nn.Module` of your own: for DQN the whole Q-network,
     for IQN and SAC the encoder in front of the agent's own layers
     (`vedette_rl.networks.encoder`)."""
-    hidden_sizes: HiddenSizes = (256, 256)
+    hidden_sizes: Annotated[HiddenSizes, IN_WEIGHTS] = (256, 256)
     """fully connected ReLU layers behind a flattened observation."""
-    cnn_hidden_sizes: HiddenSizes = (512,)
+    cnn_hidden_sizes: Annotated[HiddenSizes, IN_WEIGHTS] = (512,)
     """fully connected ReLU layers behind the convolutions (512: Mnih et al. 2015, methods)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 import vedette_rl.agents.dqn.policy as dqn
@@ -15,6 +16,9 @@ BUILT_IN: dict[str, AgentKind[Any]] = {kind.name: kind for kind in (dqn.KIND, iq
 """The agents that come with Vedette. Any: each has a configuration of its own class."""
 
 
+_ON_POLICY = frozenset({"ppo", "appo", "a2c", "a3c", "trpo", "vpg", "reinforce", "impala"})
+
+
 def agent_kind(name: str) -> AgentKind[Any]:
     """The agent of this name. ``module:Name`` imports the module: the caller decides whether to.
 
@@ -25,7 +29,7 @@ def agent_kind(name: str) -> AgentKind[Any]:
         return BUILT_IN[name]
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
-        raise UnknownAgentError(name, list(BUILT_IN))
+        raise UnknownAgentError(name, list(BUILT_IN), _explain_unknown(name))
     try:
         found = import_by_name("agent.name", name)
     except UnknownNameError as error:
@@ -33,3 +37,11 @@ def agent_kind(name: str) -> AgentKind[Any]:
     if not isinstance(found, AgentKind):
         raise UnknownAgentError(name, list(BUILT_IN), "it is no AgentKind")
     return found
+
+
+def _explain_unknown(name: str) -> str:
+    """Say why there is no such agent, or which one is probably meant; "" if nothing is known."""
+    if name.lower() in _ON_POLICY:
+        return "on-policy agents are not supported, because actors play older models"
+    near = difflib.get_close_matches(name.lower(), BUILT_IN, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else ""

@@ -86,7 +86,7 @@ class ValueAgent:
         self._adam.step()
         self.opt_steps += 1
         if self.opt_steps % self._interval == 0:
-            self._target.follow(self._online, self._tau)
+            self._target.soft_update(self._online, self._tau)
 
     def result(
         self,

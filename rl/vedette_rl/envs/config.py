@@ -14,6 +14,8 @@ from pydantic import (
     field_validator,
 )
 
+from vedette_rl.stored_settings import IN_SAMPLES, IN_WEIGHTS
+
 Kwargs = dict[str, JsonValue]
 _OWN_KEYS = {
     "id": "env.id",
@@ -58,16 +60,18 @@ class EnvConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    id: str
+    id: Annotated[str, IN_SAMPLES, IN_WEIGHTS]
     """as Gymnasium names it: ``CartPole-v1``, or ``my_pkg.envs:MyEnv-v0`` which imports
     `my_pkg.envs` first."""
-    kwargs: Kwargs = {}
+    kwargs: Annotated[Kwargs, IN_SAMPLES] = {}
     """arguments of its constructor."""
     max_episode_steps: PositiveInt | None = None
     """truncate episodes here instead of where it is registered to."""
-    wrappers: tuple[Annotated[WrapperConfig, BeforeValidator(_wrapper)], ...] = ()
+    wrappers: Annotated[
+        tuple[Annotated[WrapperConfig, BeforeValidator(_wrapper)], ...], IN_SAMPLES
+    ] = ()
     """outermost last; ``module:Name`` or a table with `name` and `kwargs`."""
-    frame_stack: Annotated[int, Field(ge=0, le=255)] = 0
+    frame_stack: Annotated[int, Field(ge=0, le=255), IN_SAMPLES] = 0
     """an observation becomes a stack of this many newest ones, the newest last (Gymnasium's
     `FrameStackObservation`, around all wrappers); 0 is off. The replay stores each frame of stacked
     images once, see `replay.frame_storage`."""
@@ -77,9 +81,9 @@ class EnvConfig(BaseModel):
     the same spaces, is not wrapped and is the faster one. ALE's own form preprocesses, skips and
     stacks frames by `env.kwargs` (`frameskip`, `stack_num`) and takes no wrappers; rewards are left
     as they are unless `env.kwargs.reward_clipping` says otherwise."""
-    reward_scale: float = Field(1.0, allow_inf_nan=False)
+    reward_scale: Annotated[float, IN_SAMPLES] = Field(1.0, allow_inf_nan=False)
     """rewards in transitions are multiplied by it; not 0."""
-    reward_clip: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    reward_clip: Annotated[float, IN_SAMPLES] = Field(0.0, ge=0.0, allow_inf_nan=False)
     """then clipped to ±this; 0 is off. Episode returns stay true."""
 
     @field_validator("id")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import importlib.util
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -102,8 +104,16 @@ def _nearest(name: str) -> str:
         return f"no such environment is registered; nearest: {', '.join(found[:3])}"
     return (
         "no such environment is registered; one of your own is named module:Name-v0, "
-        "which imports the module that registers it"
+        f"which imports the module that registers it{_atari_hint(name)}"
     )
+
+
+def _atari_hint(name: str) -> str:
+    """Name the Atari game that may be meant, where they are not installed; else ""."""
+    game = re.fullmatch(r"([A-Z]\w*?)(?:-ram)?(?:NoFrameskip|Deterministic)?-v[045]", name)
+    if game is None or importlib.util.find_spec("ale_py"):
+        return ""
+    return f"; an Atari game is ALE/{game[1]}-v5, with pip install 'vedette[atari]'"
 
 
 def _bare(env_id: str) -> str:

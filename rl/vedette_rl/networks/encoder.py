@@ -19,6 +19,7 @@ from vedette_rl.errors import CustomNetworkError
 from vedette_rl.import_by_name import import_by_name
 from vedette_rl.networks.observation import (
     CONVOLUTIONS,
+    PIXEL_SCALE,
     CustomInput,
     FlatPart,
     Image,
@@ -77,7 +78,7 @@ class NatureEncoder(nn.Module):
         if image.layout == "channels_last":
             x = x.movedim(-1, -3)
         x = x.reshape(-1, image.channels, image.height, image.width)
-        x = x.float().mul_(1 / 255)
+        x = x.float().mul_(PIXEL_SCALE)
         x = functional.relu(self.conv1(x), inplace=True)
         x = functional.relu(self.conv2(x), inplace=True)
         x = functional.relu(self.conv3(x), inplace=True)

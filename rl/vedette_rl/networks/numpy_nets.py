@@ -23,6 +23,7 @@ from vedette_rl.errors import ModelMismatchError
 from vedette_rl.networks.layers import LayersFactory, layer_sizes
 from vedette_rl.networks.observation import (
     CONVOLUTIONS,
+    PIXEL_SCALE,
     FlatPart,
     Image,
     count_features,
@@ -141,7 +142,7 @@ class NumpyNatureEncoder:
         if image.layout == "channels_last":
             x = np.moveaxis(x, -1, -3)
         x = x.reshape(len(x), image.channels, image.height, image.width)
-        x_BCHW = x.astype(np.float32) * np.float32(1 / 255)
+        x_BCHW = x.astype(np.float32) * np.float32(PIXEL_SCALE)
         for (weight, bias), (_, _, stride) in zip(self._layers, CONVOLUTIONS, strict=True):
             x_BCHW = _convolve(x_BCHW, weight, bias, stride)
         return x_BCHW.reshape(len(x_BCHW), -1)

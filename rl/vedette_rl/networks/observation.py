@@ -22,6 +22,9 @@ from vedette_rl.import_by_name import is_import_name
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Of Mnih et al. 2015 (methods): channels out, side of the kernel, stride."""
 
+PIXEL_SCALE = 1 / 255
+"""What uint8 pixels are multiplied by, in torch, in numpy and in exported graphs."""
+
 SMALLEST_IMAGE = 36
 """Pixels: the shortest side that the three Nature convolutions leave anything of."""
 
@@ -33,7 +36,7 @@ class FlatPart:
     Args:
         column: its name.
         width: features it becomes.
-        scale: what numbers are multiplied by; 1/255 for pixels.
+        scale: what numbers are multiplied by; `PIXEL_SCALE` for pixels.
         classes: for categories, how many each of its numbers can name: they become one-hot
             vectors. Empty for numbers.
         starts: for categories, the smallest value of each number.
@@ -106,7 +109,7 @@ def _flat_part(agent: str, column: str, space: gym.Space[Any]) -> FlatPart:
         case spaces.Box():
             pixels = space.dtype == np.uint8 and int(space.high.max(initial=0)) == 255
             width = int(np.prod(space.shape, dtype=np.int64))
-            return FlatPart(column, width, 1 / 255 if pixels else 1.0)
+            return FlatPart(column, width, PIXEL_SCALE if pixels else 1.0)
         case spaces.MultiBinary():
             return FlatPart(column, int(np.prod(space.shape, dtype=np.int64)))
         case spaces.Discrete():

@@ -106,8 +106,8 @@ class ParameterVector:
         for name in self._frozen:
             views[name].zero_()
 
-    def follow(self, online: ParameterVector, tau: float) -> None:
-        """Move this network's parameters towards another's: 1 copies, less is a soft update."""
+    def soft_update(self, online: ParameterVector, tau: float) -> None:
+        """Update a target network by Polyak averaging: theta' += tau (theta - theta'); 1 copies."""
         if tau == 1.0:
             self.data.copy_(online.data)
         else:

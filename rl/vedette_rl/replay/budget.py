@@ -17,6 +17,7 @@ from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.ring_files import PAGE_BYTES
 from vedette_rl.replay.rows import default_guard
 from vedette_rl.replay.sum_tree import tree_bytes
+from vedette_rl.replay.syncing import synced_file_bytes
 from vedette_rl.storage.latest_value import latest_value_file_bytes
 
 ROOT = Path("/")
@@ -75,6 +76,7 @@ def replay_space(
         row_bytes * (capacity + guard)
         + pages
         + latest_value_file_bytes(COMMIT_MAX_BYTES, COMMIT_SLOTS)
+        + synced_file_bytes()
     )
     if shared is not None:
         rows_bytes += shared.total_bytes + PAGE_BYTES

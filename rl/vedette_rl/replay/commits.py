@@ -1,8 +1,8 @@
 """The last commit of a ring on disk: the number of rows, and the stamp that belongs to them.
 
 It is one value of `vedette_rl.storage.latest_value`, so that rows and stamp are there both or
-neither. A replay whose ``commits`` is gone or damaged cannot be distinguished from an older
-state of itself: it is refused.
+neither, whichever process was killed. After a power failure, and where ``commits`` is gone or
+damaged, a replay is recovered: `vedette_rl.replay.recovery`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from vedette_rl.errors import LatestValueFormatError, ReplayFormatError, ReplayTornError
+from vedette_rl.errors import LatestValueFormatError, ReplayTornError
 from vedette_rl.storage.latest_value import LatestValueWriter, read_latest_value
 
 if TYPE_CHECKING:
@@ -105,20 +105,6 @@ def last_commit(directory: Path) -> Commit:
     except LatestValueFormatError as e:
         raise ReplayTornError(path, _TORN) from e
     return _unpacked(newest[1] if newest else None, path)
-
-
-def check_synced(directory: Path, commit: Commit) -> None:
-    """Refuse rows that a power cut may have torn.
-
-    Raises:
-        ReplayFormatError: the replay was not closed, and the machine has started since.
-    """
-    now = boot_id()
-    if not commit.synced and commit.boot != now and any(now):
-        raise ReplayFormatError(
-            f"the replay in {directory} was not closed before the machine stopped, so its rows may "
-            f"be torn: delete {directory} to begin an empty one"
-        )
 
 
 def boot_id() -> bytes:

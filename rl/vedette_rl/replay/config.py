@@ -15,6 +15,9 @@ class ReplayConfig(BaseModel):
     directory: str | None = None
     """where the columns lie; None: ``replay/`` in the run's directory. A tmpfs is quick and is
     lost at a reboot, a disk is large."""
+    sync_interval_s: float = Field(5.0, ge=0.0, le=3600.0, allow_inf_nan=False)
+    """seconds between two syncs of the replay to the disk: what a power failure of the learner's
+    host may take; 0: all that it has then."""
     prioritized: bool = False
     """draw by |TD error| (Schaul et al. 2016, proportional) instead of uniformly."""
     alpha: float = Field(0.6, ge=0.0, le=1.0)

@@ -16,6 +16,7 @@ from vedette_rl.replay import ring_files
 from vedette_rl.replay.commits import last_commit
 from vedette_rl.replay.frame_ring import FrameRows
 from vedette_rl.replay.manifest import Manifest, read_manifest
+from vedette_rl.replay.recovery import find_recovery
 from vedette_rl.replay.rows import Rows
 
 PIECE_BYTES = 16 << 20
@@ -45,8 +46,12 @@ class LiveRows:
         except OSError as e:
             raise ReplayFormatError(f"{self.directory} cannot be read: {e.strerror}") from e
         try:
-            self.inserted, self.stamp, *_ = last_commit(self.directory)
+            torn = find_recovery(self.directory, self.manifest)
+            last = torn.commit if torn else last_commit(self.directory)
+            self.inserted, self.stamp = last.inserted, last.stamp
             self._rows = _rows(self.directory, self.manifest, self.inserted)
+            floor = torn.floor if torn else ring_files.read_floor(self.directory)
+            self._rows.floor = floor
         except BaseException:
             os.close(self._lock)
             raise

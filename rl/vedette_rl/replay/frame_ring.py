@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -107,7 +108,12 @@ class FrameAppender(FrameRows, RowAppender):
 
     @property
     def _frames_room(self) -> int:
-        return self._frames_guard - (self._frames_appended - self.frames_inserted)
+        room = self._frames_guard - (self._frames_appended - self.frames_inserted)
+        return min(room, self._frames_bound - self._frames_appended)
+
+    @property
+    def _frames_bound(self) -> int:
+        return sys.maxsize
 
     def append(self, columns: Mapping[str, Any], rows: int) -> None:
         """Write rows, and the frames that they share, behind those appended before.
@@ -169,6 +175,14 @@ class FrameRingWriter(FrameAppender, RingWriter):
         super().__init__(*args, **kwargs)
         self._use(*_shared(self.shared, self.manifest))
 
+    @property
+    def _frames_bound(self) -> int:
+        return self._syncer.shared_bound
+
+    @property
+    def _shared_appended(self) -> int:
+        return self._frames_appended
+
 
 class FrameRingReader(FrameRows, RingReader):
     """The reading end on disk.
@@ -220,10 +234,19 @@ def open_writer(
     run_id: str,
     guard: int | None = None,
     shared: SharedSpec | None = None,
+    sync_interval_s: float = 0.0,
 ) -> RingWriter:
     """The writing end of a replay, with or without frames: see `RingWriter.open`."""
     kind = RingWriter if shared is None else FrameRingWriter
-    return kind.open(directory, row_dtype, capacity, run_id=run_id, guard=guard, shared=shared)
+    return kind.open(
+        directory,
+        row_dtype,
+        capacity,
+        run_id=run_id,
+        guard=guard,
+        shared=shared,
+        sync_interval_s=sync_interval_s,
+    )
 
 
 def open_reader(directory: str | os.PathLike[str]) -> RingReader:

@@ -29,6 +29,7 @@ class Limiter:
         min_size: samples inserted before the first may be drawn (the warm-up).
         error_buffer: half the band, in samples drawn.
         batch_size: samples drawn at once.
+        floor: samples that a power failure took from the replay: the warm-up begins behind them.
 
     Raises:
         LimiterDeadlockError: both sides would wait for each other.
@@ -38,6 +39,7 @@ class Limiter:
     min_size: int
     error_buffer: float
     batch_size: int
+    floor: int = 0
 
     def __post_init__(self) -> None:
         if self.samples_per_insert and 2 * self.error_buffer < self.batch_size:
@@ -52,7 +54,7 @@ class Limiter:
 
     def insert_wait_reason(self, inserted: int, sampled: int) -> str:
         """The reason why inserting waits, as a sentence; empty where it need not."""
-        if not self.samples_per_insert or inserted < self.min_size:
+        if not self.samples_per_insert or inserted - self.floor < self.min_size:
             return ""
         most = self.samples_per_insert * self.min_size + self.error_buffer
         surplus = self.sample_surplus(inserted, sampled)
@@ -69,12 +71,12 @@ class Limiter:
             return None
         most = self.samples_per_insert * self.min_size + self.error_buffer
         room = (most - self.sample_surplus(inserted, sampled)) / self.samples_per_insert
-        return max(0, self.min_size - inserted, math.ceil(room))
+        return max(0, self.min_size - (inserted - self.floor), math.ceil(room))
 
     def sample_wait_reason(self, inserted: int, sampled: int) -> str:
         """The reason why drawing a batch waits, as a sentence; empty where it need not."""
-        if inserted < max(1, self.min_size):
-            return f"learner waits: {inserted:,} of {max(1, self.min_size):,} warm-up samples"
+        if (there := inserted - self.floor) < max(1, self.min_size):
+            return f"learner waits: {there:,} of {max(1, self.min_size):,} warm-up samples"
         if not self.samples_per_insert:
             return ""
         least = self.samples_per_insert * self.min_size - self.error_buffer + self.batch_size
@@ -98,7 +100,13 @@ class Limiter:
 
 
 def make_limiter(
-    config: ReplayConfig, *, usual: float, min_size: int, batch_size: int, insert_rows: int
+    config: ReplayConfig,
+    *,
+    usual: float,
+    min_size: int,
+    batch_size: int,
+    insert_rows: int,
+    floor: int = 0,
 ) -> Limiter:
     """The limiter that a configuration asks for.
 
@@ -108,6 +116,7 @@ def make_limiter(
         min_size: the warm-up, in samples.
         batch_size: samples drawn at once.
         insert_rows: samples inserted at once (``n_buffer``).
+        floor: as `Limiter` has it.
 
     Raises:
         LimiterDeadlockError: both sides would wait for each other.
@@ -116,4 +125,4 @@ def make_limiter(
     error_buffer = config.error_buffer
     if error_buffer is None:
         error_buffer = max(0.1 * rate * min_size, 2 * batch_size, 2 * rate * insert_rows)
-    return Limiter(rate, min_size, error_buffer, batch_size)
+    return Limiter(rate, min_size, error_buffer, batch_size, floor)

@@ -24,6 +24,7 @@ from vedette_rl.core.learning import Sample, State
 from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.recovery import PRIORITIES
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.rows import Rows, live_places, ring_places
 from vedette_rl.replay.sum_tree import SumTree, padded
@@ -74,7 +75,7 @@ class PrioritizedReplay(DrawnRows):
 
     def sample(self, batch_size: int) -> Sample:
         seen = self.add_new_rows()
-        if not seen:
+        if seen == self._dropped:  # no row is live
             raise EmptyReplayError
         if len(self._strata) != batch_size:
             self._strata = np.arange(batch_size) / batch_size
@@ -136,7 +137,7 @@ class PrioritizedReplay(DrawnRows):
             # Last: a kill before it has the same rows seen again.
             self._head[_SEEN] = inserted
         if oldest > inserted - capacity and oldest > self._dropped:
-            first = max(self._dropped, inserted - capacity)
+            first = max(self._dropped, inserted - capacity, 0)
             for piece in live_places(oldest, oldest - first, capacity):
                 self._tree.fill(piece.start, piece.stop, 0.0)
             self._dropped = oldest
@@ -196,7 +197,7 @@ def open_priorities(ring: RingReader) -> NDArray[np.float64]:
         ReplayFormatError: the file is torn, or another replay's.
         ReplayBudgetError: the disk has no room.
     """
-    path, uid = ring.directory / "priorities.bin", ring.manifest.uid
+    path, uid = ring.directory / PRIORITIES, ring.manifest.uid
     dtype, shape = np.dtype("<f8"), (_HEAD + padded(ring.capacity),)
     if not path.exists():
         ring_files.make_array(path, uid, dtype, shape)

@@ -8,15 +8,16 @@
         if ring.room < rows: ring.commit(ledger.to_bytes())
         ring.append(columns, rows)                  # beyond the cursor: not visible yet
     ring.commit(ledger.to_bytes())                  # rows and stamp, both or neither
+    ring.close()                                    # the disk has all of it
 
     ring = RingReader(directory)                    # in another process
     ring.columns["reward"][places]                  # live rows: see `vedette_rl.replay.rows`
 
 Data is written first, then the commit (a value of `vedette_rl.storage.latest_value`, which is there
 whole or not at all), then the cursor that readers poll. So ``kill -9`` at any instruction leaves
-the rows and the stamp of the last commit. A power cut is another matter: pages reach the disk in
-any order, so a replay that was not closed and is found by a machine that has started since is
-refused.
+the rows and the stamp of the last commit. A power failure is another matter: pages reach the disk
+in any order. So the rows are synced from time to time (`vedette_rl.replay.syncing`), and a replay
+that was not closed and is found by a machine that has started since is recovered to the last sync.
 """
 
 from __future__ import annotations
@@ -31,13 +32,7 @@ import numpy as np
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayDiffersError, ReplayFormatError, ReplayTornError
 from vedette_rl.replay import ring_files
-from vedette_rl.replay.commits import (
-    COMMITS,
-    NO_COMMIT,
-    CommitWriter,
-    check_synced,
-    last_commit,
-)
+from vedette_rl.replay.commits import COMMITS, NO_COMMIT, CommitWriter, last_commit
 from vedette_rl.replay.manifest import (
     MANIFEST,
     ColumnSpec,
@@ -47,8 +42,10 @@ from vedette_rl.replay.manifest import (
     read_manifest,
     write_manifest,
 )
+from vedette_rl.replay.recovery import MergeStamps, Recovery, find_recovery, recover
 from vedette_rl.replay.rows import RowAppender, Rows, default_guard
-from vedette_rl.storage.atomic_files import remove_unfinished
+from vedette_rl.replay.syncing import CommitPoint, RingSyncer, read_synced
+from vedette_rl.storage.atomic_files import remove_unfinished, sync_directory
 from vedette_rl.storage.latest_value import MemoryFence
 
 if TYPE_CHECKING:
@@ -63,9 +60,10 @@ class RingWriter(RowAppender):
         inserted, self.stamp = commits.last.inserted, commits.last.stamp
         super().__init__(mapped.columns, manifest.capacity, inserted)
         self.manifest, self.shared = manifest, mapped.shared
-        self._mapped, self._commits, self._held = mapped, commits, ExitStack()
+        self._commits, self._held = commits, ExitStack()
         self._cursor = ring_files.map_cursor(directory, manifest, writable=True)
         self._cursor[0] = inserted
+        self.floor = ring_files.read_floor(directory)
         self._fence = MemoryFence()
 
     @classmethod
@@ -78,8 +76,11 @@ class RingWriter(RowAppender):
         run_id: str,
         guard: int | None = None,
         shared: SharedSpec | None = None,
+        sync_interval_s: float = 0.0,
     ) -> Self:
         """Open a run's replay, or make an empty one. Its space on disk is taken now.
+
+        One that a power failure has torn is recovered to its last sync.
 
         Args:
             directory: its own; made if it is not there.
@@ -90,6 +91,7 @@ class RingWriter(RowAppender):
                 `default_guard` for a new one.
             shared: what its rows share (`vedette_rl.replay.frame_ring`). A replay keeps as many
                 entries as it was made with.
+            sync_interval_s: seconds between two syncs; 0: only when it is closed.
 
         Raises:
             ReplayFormatError: torn, foreign, or of another run, capacity or columns.
@@ -105,12 +107,21 @@ class RingWriter(RowAppender):
                 _make(directory, asked)
             manifest = read_manifest(directory)
             _compare(directory, asked, manifest, guard)
+            recover(directory, manifest)
             commits = CommitWriter(directory)
             held.callback(commits.close)
-            check_synced(directory, commits.last)
             writer = cls(directory, manifest, commits)
+            writer._begin_to_sync(directory, sync_interval_s)
+            held.callback(writer._syncer.close)
             writer._held = held.pop_all()
             return writer
+
+    @property
+    def room(self) -> int:
+        """Rows that may still be appended before a commit: few while the disk lags behind."""
+        self._syncer.raise_failure()
+        self._allow_rows()
+        return super().room
 
     def commit(self, stamp: Buffer = b"") -> None:
         """Make the rows appended, and the stamp, visible: both, or after a kill neither.
@@ -123,10 +134,29 @@ class RingWriter(RowAppender):
     def close(self) -> None:
         """Wait until the disk has what was committed, and close. Pending rows are dropped."""
         self._pending = 0
-        self._mapped.flush()
+        self._syncer.stop()
+        self._syncer.sync_columns()
         self._commit(self.stamp, synced=True)
         self._commits.sync()
+        self._syncer.record_end()
         self._held.close()
+
+    @property
+    def _shared_appended(self) -> int:
+        """Entries that the rows appended share."""
+        return 0
+
+    def _begin_to_sync(self, directory: Path, interval_s: float) -> None:
+        last, before = self._commits.last, read_synced(directory)
+        point = CommitPoint(last.inserted, self._shared_appended, self.stamp)
+        synced = point if last.synced else before and before.commit
+        self._syncer = RingSyncer(directory, self.manifest, point, synced, bounded=interval_s > 0.0)
+        self._allow_rows()
+        if interval_s:
+            self._syncer.start(interval_s)
+
+    def _allow_rows(self) -> None:
+        self._allowed = min(self._guard, self._syncer.bound - self._inserted)
 
     def _commit(self, stamp: Buffer, *, synced: bool) -> None:
         inserted = self._inserted + self._pending
@@ -136,6 +166,8 @@ class RingWriter(RowAppender):
         self._fence()
         self.stamp = bytes(stamp)
         self._committed()
+        self._allow_rows()
+        self._syncer.on_commit(CommitPoint(inserted, self._shared_appended, self.stamp))
 
 
 class RingReader(Rows):
@@ -153,6 +185,7 @@ class RingReader(Rows):
         self.columns: Columns = mapped.columns
         self.shared = mapped.shared
         self._cursor = ring_files.map_cursor(self.directory, self.manifest, writable=False)
+        self.floor = ring_files.read_floor(self.directory)
         self._fence = MemoryFence()
 
     @property
@@ -181,7 +214,8 @@ def check_ring(
         directory, row_dtype, capacity, run_id, guard, shared: as `RingWriter.open` takes them.
 
     Returns:
-        the stamp of the last commit; empty where there is none, or no replay yet.
+        the stamp of the last commit, or of the one that the replay will be recovered to; empty
+        where there is none, or no replay yet.
 
     Raises:
         ReplayFormatError: torn, foreign, or of another run, capacity or columns; names the fix.
@@ -193,9 +227,30 @@ def check_ring(
         directory, new_manifest(row_dtype, capacity, guard or 1, run_id, shared), manifest, guard
     )
     ring_files.check_files(directory, manifest)
-    commit = last_commit(directory)
-    check_synced(directory, commit)
-    return commit.stamp
+    recovery = find_recovery(directory, manifest)
+    return recovery.commit.stamp if recovery else last_commit(directory).stamp
+
+
+def recover_replay(directory: Path, merge_stamps: MergeStamps | None = None) -> Recovery | None:
+    """Recover a replay before a process maps it, if a power failure has torn it.
+
+    Args:
+        merge_stamps: as `vedette_rl.replay.recovery.recover` has it.
+
+    Returns:
+        What was done; None where there was nothing to do, or where no replay is.
+
+    Raises:
+        ReplayFormatError: torn in another way.
+        OneWriterError: a process writes it.
+    """
+    if not check_replay_directory(directory):
+        return None
+    if find_recovery(directory, read_manifest(directory)) is None:
+        return None
+    with ExitStack() as held:
+        held.callback(os.close, _prepare(directory))
+        return recover(directory, read_manifest(directory), merge_stamps)
 
 
 def check_replay_directory(directory: Path) -> bool:
@@ -248,6 +303,8 @@ def _make(directory: Path, manifest: Manifest) -> None:
             made.append(path)
             ring_files.make_array(path, manifest.uid, dtype, shape)
         CommitWriter.make(directory)
+        for folder in (directory, directory.parent):
+            sync_directory(folder)
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)

@@ -5,8 +5,9 @@
     DIR/ring.json           what the rows are; written last, so that it is there or nothing is
     DIR/000-obs.bin ...     a column each: a page of identity, then the rows
     DIR/004-frames.bin      what rows share, if they do, likewise
-    DIR/cursor.bin          rows inserted, for readers
+    DIR/cursor.bin          rows inserted, and the first that is not gone, for readers
     DIR/commits             rows inserted and the stamp, as one latest value
+    DIR/synced              the last commit that is on the disk: what a power failure leaves
     DIR/priorities.bin      the trainer's, where replay is prioritized
     DIR/lock                held by the writer
 """
@@ -21,6 +22,7 @@ import mmap
 import os
 import re
 import shutil
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +47,7 @@ CURSOR = "cursor.bin"
 CURSOR_DTYPE = np.dtype("<u8")
 
 _MAGIC = b"vdtrepl1"
-_OURS = re.compile(r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|lock|.*\.new")
+_OURS = re.compile(r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|synced|lock|.*\.new")
 
 
 def column_path(directory: Path, index: int, name: str) -> Path:
@@ -139,6 +141,26 @@ def map_cursor(directory: Path, manifest: Manifest, *, writable: bool) -> memory
     return memoryview(file_map)[PAGE_BYTES:].cast("Q")
 
 
+_FLOOR_AT = 64  # in the page of identity: rows below this number are gone
+_NUMBER = struct.Struct("<Q")
+
+
+def read_floor(directory: Path) -> int:
+    """The first row that a recovery has left; 0 where there was none."""
+    with (directory / CURSOR).open("rb") as file:
+        file.seek(_FLOOR_AT)
+        floor: int = _NUMBER.unpack(file.read(_NUMBER.size))[0]
+        return floor
+
+
+def write_cursor(directory: Path, inserted: int, floor: int) -> None:
+    """Write both numbers of ``cursor.bin``, where no writer runs. The disk has them then."""
+    with (directory / CURSOR).open("r+b") as file:
+        os.pwrite(file.fileno(), _NUMBER.pack(floor), _FLOOR_AT)
+        os.pwrite(file.fileno(), _NUMBER.pack(inserted), PAGE_BYTES)
+        os.fsync(file.fileno())
+
+
 @dataclass(slots=True)
 class MappedColumns:
     """Columns and the maps under them; `shared`, where there is such a column, apart."""
@@ -146,11 +168,6 @@ class MappedColumns:
     columns: Columns
     maps: list[mmap.mmap]
     shared: NDArray[Any] | None = None
-
-    def flush(self) -> None:
-        """Wait until the disk has them."""
-        for file_map in self.maps:
-            file_map.flush()
 
 
 def array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:

@@ -2,9 +2,10 @@
 
 Rows are numbered from the beginning of the run. Row ``i`` lies at place ``i % physical_rows``, and
 ``physical_rows = capacity + guard``. The live rows, those that may be drawn, are the last
-`capacity` of the rows inserted. At most `guard` rows are appended between two commits, so they
-overwrite none that is live. A reader that reads `inserted` again after it has copied rows knows
-which of them the writer may have begun to overwrite: those that are no longer live.
+`capacity` of the rows inserted, but for those that a recovery found gone. At most `guard` rows are
+appended between two commits, so they overwrite none that is live. A reader that reads `inserted`
+again after it has copied rows knows which of them the writer may have begun to overwrite: those
+that are no longer live.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ class Rows:
     Attributes:
         columns: each ``(physical_rows, *shape)``: row ``i`` at place ``i % physical_rows``.
         capacity: rows that are live once that many have been inserted.
+        floor: rows below are gone, of a replay that was recovered after a power failure.
     """
 
     columns: Columns
     capacity: int
+    floor = 0
 
     @property
     def inserted(self) -> int:
@@ -50,7 +53,7 @@ class Rows:
     def live(self) -> tuple[int, int]:
         """The rows that may be drawn: [oldest, inserted)."""
         inserted = self.inserted
-        return max(0, inserted - self.capacity), inserted
+        return max(self.floor, inserted - self.capacity), inserted
 
     @property
     def size(self) -> int:
@@ -83,7 +86,7 @@ class RowAppender(Rows):
     def __init__(self, columns: Columns, capacity: int, inserted: int = 0) -> None:
         self.columns, self.capacity = columns, capacity
         self._physical_rows = len(next(iter(columns.values())))
-        self._guard = self._physical_rows - capacity
+        self._guard = self._allowed = self._physical_rows - capacity
         self._shape(0)
         self._inserted, self._pending = inserted, 0
 
@@ -100,7 +103,7 @@ class RowAppender(Rows):
     @property
     def room(self) -> int:
         """Rows that may still be appended before a commit."""
-        return self._guard - self._pending
+        return self._allowed - self._pending
 
     def append(self, columns: Mapping[str, Any], rows: int) -> None:
         """Write rows behind those appended before. Nobody sees them until the commit.
@@ -117,7 +120,7 @@ class RowAppender(Rows):
             self._shape(rows)
         begin = (self._inserted + self._pending) % self._physical_rows
         end = begin + rows
-        if rows > self._guard - self._pending:
+        if rows > self._allowed - self._pending:
             raise ValueError(f"{rows} rows are appended where {self.room} fit before a commit")
         if len(columns) != len(self._targets):
             self._refuse(columns)

@@ -106,7 +106,7 @@ class UniformReplay(DrawnRows):
 
     def sample(self, batch_size: int) -> Sample:
         oldest, inserted = self.rows.live()
-        if not inserted:
+        if oldest == inserted:
             raise EmptyReplayError
         numbers = draw(self._rng, oldest, inserted, batch_size)
         columns = self._gather(numbers)

@@ -1,18 +1,23 @@
 """Files that are written aside and renamed: a reader sees what was there before or all of the new.
 
-The temporary name (`.NAME.PID.new`, in the same directory) is one that no reader looks for.
+The temporary name (`.NAME.PID.new`, in the same directory) is one that no reader looks for. What is
+removed is renamed first (`.NAME.PID.old`): a kill leaves no half of it under its own name.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-_UNFINISHED = (".*.new", ".writing-*")  # the second as checkpoints had it before
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a write for which the disk, or this user's share of it, has no room."""
+
+_UNFINISHED = (".*.new", ".*.old", ".writing-*")  # the last as checkpoints had it before
 
 
 @contextlib.contextmanager
@@ -43,7 +48,8 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> 
 
     Args:
         content: text is written as UTF-8.
-        durable: the content is on the disk before the file has its name.
+        durable: it outlives a power failure: the content is on the disk before the file has its
+            name, and the name when this returns.
 
     Raises:
         OSError: naming `path`.
@@ -53,11 +59,52 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> 
         if durable:
             file.flush()
             os.fsync(file.fileno())
+    if durable:
+        sync_directory(path.parent)
 
 
-def write_json(path: Path, content: object) -> None:
-    """Replace a JSON file."""
-    replace_file(path, json.dumps(content, indent=2) + "\n")
+def replace_or_overwrite(path: Path, content: str | bytes) -> None:
+    """Replace a file's content; on a full disk, overwrite it in the room that it has.
+
+    For small files without which a process could not go on: on the disk before this returns. Only a
+    power failure while it is overwritten may leave less than the whole of one content.
+
+    Raises:
+        OSError: naming `path`.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        replace_file(path, data, durable=True)
+    except OSError as error:
+        if error.errno not in NO_ROOM or _allocated_bytes(path) < len(data):
+            raise
+        with path.open("r+b", buffering=0) as file:
+            file.write(data)
+            file.truncate()
+            os.fsync(file.fileno())
+
+
+def _allocated_bytes(path: Path) -> int:
+    return path.stat().st_blocks * 512 if path.exists() else 0
+
+
+def write_json(path: Path, content: object, *, durable: bool = False) -> None:
+    """Replace a JSON file; `durable` as in `replace_file`."""
+    replace_file(path, json_text(content), durable=durable)
+
+
+def json_text(content: object) -> str:
+    """Return JSON as it is written to files, for people too."""
+    return json.dumps(content, indent=2) + "\n"
+
+
+def sync_directory(directory: Path) -> None:
+    """Wait until the disk has a directory's entries: files made, renamed and removed."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def allocate_file(path: Path, size: int, head: bytes, *, durable: bool) -> None:
@@ -81,8 +128,21 @@ def allocate_file(path: Path, size: int, head: bytes, *, durable: bool) -> None:
             os.close(file)
 
 
+def remove_directory(path: Path) -> None:
+    """Remove a directory at once, to a reader; what cannot be removed now is left over, hidden.
+
+    Raises:
+        OSError: it cannot be renamed; it is as it was.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.old")
+    _remove(aside)
+    path.rename(aside)
+    _remove(aside)
+
+
 def remove_unfinished(directory: Path) -> None:
-    """Remove what killed processes left half written; only where one process writes at a time."""
+    """Remove what killed processes left half written or half removed; only where one process writes
+    at a time."""
     for pattern in _UNFINISHED:
         for path in directory.glob(pattern):
             _remove(path)

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
-from vedette_rl.storage.atomic_files import remove_unfinished
+from vedette_rl.storage.atomic_files import remove_directory, remove_unfinished
 from vedette_rl.storage.state_file import (
+    META_FILE,
     STATE_FILE,
     Throttle,
     check_state,
@@ -78,8 +79,18 @@ class Checkpoints:
         write_state(directory, state, meta, throttle)
         remove_unfinished(self.root)
         for old in self.list()[: -self.keep]:
-            shutil.rmtree(old, ignore_errors=True)  # tried again at the next save
+            with contextlib.suppress(OSError):  # tried again at the next save
+                remove_directory(old)
         return directory
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed processes left; only by the one process that saves here."""
+        remove_unfinished(self.root)
+        for path in self.root.glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # no directory, or one that is not ours to change
+                # Earlier versions removed a checkpoint file by file: without its state it is none.
+                if path.name.isdecimal() and {file.name for file in path.iterdir()} <= {META_FILE}:
+                    remove_directory(path)
 
     def list(self) -> list[Path]:
         """The directories of whole checkpoints, oldest first."""
@@ -127,6 +138,9 @@ class Checkpoints:
                 failed += (e,)
         if failed:
             newest = failed[0]
-            why = f"{newest.why}; no other can be read: put a whole one back, or begin anew"
+            why = (
+                f"{newest.why}; no other can be read: put a whole one back, or move {self.root} "
+                "aside to learn anew on the samples that are there"
+            )
             raise CheckpointError(newest.path, "read", why)
         return None

@@ -126,15 +126,18 @@ class _Slots:
         whole = not self.summed or _checksum(seq, length, [data.data]) == checksum
         return data if whole else None
 
-    def newest(self) -> int:
+    def newest(self, *, torn: bool = False) -> int:
         """The highest number whose slot is whole; 0: none is.
 
         It may be one beyond the one pointed at: of a writer killed between its last two stores.
+
+        Args:
+            torn: the one pointed at need not be whole.
         """
         pointed = self.words[_CURSOR]
         seqs = {self.words[self.word(slot)] for slot in range(self.slots)}
         newest = max((seq for seq in seqs if seq and self._is_whole(seq)), default=0)
-        if newest < pointed:
+        if newest < pointed and not torn:
             raise LatestValueFormatError(
                 f"{self.path} is torn: value {pointed} is not whole: delete the file"
             )
@@ -164,6 +167,8 @@ class LatestValueWriter:
             take seconds where others write much.
         summed: values have a checksum, where this makes the file; without, a power cut may leave a
             torn value undetected.
+        torn: each value is synced before the next is written, so where the newest is torn, the one
+            before is whole and takes its place.
 
     Raises:
         LatestValueFormatError: the file is something else, or made for smaller values.
@@ -179,6 +184,7 @@ class LatestValueWriter:
         *,
         durable: bool = False,
         summed: bool = True,
+        torn: bool = False,
     ) -> None:
         self.path = Path(path)
         if not self.path.exists():
@@ -193,7 +199,7 @@ class LatestValueWriter:
                     f"{self.path} takes values of {self._slots.max_bytes} bytes, and {max_bytes} "
                     "are asked: delete it"
                 )
-            self._seq = self._slots.newest()
+            self._seq = self._slots.newest(torn=torn)
             self._slots.words[_CURSOR] = self._seq
         except BaseException:
             os.close(self._file)
@@ -249,7 +255,7 @@ class LatestValueWriter:
 
     def sync(self) -> None:
         """Wait until the disk has what was written: needed against a power cut, not a kill."""
-        self._slots.map.flush()
+        os.fdatasync(self._file)  # unlike a map's flush, it lets other threads run
 
     def close(self) -> None:
         """Close the file; what was written stays."""
@@ -317,8 +323,13 @@ class LatestValueReader:
         return True
 
 
-def read_latest_value(path: str | os.PathLike[str]) -> tuple[int, bytes] | None:
+def read_latest_value(
+    path: str | os.PathLike[str], *, torn: bool = False
+) -> tuple[int, bytes] | None:
     """The newest whole value of a file without a writer, and its number; None: nothing yet.
+
+    Args:
+        torn: as `LatestValueWriter` has it.
 
     Raises:
         LatestValueFormatError: the file is something else, or its newest value is torn.
@@ -329,7 +340,7 @@ def read_latest_value(path: str | os.PathLike[str]) -> tuple[int, bytes] | None:
         slots = _Slots(file, path, writable=False)
     finally:
         os.close(file)
-    seq = slots.newest()
+    seq = slots.newest(torn=torn)
     data = slots.value(seq) if seq else None
     slots.close()
     return None if data is None else (seq, data)

@@ -35,7 +35,7 @@ from safetensors import SafetensorError, safe_open
 
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
-from vedette_rl.storage.atomic_files import remove_unfinished, replacing
+from vedette_rl.storage.atomic_files import remove_unfinished, replacing, sync_directory
 
 STATE_FILE = "state.safetensors"
 META_FILE = "meta.json"
@@ -140,8 +140,8 @@ def _write_new(directory: Path, files: dict[str, Parts], throttle: Throttle) -> 
         for name, parts in files.items():
             _write_file(aside / name, parts)
             throttle()
-        _sync_directory(aside)
-    _sync_directory(directory.parent)
+        sync_directory(aside)
+    sync_directory(directory.parent)
     throttle()
 
 
@@ -151,7 +151,7 @@ def _write_into(directory: Path, files: dict[str, Parts], throttle: Throttle) ->
         with replacing(directory / name) as aside:
             _write_file(aside, parts)
         throttle()
-    _sync_directory(directory)
+    sync_directory(directory)
 
 
 def _files(state: State, meta: Mapping[str, Any]) -> dict[str, Parts]:
@@ -220,14 +220,6 @@ def _remaining_parts(parts: Parts, written: int) -> Parts:
             return [part[written:], *parts[place + 1 :]]
         written -= part.nbytes
     return []
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 _DTYPES = {

@@ -7,7 +7,6 @@ whose traceback it leaves in a file. Signals meant for the whole group are the m
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 import traceback
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import gymnasium as gym
 
+from vedette_protocol.foreign_text import printable
 from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
@@ -39,8 +39,9 @@ from vedette_services.actors.errors import SpecMismatchError
 from vedette_services.actors.handover import HandoverWriter, slot_layout
 from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, RecentEpisodes
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.errors import error_message
 from vedette_services.host.logs import set_log_context, set_up_logging
-from vedette_services.host.processes import die_with_parent
+from vedette_services.host.processes import die_with_parent, ignore_stop_signals
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_layout import batch_schema, transition_row
 
@@ -63,12 +64,15 @@ class Actor:
         loop: RolloutLoop,
         writer: WholeRows | FrameWriter,
         n_buffer: int,
+        env_steps_max: int,
         handover: HandoverWriter,
         tell: Callable[[ActorStats], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop, self._handover = loop, handover
-        self._batching = TransitionBatcher(handover, n_buffer, self._wait_for_slot, writer)
+        self._batching = TransitionBatcher(
+            handover, n_buffer, self._wait_for_slot, writer, env_steps_max
+        )
         self._tell, self._clock = tell, clock
         self._tally = RecentEpisodes()
         self._orders_at = self._stats_at = 0.0
@@ -114,6 +118,7 @@ class Actor:
         self._loop.close()
 
     def _push(self, transitions: Columns) -> None:
+        self._batching.env_steps = self._loop.env_steps
         if len(transitions["reward"]):
             self._batching.push(transitions, self._loop.made_by)
 
@@ -203,6 +208,7 @@ def build_actor(
         loop=RolloutLoop(row, policy, processor, models, agent.n_step),
         writer=writer,
         n_buffer=actors.n_buffer,
+        env_steps_max=actors.env_steps_max(agent.n_step),
         handover=handover,
         tell=tell,
         clock=clock,
@@ -262,15 +268,14 @@ def limit_torch_threads() -> None:
 
 def describe_cause(error: Exception) -> str:
     """An exception and its notes in one line."""
-    lines = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
-    return " ".join(" ".join(lines).split())
+    notes = printable(" ".join(getattr(error, "__notes__", ())), None)
+    return error_message(error) + (f"; {notes}" if notes else "")
 
 
 def main() -> None:
     """The process: its one argument is the file of its `ActorSpec`."""
     die_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
     spec = ActorSpec.from_json(Path(sys.argv[1]).read_bytes())
     set_up_logging()
     set_log_context(actor=spec.index, epoch=spec.epoch)

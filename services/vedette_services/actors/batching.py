@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_protocol.limits import COUNT_MAX
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.core import Columns, Policy, StepProcessor
@@ -30,7 +31,9 @@ class Slots(Protocol):
         """Views of the free slot, ``(n_buffer, *shape)``; what rows share ``(entries, *shape)``."""
         ...
 
-    def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
+    def publish(
+        self, rows: int, epoch: int, version: int, entries: int = 0, env_steps: int = 0
+    ) -> None:
         """The free slot's first `rows` rows, and the entries they share, are a batch."""
         ...
 
@@ -120,6 +123,7 @@ class TransitionBatcher:
         n_buffer: rows of a batch. It is published with fewer where the writer's slot is full.
         wait_for_slot: returns once a slot is free; False if none will ever be.
         writer: copies the rows.
+        env_steps_max: environment steps of a batch, at most; the rest counts with the next ones.
     """
 
     def __init__(
@@ -128,9 +132,13 @@ class TransitionBatcher:
         n_buffer: int,
         wait_for_slot: Callable[[], bool],
         writer: WholeRows | FrameWriter,
+        env_steps_max: int = COUNT_MAX,
     ) -> None:
         self._slots = slots
-        self._n_buffer = n_buffer
+        self._n_buffer, self._env_steps_max = n_buffer, env_steps_max
+        self.env_steps = 0
+        """Environment steps that the actor has made; batches carry those that none carried."""
+        self._carried = 0
         self._wait_for_slot = wait_for_slot
         self._writer = writer
         self._rows = 0  # in the slot that is being filled
@@ -162,7 +170,9 @@ class TransitionBatcher:
     def flush(self) -> None:
         """Publish the rows of an unfinished batch, if there are any."""
         if self._rows:
-            self._slots.publish(self._rows, *self._oldest, self._writer.entries)
+            env_steps = min(self.env_steps - self._carried, self._env_steps_max)
+            self._carried += env_steps
+            self._slots.publish(self._rows, *self._oldest, self._writer.entries, env_steps)
             self._rows = 0
             self._writer.begin()
 

@@ -38,6 +38,8 @@ class Connection:
         """The samples' connection was seen being made."""
         self.resend = False
         """Sent batches may be lost; the next ack says which need not be sent again."""
+        self._heard_at = now
+        self._acked_at = float("-inf")
         self._remake_at = now + SILENCE_S
         self._unannounced_since: float | None = None
         self._progress_at = now
@@ -59,15 +61,24 @@ class Connection:
         """A control message came; True if it ended a silence."""
         ended = self.silent
         self.ever_received, self.silent = True, False
+        self._heard_at = now
         self._remake_at = now + SILENCE_S
         return ended
 
     def on_ack(self, now: float, *, announced: bool) -> None:
         """An ack came, of the run that was announced to us or of another."""
         if announced:
-            self._unannounced_since = None
+            self._unannounced_since, self._acked_at = None, now
         elif self._unannounced_since is None:
             self._unannounced_since = now
+
+    def silence_s(self, now: float) -> float:
+        """Seconds since the last control message, or since the start."""
+        return now - self._heard_at
+
+    def is_acknowledged(self, now: float) -> bool:
+        """Return whether acks of the run that we play have come lately."""
+        return now - self._acked_at < SILENCE_S
 
     def on_progress(self, now: float) -> None:
         """A batch was settled, or there is a reason why none is."""

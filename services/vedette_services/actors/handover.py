@@ -22,14 +22,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vedette_protocol.frame_sharing import ENTRIES_BYTES, write_entries
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.schema import Schema
-from vedette_protocol.sharing import ENTRIES_BYTES, write_entries
 from vedette_rl.core import Columns
 from vedette_services.actors.errors import HandoverError
 from vedette_services.config.parts import ActorsConfig
 
-_HEADER = struct.Struct("<QQQQ")  # rows, epoch, version, entries of what rows share
+_HEADER = struct.Struct("<QQQQQ")  # rows, epoch, version, entries of what rows share, env steps
 _ALIGNMENT = 64  # a slot begins on a cache line
 _PAYLOAD_AT = _ALIGNMENT  # in a slot
 _PUBLISHED = b"+"  # actor to manager: one more slot is written
@@ -40,12 +40,17 @@ _MODEL = b"m"  # manager to actor: there is a first model now
 
 @dataclass(frozen=True, slots=True)
 class FinishedBatch:
-    """A batch that an actor handed over: `rows` transitions, in bytes of their own."""
+    """A batch that an actor handed over: `rows` transitions, in bytes of their own.
+
+    Args:
+        env_steps: environment steps since the actor's last batch; None: as many as rows.
+    """
 
     rows: int
     epoch: int
     version: int
     payload: bytes
+    env_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,7 @@ class HandoverReader:
     def next_bytes(self) -> int:
         """Bytes of the oldest batch's payload; at most a slot's, whatever its header says."""
         at = self._taken % self._slots * self._slot_bytes
-        rows, _, _, entries = _HEADER.unpack_from(self._memory, at)
+        rows, _, _, entries, _ = _HEADER.unpack_from(self._memory, at)
         most = self._layout.n_buffer, self._layout.entries
         return self._schema.payload_bytes(min(rows, most[0]), min(entries, most[1]))
 
@@ -148,7 +153,7 @@ class HandoverReader:
         if self.ready_batches > self._slots:
             raise HandoverError(f"{self.ready_batches} batches in {self._slots} slots")
         at = self._taken % self._slots * self._slot_bytes
-        rows, epoch, version, entries = _HEADER.unpack_from(self._memory, at)
+        rows, epoch, version, entries, env_steps = _HEADER.unpack_from(self._memory, at)
         if not 0 < rows <= self._layout.n_buffer:
             raise HandoverError(f"a batch of {rows} rows, expected 1 to {self._layout.n_buffer}")
         if entries > self._layout.entries:
@@ -157,7 +162,7 @@ class HandoverReader:
         payload = self._memory[begin : begin + self._schema.payload_bytes(rows, entries)]
         self._taken += 1
         self._send_order(_TAKEN)
-        return FinishedBatch(rows, epoch, version, payload)
+        return FinishedBatch(rows, epoch, version, payload, env_steps)
 
     def order_stop(self) -> None:
         """Ask the actor to hand over what it has and end."""
@@ -196,7 +201,7 @@ class HandoverWriter:
 
         while not handover.has_slot and not handover.gone: handover.poll(0.1)
         columns = handover.columns                 # views to write into
-        handover.publish(rows, epoch, version)     # and how many entries, where rows share some
+        handover.publish(rows, epoch, version, entries, env_steps)
         handover.poll(0.0); handover.stopped
     """
 
@@ -231,14 +236,17 @@ class HandoverWriter:
         assert self.has_slot, "poll() until `has_slot`"
         return self._full_views[self._published % self._slots]
 
-    def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
+    def publish(
+        self, rows: int, epoch: int, version: int, entries: int = 0, env_steps: int = 0
+    ) -> None:
         """Hand over the slot's first `rows` rows and the entries they share: the manager's now."""
         slot = self._published % self._slots
         if rows < self._layout.n_buffer:
             self._lay_out_again(slot, rows, entries)
         elif self._schema.sharing is not None:
             self._count(slot, rows, entries)
-        _HEADER.pack_into(self._memory, slot * self._slot_bytes, rows, epoch, version, entries)
+        header = (rows, epoch, version, entries, env_steps)
+        _HEADER.pack_into(self._memory, slot * self._slot_bytes, *header)
         self._published += 1
         try:
             self._socket.send(_PUBLISHED)

@@ -18,7 +18,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.errors import ProtocolError
-from vedette_protocol.messages import Batch, Buffer, Report
+from vedette_protocol.messages import Ack, Batch, Buffer, Report
 from vedette_services.actors.actor_process import ActorProcess
 from vedette_services.actors.errors import HandoverError
 from vedette_services.actors.instructions import (
@@ -35,9 +35,17 @@ from vedette_services.actors.instructions import (
     StoreModel,
     WriteLog,
 )
+from vedette_services.actors.learner_lookup import LearnerLookup
 from vedette_services.actors.manager_state import Identity, ManagerState
 from vedette_services.actors.model_listener import ModelListener
-from vedette_services.errors import FAILED, AddressError
+from vedette_services.errors import (
+    FAILED,
+    REFUSED,
+    AddressError,
+    ManagerFailedError,
+    RefusedError,
+    RunOverError,
+)
 from vedette_services.host.logs import set_log_context
 from vedette_services.host.private_directory import PrivateDirectory
 from vedette_services.host.processes import StopSignals
@@ -46,6 +54,7 @@ from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import EVENTS, HandshakeMonitor
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.directory import host_for_manager_id
+from vedette_services.run.learner_location import find_learner
 from vedette_services.run.model_map import ModelMapWriter
 
 log = logging.getLogger("vedette.actors")
@@ -55,6 +64,7 @@ _STATS_EVERY_S = 0.2
 _MESSAGES_A_TURN = 256
 _LAST_REPORT_MS = 1000  # for the report that says we are gone
 _KILL_WAIT_S = 2.0
+_HEALTH_EVERY_S = 10.0
 _FIND_EVERY_S = 1.0  # while the file that names the learner is not there
 
 
@@ -102,6 +112,7 @@ class Manager:
         find: gives the learner's address, asked whenever the sockets are made anew.
         directory: for the maps shared with actors.
         keys: ours and the learner's; None: neither encrypt nor authenticate.
+        health_file: touched while the learner acknowledges us; None: none is.
     """
 
     def __init__(
@@ -111,8 +122,10 @@ class Manager:
         state: ManagerState,
         directory: Path,
         keys: ClientKeys | None = None,
+        health_file: Path | None = None,
     ) -> None:
-        self._find, self._manager, self._keys = find, manager, keys
+        self._lookup, self._manager, self._keys = LearnerLookup(find), manager, keys
+        self._health_file, self._health_at = health_file, 0.0
         self._handshake: HandshakeMonitor | None = None
         self._lost = ""  # why the learner's address is not known
         self._state, self._directory = state, directory
@@ -127,16 +140,20 @@ class Manager:
         self._exit: Exit | None = None
         self._log_context = ("", 0)
 
-    def run(self, signals: StopSignals) -> int:
-        """Serve until the state says that it is over; returns the exit status."""
+    def run(self, signals: StopSignals) -> None:
+        """Serve until the state says that it is over.
+
+        Raises:
+            RefusedError, ManagerFailedError: it ends badly.
+        """
         try:
             while self._exit is None:
                 self._run_once(signals)
         finally:
             self._end()
         if self._exit.code:
-            log.error("%s", self._exit.reason)
-        return self._exit.code
+            kind = RefusedError if self._exit.code == REFUSED else ManagerFailedError
+            raise kind(self._exit.reason)
 
     # One round
 
@@ -153,11 +170,17 @@ class Manager:
 
     def _open_sockets(self, now: float) -> None:
         try:
-            address = self._find()
+            address = self._lookup.poll()
+        except RunOverError as error:
+            self._open_at = now + _FIND_EVERY_S
+            self._execute_all(self._state.on_run_over(error.reason, now))
+            return
         except AddressError as error:
             if self._lost != str(error):
                 log.warning("waiting for the learner's address: %s", error)
             self._lost, self._open_at = str(error), now + _FIND_EVERY_S
+            return
+        if address is None:
             return
         self._lost = ""
         self._handshake = HandshakeMonitor(address, self._keys)
@@ -212,9 +235,22 @@ class Manager:
             except ProtocolError as error:
                 self._execute_all(self._state.on_invalid_message(error, now))
             else:
+                self._lookup.on_answer()
+                if isinstance(message, Ack):
+                    self._touch_health_file(now)
                 instructions = self._state.on_control(message, now)
                 self._update_log_context()
                 self._execute_all(instructions)
+
+    def _touch_health_file(self, now: float) -> None:
+        """Show those who look at us from outside that the learner hears us."""
+        if self._health_file is None or now < self._health_at:
+            return
+        self._health_at = now + _HEALTH_EVERY_S
+        try:
+            self._health_file.touch()
+        except OSError as error:
+            log.warning("--health-file %s: %s", self._health_file, error.strerror or error)
 
     def _update_log_context(self) -> None:
         """Put the run that is played, and its epoch, into the context of the log."""
@@ -345,18 +381,25 @@ def run_manager(
     manager_id: str | None = None,
     allow_import: Collection[str] = (),
     keys: ClientKeys | None = None,
-) -> int:
+    gives_up: bool = False,
+    wait_s: float = 0.0,
+    health_file: Path | None = None,
+) -> None:
     """Run actors for the learner at `address` until the run is over or a signal comes.
 
     Args:
-        address: the learner's, or ``@FILE`` with a file that holds it (see `Address.find`).
+        address: the learner's, or where it stands (see `find_learner`).
         count: actors to run here; None: as many as the run's ``actors.count``.
         manager_id: 1 to 64 of ``A-Z a-z 0-9 . _ -``; made from the host's name where None.
         allow_import: top packages that the learner's run may import here.
         keys: ours and the learner's; None: neither encrypt nor authenticate.
+        gives_up: end once every actor has died of an exception soon after its start.
+        wait_s: how long to wait for a learner that does not answer; 0: for ever.
+        health_file: touched while the learner acknowledges us; None: none is.
 
-    Returns:
-        The exit status: 0 done or stopped, 1 no actor can play here, 3 refused.
+    Raises:
+        RefusedError: the learner refused this manager, or this host the run.
+        ManagerFailedError: no actor can play here, or no learner answers.
     """
     where = str(address)
     if not where.startswith("@"):
@@ -374,15 +417,17 @@ def run_manager(
         Identity(manager, host, where),
         count=count,
         allow_import=frozenset(allow_import),
+        gives_up=gives_up,
         incarnation=lambda: secrets.randbits(64),
         jitter=random.random,
         now=time.monotonic(),
+        wait_s=wait_s,
     )
     set_log_context(manager=manager)
     try:
         log.info("manager %s, for the learner at %s", manager, where)
-        find = partial(Address.find, where)
-        return Manager(find, manager, state, directory.path, keys).run(signals)
+        find = partial(find_learner, where)
+        Manager(find, manager, state, directory.path, keys, health_file).run(signals)
     finally:
         directory.remove()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vedette_protocol.messages import Ack
 from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Instruction, Level, WriteLog
-from vedette_services.host.rate_limited import RateLimitedLog
+from vedette_services.host.rate_limited_log import RateLimitedLog
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0
@@ -52,11 +52,18 @@ class ManagerLog:
 
     def log_no_credit(self, ack: Ack, now: float) -> list[Instruction]:
         """No batch may be sent; logged once that lasts: the limiter's pauses are short and many."""
-        if ack.credit_batches:
+        if not ack.reason:
             self._credit_at = now
         if now - self._credit_at < LONG_WITHOUT_CREDIT_S:
             return []
         return self.log("info", "credit", f"the learner takes no samples now: {ack.reason}", now)
+
+    def log_rejected(self, ack: Ack, now: float) -> list[Instruction]:
+        """Batches were rejected, and why the last one was."""
+        if not ack.rejected_reason:
+            return []
+        text = f"the learner rejects batches of this manager: {ack.rejected_reason}"
+        return self.log("warning", "rejected", text, now)
 
     def log_actor_death(
         self, index: int, why: str, traceback: str, now: float

@@ -27,7 +27,7 @@ from vedette_protocol.messages import (
     Stop,
 )
 from vedette_protocol.model import CompleteModel
-from vedette_protocol.window import Window
+from vedette_protocol.send_window import Window
 from vedette_services.actors.connection import Connection
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
@@ -50,19 +50,10 @@ from vedette_services.actors.roster import Backoff, Roster
 from vedette_services.actors.run_validation import can_continue, describe_run, validate_run
 from vedette_services.actors.stats import ActorStats
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.errors import DONE, FAILED, REFUSED, RefusedError
+from vedette_services.errors import DONE, FAILED, NO_ACTOR, REFUSED, NoAnswerError, RefusedError
 
 REPORT_EVERY_S = 0.5
 DRAIN_S = 10.0
-
-_COUNTS = (
-    "produced",
-    "dropped",
-    "window_batches",
-    "window_rows",
-    "window_bytes",
-    "sequenced",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +75,11 @@ class ManagerState:
     Args:
         count: actors to run here; None: as many as the first run says.
         allow_import: top packages that a run may import here.
+        gives_up: end once every actor has died of an exception soon after its start; otherwise
+            they are started again for ever, as on a host whose simulator may come back.
         incarnation: gives 64 random bits, for every run that is joined.
         jitter: gives a random number in [0, 1).
+        wait_s: how long to wait for a learner that does not answer; 0: for ever.
     """
 
     def __init__(
@@ -94,18 +88,21 @@ class ManagerState:
         *,
         count: int | None,
         allow_import: Collection[str],
+        gives_up: bool = False,
         incarnation: Callable[[], int],
         jitter: Callable[[], float],
         now: float,
+        wait_s: float = 0.0,
     ) -> None:
         self._identity = identity
+        self._wait_s = wait_s
         self._allow_import = allow_import
         self._new_incarnation = incarnation
         self._incarnation = incarnation()
         self._connection = Connection(jitter, now)
         self._models = ModelFilter(now)
-        self._count = count
-        self._roster = Roster(count or 0)
+        self._count, self._gives_up = count, gives_up
+        self._roster = Roster(count or 0, gives_up=gives_up)
         self._log = ManagerLog(identity.learner, now)
         self._run: Run | None = None
         self._step_timeout_s = 0.0  # of the run
@@ -200,7 +197,7 @@ class ManagerState:
         elif self._count is None:
             # Another incarnation: what was acknowledged to a manager without actors gave none a
             # number.
-            self._roster = Roster(config.count)
+            self._roster = Roster(config.count, gives_up=self._gives_up)
             self._incarnation = self._new_incarnation()
         done.append(WriteLog("info", f"run {run.run_id}, epoch {run.epoch}: {describe_run(run)}"))
         self._window = Window(
@@ -216,9 +213,11 @@ class ManagerState:
 
     def _on_ack(self, ack: Ack, now: float) -> list[Instruction]:
         window, run = self._window, self._run
-        # Of a run that was not announced to us: its learner is starting, or we missed that.
+        # Of a run, or a start of the learner, that was not announced to us: it is starting, or we
+        # missed that.
         announced = run is not None and ack.run_id == run.run_id
-        self._connection.on_ack(now, announced=announced)
+        current = announced and run is not None and not _is_newer(ack, run)
+        self._connection.on_ack(now, announced=current)
         if window is None and not self._leaving:
             return self._log.log_starting(ack, now)
         if window is None or not announced or ack.incarnation != self._incarnation:
@@ -227,7 +226,7 @@ class ManagerState:
             freed = window.on_ack(ack, now)
         except AckError as error:
             return self._log.log("error", "ack", str(error), now)
-        if freed or not window.batches or not ack.credit_batches:
+        if freed or not window.batches or ack.reason:
             self._connection.on_progress(now)
         self._first_actor = ack.first_actor
         if self._connection.resend:
@@ -235,18 +234,24 @@ class ManagerState:
             window.resend_all()
         return [
             *self._log.log_no_credit(ack, now),
+            *self._log.log_rejected(ack, now),
             *self._start_due_actors(now),
             *self._send_batches(now),
             *self._drained(now),
         ]
 
     def _on_stop(self, stop: Stop, now: float) -> list[Instruction]:
-        if self._run is not None and stop.run_id != self._run.run_id:
+        ours = self._run is None or stop.run_id == self._run.run_id
+        if not ours and (not stop.final or self._connection.is_acknowledged(now)):
             return []
         if stop.final:
-            return [*self.leave(f"the run is over ({stop.reason})", now)]
+            return self.on_run_over(stop.reason, now)
         text = f"the learner was stopped ({stop.reason}); waiting for it to come back"
         return self._log.log("info", "stop", text, now)
+
+    def on_run_over(self, reason: str, now: float) -> list[Instruction]:
+        """The run is over: its learner said so, or its directory."""
+        return self.leave(f"the run is over ({reason})", now)
 
     # Sockets
 
@@ -292,7 +297,9 @@ class ManagerState:
         """An actor handed a batch over that it made for `run`. Ask `has_room_for` before."""
         if self._window is None or self._run is None or not can_continue(run, self._run):
             return []  # its run is no longer played: nobody would take it
-        self._window.add_batch(index, batch.epoch, batch.version, batch.rows, batch.payload)
+        self._window.add_batch(
+            index, batch.epoch, batch.version, batch.rows, batch.payload, batch.env_steps
+        )
         return self._send_batches(now)
 
     def on_stats(self, index: int, stats: ActorStats, now: float) -> None:
@@ -314,8 +321,8 @@ class ManagerState:
         if why:
             done += self._log.log_actor_death(index, why, traceback, now)
         if self._roster.is_hopeless and not self._leaving:
-            text = f"no actor can play here:\n{traceback or why}".rstrip()
-            return [*done, *self._give_up(FAILED, text, f"no actor can play here: {why}", now)]
+            text = f"{NO_ACTOR}: {why}"
+            return [*done, *self._give_up(FAILED, text, text, now)]
         return [*done, *self._start_due_actors(now), *self.send_report(now), *self._drained(now)]
 
     def _start_due_actors(self, now: float) -> list[Instruction]:
@@ -334,6 +341,7 @@ class ManagerState:
         """Several times a second, after everything that has come was handled."""
         done: list[Instruction] = []
         self._roster.on_tick(now)
+        done += self._stop_waiting(now)
         done += self._remake(now)
         for actor in self._roster.find_hung(now, self._step_timeout_s):
             text = f"actor {actor.index} {actor.why_killed}"
@@ -355,6 +363,16 @@ class ManagerState:
             return []
         said = self._log.log_reconnecting(self._connection, now, connected=connected)
         return [*said, RemakeSockets(delay_s)]
+
+    def _stop_waiting(self, now: float) -> list[Instruction]:
+        """Give up on a learner that has not answered for `wait_s`."""
+        waited = self._wait_s and self._connection.silence_s(now) >= self._wait_s
+        if not waited or self._leaving or self._done:
+            return []
+        held = 0 if self._window is None else self._window.rows
+        lost = f"; {held} samples are lost" if held else ""
+        why = f"{NoAnswerError(self._identity.learner, self._wait_s)}{lost}"
+        return self._give_up(FAILED, why, why, now)
 
     def _ask_for_model(self, now: float) -> list[Instruction]:
         if self._connection.silent or not self._models.should_resubscribe(now):
@@ -426,8 +444,10 @@ class ManagerState:
         if self._window is not None:
             return [SendReport(self._window.make_report(self._identity.host, state, actors))]
         who = self._identity
-        none = dict.fromkeys(_COUNTS, 0)
-        nothing = Report(who.manager, self._incarnation, who.host, state, "", **none, actors=actors)
+        counts = (0, 0, 0, 0, 0, 0)
+        nothing = Report(
+            who.manager, self._incarnation, who.host, state, "", *counts, actors=actors
+        )
         return [SendReport(nothing)]
 
     # Reports
@@ -437,3 +457,10 @@ class ManagerState:
         if isinstance(error, VersionError):
             return [Exit(REFUSED, f"the learner at {self._identity.learner}: {error}")]
         return self._log.log("warning", "garbage", f"refused a control message: {error}", now)
+
+
+def _is_newer(ack: Ack, run: Run) -> bool:
+    """Return whether an ack is of a later start of the learner than the run's announcement."""
+    if ack.epoch == run.epoch:
+        return ack.learner != run.learner
+    return ack.epoch > run.epoch

@@ -15,6 +15,12 @@ HEALTHY_S = 60.0
 DEATHS_AT_START = 5
 """After so many deaths in a row without one step played, no actor can play here."""
 
+QUICK_S = 20.0
+"""An actor that dies of an exception within this time of its first step would die so again."""
+
+QUICK_DEATHS = 3
+"""After so many such deaths, at least one of every actor, none can play here for long."""
+
 START_TIMEOUT_S = 180.0
 """Imports and building the environments may take so long."""
 
@@ -43,6 +49,8 @@ class ActorRecord:
     state: ActorPresence = "empty"
     start_at: float = 0.0
     started_at: float = 0.0
+    plays_since: float = 0.0  # its process; until it plays, now
+    quick_deaths: int = 0  # in a row, of exceptions
     progressed_at: float = 0.0  # when its env steps were last seen to change, or it waited for us
     backoff_s: float = 0.0  # once it has died; 0: as the run says
     processes: int = 0
@@ -67,13 +75,19 @@ class ActorRecord:
 
 
 class Roster:
-    """The actors of a host and their back-off. Times are the caller's `now`, in seconds."""
+    """The actors of a host and their back-off. Times are the caller's `now`, in seconds.
 
-    def __init__(self, count: int) -> None:
+    Args:
+        count: of the actors.
+        gives_up: no actor is started again for ever if each dies of an exception soon.
+    """
+
+    def __init__(self, count: int, *, gives_up: bool = False) -> None:
         self.actors = [ActorRecord(index) for index in range(count)]
         self.closed = False  # nobody is started any more
         self._backoff = Backoff()
         self._deaths_at_start = 0
+        self._gives_up = gives_up
         self._last_tick: float | None = None
 
     def due_actors(self, now: float) -> list[ActorRecord]:
@@ -85,7 +99,7 @@ class Roster:
     def on_started(self, actor: ActorRecord, now: float) -> None:
         """The actor's process was started."""
         actor.state = "alive"
-        actor.started_at = actor.progressed_at = now
+        actor.started_at = actor.progressed_at = actor.plays_since = now
         actor.processes += 1
         actor.stats = ActorStats()
         actor.why_killed = ""
@@ -99,6 +113,10 @@ class Roster:
             self._deaths_at_start = 0
         if now - actor.started_at > HEALTHY_S:
             actor.error = ""
+        if stats.state in ("starting", "waiting for a model"):
+            actor.plays_since = now
+        elif now - actor.plays_since > QUICK_S:
+            actor.quick_deaths = 0
         actor.stats = stats
 
     def on_tick(self, now: float) -> None:
@@ -150,6 +168,8 @@ class Roster:
             actor.backoff_s = 0.0
         if played == 0:
             self._deaths_at_start += 1
+        quick = cause and not actor.why_killed and now - actor.plays_since <= QUICK_S
+        actor.quick_deaths = actor.quick_deaths + 1 if quick else 0
         actor.error = actor.why_killed or cause or _describe_exit(code)
         actor.backoff_s = self._backoff.after(actor.backoff_s)
         actor.start_at = now + actor.backoff_s
@@ -185,8 +205,11 @@ class Roster:
 
     @property
     def is_hopeless(self) -> bool:
-        """Return whether actors only die here, before their first step."""
-        return self._deaths_at_start >= DEATHS_AT_START
+        """Return whether actors only die here, before their first step or soon after it."""
+        if self._deaths_at_start >= DEATHS_AT_START:
+            return True
+        quick_deaths = [actor.quick_deaths for actor in self.actors]
+        return self._gives_up and all(quick_deaths) and sum(quick_deaths) >= QUICK_DEATHS
 
     def reports(self) -> tuple[ActorReport, ...]:
         return tuple(actor.report() for actor in self.actors)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Run
 from vedette_rl.envs.config import EnvConfig
@@ -44,12 +45,13 @@ def validate_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
 
 def can_continue(run: Run, other: Run) -> bool:
     """Return whether actors of one may go on for the other: only the learner's start differs."""
-    return replace(run, epoch=other.epoch, learner=other.learner) == other
+    return replace(run, epoch=other.epoch, learner=other.learner, features=other.features) == other
 
 
 def describe_run(run: Run) -> str:
     """The run in a few words, for the log."""
-    return f"{run.agent.get('name', 'an agent')} on {run.env.get('id', 'an environment')}"
+    agent, env = run.agent.get("name", "an agent"), run.env.get("id", "an environment")
+    return printable(f"{agent} on {env}")
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from vedette_rl.agents.registry import BUILT_IN
-from vedette_services.config.key_synonyms import OUR_KEY
+from vedette_services.config.key_suggestions import unknown_key
 from vedette_services.config.parts import DEVICES
 from vedette_services.errors import SettingError
 
@@ -71,51 +69,6 @@ def _explained(key: str, complaints: list[ErrorDetails], keys: Iterable[str]) ->
         return SettingError(key, "is missing")
     fix = f"set {key}.KEY" if complaints[0]["type"] in _TABLES else ""
     return SettingError(key or "configuration", _sentence(complaints), fix)
-
-
-def unknown_key(key: str, keys: Iterable[str]) -> SettingError:
-    """The error for a key that does not exist, with the one that is probably meant."""
-    known = set(keys)
-    near = nearest(key, known)
-    if near:
-        return SettingError(key, "unknown key", f"did you mean {near}?")
-    last = key.removeprefix("agent.")
-    meant = OUR_KEY.get(last, f"agent.{last}").removeprefix("agent.")
-    others = [name for name, kind in BUILT_IN.items() if meant in kind.config.model_fields]
-    if key.startswith("agent.") and others:
-        return SettingError(key, "unknown key", f"agents that have {meant}: {', '.join(others)}")
-    return SettingError(key, "unknown key", f"`vedette config` lists all {len(known)} keys")
-
-
-def nearest(key: str, keys: Iterable[str]) -> str:
-    """The key that `key` probably means; "" for none.
-
-    In this order: one of the same last name in another part, one that others call so, one that is
-    spelled alike.
-    """
-    known = sorted(keys)
-    last = key.rpartition(".")[2]
-    part = key.partition(".")[0]
-    namesakes = [candidate for candidate in known if candidate.rpartition(".")[2] == last]
-    if namesakes and part != "agent":
-        return namesakes[0]
-    if OUR_KEY.get(last.lower()) in known:
-        return OUR_KEY[last.lower()]
-    if namesakes:
-        return namesakes[0]
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    if close and _alike(last, close[0].rpartition(".")[2]):
-        return close[0]
-    by_last = {candidate.rpartition(".")[2]: candidate for candidate in known}
-    by_word = {word: ours for word, ours in OUR_KEY.items() if ours in known}
-    spelled = by_word | by_last
-    close = difflib.get_close_matches(last, list(spelled), n=1, cutoff=0.75)
-    return spelled[close[0]] if close else ""
-
-
-def _alike(one: str, other: str) -> bool:
-    """Return whether two last names are alike: the part's name alone is not enough."""
-    return difflib.SequenceMatcher(None, one, other).ratio() >= 0.6
 
 
 def keys_of(part: type[BaseModel], prefix: str = "") -> Iterator[str]:

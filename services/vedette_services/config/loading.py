@@ -1,7 +1,8 @@
 """Makes a configuration of what was typed, or of a file.
 
 Later layers win: defaults, the preset of (agent, environment), the TOML file, the environment's
-``VEDETTE_SET``, the command line.
+``VEDETTE_SET``, the command line. A run that goes on has its own configuration in place of the
+first two.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -22,7 +23,9 @@ from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
-from vedette_services.config.explain import explain_errors, keys_of, unknown_key
+from vedette_services.config.contradictions import contradictions
+from vedette_services.config.explain import explain_errors, keys_of
+from vedette_services.config.key_suggestions import unknown_key
 from vedette_services.config.plugins import expand_plugin_names
 from vedette_services.config.presets import preset_agent, read_preset
 from vedette_services.config.run_config import RunConfig
@@ -81,6 +84,7 @@ def load_config(
     settings: Iterable[str] = (),
     table: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
+    saved: Path | None = None,
 ) -> LoadedConfig:
     """Lay all layers over one another.
 
@@ -91,6 +95,7 @@ def load_config(
         settings: ``KEY=VALUE`` texts.
         table: settings as a nested table, under `settings`.
         environment: where `VEDETTE_SET` is looked up; this process's own where None.
+        saved: the configuration of the run that goes on; None: no run does.
 
     Raises:
         SettingError: a key is wrong.
@@ -109,8 +114,12 @@ def load_config(
         Layer("", typed),
         Layer("", settings_table(settings)),
     ]
+    given = functools.reduce(merge_tables, (layer.table for layer in layers))
     try:
-        return _with_preset(functools.reduce(merge_tables, (layer.table for layer in layers)))
+        if saved is None:
+            return _with_preset(given)
+        layers.insert(0, Layer(str(saved), read_toml(saved)))
+        return _with_saved(layers[0].table, given)
     except (SettingError, ManySettingsError) as e:
         raise_errors(add_sources(e, layers))
         raise
@@ -176,8 +185,37 @@ def config_from_table(table: Mapping[str, Any]) -> RunConfig:
     except ValidationError as e:
         explained = explain_errors(e, RunConfig, "", keys)
         wrong += [error for error in explained if error.key.partition(".")[0] not in classes]
-    raise_errors(wrong)
+    raise_errors([*wrong, *_contradictions_beside(wrong, table)] if wrong else [])
     return config
+
+
+def _contradictions_beside(
+    wrong: Sequence[SettingError], table: Mapping[str, Any]
+) -> Iterator[SettingError]:
+    """Yield contradictions among the other settings of a table in which some are wrong."""
+    rest: Table = merge_tables({}, table)
+    for error in wrong:
+        _remove(rest, error.key.split("."))
+    if rest == table or "name" not in _table(rest, "agent"):  # whose keys are, nobody knows
+        return
+    try:
+        config = config_from_table(rest)
+    except (SettingError, ManySettingsError):
+        return
+    for found in contradictions(config):
+        if not any(error.key in str(found) for error in wrong):
+            yield found
+
+
+def _remove(table: Table, path: Sequence[str]) -> None:
+    """Remove what is at a path, or the list or text on the way to it."""
+    name, *further = path
+    below = table.get(name)
+    if further and isinstance(below, dict):
+        table[name] = dict(below)
+        _remove(table[name], further)
+    else:
+        table.pop(name, None)
 
 
 def _agent_class(given: Table, wrong: list[SettingError]) -> type[AgentConfig]:
@@ -223,6 +261,17 @@ def _with_preset(given: Table) -> LoadedConfig:
     config = config_from_table(merge_tables(merge_tables(tuned or {}, base), given))
     raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
     return LoadedConfig(_with_long_batches(config), f"{name}-{env_id}" if tuned else "", chosen)
+
+
+def _with_saved(saved: Table, given: Table) -> LoadedConfig:
+    """Put a run's own configuration under what was given; another run's part is none of it."""
+    given = expand_plugin_names(given)
+    for part, key in (("env", "id"), ("agent", "name")):
+        own = _table(saved, part).get(key)
+        if _table(given, part).get(key, own) != own:
+            return _with_preset(given)
+    table = {**merge_tables(saved, given), "preset": NONE}
+    return LoadedConfig(config_from_table(table), "", "")
 
 
 def _orphaned_wrapper_settings(

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vedette_rl.import_by_name import choice_or_import
+from vedette_rl.import_by_name import choice_or_import, is_import_name
+from vedette_rl.stored_settings import IN_SAMPLES
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
@@ -26,9 +27,12 @@ class ActorsConfig(BaseModel):
     """transitions in a batch (upstream's name). Where it is not given and the environment's
     configuration stacks frames, it is as many as it takes for the frames at a batch's edges, which
     are in two batches, to be 8 % of its own."""
-    step_processor: Annotated[str, choice_or_import("n_step")] = "n_step"
+    step_processor: Annotated[str, choice_or_import("n_step"), IN_SAMPLES] = "n_step"
     """what makes transitions of steps: ``n_step``, by `agent.n_step`, or ``module:Name`` of your
     own, made as `vedette_rl.steps.n_step.NStep` is."""
+    steps_per_row: int = Field(100, ge=1, le=1_000_000)
+    """environment steps that a step processor of your own takes for a transition, at most: a batch
+    counts no more, and the rest counts with the batches after it."""
     window_batches: int = Field(1024, ge=1, le=1_000_000)
     """batches a manager may have sent without an acknowledgement."""
     window_bytes: int = Field(64 * MIB, ge=1)
@@ -41,6 +45,14 @@ class ActorsConfig(BaseModel):
     """wait before an actor is restarted; doubles up to `restart_max_s`."""
     restart_max_s: float = Field(30.0, gt=0.0, allow_inf_nan=False)
     """the longest such wait."""
+
+    def env_steps_max(self, n_step: int) -> int:
+        """Return the environment steps that a batch may carry.
+
+        A step of an environment begins a transition, which comes out up to `n_step` steps later.
+        """
+        per_row = self.steps_per_row if is_import_name(self.step_processor) else 1
+        return self.n_buffer * per_row + self.envs_per_actor * (n_step + 1)
 
 
 class LearnerConfig(BaseModel):
@@ -72,6 +84,9 @@ class LearnerConfig(BaseModel):
     directory."""
     device: str = Field("auto", pattern=DEVICES)
     """``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
+    max_managers: int = Field(2048, ge=1, le=4096)
+    """actor managers at a time; further ones are refused. With keys, each has some of these places
+    for itself, up to 64; if half of all are not enough for that, fewer."""
     torch_threads: int = Field(1, ge=0, le=1024)
     """threads of torch's own pool in the trainer; 0 leaves it to torch."""
 
@@ -95,8 +110,7 @@ class StopConfig(BaseModel):
     max_opts: int = Field(0, ge=0)
     """optimization steps, over all epochs of the run."""
     max_env_steps: int = Field(0, ge=0)
-    """environment steps, over all epochs, counted by the transitions that actors make of them: one
-    a step, unless a step processor of your own makes more or fewer."""
+    """environment steps, over all epochs: those behind the transitions that are in the replay."""
     max_seconds: float = Field(0.0, ge=0.0, allow_inf_nan=False)
     """seconds of this epoch."""
     target_return: float | None = Field(None, allow_inf_nan=False)

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import tomli_w
 from pydantic import BaseModel
 
-from vedette_rl.storage.atomic_files import replace_file
+from vedette_rl.storage.atomic_files import NO_ROOM, replace_file, replace_or_overwrite
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.schema import config_schema
 from vedette_services.config.settings import NONE, Table
 
 SCHEMA_FILE = "config.schema.json"
 
+log = logging.getLogger("vedette.learner")
+
 
 def write_config(config: RunConfig, path: Path, comment: str = "") -> None:
     """Write a configuration such that `read_config` gives it back; renamed to `path` when whole."""
-    replace_file(path, config_text(config, comment))
+    replace_file(path, config_text(config, comment), durable=True)
 
 
 def publish_config(config: RunConfig, path: Path, comment: str = "") -> None:
-    """Write it for people: with its JSON schema beside it, by which editors complete and check."""
-    schema = path.with_name(SCHEMA_FILE)
-    replace_file(schema, json.dumps(config_schema(), indent=1) + "\n")
-    replace_file(path, f"#:schema ./{SCHEMA_FILE}\n{config_text(config, comment)}")
+    """Write it for people: with its JSON schema beside it, by which editors complete and check.
+
+    On a full disk a run goes on without the schema.
+    """
+    try:
+        schema = json.dumps(config_schema(), indent=1) + "\n"
+        replace_file(path.with_name(SCHEMA_FILE), schema)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        log.warning("%s not written: %s", SCHEMA_FILE, error.strerror)
+    replace_or_overwrite(path, f"#:schema ./{SCHEMA_FILE}\n{config_text(config, comment)}")
 
 
 def config_text(config: RunConfig, comment: str = "") -> str:

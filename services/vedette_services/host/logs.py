@@ -1,4 +1,4 @@
-"""Sets up the daemons' logs: text, or JSON with run, epoch, host and actor on every line.
+"""Sets up the daemons' logs: text with time and level, or JSON with run, epoch, host and actor too.
 
 A daemon calls `set_up_logging` first thing, and `set_log_context` whenever it learns where it is.
 Its children inherit both by the environment.
@@ -6,7 +6,6 @@ Its children inherit both by the environment.
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import logging
@@ -18,10 +17,10 @@ import time
 from types import TracebackType
 from typing import Any, TextIO, cast
 
+from vedette_rl.storage.atomic_files import NO_ROOM
+
 FORMAT_VARIABLE = "VEDETTE_LOG_FORMAT"
 _PLACE_VARIABLE = "VEDETTE_LOG_PLACE"  # the parent's place, for children alone
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _PLACE: dict[str, str | int | None] = {"run": "", "epoch": 0, "manager": "", "actor": None}
 
@@ -36,7 +35,9 @@ def set_up_logging(chosen: str | None = None) -> None:
     tolerate_full_disk()
     chosen = chosen or os.environ.get(FORMAT_VARIABLE) or "text"
     if chosen != "json":
-        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+        text = logging.StreamHandler()
+        text.setFormatter(TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logging.basicConfig(level=logging.INFO, handlers=[text])
         return
     os.environ[FORMAT_VARIABLE] = chosen
     set_log_context(**json.loads(os.environ.get(_PLACE_VARIABLE) or "{}"))
@@ -67,7 +68,7 @@ class _LossyFile(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM:
                 raise
             return len(data)
 
@@ -88,7 +89,15 @@ def set_log_context(
     os.environ[_PLACE_VARIABLE] = json.dumps(_PLACE)
 
 
-class JsonFormatter(logging.Formatter):
+class TextFormatter(logging.Formatter):
+    """Formats times as in JSON: UTC, ISO 8601, with milliseconds."""
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+
+class JsonFormatter(TextFormatter):
     """One JSON object a record: time, level, logger, run, epoch, host, manager, actor, message.
 
     A record may name its `actor` by ``extra={"actor": 3}``.
@@ -105,7 +114,7 @@ class JsonFormatter(logging.Formatter):
             message = f"{message}\n{self.formatException(record.exc_info)}"
         actor = getattr(record, "actor", None)
         line = {
-            "time": f"{_utc(record.created)}.{int(record.msecs):03d}Z",
+            "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             **_PLACE,
@@ -137,10 +146,6 @@ class PrintedLines(io.TextIOBase):
 
     def writable(self) -> bool:
         return True
-
-
-def _utc(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def _log_uncaught(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -75,6 +76,7 @@ def die_with_parent() -> None:
     parent = int(os.environ.pop(PARENT_VARIABLE, "0"))
     if not parent:
         return
+    StopSignals.has_parent = True
     if sys.platform == "linux":
         # The signal is sent when the *thread* that forked us ends: spawn from a main thread.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -109,6 +111,17 @@ def end_children(
     return killed
 
 
+_FILES_WANTED = 65_536
+
+
+def raise_file_limit() -> None:
+    """Raise the limit of open files: a flood of connections must leave some for our own files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, _FILES_WANTED)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def wait_all(
     children: Sequence[subprocess.Popen[Any]], timeout_s: float
 ) -> list[subprocess.Popen[Any]]:
@@ -123,18 +136,28 @@ def wait_all(
     return left
 
 
+SECOND_REQUEST_S = 1.0
+"""A request to stop that comes sooner after the first is the same one, which came twice: from a
+terminal and from `timeout`, or from a service manager that signals every process of a group."""
+
+
 class StopSignals:
-    """SIGTERM and Ctrl-C as state: the first asks to stop, a second leaves at once.
+    """SIGTERM and Ctrl-C as state: the first asks to stop, a later second one leaves at once.
+
+    In a child of a daemon of ours no second one counts: its parent decides, and kills it.
 
     A signal also writes a byte to `fileno()`, so that a poller wakes up.
     """
+
+    has_parent = False
+    """True in a process that `spawn` started, once it has called `die_with_parent`."""
 
     def __init__(
         self,
         signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
         leave: Callable[[], None] | None = None,
     ) -> None:
-        self.count = 0
+        self._asked_at: float | None = None
         self._leave = leave or (lambda: os._exit(1))
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
@@ -143,16 +166,30 @@ class StopSignals:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        if self.count > 1:
+        self.request()
+
+    def request(self) -> None:
+        """Ask to stop, as a signal does."""
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+            os.write(self._write, b"s")
+        elif now - self._asked_at >= SECOND_REQUEST_S and not self.has_parent:
             self._leave()
-        os.write(self._write, b"s")
 
     def __bool__(self) -> bool:
-        return self.count > 0
+        return self._asked_at is not None
 
     def fileno(self) -> int:
         return self._read
+
+
+def ignore_stop_signals() -> None:
+    """Leave SIGTERM and Ctrl-C to the parent, which says by other ways when to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A handler, which is not inherited: programs that an environment starts can be terminated.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.siginterrupt(signal.SIGTERM, False)  # what an environment waits for goes on
 
 
 def pause(signals: StopSignals, seconds: float) -> None:
@@ -181,6 +218,11 @@ class WakeupEvent:
     def fileno(self) -> int:
         """Readable from `set` until `clear`."""
         return self._descriptor
+
+    @property
+    def is_set(self) -> bool:
+        """True from `set` until `clear`."""
+        return bool(select.select([self._descriptor], [], [], 0)[0])
 
     def set(self) -> None:
         """Wake the process that polls; never waits itself."""

@@ -6,12 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from vedette_rl.core import ModelInfo, State
 from vedette_rl.errors import CheckpointError
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.run.model_map import ModelMapWriter
+from vedette_services.run.status import Checkpoint
 
 log = logging.getLogger("vedette.trainer")
 
@@ -127,6 +129,8 @@ class CheckpointWriter:
     def __init__(self, checkpoints: Checkpoints, *, retry_s: float = _RETRY_S) -> None:
         self._checkpoints = checkpoints
         self._why = ""  # the latest state is not on the disk; "" if it is
+        self._failures = 0  # in a row
+        self._newest = _newest(checkpoints)
         self._used_s = 0.0  # of a processor, by this thread until it last gave way
         self._thread = LatestJobThread("checkpoints", self._write, retry_s=retry_s)
 
@@ -138,6 +142,14 @@ class CheckpointWriter:
     def busy(self) -> bool:
         """True while a state waits or is written; not while a failed one waits for its retry."""
         return self._thread.busy
+
+    def status(self) -> Checkpoint:
+        """Return what is on the disk, and why nothing newer is."""
+        found = Checkpoint(failures=self._failures, failing=self._why)
+        if self._newest is None:
+            return found
+        opt_steps, written_at = self._newest
+        return replace(found, opt_steps=opt_steps, age_s=time.monotonic() - written_at)
 
     def close(self, timeout_s: float) -> str:
         """Write the state that waits, or retry the one that failed, and end.
@@ -157,16 +169,26 @@ class CheckpointWriter:
             if not self._why:
                 log.warning("%s; training goes on, and it is tried again", error)
             self._why = error.why
+            self._failures += 1
             return False
         if self._why:
             log.warning("checkpoint %d is written now", job.opt_steps)
-        self._why = ""
+        self._why, self._failures = "", 0
+        self._newest = job.opt_steps, time.monotonic()
         return True
 
     def _throttle(self) -> None:
         """Pause until the work since the last call is `SHARE` of the time, or until the close."""
         self._thread.rest((time.thread_time() - self._used_s) * (1 / SHARE - 1))
         self._used_s = time.thread_time()
+
+
+def _newest(checkpoints: Checkpoints) -> tuple[int, float] | None:
+    """Return the steps of the newest checkpoint, and when it was written by the monotonic clock."""
+    if (latest := checkpoints.latest()) is None:
+        return None
+    age_s = max(0.0, time.time() - latest.stat().st_mtime)
+    return int(latest.name), time.monotonic() - age_s
 
 
 class BackgroundPublisher:

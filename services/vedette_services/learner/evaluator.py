@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from vedette_rl.storage.state_file import read_state, write_state
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
-from vedette_services.host.processes import die_with_parent
+from vedette_services.host.processes import die_with_parent, ignore_stop_signals
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.finished import build_greedy_policy
 from vedette_services.run.model_map import MappedModel, ModelMapReader
@@ -73,7 +72,7 @@ class EvaluatorProcess:
 def main() -> None:
     """`python -m vedette_services.learner.evaluator RUN`"""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
+    ignore_stop_signals()
     set_up_logging()
     os.nice(_NICE)
     with report_exit():

@@ -1,29 +1,40 @@
-"""The managers as the learner sees them: last reports, silence, and the keys of their ids."""
+"""The managers as the learner sees them: last reports, silence, and ids that two of them use."""
 
 from __future__ import annotations
 
-import json
-import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
+from vedette_protocol.limits import ACCOUNTS_MAX
 from vedette_protocol.messages import ActorReport, Report
-from vedette_rl.storage.atomic_files import write_json
-from vedette_services.host.rate_limited import RateLimitedLog
-from vedette_services.learner.lag import RateMeter
+from vedette_services.learner.meters import RateMeter
 from vedette_services.run.status import Actor, Manager, Window
 from vedette_services.run.status_records import GONE_AFTER_S
 
 FORGET_AFTER_S = 3600.0  # silence after which it is no longer shown
-MEMBERS_MAX = 1024  # as many as the ledger keeps
 STATUS_BYTES = 3 << 20  # of all managers in a status: about 10,000 actors
+BOTH_ALIVE_S = 3.0
+"""Two incarnations of a manager that report side by side for so long are two processes. Reports
+that were under way when a process was killed come for a shorter time."""
+_CLAIMS_MAX = 4  # incarnations of one manager that are watched
+
+
+@dataclass(slots=True)
+class _Claim:
+    """An incarnation that reports under an id: since when, and when it did last."""
+
+    report: Report
+    since: float
+    seen: float
 
 
 @dataclass(slots=True)
 class FleetMember:
-    """One manager's last report, its actors as the status shows them, its rate of samples."""
+    """One manager's last report, its actors as the status shows them, its rate of samples.
+
+    Args:
+        claims: the incarnations that reported a moment ago, in the order of their first reports.
+    """
 
     report: Report
     seen: float
@@ -31,6 +42,7 @@ class FleetMember:
     gone: bool = False
     rate: RateMeter = field(default_factory=RateMeter)
     samples_per_sec: float = 0.0
+    claims: list[_Claim] = field(default_factory=list)
 
 
 class Fleet:
@@ -38,26 +50,48 @@ class Fleet:
 
     Args:
         figures_time: turns a `now` into the time that rates are measured in.
+        max_managers: of which the last report is kept.
     """
 
-    def __init__(self, figures_time: Callable[[float], float] = lambda now: now) -> None:
-        self._figures_time = figures_time
+    def __init__(
+        self,
+        figures_time: Callable[[float], float] = lambda now: now,
+        max_managers: int = ACCOUNTS_MAX,
+    ) -> None:
+        self._figures_time, self._max_managers = figures_time, max_managers
         self._members: dict[str, FleetMember] = {}
 
     def on_report(self, report: Report, now: float) -> bool:
         """Take a report; True if the manager was unknown, gone, or is another incarnation."""
         member = self._members.get(report.manager)
+        claims = _update_claims(member.claims if member else [], report, now)
+        if member is not None and claims and claims[-1].report is not report:
+            member.claims, member.seen = claims, now  # a newer incarnation is the one shown
+            return False
         same = member is not None and member.report.incarnation == report.incarnation
         new = member is None or member.gone or not same
         rate = member.rate if member is not None and same else RateMeter()
         gone = report.state == "gone"
         actors = tuple(_actor(actor, alive=actor.alive and not gone) for actor in report.actors)
+        samples_per_sec = rate.update(report.produced, self._figures_time(now))
         self._members[report.manager] = FleetMember(
-            report, now, actors, gone, rate, rate.update(report.produced, self._figures_time(now))
+            report, now, actors, gone, rate, samples_per_sec, claims
         )
-        if len(self._members) > MEMBERS_MAX:
+        if len(self._members) > self._max_managers:
             self._forget_one(report.manager)
         return new
+
+    def pop_rivals(self, manager: str) -> tuple[Report, Report] | None:
+        """Return reports of two live processes with this id, the later one's last; it is forgotten.
+
+        An incarnation that was silent for `BOTH_ALIVE_S` is later than one that reported since.
+        """
+        claims = self._members[manager].claims
+        for later in claims[1:]:
+            if min(claims[0].seen, later.seen) - later.since >= BOTH_ALIVE_S:
+                claims.remove(later)
+                return claims[0].report, later.report
+        return None
 
     def _forget_one(self, but: str) -> None:
         """Forget the manager that was silent longest, of those gone if there are any."""
@@ -95,14 +129,14 @@ class Fleet:
         """The managers that are not gone."""
         return [manager for manager, member in self._members.items() if not member.gone]
 
-    @property
-    def draining(self) -> list[str]:
-        """The managers that are leaving and send what they hold."""
-        return [m for m in self.present if self._members[m].report.state == "draining"]
+    def is_draining(self, manager: str) -> bool:
+        """Return True if a manager is leaving and sends what it holds."""
+        member = self._members.get(manager)
+        return member is not None and not member.gone and member.report.state == "draining"
 
     def status(self, now: float) -> tuple[Manager, ...]:
         """Return `managers` of the status; actors beyond `STATUS_BYTES` are only counted."""
-        room = STATUS_BYTES
+        room = STATUS_BYTES - 300 * len(self._members)
         found = []
         for _, member in sorted(self._members.items()):
             shown = []
@@ -113,6 +147,22 @@ class Fleet:
                 shown.append(actor)
             found.append(_manager(member, tuple(shown), now))
         return tuple(found)
+
+
+def _update_claims(claims: list[_Claim], report: Report, now: float) -> list[_Claim]:
+    """Return the incarnations that report now under an id, those that begin last at the end."""
+    alive = [
+        claim
+        for claim in claims
+        if now - claim.seen < BOTH_ALIVE_S
+        and (claim.report.incarnation != report.incarnation or report.state != "gone")
+    ]
+    own = next((c for c in alive if c.report.incarnation == report.incarnation), None)
+    if own is not None:
+        own.report, own.seen = report, now
+    elif report.state != "gone" and len(alive) < _CLAIMS_MAX:
+        alive.append(_Claim(report, now, now))
+    return alive
 
 
 def _manager(member: FleetMember, actors: tuple[Actor, ...], now: float) -> Manager:
@@ -143,57 +193,3 @@ def _actor(report: ActorReport, *, alive: bool) -> Actor:
         length_mean=report.length_mean,
         error=report.error,
     )
-
-
-log = logging.getLogger("vedette.gateway")
-
-_AGAIN_S = 1.0
-
-IDS_MAX = 1024
-"""Ids that one key may have, as many as the ledger keeps managers (replicas that share a key have
-one each). With one more, the key loses the id that was silent longest."""
-
-
-class ManagerIds:
-    """Binds each manager id to a key, and keeps this in a file that is reread at the start."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._owner: dict[str, str] = {}  # by id, the latest claim at the end
-        self._changed = False
-        self._failures = RateLimitedLog()
-        self._again_at = 0.0
-        if path.exists():
-            found = json.loads(path.read_text())
-            self._owner = {str(manager): str(key) for manager, key in found.items()}
-
-    def claim(self, manager: str, key: str) -> bool:
-        """Return True if this key owns the id; the first key that claims an id owns it."""
-        owner = self._owner.get(manager)
-        if owner is None:
-            self._bind(manager, key)
-            return True
-        if owner == key:
-            self._owner[manager] = self._owner.pop(manager)
-        return owner == key
-
-    def _bind(self, manager: str, key: str) -> None:
-        own = [taken for taken, owner in self._owner.items() if owner == key]
-        if len(own) >= IDS_MAX:
-            del self._owner[own[0]]
-        self._owner[manager] = key
-        self._changed = True
-
-    def save(self) -> None:
-        """Write the file if anything is new; after a failure, again a second later."""
-        if not self._changed or time.monotonic() < self._again_at:
-            return
-        try:
-            write_json(self._path, self._owner)
-        except OSError as error:  # a full disk, no descriptors left: managers stay served
-            self._again_at = time.monotonic() + _AGAIN_S
-            if self._failures.first("owners"):
-                log.warning("whose key each id belongs to is not written: %s", error)
-        else:
-            self._changed = False
-            self._failures.reset("owners")

@@ -6,9 +6,9 @@ are in the trainer's maps.
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
-from vedette_services.host.processes import StopSignals, WakeupEvent, die_with_parent
-from vedette_services.learner.fleet import ManagerIds
+from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
+from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.learner.flow_control import FlightLimits
 from vedette_services.learner.gateway_sockets import GatewaySockets
 from vedette_services.learner.gateway_state import GatewayState
@@ -40,7 +40,6 @@ from vedette_services.run.replay_layout import (
     replay_layout,
 )
 from vedette_services.run.status import Eval
-from vedette_services.run.status_fields import encode
 from vedette_services.run.status_records import (
     GatewayStatus,
     StatusRecordReader,
@@ -48,19 +47,23 @@ from vedette_services.run.status_records import (
     TrainerStatus,
     assemble_status,
 )
+from vedette_services.run.status_schema import encode
 
 log = logging.getLogger("vedette.gateway")
 
 _POLL_MS = 10  # while a batch waits for an ack
 _IDLE_POLL_MS = 20  # else; a newer model wakes it
+_LATE_POLL_MS = 100  # once the run is over
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
 _DRAIN_MESSAGES = 256  # taken from the samples' socket before a commit
 _DRAIN_BYTES = 64 << 20  # the same in bytes, so that acks are never late
 _HELD_BYTES = 512 << 10  # validated together: they fit a processor's cache
 _TICK_S = 0.2
+_STATUS_SHARE = 20.0  # times what writing it takes, before it is written again
 _RING_WAIT_S = 5.0  # a gateway killed a moment ago releases the replay within a second
 _END_WAIT_S = 5.0  # for the last batches of managers when the run is over
 _LAST_REPORTS_S = 1.0  # for reports when the learner is only interrupted
+_ANNOUNCE_EVERY_S = 0.5  # the end is repeated, because a joiner may have missed it
 
 
 class Gateway:
@@ -76,27 +79,31 @@ class Gateway:
         layout = replay_layout(config, probe_environment(config.env))
         keys = LearnerKeys.read(spec.keys) if spec.keys else None
         self._ring = _open_ring(spec, layout)
-        self._manager_ids = ManagerIds(spec.run.manager_ids_file) if keys else None
         self._state = GatewayState(
             spec.run_id,
             secrets.randbits(63),
             layout.schema,
             stamp=self._ring.stamp,
             now=time.monotonic(),
-            limiter=make_run_limiter(config),
+            limiter=make_run_limiter(config, self._ring.floor),
             rows_per_batch=config.actors.n_buffer,
             window=FlightLimits(config.actors.window_batches, config.actors.window_bytes),
             batch_bytes=layout.batch_bytes,
-            manager_ids=self._manager_ids,
+            batch_env_steps=config.actors.env_steps_max(config.agent.n_step),
+            max_managers=config.learner.max_managers,
         )
+        if keys:
+            self._adopt_owners()
         self._publisher = ModelPublisher()
         self._model_map = ModelMapReader(spec.run.model_map)
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
         self._status_record = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
         self._run: Run | None = None
-        self._next_tick = 0.0
+        self._last_status: GatewayStatus | None = None  # once the run has ended
+        self._next_tick = self._next_status = 0.0
         self._receive_backoff = ReceiveBackoff()
+        self._disk_lag = DiskLag()
         queue, copies = self._publisher.queue_chunks, self._state.stacks
         self._sockets = GatewaySockets(spec.address, keys, queue, copies=copies)
         self._wakeup = wakeup
@@ -104,14 +111,27 @@ class Gateway:
         whom = "listed keys" if keys else "everybody who reaches it"
         log.info("listening at %s and the two ports above, for %s", spec.address, whom)
 
+    def _adopt_owners(self) -> None:
+        """Move the keys of manager ids into the ledger from the file of older versions."""
+        path = self._spec.run.manager_ids_file
+        if path.exists():
+            self._state.ledger.bind(read_owners(path))
+            self._ring.commit(self._state.stamp())
+            path.unlink(missing_ok=True)
+
     # The loop
 
-    def run(self, stop: StopSignals) -> None:
-        """Serve until the trainer is done, or the supervisor stops it."""
+    def run(self, stop: WakeupEvent) -> None:
+        """Serve until the trainer is done, or the supervisor sets `stop`."""
         self._sockets.poller.register(stop.fileno(), zmq.POLLIN)
-        while not stop and self._learning.read().phase != "done":
+        while not stop.is_set and self._learning.read().phase != "done":
             self._run_once()
-        self._end(self._learning.read().exit_reason or "interrupted")
+        self._sockets.poller.unregister(stop.fileno())  # it stays readable
+        reason = self._learning.read().exit_reason or "interrupted"
+        self._end(reason)
+        if reason != "interrupted":
+            self._answer_late_managers(stop, reason)
+        self._sockets.close()
 
     def _run_once(self) -> None:
         """Do one round over the sockets, the maps and the clock."""
@@ -123,8 +143,6 @@ class Gateway:
             self._wakeup.clear()
         if sockets.samples in ready and self._drain(now):
             self._receive_backoff.start(now)
-        if self._manager_ids is not None:
-            self._manager_ids.save()
         if self._state.dirty or self._ring.pending:
             self._ring.commit(self._state.stamp())
         self._answer_subscriptions(ready, now)
@@ -147,13 +165,16 @@ class Gateway:
         """Move the messages that have come into the ring; the next commit makes them visible.
 
         Returns:
-            True if no more have come.
+            True if no more have come, or no more can be taken until the disk has more of the ring.
         """
         all_taken = False
         state, receive = self._state, self._sockets.receive
         bytes_left = _DRAIN_BYTES
         # No more than the ring has room for: a commit in between would count held rows as inserted.
         room = self._ring.room // self._spec.config.actors.n_buffer
+        self._disk_lag.note(now, lags=not room)
+        if not room:
+            return True
         for _ in range(min(_DRAIN_MESSAGES, room)):
             try:
                 frames, key = receive()
@@ -211,13 +232,17 @@ class Gateway:
 
     def _tick(self, now: float) -> None:
         state = self._state
+        state.admit_keys(self._sockets.admitted)
         state.tick(now)
         self._receive_backoff.managers = len(state.fleet.present)
         self._sockets.log_refusals(state.rejections, now)
         for line in state.take_log_lines(now):
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
         self._sockets.close_removed_keys(now)
-        self._status_record.write(self._ingest(now))
+        if now >= self._next_status:  # with thousands of managers it takes long to write
+            began = time.monotonic()
+            self._status_record.write(self._ingest(now))
+            self._next_status = now + _STATUS_SHARE * (time.monotonic() - began)
 
     def _ingest(self, now: float, *, ended: bool = False) -> GatewayStatus:
         ring = self._ring
@@ -227,7 +252,8 @@ class Gateway:
     def _status_json(self, now: float) -> bytes:
         learning, evaluations = self._learning.read(), self._evaluations.read()
         run_id, config = self._spec.run_id, self._spec.config
-        return encode(assemble_status(run_id, config, learning, self._ingest(now), evaluations))
+        ingest = self._last_status or self._ingest(now)
+        return encode(assemble_status(run_id, config, learning, ingest, evaluations))
 
     # The end
 
@@ -238,17 +264,34 @@ class Gateway:
         wait_s = _END_WAIT_S if final else _LAST_REPORTS_S
         announced_at = 0.0
         while (now := time.monotonic()) < began + wait_s and self._state.fleet.present:
-            if now >= announced_at + 0.5:  # repeated, because a joiner may have missed it
+            if now >= announced_at + _ANNOUNCE_EVERY_S:
                 announced_at = now
-                for frames in self._state.announce_stop(reason, final=final):
-                    send_now(self._sockets.control, frames)
+                self._announce_stop(reason, final=final)
             self._run_once()
         if final:
             self._state.end_run()
         self._ring.commit(self._state.stamp())
-        self._status_record.write(self._ingest(time.monotonic(), ended=True))
+        self._last_status = self._ingest(time.monotonic(), ended=True)
         self._ring.close()
-        self._sockets.close()
+        self._status_record.write(self._last_status)
+
+    def _answer_late_managers(self, stop: WakeupEvent, reason: str) -> None:
+        """Say that the run is over, and how it ended, until the supervisor stops this process."""
+        sockets, announced_at = self._sockets, 0.0
+        while not stop.is_set:
+            ready = sockets.poll(_LATE_POLL_MS, samples=True)
+            if sockets.samples in ready:
+                sockets.discard_samples()
+            now = time.monotonic()
+            self._answer_subscriptions(ready, now)
+            if now >= announced_at + _ANNOUNCE_EVERY_S:
+                announced_at = now
+                sockets.close_removed_keys(now)
+                self._announce_stop(reason, final=True)
+
+    def _announce_stop(self, reason: str, *, final: bool) -> None:
+        for frames in self._state.announce_stop(reason, final=final):
+            send_now(self._sockets.control, frames)
 
 
 def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
@@ -263,11 +306,24 @@ def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
                 run_id=spec.run_id,
                 guard=layout.guard,
                 shared=layout.shared,
+                sync_interval_s=spec.config.replay.sync_interval_s,
             )
         except OneWriterError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
+
+
+def read_owners(path: Path) -> dict[str, str]:
+    """Read whose each id is; a damaged file is put aside, and ids are bound anew."""
+    try:
+        found = json.loads(path.read_bytes())
+        return {str(manager): str(key) for manager, key in found.items()}
+    except (ValueError, AttributeError) as error:
+        aside = path.with_name(path.name + ".damaged")
+        path.replace(aside)
+        log.warning("%s is damaged (%s), now %s: ids are bound anew", path, error, aside.name)
+        return {}
 
 
 def _received(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
@@ -280,13 +336,13 @@ def _received(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """`python -m vedette_services.learner.gateway RUN WAKEUP`"""
+    """`python -m vedette_services.learner.gateway RUN WAKEUP STOP`"""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
+    ignore_stop_signals()
     set_up_logging()
     with report_exit():
-        gateway = Gateway(LearnerSpec.read(Path(sys.argv[1])), WakeupEvent(int(sys.argv[2])))
-        gateway.run(StopSignals((signal.SIGTERM,)))
+        wakeup, stop = (WakeupEvent(int(descriptor)) for descriptor in sys.argv[2:4])
+        Gateway(LearnerSpec.read(Path(sys.argv[1])), wakeup).run(stop)
 
 
 _REST_S = 0.002
@@ -311,6 +367,31 @@ class ReceiveBackoff:
     def remaining_ms(self, now: float) -> int:
         """Return the rest of the pause, rounded; 0 when it is over."""
         return max(0, round(1e3 * (self._until - now)))
+
+
+_DISK_LAG_S = 1.0
+_DISK_LINE_EVERY_S = 60.0
+_DISK_LAGS = (
+    "samples wait for the disk, which is slow to sync the replay: raise "
+    "replay.sync_interval_s, or name a faster disk as replay.directory"
+)
+
+
+class DiskLag:
+    """Says when samples wait for the disk, which has too little of the ring to go on writing it."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._lines = RateLimitedLog(_DISK_LINE_EVERY_S)
+
+    def note(self, now: float, *, lags: bool) -> None:
+        """Note that the disk lags behind, or not; log it where that lasts."""
+        if not lags:
+            self._since = None
+            return
+        self._since = now if self._since is None else self._since
+        if now - self._since > _DISK_LAG_S and self._lines.should_log("disk", _DISK_LAGS, now):
+            log.warning(_DISK_LAGS)
 
 
 if __name__ == "__main__":

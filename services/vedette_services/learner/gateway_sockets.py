@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-import resource
+import os
+import socket as tcp
 import struct
 import time
 from collections import deque
+from contextlib import suppress
 
 import zmq
 
-from vedette_protocol.limits import HEADER_MAX_BYTES
+from vedette_protocol.limits import HEADER_MAX_BYTES, PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Buffer
 from vedette_services.errors import PortInUseError
-from vedette_services.host.rate_limited import RateLimitedLog
+from vedette_services.host.processes import raise_file_limit
+from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
@@ -23,8 +26,13 @@ log = logging.getLogger("vedette.gateway")
 
 _BIND_WAIT_S = 5.0  # the ports of a learner killed a moment ago are free within a second
 _EVENTS_A_TURN = 1024
-_FILES_WANTED = 65_536  # a flood of connections must leave descriptors for the replay's files
+_HANDSHAKE_FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
 _EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+_SAMPLES_EVENTS = _EVENTS | zmq.EVENT_DISCONNECTED | _HANDSHAKE_FAILED
 _NOBLOCK = int(zmq.NOBLOCK)
 _EVENT = struct.Struct("=hi")
 
@@ -47,7 +55,7 @@ class GatewaySockets:
     def __init__(
         self, address: Address, keys: LearnerKeys | None, model_queue: int, *, copies: bool = False
     ) -> None:
-        _raise_file_limit()
+        raise_file_limit()
         self._address, self._keys, self._model_queue = address, keys, model_queue
         self._copies = copies
         self._context: zmq.Context[Socket] = zmq.Context()
@@ -56,6 +64,7 @@ class GatewaySockets:
         self.poller = zmq.Poller()
         self._monitors: dict[Socket, Socket] = {}
         self._failed_handshakes = FailedHandshakes(time.monotonic())
+        self._cut_connections = CutConnections()
         self._keys_logged = 0
         if keys is not None:
             self._zap = ZapHandler(self._context, keys, time.monotonic())
@@ -63,7 +72,7 @@ class GatewaySockets:
         self._open()
 
     def _open(self) -> None:
-        self.samples = self._bind(sockets.samples_pull)
+        self.samples = self._bind(sockets.samples_pull, _SAMPLES_EVENTS)
         self.control = self._bind(sockets.control_xpub)
         self.models = self._bind(self._make_models)
 
@@ -72,10 +81,10 @@ class GatewaySockets:
     ) -> Socket:
         return sockets.models_xpub(context, address, keys, self._model_queue)
 
-    def _monitor(self, socket: Socket) -> Socket:
+    def _monitor(self, socket: Socket, events: int) -> Socket:
         """Make a monitor of the socket's connections."""
         endpoint = f"inproc://gateway-{id(socket):x}-{time.monotonic_ns():x}"
-        socket.monitor(endpoint, _EVENTS)
+        socket.monitor(endpoint, events)
         monitor = self._context.socket(zmq.PAIR)
         monitor.setsockopt(zmq.LINGER, 0)
         # libzmq's I/O thread, and with it every connection, waits while this queue is full.
@@ -83,7 +92,7 @@ class GatewaySockets:
         monitor.connect(endpoint)
         return monitor
 
-    def _bind(self, make: sockets.Maker) -> Socket:
+    def _bind(self, make: sockets.Maker, events: int = _EVENTS) -> Socket:
         deadline = time.monotonic() + _BIND_WAIT_S
         while True:
             try:
@@ -95,7 +104,7 @@ class GatewaySockets:
                     raise PortInUseError(self._address, why, number) from error
                 time.sleep(0.1)
         self.poller.register(socket, zmq.POLLIN)
-        self._monitors[socket] = monitor = self._monitor(socket)
+        self._monitors[socket] = monitor = self._monitor(socket, events)
         self.poller.register(monitor, zmq.POLLIN)
         return socket
 
@@ -112,23 +121,25 @@ class GatewaySockets:
         ready: dict[object, int] = dict(self.poller.poll(wait_ms))
         if self._zap is not None and self._zap.socket in ready:
             self._zap.answer_requests()
-        for monitor in self._monitors.values():
+        for socket, monitor in self._monitors.items():
             if monitor in ready:
-                self._count_connections(monitor)
+                self._count_connections(monitor, samples=socket is self.samples)
         return ready
 
-    def _count_connections(self, monitor: Socket) -> None:
+    def _count_connections(self, monitor: Socket, *, samples: bool) -> None:
         for _ in range(_EVENTS_A_TURN):
             try:
                 event_frames = monitor.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            event, _value = _EVENT.unpack_from(event_frames[0])
+            event, value = _EVENT.unpack_from(event_frames[0])
+            if samples:
+                self._cut_connections.on_event(event, value)
             if event == zmq.EVENT_ACCEPTED:
                 self._failed_handshakes.accepted += 1
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._failed_handshakes.completed += 1
-            else:
+            elif event == zmq.EVENT_ACCEPT_FAILED:
                 self._failed_handshakes.failed += 1
 
     def set_model_queue(self, chunks: int) -> None:
@@ -166,17 +177,34 @@ class GatewaySockets:
             )
         return contents, key
 
+    def discard_samples(self) -> None:
+        """Drop the messages that have come, a bounded number of them."""
+        for _ in range(_EVENTS_A_TURN):
+            try:
+                self.samples.recv_multipart(_NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+
+    @property
+    def admitted(self) -> frozenset[str]:
+        """The names of the admitted keys; none without keys."""
+        return frozenset() if self._zap is None else self._zap.names
+
     @property
     def refused(self) -> dict[str, int]:
-        """The number of refused keys, and of connections without a successful handshake."""
+        """The number of refused keys, of connections without a successful handshake, and of those
+        that were cut."""
         keys = 0 if self._zap is None else self._zap.refused
-        return {"keys": keys, "handshakes": self._failed_handshakes.count}
+        frames = self._cut_connections.count
+        return {"keys": keys, "handshakes": self._failed_handshakes.count, "frames": frames}
 
     def log_refusals(self, refusals: RateLimitedLog, now: float) -> None:
         """Log what was refused since the last call."""
         if self._zap is not None and self._zap.refused > self._keys_logged:
             self._keys_logged = self._zap.refused
             refusals.add("refused", self._zap.last_refused)
+        if why := self._cut_connections.pop_reason():
+            refusals.add("frames", why)
         if new := self._failed_handshakes.count_new(now):
             refusals.add("connections", f"{new} of no vedette, or of one with other keys or none")
 
@@ -200,6 +228,8 @@ class GatewaySockets:
 
     def _unbind(self, socket: Socket, linger_ms: int = 0) -> None:
         monitor = self._monitors.pop(socket)
+        if socket is self.samples:
+            self._cut_connections.forget_all()
         for one in (socket, monitor):
             if one in self.poller:
                 self.poller.unregister(one)
@@ -223,12 +253,74 @@ def _key_of(frame: zmq.Frame) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _raise_file_limit() -> None:
-    """Raise the limit of open files, so that a flood of connections does not block new ones."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, _FILES_WANTED)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+_WATCHED_MAX = 64
+_ESTABLISHED = 1  # the first byte of Linux's tcp_info
+
+
+class CutConnections:
+    """Counts connections for samples that libzmq ended itself: after a frame beyond the limit, or
+    bytes that are no frame.
+
+    It does so without a word, and the socket's monitor says only that a connection has ended. But a
+    second descriptor shows whether the other side had closed it. There is one for the newest
+    connections: one that is cut is made again, and cut again.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._peers: dict[int, tcp.socket] = {}  # by libzmq's descriptor, oldest first
+        self._failing = False  # the next connection to end failed its handshake
+        self._reason = ""
+
+    def on_event(self, event: int, descriptor: int) -> None:
+        """Take an event of the samples' monitor."""
+        if event == zmq.EVENT_ACCEPTED:
+            self._watch(descriptor)
+        elif event & _HANDSHAKE_FAILED:
+            self._failing = True
+        elif event == zmq.EVENT_DISCONNECTED:
+            if not self._failing and descriptor in self._peers:
+                self._examine(self._peers[descriptor])
+            self._forget(descriptor)
+            self._failing = False
+
+    def pop_reason(self) -> str:
+        """Return why the last connection was cut; "" if none was since the last call."""
+        reason, self._reason = self._reason, ""
+        return reason
+
+    def forget_all(self) -> None:
+        """Close the second descriptors."""
+        for descriptor in list(self._peers):
+            self._forget(descriptor)
+
+    def _watch(self, descriptor: int) -> None:
+        self._forget(descriptor)
+        if len(self._peers) >= _WATCHED_MAX:
+            self._forget(next(iter(self._peers)))
+        with suppress(OSError):  # it has ended already, or there is no descriptor left
+            second = os.dup(descriptor)
+            try:
+                self._peers[descriptor] = tcp.socket(fileno=second)
+            except OSError:
+                os.close(second)
+
+    def _forget(self, descriptor: int) -> None:
+        if peer := self._peers.pop(descriptor, None):
+            peer.close()
+
+    def _examine(self, peer: tcp.socket) -> None:
+        try:
+            state = peer.getsockopt(tcp.IPPROTO_TCP, tcp.TCP_INFO, 1)[0]
+            host = peer.getpeername()[0]
+        except (OSError, AttributeError):  # AttributeError: a system without TCP_INFO
+            return
+        if state == _ESTABLISHED:
+            self.count += 1
+            self._reason = (
+                f"a connection of {host} was cut: a frame is larger than {PAYLOAD_MAX_BYTES:,} "
+                "bytes, or damaged; make batches smaller (actors.n_buffer)"
+            )
 
 
 SETTLED_S = 4.0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from vedette_protocol import topics
 from vedette_protocol.codec import BatchReader, encode
-from vedette_protocol.credit import Credit, share_credit
 from vedette_protocol.errors import (
     LedgerFullError,
     ProtocolError,
@@ -16,21 +15,22 @@ from vedette_protocol.errors import (
     Sender,
     VersionError,
 )
-from vedette_protocol.messages import Batch, Buffer, Refusal, Report, Run, Status, Stop
+from vedette_protocol.limits import ACCOUNTS_MAX, EXTRAS_MAX
+from vedette_protocol.messages import Ack, Batch, Buffer, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import RowAppender
 from vedette_services.config.run_config import RunConfig
-from vedette_services.host.rate_limited import RateLimitedLog
-from vedette_services.learner.fleet import Fleet, ManagerIds
-from vedette_services.learner.flow_control import AckScheduler, CreditEnforcer, FlightLimits
+from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.learner.admission import Admission
+from vedette_services.learner.fleet import Fleet
+from vedette_services.learner.flow_control import AckScheduler, Budget, CreditGrants, FlightLimits
 from vedette_services.learner.intake import Block, Intake
-from vedette_services.learner.lag import LagMeter, RateMeter
+from vedette_services.learner.meters import LagMeter, RateMeter
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.run.status import Rates, Refused, Replay, Samples
 from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus
 
-_REFUSALS_A_TURN = 64
 _LOG_LINES_A_TICK = 5
 
 Frames = list[Buffer]
@@ -77,36 +77,48 @@ class GatewayState:
         rows_per_batch: int,
         window: FlightLimits | None = None,
         batch_bytes: int = 0,
-        manager_ids: ManagerIds | None = None,
+        batch_env_steps: int | None = None,
+        max_managers: int = ACCOUNTS_MAX,
         figures_time: Callable[[float], float] | None = None,
     ) -> None:
-        """`figures_time` turns a `now` into the time that rates and lag are measured in."""
+        """State of a gateway.
+
+        Args:
+            window: of each manager.
+            batch_bytes: of a usual full batch.
+            batch_env_steps: the most that a batch may carry; None: as many as it has rows.
+            figures_time: turns a `now` into the time that rates and lag are measured in.
+        """
         self.run_id, self.learner, self.schema = run_id, learner, schema
+        self._started = now
         self.ledger, self.actor_numbers = read_stamp(run_id, stamp, now)
         self._figures_time = figures_time or _same
-        self.fleet = Fleet(self._figures_time)
+        self.ledger.places.limit = max_managers
+        self.fleet = Fleet(self._figures_time, max_managers)
         self._rate = RateMeter()
         self.lag = LagMeter()
         self.position = Position()
         self.garbage = 0
-        self.refused_ids = 0
         self.refused_credit = 0
         self.rejections = RateLimitedLog()
-        self.limiter_reason = ""
+        self.admission = Admission(self.ledger, self.rejections)
         self.rejecting = ""  # why the last batch was rejected; "" if one was inserted since
         self.log_lines: list[LogLine] = []
         self.dirty = False  # the ledger holds something that the ring has not committed
-        self._limiter = limiter
         self._rows_per_batch = rows_per_batch
+        self._batch_env_steps = rows_per_batch if batch_env_steps is None else batch_env_steps
+        self.ledger.batch_rows = rows_per_batch
+        self.ledger.window_batches = window.batches if window else EXTRAS_MAX
         self._reader = BatchReader()
-        self._intake = Intake(schema, rows_per_batch, self.ledger.manager_number)
+        self._intake = Intake(
+            schema, rows_per_batch, self._batch_env_steps, self.ledger.manager_number
+        )
         self._blocks: list[Block] = []  # validated, and not yet returned
-        self._limits = FlightLimits()
-        self._credit_enforcer = CreditEnforcer(self._limits.batches)
-        self._manager_ids = manager_ids  # None: no keys, so ids are not bound
-        self._ack_scheduler = AckScheduler(window, batch_bytes or self._intake.full_bytes)
-        self._refusals: list[Refusal] = []
+        size = batch_bytes or self._intake.full_bytes
+        self._grants = CreditGrants(limiter, FlightLimits(), size, rows_per_batch)
+        self._ack_scheduler = AckScheduler(window, size, self.ledger.living)
         self._run: Run | None = None
+        self._over: Stop | None = None  # the end of the run
 
     # What comes up
 
@@ -128,16 +140,14 @@ class GatewayState:
         """
         try:
             message = self._reader.read(frames)
-            if self._manager_ids is not None and not self._may_speak_for(
-                message.manager, message.incarnation, key
-            ):
+            if not self._may_speak_for(message.manager, message.incarnation, key, now):
                 return
             if type(message) is Batch:
-                self._on_batch(message, now)
+                self._on_batch(message, now, key)
             else:
                 assert isinstance(message, Report), "nothing else comes up"
                 self._validate_held(now)
-                self._on_report(message, now)
+                self._on_report(message, now, key)
         except ProtocolError as error:
             self._validate_held(now)
             self._handle_error(error, now, key)
@@ -151,48 +161,36 @@ class GatewayState:
         blocks, self._blocks = self._blocks, []
         return blocks
 
-    def _may_speak_for(self, manager: str, incarnation: int, key: str) -> bool:
-        """Return True if this key owns this manager's id; queue a refusal if not."""
-        if self._manager_ids is None or self._manager_ids.claim(manager, key):
+    def _may_speak_for(self, manager: str, incarnation: int, key: str, now: float) -> bool:
+        """Return True if this key may use this manager's id; queue a refusal if not."""
+        if self.ledger.may_use(manager, key):
             return True
-        self.refused_ids += 1
-        self.rejections.add("refused", f"key {key!r} speaks for manager {manager!r} of another key")
-        # Sent only to an incarnation that the owner never used: the topic is also the owner's, and
-        # an impostor may name the owner's incarnation.
-        if not self.ledger.has_account(manager, incarnation):
-            reason = f"the manager id {manager!r} belongs to another key; choose another --id"
-            self._queue_refusal(Refusal(manager, incarnation, "id", reason))
+        # After a loss of power the ledger may not have the owner's incarnation, which an impostor
+        # may name, so the owner has time to come back first.
+        heard = self.fleet.knows(manager) or now - self._started > GONE_AFTER_S
+        self.admission.refuse_id(manager, incarnation, key, tell=heard)
         return False
 
-    def _queue_refusal(self, refusal: Refusal) -> None:
-        if len(self._refusals) < _REFUSALS_A_TURN:
-            self._refusals.append(refusal)
-
-    def _on_batch(self, batch: Batch, now: float) -> None:
+    def _on_batch(self, batch: Batch, now: float, key: str) -> None:
         if batch.run_id != self.run_id:
             self.garbage += 1  # its manager drops that run's window once it receives this run
             return
-        manager, incarnation = batch.manager, batch.incarnation
-        if self._credit_enforcer.is_exhausted(manager, incarnation) and not self.ledger.has_settled(
-            manager, incarnation, batch.seq
-        ):
-            self.fleet.on_batch(manager, now)
-            self.refused_credit += 1  # not settled: it may come again, within its credit
-            self.rejections.add("credit", f"manager {manager} sends more than it may")
-            return
+        manager = batch.manager
         self._ack_scheduler.on_batch(manager)
         try:
             verdict = self.ledger.record_batch(batch, now)
         except KeyError:
             self._validate_held(now)  # its account may take the place of one whose batches are held
-            self.ledger.mark_alive(manager, incarnation, now)
+            self.ledger.mark_alive(manager, batch.incarnation, now, key)
             verdict = self.ledger.record_batch(batch, now)
         if verdict == "new":
-            self._credit_enforcer.on_batch(manager, incarnation)
             self._intake.add(batch)
             self.dirty = True
-        else:
-            self.fleet.on_batch(manager, now)
+            return
+        self.fleet.on_batch(manager, now)
+        if verdict == "beyond":
+            self.refused_credit += 1  # not settled: it may come again, within its limit
+            self.rejections.add("credit", f"manager {manager} sends more than it may")
 
     def _validate_held(self, now: float) -> None:
         """Validate the batches that are held, and reject the invalid ones."""
@@ -205,17 +203,18 @@ class GatewayState:
         for version, rows in found.rows_by_version.items():
             self.lag.on_inserted(version, self.position.version, rows, self._figures_time(now))
         for batch, error in found.invalid:
-            self.ledger.reject_batch(batch)
+            self.ledger.reject_batch(batch, str(error))
             self._log_rejection(batch.seq, batch.manager, error)
         if found.blocks:
             self.rejecting = ""
 
     def _reject(self, sender: Sender, rows: int, error: ProtocolError, now: float) -> None:
-        assert sender.seq is not None, "only batches are rejected"
-        self.ledger.settle_rejected(sender.manager, sender.incarnation, sender.seq, rows, now)
-        self._ack_scheduler.expedite(sender.manager)
+        manager, incarnation, seq = sender
+        assert seq is not None, "only batches are rejected"
+        self.ledger.settle_rejected(manager, incarnation, seq, rows, now, str(error))
+        self._ack_scheduler.expedite(manager)
         self.dirty = True
-        self._log_rejection(sender.seq, sender.manager, error)
+        self._log_rejection(seq, manager, error)
 
     def _log_rejection(self, seq: int, manager: str, error: ProtocolError) -> None:
         self.rejections.add("rejected", f"batch {seq} of {manager}: {error}")
@@ -224,42 +223,50 @@ class GatewayState:
     def _handle_error(self, error: ProtocolError, now: float, key: str = "") -> None:
         """Refuse an invalid message; a known sender's batch is settled so that it is not resent."""
         sender = error.sender
-        if sender is None or not self.fleet.knows(sender.manager):
+        known = sender is not None and self.fleet.knows(sender.manager)
+        if isinstance(error, RetiredError | LedgerFullError):
+            self.admission.refuse_place(error, now)
+        elif sender is None or not (known or isinstance(error, VersionError)):
             self._discard(error)
-        elif not self._may_speak_for(sender.manager, sender.incarnation, key):
+        elif not self._may_speak_for(sender.manager, sender.incarnation, key, now):
             return
-        elif isinstance(error, VersionError):
+        elif isinstance(error, VersionError):  # also of one that could not report
             self._discard(error)
-            self._queue_refusal(Refusal(sender.manager, sender.incarnation, "version", str(error)))
-        elif isinstance(error, RetiredError | LedgerFullError):  # else it would wait for ever
-            self._queue_refusal(Refusal(sender.manager, sender.incarnation, "id", str(error)))
+            manager, incarnation, _ = sender
+            self.admission.refuse(manager, incarnation, "version", str(error))
         elif sender.seq is None or not self.ledger.is_new(
             sender.manager, sender.incarnation, sender.seq
         ):
             self._discard(error)
         else:
             try:
+                self.ledger.mark_alive(sender.manager, sender.incarnation, now, key)
                 self._reject(sender, error.rows, error, now)
-            except ProtocolError as full:  # no account for it, so there is nothing to settle
-                self._discard(full)
+            except (RetiredError, LedgerFullError) as full:
+                self.admission.refuse_place(full, now)
 
     def _discard(self, error: ProtocolError) -> None:
         self.garbage += 1
         self.rejections.add("garbage", f"refused a message: {error}")
 
-    def _on_report(self, report: Report, now: float) -> None:
-        self.ledger.on_report(report, now)  # first: it refuses what is more than it can keep
+    def _on_report(self, report: Report, now: float, key: str) -> None:
+        manager = report.manager
+        was_living = manager in self.ledger.living
+        self.ledger.mark_alive(manager, report.incarnation, now, key)  # refused if there is no room
+        self._grants.claims_left -= self.ledger.on_report(report, now, self._grants.claims_left)
         self.dirty = True
-        new = self.fleet.on_report(report, now)
+        new = self.fleet.on_report(report, now) or not was_living
+        if rivals := self.fleet.pop_rivals(manager):
+            self.admission.refuse_rival(*rivals, now)
         if report.state == "gone":
-            self.actor_numbers.release(report.manager)
+            self.actor_numbers.release(manager)
             why = next((f": {actor.error}" for actor in report.actors if actor.error), "")
-            self._log("warning" if why else "info", f"manager {report.manager} has left{why}")
+            self._log("warning" if why else "info", f"manager {manager} has left{why}")
         elif new:
-            self._ack_scheduler.expedite(report.manager)
+            self._ack_scheduler.expedite_joiner(manager)
             count = len(report.actors)
             actors = f"{count} actor{'' if count == 1 else 's'}"
-            self._log("info", f"manager {report.manager} on {report.host} is here, {actors}")
+            self._log("info", f"manager {manager} on {report.host} is here, {actors}")
 
     # What goes down
 
@@ -288,6 +295,8 @@ class GatewayState:
             agent=config.agent.model_dump(mode="json"),
             actors=config.actors.model_dump(mode="json"),
             seed=config.seed,
+            batch_rows=self._rows_per_batch,
+            batch_env_steps=self._batch_env_steps,
         )
 
     def announce_run(self, run: Run) -> list[Frames]:
@@ -311,8 +320,10 @@ class GatewayState:
             return []
         if subscription.audience == "status":
             return [[subscription.topic, *encode(Status(status))]]
+        if subscription.audience == "manager" and self._over is not None:
+            return [[subscription.topic, *encode(self._over)]]
         if subscription.audience == "manager" and self._run is not None:
-            self._ack_scheduler.on_subscribed(subscription.name)
+            self._ack_scheduler.expedite_joiner(subscription.name)
             return [[subscription.topic, *encode(self._run)]]
         return []
 
@@ -329,75 +340,80 @@ class GatewayState:
     @property
     def has_unacked(self) -> bool:
         """True while a batch waits for an ack."""
-        return self._ack_scheduler.has_unacked
+        return bool(self._ack_scheduler.unacked)
 
     def acks_due(self, now: float, inserted: int) -> list[Frames]:
         """Return the acks to send now. Call only after everything settled was committed."""
-        messages: list[Frames] = [
-            [topics.manager_topic(refusal.manager), *encode(refusal)] for refusal in self._refusals
-        ]
-        self._refusals.clear()
+        messages: list[Frames] = self.admission.pop_refusals()
         if not self._ack_scheduler.is_poll_due(now):
             return messages
-        living = self.ledger.alive_incarnations()
+        living = self.ledger.living
         due = self._ack_scheduler.due_acks(living, now)
         if not due:
             return messages
-        credits = self._credits({manager for manager, _ in living}, inserted)
-        least = min(credits.values(), key=lambda credit: credit.batches)
-        self._ack_scheduler.on_sent((manager for manager, _ in due), least, now)
-        for manager, incarnation in due:
-            self._credit_enforcer.on_ack(manager, incarnation, credits[manager].batches, now)
-            ack = self.ledger.make_ack(
-                manager,
-                incarnation,
-                epoch=self.position.epoch,
-                learner=self.learner,
-                credit=credits[manager],
-                version=self.position.version,
-                first_actor=self.actor_numbers.assign(manager, self.fleet.actors(manager)),
-            )
-            messages.append([topics.manager_topic(manager), *encode(ack)])
+        budget = Budget(0, "the learner is starting")
+        if self._run is not None:
+            budget = self._grants.budget(inserted, self.position.sampled)
+        self._update_grants()
+        self._ack_scheduler.on_sent(due, self._grants.share(budget, len(living)), now)
+        for manager in due:
+            topic = topics.manager_topic(manager)
+            messages += [
+                [topic, *encode(self._ack(manager, incarnation, budget))]
+                for incarnation in living[manager].alive_incarnations()
+            ]
         return messages
 
-    def _credits(self, managers: set[str], inserted: int) -> dict[str, Credit]:
-        """Share the credit of the limiter and of the flight limits among managers."""
-        if self._run is None:
-            return share_credit(1, 1, managers, paused="the learner is starting")
-        sampled = self.position.sampled
-        self.limiter_reason = self._limiter.insert_wait_reason(inserted, sampled)
-        batches = self._limits.batches
-        allowed = self._limiter.insertable_samples(inserted, sampled)
-        if allowed is not None:
-            batches = max(1, min(batches, allowed // self._rows_per_batch))
-        credits = share_credit(
-            batches, self._limits.payload_bytes, managers, paused=self.limiter_reason
+    def _update_grants(self) -> None:
+        """Count what managers have used of their limits, before anything more is granted."""
+        for manager in self._ack_scheduler.unacked:
+            for account in self.ledger.living[manager].accounts.values():
+                if not account.gone:
+                    self._grants.update((manager, account.incarnation), account)
+
+    def _ack(self, manager: str, incarnation: int, budget: Budget) -> Ack:
+        """Make an ack, and grant what the budget allows to a manager that has reported here."""
+        if self.fleet.knows(manager):  # else it may hold a limit of an earlier gateway
+            self._grants.grant(
+                (manager, incarnation),
+                self.ledger.account(manager, incarnation),
+                budget,
+                len(self.ledger.living),
+                draining=self.fleet.is_draining(manager),
+            )
+        return self.ledger.make_ack(
+            manager,
+            incarnation,
+            epoch=self.position.epoch,
+            learner=self.learner,
+            version=self.position.version,
+            first_actor=self.actor_numbers.assign(manager, self.fleet.actors(manager)),
+            reason=budget.reason,
         )
-        # A manager that leaves may send all that it holds: its window bounds that.
-        leaving = share_credit(
-            self._limits.batches, self._limits.payload_bytes, self.fleet.draining
-        )
-        return {**credits, **leaving}
 
     def announce_stop(self, reason: str, *, final: bool) -> list[Frames]:
-        """Send the end of the learner to all managers."""
-        return [[topics.ALL, *encode(Stop(self.run_id, self.position.epoch, reason, final))]]
+        """Send the end of the learner to all managers; the end of the run also to all joiners."""
+        stop = Stop(self.run_id, self.position.epoch, reason, final)
+        self._over = stop if final else None
+        return [[topics.ALL, *encode(stop)]]
 
     # Time
 
     def tick(self, now: float) -> None:
         """Mark silent managers as gone; call a few times a second."""
-        self._credit_enforcer.retain(self.ledger.alive_incarnations())
-        silent = [
-            manager  # in the ledger of an earlier gateway, without a message to this one
-            for manager, _ in self.ledger.alive_incarnations()
-            if not self.fleet.knows(manager) and now - self.ledger.last_seen(manager) > GONE_AFTER_S
-        ]
-        for manager in self.fleet.newly_gone(now) + silent:
+        self._grants.retain(self.ledger.alive_incarnations())
+        # The ledger knows more than the fleet: managers of an earlier gateway, and incarnations
+        # that seemed to live again by a late message.
+        silent = self.ledger.mark_silent(now - GONE_AFTER_S)
+        for manager in dict.fromkeys(self.fleet.newly_gone(now) + silent):
             self.ledger.mark_gone(manager)
             self.actor_numbers.release(manager)
             self.dirty = True
             self._log("warning", f"manager {manager} has been silent; it counts as gone")
+
+    def admit_keys(self, keys: Collection[str]) -> None:
+        """Set the names of the admitted keys; each has some places of its own."""
+        self.ledger.places.admit(keys)
 
     def end_run(self) -> None:
         """Count batches that have not come by now as lost.
@@ -426,6 +442,12 @@ class GatewayState:
             lines.append(LogLine("warning", f"and {more} more lines like these"))
         return lines + [LogLine("warning", line) for line in self.rejections.due_lines(now)]
 
+    def accounting(self) -> tuple[Samples, int]:
+        """Return the sample accounting, and the environment steps of inserted batches."""
+        counts = asdict(self.ledger.accounting())
+        env_steps = counts.pop("env_steps")
+        return Samples(**counts), env_steps
+
     def status(
         self,
         ring: RowAppender,
@@ -442,19 +464,24 @@ class GatewayState:
             refused: refused connections, by reason.
             ended: the end was announced and the last batches have come.
         """
+        samples, env_steps = self.accounting()
         return GatewayStatus(
-            samples=Samples(**asdict(self.ledger.accounting())),
+            env_steps=env_steps,
+            samples=samples,
             managers=self.fleet.status(now),
             replay=Replay(size=ring.size, bytes=ring_bytes),
             rates=Rates(samples_per_sec=self._rate.update(ring.inserted, self._figures_time(now))),
-            limiter_reason=self.limiter_reason,
+            limiter_reason=self._grants.reason,
             lag=self.lag.summarize(),
             garbage=self.garbage,
             refused=Refused(
-                **(refused or {"keys": 0, "handshakes": 0}),
-                ids=self.refused_ids,
+                **(refused or {"keys": 0, "handshakes": 0, "frames": 0}),
+                ids=self.admission.ids,
                 credit=self.refused_credit,
+                places=self.admission.places,
+                rivals=self.admission.rivals,
             ),
+            rivals=self.admission.rivals_seen(now),
             ended=ended,
             rejecting=self.rejecting,
         )

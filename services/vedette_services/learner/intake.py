@@ -72,12 +72,15 @@ class Intake:
 
     Args:
         schema: of their payloads.
-        rows_max: of a batch.
+        rows_max, env_steps_max: of a batch.
         number: maps a manager's id to its number in the replay.
     """
 
-    def __init__(self, schema: Schema, rows_max: int, number: Callable[[str], int]) -> None:
+    def __init__(
+        self, schema: Schema, rows_max: int, env_steps_max: int, number: Callable[[str], int]
+    ) -> None:
         self._schema, self._rows_max, self._number = schema, rows_max, number
+        self._env_steps_max = env_steps_max
         self._hash = schema.hash
         self.full_bytes = schema.payload_bytes(rows_max)
         """Payload of a full batch, without shared frames, whose number varies."""
@@ -97,6 +100,7 @@ class Intake:
             and size == self.full_bytes
             and batch.rows == self._rows_max
             and batch.schema == self._hash
+            and batch.env_steps <= self._env_steps_max
         )
         if full and self._grows:
             self._groups[-1].append(batch)
@@ -136,6 +140,9 @@ class Intake:
         rows = batch.rows
         if rows > self._rows_max:
             raise SchemaError(f"{rows} rows, the run's have {self._rows_max}")
+        if batch.env_steps > self._env_steps_max:
+            most = self._env_steps_max
+            raise SchemaError(f"{batch.env_steps} environment steps, the run's have up to {most}")
         if batch.schema != self._hash:
             raise SchemaError(f"laid out by schema {batch.schema}, not {self._hash}")
         columns = self._schema.views(batch.payload, rows)

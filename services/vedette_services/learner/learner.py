@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -33,12 +33,12 @@ from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, 
 from vedette_services.learner.training_loop import (
     TICK_S,
     TrainingLoop,
-    find_exit_reason,
     sleep_briefly,
 )
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.status import Eval, Samples
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
+from vedette_services.run.stop_conditions import find_exit_reason
 
 log = logging.getLogger("vedette.trainer")
 
@@ -89,6 +89,19 @@ class EarlierStarts(NamedTuple):
     inserted: int = 0
     rejected: int = 0
     sampled: int = 0
+    env_steps: int = 0
+
+
+def remaining_draws(meta: Mapping[str, Any], inserted: int) -> int:
+    """Return the draws of a checkpoint that count for the limiter: of a replay that has lost rows
+    since, or begins anew, only their share.
+
+    Args:
+        meta: of the checkpoint.
+        inserted: rows that the replay has now, overwritten ones too.
+    """
+    before, sampled = int(meta["inserted"]), int(meta["sampled"])
+    return sampled if inserted >= before else sampled * inserted // before
 
 
 class Learner:
@@ -132,6 +145,7 @@ class Learner:
         self.replay = open_replay()
         self.earlier = EarlierStarts()
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
+        self._checkpoints.remove_leftovers()
         sampled = self._resume()
         self.status = TrainerStatus(epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled)
         self._loader = make_loader(self.replay, config.agent.batch_size, device)
@@ -160,12 +174,14 @@ class Learner:
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = found.meta
         if self._lasting:
-            return int(meta["sampled"])
+            return remaining_draws(meta, self.replay.inserted)
         if "books" in meta:
-            self.earlier = EarlierStarts(**meta["books"])
+            books = meta["books"]  # of version 0.1 without environment steps
+            self.earlier = EarlierStarts(**{"env_steps": books["produced"], **books})
         else:  # of daemons, which count in their replay
             rows = int(meta["inserted"])
-            self.earlier = EarlierStarts(rows, rows, sampled=int(meta["sampled"]))
+            steps = int(meta.get("env_steps", rows))
+            self.earlier = EarlierStarts(rows, rows, sampled=int(meta["sampled"]), env_steps=steps)
         return 0
 
     def train(
@@ -200,9 +216,8 @@ class Learner:
 
     def close(self, last: TrainerStatus) -> TrainerStatus:
         """Finish the last checkpoint and the records, and publish the last status."""
-        last = replace(
-            self._over_all_starts(last), unsaved=self._checkpoint_writer.close(_LAST_SAVE_S)
-        )
+        unsaved = self._checkpoint_writer.close(_LAST_SAVE_S)
+        last = replace(self._over_all_starts(last), unsaved=unsaved)
         if last.unsaved:
             log.warning("the last checkpoint is not written: %s", last.unsaved)
         self._curves.record(self._clock(), last, *self._peers.read_status())
@@ -227,6 +242,7 @@ class Learner:
             "epoch": self._epoch,
             "sampled": learning.sampled,
             "inserted": self.replay.inserted,
+            "env_steps": gateway.env_steps,
             "best_return_mean": evaluator.best_return_mean,
             "best_version": evaluator.best_version,
         }
@@ -234,6 +250,7 @@ class Learner:
             samples = gateway.samples or Samples()
             accounting = {name: getattr(samples, name) for name in EarlierStarts._fields[:3]}
             accounting["sampled"] = self.earlier.sampled + learning.sampled
+            accounting["env_steps"] = gateway.env_steps
             meta |= {"sampled": 0, "inserted": 0, "books": accounting}
         self._checkpoint_writer.save(agent.opt_steps, state, meta)
 
@@ -254,15 +271,20 @@ class Learner:
         return find_exit_reason(
             self.config.stop,
             status.opt_steps,
-            gateway.produced,
+            gateway.env_steps,
             status.seconds,
             evaluator.best_return_mean,
         )
 
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
-        """Add the rows that earlier starts drew, and set the seconds of this start."""
+        """Add the rows that earlier starts drew, the seconds of this one, and the checkpoint."""
         sampled = learning.sampled + self.earlier.sampled
-        return replace(learning, seconds=self._clock() - self._began, sampled=sampled)
+        return replace(
+            learning,
+            seconds=self._clock() - self._began,
+            sampled=sampled,
+            checkpoint=self._checkpoint_writer.status(),
+        )
 
 
 def make_replay(

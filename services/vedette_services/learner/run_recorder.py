@@ -14,13 +14,15 @@ from vedette_rl.recording.registry import TeeRecorder, make_recorders
 from vedette_rl.recording.tensorboard import purge_events
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.provenance import read_provenance
 from vedette_services.run.status import Eval
-from vedette_services.run.status_fields import tagged
 from vedette_services.run.status_records import (
     GatewayStatus,
     TrainerStatus,
     assemble_status,
 )
+from vedette_services.run.status_schema import tagged
 
 log = logging.getLogger("vedette.trainer")
 
@@ -54,6 +56,8 @@ def open_recorder(config: RunConfig, run: Path) -> Recorder:
             recorder.write_hparams(hyperparameters(table))
     tee = TeeRecorder(recorders)
     tee.write_text("config", tomli_w.dumps(table))
+    for start in read_provenance(RunDirectory(run))[-1:]:
+        tee.write_text("provenance", "\n".join(start.lines()))
     return tee
 
 
@@ -120,11 +124,11 @@ class CurveRecorder:
         self, now: float, learning: TrainerStatus, ingest: GatewayStatus, seen: Eval
     ) -> None:
         """Write what is due; does nothing most of the time."""
-        env_steps = self._env_steps = max(self._env_steps, ingest.produced)
+        env_steps = self._env_steps = max(self._env_steps, ingest.env_steps)
         if seen.version != self._evaluated:
             self._evaluated = seen.version
             self._recorder.write(tagged(seen), env_steps)
-        if now >= self._next and ingest.produced:
+        if now >= self._next and ingest.env_steps:
             self._next = now + _EVERY_S
             record = tagged(
                 assemble_status(self._run_id, self._config, learning, ingest, _NO_EVALUATION)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vedette_rl.errors import LatestValueFormatError
+from vedette_rl.errors import LatestValueFormatError, OneWriterError
+from vedette_rl.replay.ring import recover_replay
 from vedette_rl.storage.atomic_files import write_json
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.config.saving import publish_config
 from vedette_services.errors import (
     ChildFailedError,
     PortInUseError,
@@ -34,17 +36,22 @@ from vedette_services.host.processes import (
     end_children,
     pause,
     python_module,
+    raise_file_limit,
     spawn,
     wait_all,
 )
-from vedette_services.host.rate_limited import RateLimitedLog
+from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import RunEventLog
+from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import holds_model
 from vedette_services.run.outcome import describe_unsaved, exit_at_once
-from vedette_services.run.resume import erase_run
-from vedette_services.run.status import Status
+from vedette_services.run.provenance import record_provenance
+from vedette_services.run.replay_layout import replay_directory
+from vedette_services.run.resume import prepare_start
+from vedette_services.run.ring_stamp import count_lost
+from vedette_services.run.status import Checkpoint, Status
 from vedette_services.run.status_records import StatusReader, StatusRecordWriter, TrainerStatus
 from vedette_services.run.status_text import final_report_lines
 
@@ -58,8 +65,10 @@ log = logging.getLogger("vedette.learner")
 _POLL_S = 0.2
 _SUMMARY_EVERY_S = 5.0
 _PORT_WAIT_S = 5.0
+_PORTS = ("samples", "control: --bind's port + 1", "models: --bind's port + 2")
 _TRAINER_END_S = 90.0  # its last checkpoint may be large
 _GATEWAY_END_S = 15.0  # managers send their last batches
+_GATEWAY_POLL_S = 0.05
 _EVALUATOR_END_S = 60.0  # the last model is played to the end
 _RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner gives up
 _RESTART_WINDOW_S = 300.0
@@ -83,14 +92,18 @@ class _Child:
 class Supervisor:
     """Starts gateway, trainer and evaluator of one run, and restarts those that die."""
 
-    def __init__(self, spec: LearnerSpec, on_status: OnStatus | None) -> None:
-        self._spec, self._on_status = spec, on_status
+    def __init__(
+        self, spec: LearnerSpec, on_status: OnStatus | None, linger_s: float = 0.0
+    ) -> None:
+        self._spec, self._on_status, self._linger_s = spec, on_status, linger_s
         run = spec.run
         for path in (run.learning_map, run.ingest_map, run.evaluation_map):
             path.unlink(missing_ok=True)  # of an earlier start: its last phase was "done"
         self._records = StatusReader(spec)
         self._children: dict[str, _Child] = {}
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
+        # No signal: those that others send to all processes at once must not end the trainer.
+        self._stops = {"trainer": WakeupEvent(), "gateway": WakeupEvent()}
         self._event_log = RunEventLog(run.events_file)
         self._summary_due = 0.0
         self._failures = RateLimitedLog()
@@ -101,21 +114,34 @@ class Supervisor:
             "started", "learner", f"on {socket.gethostname()} at {self._spec.address}"
         )
         try:
+            self._recover_replay()
             for name in ("trainer", "gateway", "evaluator"):
                 self._start(name)
             while self._watch(stop):
                 self._publish_status()
                 pause(stop, _POLL_S)
             self._end(stop)
+            if not stop:
+                self._answer_late_managers(stop)
             return 0
         except ServicesError as error:
             self._event_log.log("failed", "learner", str(error))
             raise
         finally:
-            end_children([child.process for child in self._children.values()], term_s=2.0)
-            for child in self._children.values():
-                child.exit_report.close()
-            self._wakeup.close()
+            self._end_children()
+            for event in (self._wakeup, *self._stops.values()):
+                event.close()
+
+    def _recover_replay(self) -> None:
+        """Recover the replay from a power failure, before the trainer maps it."""
+        spec = self._spec
+        with suppress(OneWriterError):  # an earlier gateway still ends: the new one will do it
+            directory = replay_directory(spec.config, spec.run.root)
+            recovery = recover_replay(directory, partial(count_lost, spec.run_id))
+            if recovery is not None:
+                spec.run.model_map.unlink(missing_ok=True)  # as torn as the replay was
+                log.warning("the replay: %s", recovery)
+                self._event_log.log("recovered", "replay", str(recovery))
 
     # Children
 
@@ -127,13 +153,14 @@ class Supervisor:
             set_log_context(run=self._spec.run_id, epoch=epoch)
             self._announce(epoch)
             arguments.append(str(epoch))
-        wakeup = [self._wakeup.fileno()] if name in ("trainer", "gateway") else []
-        arguments += map(str, wakeup)
+        events = [self._wakeup, self._stops[name]] if name in self._stops else []
+        descriptors = [event.fileno() for event in events]
+        arguments += map(str, descriptors)
         child = self._children.get(name)
         command = python_module(f"vedette_services.learner.{name}", *arguments)
         report = ExitReportReader()
-        fds = [*wakeup, report.fileno()]
-        process = spawn(command, environment=report.environment, pass_fds=fds)
+        descriptors.append(report.fileno())
+        process = spawn(command, environment=report.environment, pass_fds=descriptors)
         report.close_child_end()
         if child:
             child.exit_report.close()
@@ -143,8 +170,9 @@ class Supervisor:
     def _announce(self, epoch: int) -> None:
         """Write the trainer's first status record, from its checkpoint, for its starting time."""
         record = StatusRecordWriter(self._spec.run.learning_map, TrainerStatus)
-        opt_steps = self._spec.run.newest_checkpoint() or 0
-        record.write(TrainerStatus(epoch=epoch, opt_steps=opt_steps))
+        checkpoint = Checkpoint(self._spec.run.newest_checkpoint())
+        opt_steps = checkpoint.opt_steps or 0
+        record.write(TrainerStatus(epoch=epoch, opt_steps=opt_steps, checkpoint=checkpoint))
         record.close()
         self._event_log.log_epoch(epoch, opt_steps)
 
@@ -192,20 +220,30 @@ class Supervisor:
 
     # The end
 
+    def _end_children(self) -> None:
+        """End what is left of them, after a failure: with a checkpoint where that takes no time."""
+        for stop in self._stops.values():
+            stop.set()
+        if evaluator := self._children.get("evaluator"):
+            evaluator.process.kill()
+        end_children([child.process for child in self._children.values()], term_s=2.0)
+        for child in self._children.values():
+            child.exit_report.close()
+
     def _end(self, stop: StopSignals) -> None:
         """End the trainer with its last checkpoint, then the gateway with the last batches."""
         trainer, gateway = self._children["trainer"].process, self._children["gateway"].process
         if stop:
             log.info("stopping: writing a checkpoint and telling the actors")
-            trainer.terminate()
+            self._stops["trainer"].set()
         evaluator = self._children["evaluator"].process
         if stop or self._records.learning.read().exit_reason == "target_return":
             evaluator.kill()  # its current evaluation is not needed
         if wait_all([trainer], _TRAINER_END_S):
             log.warning("the trainer did not end within %.0f s", _TRAINER_END_S)
         if self._records.learning.read().phase != "done":
-            gateway.terminate()  # the trainer died, so the gateway does not know of the end
-        wait_all([gateway], _GATEWAY_END_S)
+            self._stops["gateway"].set()  # the trainer died: the gateway does not know of the end
+        self._wait_for_gateway(gateway)
         if wait_all([evaluator], _EVALUATOR_END_S):
             log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
         self._log_events()
@@ -220,6 +258,22 @@ class Supervisor:
             log.info(line)
         if why := describe_unsaved(self._spec.run.root, status):
             raise UnsavedEndError(why, status)
+
+    def _wait_for_gateway(self, gateway: subprocess.Popen[bytes]) -> None:
+        """Wait until the gateway has the last batches; it may go on answering late managers."""
+        deadline = time.monotonic() + _GATEWAY_END_S
+        while wait_all([gateway], _GATEWAY_POLL_S) and time.monotonic() < deadline:
+            if self._records.ingest.read().ended:
+                return
+
+    def _answer_late_managers(self, stop: StopSignals) -> None:
+        """Stay, so that managers that come late are told that the run is over."""
+        gateway, deadline = self._children["gateway"].process, time.monotonic() + self._linger_s
+        if self._linger_s:
+            how_long = "" if math.isinf(self._linger_s) else f" for {self._linger_s:g} s"
+            log.info("telling managers that come late%s; Ctrl-C ends that", how_long)
+        while not stop and time.monotonic() < deadline and gateway.poll() is None:
+            pause(stop, min(_POLL_S, deadline - time.monotonic()))
 
     # The status
 
@@ -257,9 +311,12 @@ def run_learner(
     *,
     keys: Path | None = None,
     fresh: bool = False,
+    new_replay: bool = False,
     note: str = "",
     on_status: OnStatus | None = None,
     metrics: MetricsAddress | None = None,
+    linger_s: float = 0.0,
+    advertise: str | None = None,
 ) -> int:
     """Run the learner daemon on a run directory until the run is over or a signal comes.
 
@@ -267,11 +324,15 @@ def run_learner(
         config: what to run; saved as `config.toml`.
         out: the run directory; a run in it is resumed.
         fresh: erase such a run instead.
+        new_replay: begin its replay anew.
         note: where the configuration comes from: a comment in `config.toml`.
         address: where to bind.
         keys: folder with the learner's key pair and the keys that it admits; None: everybody.
         on_status: called with the status a few times a second.
         metrics: where to serve metrics to Prometheus; None: off.
+        linger_s: after the end of the run, tell managers that come late for so long.
+        advertise: the name by which other hosts reach this one, for ``RUN/learner.json``; None:
+            its full name.
 
     Returns:
         The exit status: 0 done or stopped on request.
@@ -284,20 +345,20 @@ def run_learner(
         MetricsError: the port for metrics is taken.
     """
     stop = StopSignals(leave=lambda: exit_at_once(out))
+    raise_file_limit()
     run = RunDirectory(out)
     run.make()
     run.lock()
     check_ports(address)
-    if fresh:
-        erase_run(run)
-        run.make()
     if not _continues_run(config, run):
         run.model_map.unlink(missing_ok=True)
-    publish_config(config, run.config_file, note)
-    spec = LearnerSpec(run, run.ensure_id(), config, address, keys.absolute() if keys else None)
+    run_id = prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note)
+    spec = LearnerSpec(run, run_id, config, address, keys.absolute() if keys else None)
     spec.write()
-    supervisor = Supervisor(spec, on_status)
+    supervisor = Supervisor(spec, on_status, linger_s)
     with ExitStack() as ending_with_us:
+        ending_with_us.enter_context(record_provenance(config, run))
+        ending_with_us.enter_context(publish_location(run, address, advertise))
         if metrics is not None:
             from vedette_services.prometheus import serve_metrics
 
@@ -324,7 +385,8 @@ def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
     """
     deadline = time.monotonic() + wait_s
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    for port in (address.port, address.port + 1, address.port + 2):
+    for above, what in enumerate(_PORTS):
+        port = address.port + above
         while True:
             try:
                 with socket.socket(family) as probe:
@@ -334,7 +396,8 @@ def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
                     why = error.strerror or str(error)
-                    raise PortInUseError(address, why, error.errno) from error
+                    taken = replace(address, port=port)
+                    raise PortInUseError(taken, why, error.errno, what) from error
                 time.sleep(0.1)
 
 

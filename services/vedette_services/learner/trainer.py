@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 import time
 from pathlib import Path
@@ -19,9 +18,10 @@ from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.manifest import MANIFEST
 from vedette_rl.replay.prioritized import open_priorities
 from vedette_rl.replay.ring import RingReader
+from vedette_rl.replay.ring_files import read_floor
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
-from vedette_services.host.processes import StopSignals, WakeupEvent, die_with_parent
+from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
 from vedette_services.learner.background import SWITCH_S, BackgroundPublisher
 from vedette_services.learner.learner import Learner, make_replay
 from vedette_services.run.directory import LearnerSpec
@@ -41,12 +41,18 @@ _LAST_MODEL_S = 20.0
 
 
 class Trainer:
-    """The `Peers` of a learner in a process of its own, reached by memory maps."""
+    """The `Peers` of a learner in a process of its own, reached by memory maps.
+
+    Args:
+        wakeup: set for every new model.
+        stop: set by the supervisor to end the run.
+    """
 
     def __init__(
-        self, spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: StopSignals
+        self, spec: LearnerSpec, epoch: int, wakeup: WakeupEvent, stop: WakeupEvent
     ) -> None:
         run, self._config, self._stop = spec.run, spec.config, stop
+        self._replay = replay_directory(spec.config, run.root)
         self._learner = Learner(
             spec.config,
             run,
@@ -65,7 +71,8 @@ class Trainer:
     def run(self) -> None:
         """Train to the end of the run."""
         self.publish_status(self._learner.status)
-        self._learner.close(self._learner.train(self, make_run_limiter(self._config)))
+        limiter = make_run_limiter(self._config, read_floor(self._replay))
+        self._learner.close(self._learner.train(self, limiter))
 
     # Peers
 
@@ -85,18 +92,18 @@ class Trainer:
         """Do nothing: the gateway collects it once it reads that training is over."""
 
     def is_stopped(self) -> bool:
-        return bool(self._stop)
+        return self._stop.is_set
 
 
 def main() -> None:
-    """`python -m vedette_services.learner.trainer RUN EPOCH WAKEUP`"""
+    """`python -m vedette_services.learner.trainer RUN EPOCH WAKEUP STOP`"""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
+    ignore_stop_signals()
     sys.setswitchinterval(SWITCH_S)
     set_up_logging()
-    root, epoch, wakeup = Path(sys.argv[1]), int(sys.argv[2]), WakeupEvent(int(sys.argv[3]))
+    root, epoch = Path(sys.argv[1]), int(sys.argv[2])
+    wakeup, stop = (WakeupEvent(int(descriptor)) for descriptor in sys.argv[3:5])
     set_log_context(epoch=epoch)
-    stop = StopSignals(signals=(signal.SIGTERM,))
     with report_exit():
         Trainer(LearnerSpec.read(root), epoch, wakeup, stop).run()
 

@@ -18,7 +18,7 @@ from vedette_rl.device_loader import DeviceBatch, DeviceLoader
 from vedette_rl.errors import NoTdErrorsError
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
-from vedette_services.config.parts import LearnerConfig, StopConfig
+from vedette_services.config.parts import LearnerConfig
 from vedette_services.run.status import Lag, Rates, Time
 from vedette_services.run.status_records import TrainerStatus
 
@@ -229,25 +229,3 @@ class TrainingLoop:
 
 def _due(interval: int, opt_steps: int) -> bool:
     return interval > 0 and opt_steps % interval == 0
-
-
-def find_exit_reason(
-    stop: StopConfig, opt_steps: int, env_steps: int, seconds: float, best_return: float | None
-) -> str:
-    """Return the `exit_reason` of the status, "" while the run goes on.
-
-    Args:
-        stop: the conditions; 0 switches one off.
-        seconds: since the learner's start.
-        best_return: mean return of the best evaluation; None before the first.
-    """
-    target = stop.target_return
-    if target is not None and best_return is not None and best_return >= target:
-        return "target_return"
-    if stop.max_opts and opt_steps >= stop.max_opts:
-        return "max_opts"
-    if stop.max_env_steps and env_steps >= stop.max_env_steps:
-        return "max_env_steps"
-    if stop.max_seconds and seconds >= stop.max_seconds:
-        return "max_seconds"
-    return ""

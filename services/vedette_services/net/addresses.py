@@ -85,20 +85,28 @@ class Address:
         """Return whether only this machine can reach it; a name must have been resolved before."""
         return _is_ip(self.host) and ipaddress.ip_address(self.host).is_loopback
 
-    def resolved(self) -> Address:
-        """The same address with the host as a number: libzmq binds no names.
+    @property
+    def ipv4(self) -> bool:
+        """Return whether the host is an IPv4 address, and neither IPv6 nor a name."""
+        return _is_ip(self.host) and ":" not in self.host
+
+    def resolved(self) -> list[Address]:
+        """The same address with the host as a number: one for each that its name has, best first.
+
+        libzmq binds no names, and connects to the first address of a name only. It may take as long
+        as the name server lets us wait.
 
         Raises:
             AddressError: the name is not known here.
         """
         if _is_ip(self.host):
-            return self
+            return [self]
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        except OSError as e:
-            raise AddressError(str(self), f"host {self.host!r} is not known here") from e
-        found.sort(key=lambda entry: entry[0] != socket.AF_INET)
-        return Address(str(found[0][4][0]), self.port)
+        except (OSError, UnicodeError) as e:
+            fix = "check its spelling, or give an IP address"
+            raise AddressError(str(self), f"host {self.host!r} does not resolve", fix) from e
+        return [Address(host, self.port) for host in dict.fromkeys(str(e[4][0]) for e in found)]
 
     def to_bind(self, *, insecure: bool, keys: bool = False) -> Address:
         """This address for a learner to listen at.
@@ -110,7 +118,7 @@ class Address:
         Raises:
             SecurityError: the network could reach it, and nobody said that it may.
         """
-        address = self.resolved()
+        address = min(self.resolved(), key=lambda found: not found.ipv4)
         if not (address.loopback or keys or insecure):
             raise SecurityError(
                 f"--bind {self}: anyone who reaches this address could send samples; make keys "

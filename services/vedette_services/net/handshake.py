@@ -36,7 +36,7 @@ _FAILED = (zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_NO_DE
 _LOOK_EVERY_S = 1.0
 _LOOK_WAIT_S = 0.5
 _AT_ONCE_S = 2.0  # a connection that fails later may have met a learner that was busy
-_IN_A_ROW = 3  # a learner that ends closes connections, too, but not again and again
+_IN_A_ROW = 2  # a learner that starts or ends closes connections, too, but not again and again
 
 # ZMTP 3: a signature, the revision and its minor; the mechanism's name stands in bytes 12 to 31.
 _OUR_GREETING: Final = struct.pack(">B8xBBB", 0xFF, 0x7F, 3, 1)
@@ -56,7 +56,7 @@ class HandshakeMonitor:
         self._address, self._keys, self._port = address, keys, port
         self._connected_at = float("-inf")
         self._look_at = float("-inf")
-        self._failed = 0
+        self._failed = 0  # times in a row that a learner was there and the handshake failed
 
     def on_event(self, event: int, value: int) -> str:
         """A sentence that explains why the other side will never let us in; "" while it may.
@@ -70,11 +70,12 @@ class HandshakeMonitor:
             self._failed = 0
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH and value == KEY_REFUSED:
             return self._refused_key()
-        elif event in _FAILED and now - self._connected_at < _AT_ONCE_S:
-            self._failed += 1
-            if now >= self._look_at:
-                self._look_at = now + _LOOK_EVERY_S
-                return self._explain(probe_mechanism(self._address, self._port))
+        elif event in _FAILED and now - self._connected_at < _AT_ONCE_S and now >= self._look_at:
+            self._look_at = now + _LOOK_EVERY_S
+            mechanism = probe_mechanism(self._address, self._port)
+            # A proxy or tunnel takes connections for a learner that is away, and closes them.
+            self._failed = self._failed + 1 if mechanism == "CURVE" else 0
+            return self._explain(mechanism)
         return ""
 
     def _explain(self, mechanism: str | None) -> str:

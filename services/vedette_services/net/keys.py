@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,7 +172,7 @@ class LearnerKeys:
         """The learner's part of a folder made by `vedette keys new`.
 
         Raises:
-            KeysError: it has none, or others can read it.
+            KeysError: it has none, others can read it, or anybody could add keys to it.
         """
         if not (directory / LEARNER_SECRET).exists():
             if (directory / HOST_SECRET).exists():
@@ -179,6 +180,7 @@ class LearnerKeys:
                     directory, "is an actor host's folder", "a learner needs the one it came from"
                 )
             raise KeysError(directory, "holds no keys", f"make them: vedette keys new {directory}")
+        check_admitted(directory / ADMITTED)
         return cls(directory.absolute(), read_secret(directory / LEARNER_SECRET))
 
 
@@ -201,6 +203,19 @@ class ClientKeys:
             return cls(pair, read_public(directory / LEARNER_PUBLIC).public)
         pair = LearnerKeys.read(directory).pair
         return cls(pair, pair.public)
+
+
+def check_admitted(folder: Path) -> None:
+    """Refuse a folder of admitted keys to which every user of this host could add theirs.
+
+    Raises:
+        KeysError: it, or a file in it, can be written by everybody.
+    """
+    if not folder.is_dir() or os.statvfs(folder).f_flag & os.ST_RDONLY:  # such as a mounted secret
+        return
+    for path in (folder, *sorted(folder.glob("[!.]*.toml"))):
+        if path.stat().st_mode & stat.S_IWOTH:
+            raise KeysError(path, "everybody can write it, and so be let in", f"chmod o-w {path}")
 
 
 # Making

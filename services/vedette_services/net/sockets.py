@@ -8,6 +8,7 @@ never what limits it: credit is.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -35,6 +36,8 @@ _send = cast("Callable[[Socket, Buffer, int, bool], object]", zmq.backend.Socket
 _COPIED_BYTES = zmq.COPY_THRESHOLD  # smaller frames are copied; read here once, it costs less
 _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+
+_IPV4 = re.compile(r"tcp://[0-9.]+:[0-9]+")
 
 ZAP_DOMAIN = b"vedette"
 """The name under which the sockets ask who may connect, and the ZAP handler answers."""
@@ -86,8 +89,14 @@ def _open(
     return socket
 
 
+def _choose_family(socket: Socket, endpoint: str) -> None:
+    """Let a socket speak IPv6, but where its address is IPv4: some kernels have no IPv6."""
+    socket.setsockopt(zmq.IPV6, int(not _IPV4.fullmatch(endpoint)))
+
+
 def _bind(socket: Socket, endpoint: str, keys: LearnerKeys | None) -> Socket:
     """Bind; where there are keys, only those that the ZAP handler knows are let in."""
+    _choose_family(socket, endpoint)
     if keys is not None:
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
@@ -107,6 +116,7 @@ def _connect(
     subscriptions: Sequence[bytes] = (),
 ) -> Socket:
     """Connect: with our key and the learner's, if there are keys, and monitored for `events`."""
+    _choose_family(socket, endpoint)
     for subscription in subscriptions:
         socket.setsockopt(zmq.SUBSCRIBE, subscription)
     if keys is not None:
@@ -162,15 +172,23 @@ def control_sub(
     context: Context,
     address: Address,
     *subscriptions: bytes,
+    others: Sequence[Address] = (),
     keys: ClientKeys | None = None,
     events: int = 0,
 ) -> Socket:
     """The end of a manager, or of who asks for the status, for control, connecting.
 
     `get_monitor_socket` reports `events`.
+
+    Args:
+        others: more addresses of the same learner: whatever comes from any of them is received.
     """
     socket = _open(context, zmq.SUB, largest_bytes=STATUS_MAX_BYTES + HEADER_MAX_BYTES)
-    return _connect(socket, address.control, keys, events=events, subscriptions=subscriptions)
+    _connect(socket, address.control, keys, events=events, subscriptions=subscriptions)
+    for other in others:
+        _choose_family(socket, other.control)
+        socket.connect(other.control)
+    return socket
 
 
 def models_xpub(

@@ -76,6 +76,11 @@ class ZapHandler:
             log.info("key %s is let in from now on", name)
         return {name for key, name in before.items() if self._names.get(key) != name}
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of those who are let in."""
+        return frozenset(self._names.values())
+
     def close(self) -> None:
         self.socket.close(linger=0)
 

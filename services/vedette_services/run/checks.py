@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
-from collections.abc import Callable, Iterator
-from importlib import metadata
 from pathlib import Path
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
@@ -31,10 +27,12 @@ from vedette_rl.replay.budget import (
     same_disk,
     used_disk_bytes,
 )
+from vedette_services.config.contradictions import contradictions
 from vedette_services.config.plugins import MLFLOW
 from vedette_services.config.probing import probe_spaces
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, foreign_error_message, raise_errors
+from vedette_services.host.devices import missing_device
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import (
     ReplayLayout,
@@ -53,6 +51,7 @@ def check_config(
     fresh: bool = False,
     force: bool = False,
     in_process: bool = False,
+    new_replay: bool = False,
 ) -> tuple[str, ...]:
     """Refuse a run that cannot work, with the cheapest checks first.
 
@@ -65,9 +64,10 @@ def check_config(
         fresh: a run in it is erased, not resumed.
         force: needed for `fresh` if there is a run.
         in_process: it runs in one process.
+        new_replay: the replay of a run in it begins anew.
 
     Returns:
-        Lines for the user: what the replay needs and what there is, and where the run goes on.
+        Lines for the user: the replay's needs, where the run goes on, the settings that changed.
 
     Raises:
         UsageError: one line that names the key and the fix.
@@ -93,9 +93,10 @@ def check_config(
     _check_policy(config, spaces)
     layout = _layout(config, spaces)
     _check_batch(config, layout)
-    saved = check_resume(config, out, layout, fresh=fresh)
-    lines = (_check_budget(config, layout, out), describe_resume(config, out, saved, fresh=fresh))
-    return tuple(filter(None, lines))
+    saved = check_resume(config, out, layout, fresh=fresh, new_replay=new_replay)
+    budget = _check_budget(config, layout, out)
+    lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
+    return tuple(filter(None, [budget, *lines]))
 
 
 def check_settings(config: RunConfig) -> None:
@@ -104,42 +105,11 @@ def check_settings(config: RunConfig) -> None:
     Raises:
         ConfigError: names both and the fix.
     """
-    raise_errors(list(_contradictions(config)))
+    raise_errors(list(contradictions(config)))
     try:
         make_run_limiter(config)
     except RlError as e:
         raise ConfigError(str(e)) from e
-
-
-def _contradictions(config: RunConfig) -> Iterator[SettingError]:
-    capacity, warmup = config.replay.capacity, config.learner.warmup_period
-    batch, stop = config.agent.batch_size, config.stop
-    if capacity < warmup:
-        yield SettingError(
-            "replay.capacity",
-            f"{capacity:,} samples can never hold learner.warmup_period's {warmup:,}",
-            f"set at least {warmup} or lower learner.warmup_period",
-        )
-    elif capacity < batch:
-        yield SettingError(
-            "replay.capacity",
-            f"{capacity:,} samples are fewer than agent.batch_size's {batch:,}",
-            f"set at least {batch} or lower agent.batch_size",
-        )
-    actors = config.actors
-    if actors.restart_max_s < actors.restart_min_s:
-        yield SettingError(
-            "actors.restart_max_s",
-            f"{actors.restart_max_s:g} s is below actors.restart_min_s's {actors.restart_min_s:g}",
-            f"set at least {actors.restart_min_s:g} or lower actors.restart_min_s",
-        )
-    others = stop.max_opts or stop.max_env_steps or stop.max_seconds
-    if stop.target_return is not None and not config.learner.eval_interval and not others:
-        yield SettingError(
-            "stop.target_return",
-            "is never reached with learner.eval_interval=0",
-            "set an eval_interval or another stop condition",
-        )
 
 
 def check_import_names(config: RunConfig) -> None:
@@ -175,9 +145,24 @@ def check_out(out: Path) -> None:
         place = place.parent
     if not place.is_dir():
         raise SettingError(f"--out {out}", f"{place} is a file", "name a folder")
-    if not os.access(place, os.W_OK | os.X_OK):
+    if not os.access(place, os.W_OK | os.X_OK) or not _takes_folder(out, place):
         raise SettingError(f"--out {out}", f"{place} cannot be written", "name another folder")
     RunDirectory(out).check_parts()
+
+
+def _takes_folder(out: Path, place: Path) -> bool:
+    """Make and remove the first folder of `out` that is missing in `place`: /proc takes none."""
+    if out == place:
+        return True
+    first = place / out.relative_to(place).parts[0]
+    try:
+        first.mkdir()
+        first.rmdir()
+    except FileExistsError:  # another start makes it
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _check_policy(config: RunConfig, spaces: Spaces) -> None:
@@ -263,58 +248,3 @@ def _maps_space(run: RunDirectory) -> OtherSpace:
     """Return the space for the maps of the learner, except models, whose size is not known yet."""
     maps = (run.learning_map, run.ingest_map, run.evaluation_map)
     return OtherSpace(run.live, max(0, status_records_bytes() - used_disk_bytes(maps)))
-
-
-# Only the trainer loads torch, which takes seconds. The driver's answer is enough to refuse a wrong
-# name before anything starts; the rest is left to torch.
-
-_AMD = Path("/dev/kfd")  # torch for AMD's cards also calls them cuda
-_DRIVER = "libcuda.so.1"
-
-
-def missing_device(
-    name: str,
-    *,
-    platform: str = sys.platform,
-    count_gpus: Callable[[], int | None] | None = None,
-) -> str:
-    """Return why there is no such device here; "" if there is, or if only torch knows.
-
-    Args:
-        name: of `learner.device`.
-        platform: of `sys.platform`.
-        count_gpus: returns the number of NVIDIA GPUs, as `nvidia_gpus` does.
-    """
-    kind, _, index = name.partition(":")
-    if kind == "mps" and platform != "darwin":
-        return "mps is of Apple's machines only"
-    if kind != "cuda":
-        return ""
-    if torch_version().endswith("+cpu"):
-        return f"torch {torch_version()} is built without CUDA"
-    gpus = (count_gpus or nvidia_gpus)()
-    if gpus is None or int(index or 0) < gpus:
-        return ""
-    return f"this host shows {gpus} GPUs, counted from cuda:0" if gpus else "this host shows no GPU"
-
-
-def torch_version() -> str:
-    """Return the version of the installed torch; "" if there is none."""
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def nvidia_gpus() -> int | None:
-    """Return the number of NVIDIA GPUs that the driver shows here; None: it cannot be asked."""
-    if sys.platform != "linux" or _AMD.exists():
-        return None
-    try:
-        driver = ctypes.CDLL(_DRIVER)
-    except OSError:
-        return 0
-    found = ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found)):
-        return 0  # it is installed and shows no GPU
-    return found.value

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vedette_rl.storage.atomic_files import write_json
+from vedette_rl.storage.atomic_files import json_text, replace_or_overwrite
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
 from vedette_services.net.addresses import Address
 
@@ -50,9 +50,11 @@ class RunDirectory:
 
         config.toml  checkpoints/  best/  replay/  tensorboard/  log/  summary.json
         run.json     the run's id and epoch
+        learner.json where its learner listens, while one does
         lock         held by the learner that runs here; contains its process id
-        owners.json  the key of each manager's id
+        owners.json  the key of each manager's id, of older versions; the ledger has it now
         events.jsonl starts, managers that came and went, restarts
+        provenance.json  what each start was made from
         report.html  written by `vedette report`
         live/        the maps that the learner's processes share
     """
@@ -72,8 +74,10 @@ class RunDirectory:
         self.ingest_map = self.live / "ingest.map"
         self.evaluation_map = self.live / "evaluation.map"
         self.spec_file = self.live / "learner.json"
+        self.location_file = root / "learner.json"
         self.manager_ids_file = root / "owners.json"
         self.events_file = root / "events.jsonl"
+        self.provenance_file = root / "provenance.json"
         self.report_file = root / REPORT_FILE
         self._identity_file = root / "run.json"
         self._lock_file = root / "lock"
@@ -134,14 +138,34 @@ class RunDirectory:
         except FileNotFoundError as error:
             raise NotARunError(self.root, self._identity_file.name) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            fix = "put a whole one back, or begin anew with --fresh --force"
-            raise SettingError(str(self._identity_file), f"cannot be read: {error}", fix) from error
+            raise SettingError(
+                str(self._identity_file), f"cannot be read: {error}", self._identity_fix()
+            ) from error
+
+    def _identity_fix(self) -> str:
+        """The content that ``run.json`` must have, as far as the newest checkpoint says it."""
+        from vedette_rl.storage.checkpoints import Checkpoints  # brings numpy
+
+        latest = Checkpoints(self.checkpoints, keep=1).latest()
+        try:
+            meta = json.loads((latest / "meta.json").read_text()) if latest else {}
+            # Later starts left no checkpoint; managers follow the higher epoch.
+            content = {"run_id": str(meta["run_id"]), "epoch": int(meta["epoch"]) + 1000}
+        except (OSError, ValueError, KeyError, TypeError):
+            return "put a whole one back, or name another --out; what is in this one stays"
+        return f"put a whole one back, or write {json.dumps(content)} into it: the run goes on"
 
     def ensure_id(self, *, in_process: bool = False) -> str:
         """Return the run's id, made at its first start; this counts no epoch."""
         if not self.exists:
             self._write_identity(RunIdentity(secrets.token_hex(8), 0, in_process))
         return self.identity().run_id
+
+    def renew_id(self) -> str:
+        """Give the run another id: batches of before are not of it any more."""
+        identity = replace(self.identity(), run_id=secrets.token_hex(8))
+        self._write_identity(identity)
+        return identity.run_id
 
     def begin_epoch(self) -> RunIdentity:
         """Count one more start of the trainer."""
@@ -151,7 +175,7 @@ class RunDirectory:
         return identity
 
     def _write_identity(self, identity: RunIdentity) -> None:
-        write_json(self._identity_file, asdict(identity))
+        replace_or_overwrite(self._identity_file, json_text(asdict(identity)))
 
     def check_free(self, wait_s: float = _CHECK_WAIT_S) -> None:
         """Check that no learner runs here, without taking the lock or changing anything.
@@ -175,7 +199,10 @@ class RunDirectory:
         Raises:
             RunInUseError: another learner still runs here after `wait_s`.
         """
-        file = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # No other user may open it: whoever can holds the lock as long as they like.
+        file = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(OSError):  # of another user, or on a system without modes
+            os.fchmod(file, 0o600)
         try:
             self._flock(file, fcntl.LOCK_EX, wait_s)
         except RunInUseError:
@@ -197,17 +224,54 @@ class RunDirectory:
                     raise RunInUseError(self.root, self._holder()) from error
                 time.sleep(_LOCK_POLL_S)
 
-    def _holder(self) -> str:
-        """Describe the process that holds the lock, and its host if that is another."""
+    def holder(self) -> tuple[int, str] | None:
+        """Return the process id and the host of the learner that runs here; None if none does.
+
+        Raises:
+            RunInUseError: one runs here, and has not said which process it is.
+        """
+        try:
+            self.check_free(wait_s=0.0)
+        except RunInUseError:
+            if found := self._read_lock():
+                return found
+            raise
+        return None
+
+    def is_locked_by(self, pid: int) -> bool:
+        """Return True if a process has the lock's file open, or where that cannot be told.
+
+        Raises:
+            PermissionError: the process is another user's.
+            ProcessLookupError: there is no such process.
+        """
+        if not Path("/proc/self/fd").is_dir():
+            return True
+        os.kill(pid, 0)
+        lock = self._lock_file.stat()
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                if os.path.samestat(link.stat(), lock):
+                    return True
+        return False
+
+    def _read_lock(self) -> tuple[int, str] | None:
+        """Read the process id and host in the lock's file; None if they are not there."""
         try:
             message = self._lock_file.read_text("utf-8", "replace").split()
         except OSError:
-            return ""
+            return None
         if len(message) != 2 or not message[0].isdecimal():
+            return None
+        return int(message[0]), message[1]
+
+    def _holder(self) -> str:
+        """Describe the process that holds the lock, and its host if that is another."""
+        found = self._read_lock()
+        if found is None:
             return ""
-        return f"process {message[0]}" + (
-            "" if message[1] == socket.gethostname() else f" on {message[1]}"
-        )
+        pid, host = found
+        return f"process {pid}" + ("" if host == socket.gethostname() else f" on {host}")
 
     def unlock(self) -> None:
         """Release the lock before this process ends."""
@@ -232,15 +296,13 @@ class LearnerSpec:
     keys: Path | None = None
 
     def write(self) -> None:
-        write_json(
-            self.run.spec_file,
-            {
-                "run_id": self.run_id,
-                "address": str(self.address),
-                "keys": str(self.keys) if self.keys else None,
-                "config": self.config.model_dump(mode="json"),
-            },
-        )
+        spec = {
+            "run_id": self.run_id,
+            "address": str(self.address),
+            "keys": str(self.keys) if self.keys else None,
+            "config": self.config.model_dump(mode="json"),
+        }
+        replace_or_overwrite(self.run.spec_file, json_text(spec))
 
     @classmethod
     def read(cls, root: Path) -> LearnerSpec:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vedette_rl.storage.atomic_files import replace_file
-from vedette_services.host.rate_limited import RateLimitedLog
+from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.run.status import Manager
 from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus, TrainerStatus
 
@@ -23,7 +23,9 @@ BYTES_MAX = 1 << 20
 TEXT_MAX = 300
 _READ_BYTES_MAX = 4 * BYTES_MAX
 
-LEARNER_KINDS = frozenset({"started", "epoch", "died", "ended", "failed", "forgotten"})
+LEARNER_KINDS = frozenset(
+    {"started", "recovered", "epoch", "died", "ended", "failed", "forgotten", "changed"}
+)
 FLEET_KINDS = frozenset({"joined", "left", "silent", "returned", "actor"})
 
 
@@ -33,10 +35,13 @@ class RunEvent:
 
     Args:
         time_s: since 1970.
-        kind: ``started``, ``ended`` and ``failed``: the learner; ``epoch``: its trainer began;
+        kind: ``started``, ``ended`` and ``failed``: the learner; ``recovered``: its replay, from a
+            power failure; ``epoch``: its trainer began; ``changed``: a setting since the last
+            start;
             ``died``: one of its processes; ``joined``, ``left``, ``silent``, ``returned``: a
             manager; ``actor``: an actor was restarted; ``forgotten``: events were removed here.
-        who: the manager, ``MANAGER/ACTOR``, or the process; of ``forgotten`` the number of events.
+        who: the key, the manager, ``MANAGER/ACTOR``, or the process; of ``forgotten`` the number of
+            events.
         text: for people. Text that comes from a manager is not to be trusted.
         epoch: of the learner.
         opt_steps, env_steps: at the time of the event.
@@ -159,7 +164,7 @@ def _ends_with_a_line(path: Path) -> bool:
 # Events of the fleet come from the gateway's status record, which the supervisor reads anyway.
 
 _EVENTS_AT_ONCE = 20  # a false report must not fill the file
-_REMEMBERED_MAX = 4096  # managers; the gateway's record has 1,024 at most
+_REMEMBERED_MAX = 4096  # managers, as many as a gateway's record has at most
 
 FleetEvent = tuple[str, str, str]
 """An event's kind, who, and text."""
@@ -259,5 +264,5 @@ class RunEventLog:
         self._file.add(*(self._event(*event) for event in happened))
 
     def _event(self, kind: str, who: str, text: str) -> RunEvent:
-        steps, produced = self._learning.opt_steps, self._ingest.produced
+        steps, produced = self._learning.opt_steps, self._ingest.env_steps
         return RunEvent(self._clock(), kind, who, text, self._epoch, steps, produced)

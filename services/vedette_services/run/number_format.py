@@ -24,25 +24,6 @@ def format_short(number: float | None, digits: int = 0) -> str:
     )
 
 
-def format_axis(number: float) -> str:
-    """A number in four digits, such as those beside an axis: ``12.5k``, ``0.031``, ``2e-05``."""
-    if not math.isfinite(number):
-        return str(number)
-    size = abs(number)
-    for unit, letter in _UNITS:
-        if size >= 0.99995 * unit and size >= 10_000:
-            return f"{_four_digits(number / unit)}{letter}"
-    return f"{number:.2g}" if size and size < 1e-3 else _four_digits(number)
-
-
-def _four_digits(number: float) -> str:
-    """Without an exponent and without zeros behind the point."""
-    if not number:
-        return "0"
-    text = f"{number:.{max(0, 3 - math.floor(math.log10(abs(number))))}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
 def format_count(number: float | None) -> str:
     """A count with commas; a dash where there is none, or it is not finite."""
     return format_decimal(number, 0)

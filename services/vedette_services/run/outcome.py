@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from vedette_rl.errors import LatestValueFormatError
-from vedette_services.config.parts import StopConfig
 from vedette_services.errors import FAILED
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.number_format import format_number
 from vedette_services.run.status import Status
-from vedette_services.run.status_fields import decode
 from vedette_services.run.status_records import StatusReader
-from vedette_services.run.status_text import EXIT_REASONS
+from vedette_services.run.status_schema import decode
+from vedette_services.run.stop_conditions import EXIT_REASONS, is_over
+
+if TYPE_CHECKING:  # `vedette status` needs no configuration
+    from vedette_services.config.parts import StopConfig
 
 
 def read_summary(out: Path) -> Status:
@@ -97,16 +99,6 @@ def exit_at_once(out: Path) -> NoReturn:
     begin = "\n" if os.isatty(2) else ""  # below what is drawn there
     os.write(2, f"{begin}{message}\n".encode())  # no stream: a signal may come while one is in use
     os._exit(FAILED)
-
-
-def is_over(summary: Status, stop: StopConfig) -> bool:
-    """Return True if a run has nothing more to do under these stop conditions."""
-    if summary.exit_reason not in EXIT_REASONS:
-        return False
-    reason, limit = EXIT_REASONS[summary.exit_reason], getattr(stop, summary.exit_reason)
-    now = reason.now(summary)
-    on = limit > 0 if reason.unit else limit is not None
-    return bool(on and now is not None and now >= limit)
 
 
 def describe_already_done(out: Path, stop: StopConfig) -> str:

@@ -159,8 +159,11 @@ def replay_directory(config: RunConfig, out: Path) -> Path:
     return Path(config.replay.directory or out / "replay")
 
 
-def make_run_limiter(config: RunConfig) -> Limiter:
+def make_run_limiter(config: RunConfig, floor: int = 0) -> Limiter:
     """Make the run's limiter; gateway and trainer use one each, each for its own side.
+
+    Args:
+        floor: of the replay's rows.
 
     Raises:
         LimiterDeadlockError: both sides would wait for each other.
@@ -171,4 +174,5 @@ def make_run_limiter(config: RunConfig) -> Limiter:
         min_size=config.learner.warmup_period,
         batch_size=config.agent.batch_size,
         insert_rows=config.actors.n_buffer,
+        floor=floor,
     )

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
+from dataclasses import fields
 from pathlib import Path
 
+from vedette_protocol.account import SampleAccounting
 from vedette_protocol.errors import StampError
+from vedette_protocol.ledger import Ledger
+from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import (
     CheckpointError,
     ReplayDiffersError,
@@ -13,15 +18,21 @@ from vedette_rl.errors import (
     ReplayTornError,
 )
 from vedette_rl.replay.commits import COMMITS
+from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.manifest import read_manifest
+from vedette_rl.replay.recovery import find_recovery
 from vedette_rl.replay.ring import check_replay_directory, check_ring
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ConfigError, SettingError, UsageError
+from vedette_services.config.saving import publish_config
+from vedette_services.errors import ConfigError, SettingError, UsageError, raise_errors
+from vedette_services.run.changed_settings import ChangedSetting, changed_settings
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.replay_layout import ReplayLayout, replay_directory
-from vedette_services.run.ring_stamp import read_stamp
+from vedette_services.run.events import EventFile, RunEvent
+from vedette_services.run.outcome import read_summary
+from vedette_services.run.replay_layout import ReplayLayout, replay_directory, replay_layout
+from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
 
 
 def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
@@ -42,19 +53,52 @@ def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
     )
 
 
-def describe_resume(config: RunConfig, out: Path, saved: int | None, *, fresh: bool) -> str:
-    """Describe where a start in this directory resumes; "" if a run begins.
+def saved_config(out: Path | None, *, fresh: bool = False) -> Path | None:
+    """Return the configuration that a start in this directory goes on with; None if a run begins.
+
+    Args:
+        out: the run's directory; None: a new one.
+        fresh: a run in it is erased before.
+    """
+    if out is None or fresh or not RunDirectory(out).exists:
+        return None
+    path = RunDirectory(out).config_file
+    return path if path.is_file() else None
+
+
+def describe_resume(
+    config: RunConfig, out: Path, saved: int | None, *, fresh: bool, new_replay: bool
+) -> list[str]:
+    """Describe where a start in this directory resumes, and each setting changed since the last.
 
     Args:
         saved: what `check_resume` found.
     """
     if fresh or not RunDirectory(out).exists:
-        return ""
-    if saved is not None:
-        line = f"goes on from optimization step {saved:,} of the run in {out}"
-        there = (replay_directory(config, out) / COMMITS).exists()
-        return line if there else f"{line}, with an empty replay"
-    return f"no checkpoint in {out}: learns from the beginning, on the samples that are there"
+        return []
+    changes = [f"changed {change}" for change in _changes(config, out, fresh=fresh)]
+    if not new_replay:
+        changes = _describe_recovery(replay_directory(config, out)) + changes
+    if saved is None:
+        samples = "with an empty replay" if new_replay else "on the samples that are there"
+        return [f"no checkpoint in {out}: learns from the beginning, {samples}", *changes]
+    line = f"goes on from optimization step {saved:,} of the run in {out}"
+    there = not new_replay and (replay_directory(config, out) / COMMITS).exists()
+    return [line if there else f"{line}, with an empty replay", *changes]
+
+
+def _describe_recovery(directory: Path) -> list[str]:
+    """Describe what a power failure has left of the replay."""
+    if not check_replay_directory(directory):
+        return []
+    recovery = find_recovery(directory, read_manifest(directory))
+    return [f"the replay: {recovery}"] if recovery else []
+
+
+def _changes(config: RunConfig, out: Path, *, fresh: bool = False) -> list[ChangedSetting]:
+    """List the settings that differ from those of the last start."""
+    before = saved_config(out, fresh=fresh)
+    return [] if before is None else changed_settings(read_config(before), config)
 
 
 def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
@@ -78,13 +122,16 @@ def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
     )
 
 
-def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: bool) -> int | None:
+def check_resume(
+    config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: bool, new_replay: bool = False
+) -> int | None:
     """Refuse to resume a run that is damaged or does not fit this configuration.
 
     Args:
         out: the run's directory, perhaps without a run.
         layout: of the replay of `config`.
         fresh: a run in the directory is erased before.
+        new_replay: its replay is.
 
     Returns:
         Optimization steps of the checkpoint to resume from; None if there is none.
@@ -97,8 +144,10 @@ def check_resume(config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: b
         _check_place(config, run)
         return None
     saved = _whole_checkpoint(run)
-    if saved is not None and run.config_file.is_file():
-        _check_same(config, read_config(run.config_file), out)
+    _check_changes(config, out, saved, new_replay=new_replay)
+    if new_replay:
+        _check_place(config, run)
+        return saved
     try:
         _check_replay(config, replay_directory(config, out), run.identity().run_id, layout)
     except ReplayDiffersError as e:
@@ -121,8 +170,21 @@ def _whole_checkpoint(run: RunDirectory) -> int | None:
     try:
         whole = Checkpoints(run.checkpoints, keep=1).newest_readable()
     except CheckpointError as e:
-        raise ConfigError(f"{e} with --fresh --force") from e
+        raise ConfigError(f"{e}") from e
     return int(whole.name) if whole else None
+
+
+def _check_changes(config: RunConfig, out: Path, saved: int | None, *, new_replay: bool) -> None:
+    """Check that what is stored in checkpoints and samples was made with the same settings.
+
+    A replay in memory is lost with its process, and the checkpoint has learned from its samples.
+    """
+    stored = {"weights"} if saved is not None else set[str]()
+    if not new_replay and (stored or (replay_directory(config, out) / COMMITS).exists()):
+        stored.add("samples")
+    differing = [change for change in _changes(config, out) if change.stored_in & stored]
+    foreign = [change for change in differing if change.key in ("env.id", "agent.name")]
+    raise_errors([change.refusal(out, stored) for change in foreign or differing])
 
 
 def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: ReplayLayout) -> None:
@@ -179,30 +241,65 @@ def _check_place(config: RunConfig, run: RunDirectory) -> None:
         )
 
 
-def _check_same(config: RunConfig, before: RunConfig, out: Path) -> None:
-    """Check that environment, agent and network are those of the checkpoint."""
-    pairs = [("env.id", config.env.id, before.env.id)]
-    pairs += [("agent.name", config.agent.name, before.agent.name)]
-    if config.agent.name == before.agent.name:
-        pairs += [
-            (f"agent.{name}", getattr(config.agent, name), getattr(before.agent, name))
-            for name in config.agent.shaping
-        ]
-    for key, now, then in pairs:
-        if now != then:
-            raise SettingError(
-                key,
-                f"the run in {out} has {_format_value(then)}, not {_format_value(now)}",
-                f"set {key}={_format_value(then)}, choose another --out, "
-                "or erase it with --fresh --force",
-            )
+def prepare_start(
+    config: RunConfig,
+    run: RunDirectory,
+    *,
+    fresh: bool,
+    new_replay: bool,
+    note: str = "",
+    in_process: bool = False,
+) -> str:
+    """Make a locked directory ready for a start with a checked configuration, and save that.
+
+    Args:
+        fresh: erase a run that is there.
+        new_replay: begin its replay anew.
+        note: where the configuration comes from.
+        in_process: the run is of one process.
+
+    Returns:
+        The run's id.
+    """
+    if fresh:
+        erase_run(run)
+        run.make()
+    changes = _changes(config, run.root)
+    if run.exists:
+        epoch, steps = run.identity().epoch + 1, run.newest_checkpoint() or 0
+        events = [RunEvent(time.time(), "changed", c.key, c.values, epoch, steps) for c in changes]
+        EventFile(run.events_file).add(*events)
+        if new_replay and not in_process:
+            _begin_new_replay(config, run)
+    publish_config(config, run.config_file, note)
+    return run.ensure_id(in_process=in_process)
 
 
-def _format_value(value: object) -> str:
-    """Format a value as `--set` takes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(list(value)).replace(" ", "") if isinstance(value, tuple) else str(value)
+def _begin_new_replay(config: RunConfig, run: RunDirectory) -> None:
+    """Replace a run's replay by an empty one; counts of samples go on.
+
+    The run has another id from then on, so that no batch made with the settings of before is
+    inserted.
+    """
+    for directory in {run.replay, _own_replay(run)} - {None}:
+        shutil.rmtree(str(directory), ignore_errors=True)
+    run_id = run.renew_id()
+    summary = read_summary(run.root)
+    names = [field.name for field in fields(SampleAccounting)]
+    counted = {name: getattr(summary.samples, name, None) or 0 for name in names}
+    counted["env_steps"] = summary.env_steps or 0
+    counted["lost"] += counted.pop("in_flight")
+    layout = replay_layout(config, probe_environment(config.env))
+    ring = open_writer(
+        replay_directory(config, run.root),
+        layout.stored,
+        config.replay.capacity,
+        run_id=run_id,
+        guard=layout.guard,
+        shared=layout.shared,
+    )
+    ring.commit(pack_stamp(Ledger(run_id, SampleAccounting(**counted)), ActorNumbers()))
+    ring.close()
 
 
 def erase_run(run: RunDirectory) -> None:
@@ -214,7 +311,8 @@ def erase_run(run: RunDirectory) -> None:
     for place in places:
         shutil.rmtree(place, ignore_errors=True)
     files = [run.root / "run.json", run.summary_file, run.manager_ids_file, run.events_file]
-    files += [run.report_file, run.root / "records.csv", run.root / "records.jsonl"]
+    files += [run.provenance_file, run.report_file]
+    files += [run.root / "records.csv", run.root / "records.jsonl"]
     for file in files:
         file.unlink(missing_ok=True)
 

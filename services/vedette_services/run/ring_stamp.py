@@ -36,6 +36,16 @@ def read_stamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, ActorNumb
     return ledger, slots
 
 
+def count_lost(run_id: str, synced: bytes, newer: bytes) -> bytes:
+    """Count as lost, in a stamp, what a newer one knew, whose rows a power failure has taken."""
+    ledger, slots = read_stamp(run_id, synced, now=0.0)
+    try:
+        ledger.count_lost(read_stamp(run_id, newer, now=0.0)[0])
+    except StampError:
+        return synced
+    return pack_stamp(ledger, slots)
+
+
 # An actor's exploration rank comes from its number, so numbers stay small and do not change when
 # another host joins or leaves.
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vedette_services.run.status_fields import ChartSpec, Count, Part, counter, declared, gauge
+from vedette_services.run.status_schema import ChartSpec, Count, Part, counter, declared, gauge
 
 _EVALUATIONS = ChartSpec("Returns", "Return of greedy evaluations")
 _ROLLOUTS = ChartSpec("Returns", "Return of the actors, exploring")
@@ -21,26 +21,26 @@ _OPT_TIMES = ChartSpec(
     (("average_opt_time", "optimizing"), ("average_sample_time", "sampling")),
 )
 _PER_OPT_STEP = ChartSpec("Speed", "Samples per optimization step")
-_LAG_INSERTED = ChartSpec("Lag", "Versions behind, as samples arrive")
-_LAG_SECONDS = ChartSpec("Lag", "Seconds behind, as samples arrive")
-_LAG_DRAWN = ChartSpec("Lag", "Versions behind, as samples are drawn")
+_LAG_INSERTED = ChartSpec("Lag and replay", "Versions behind, as samples arrive")
+_LAG_SECONDS = ChartSpec("Lag and replay", "Seconds behind, as samples arrive")
+_LAG_DRAWN = ChartSpec("Lag and replay", "Versions behind, as samples are drawn")
 _PER_INSERT = ChartSpec(
-    "Replay and limiter",
+    "Lag and replay",
     "Samples drawn per sample inserted",
     levels=((("replay", "samples_per_insert"), "the limiter's"),),
 )
 _WAITS = ChartSpec(  # each is 0 or 1 at a moment
-    "Replay and limiter", "Who waits (share of the time)", points=24
+    "Lag and replay", "Who waits (share of the time)", points=24
 )
 _REPLAY_SIZE = ChartSpec(
-    "Replay and limiter",
+    "Lag and replay",
     "Samples in the replay",
     levels=((("replay", "capacity"), "its capacity"),),
 )
-_MANAGERS = ChartSpec("Wire", "Actor managers present")
-_OUTSIDE = ChartSpec("Wire", "Samples that are not in the replay", nonzero=True)
+_MANAGERS = ChartSpec("Fleet", "Actor managers present")
+_OUTSIDE = ChartSpec("Fleet", "Samples that are not in the replay", nonzero=True)
 _LISTED: dict[str, Any] = {"chart": _OUTSIDE, "row": "samples"}
-_REFUSED = ChartSpec("Wire", "Messages refused", nonzero=True)
+_REFUSED = ChartSpec("Fleet", "Messages refused", nonzero=True)
 _CHARTS = (
     *(_EVALUATIONS, _ROLLOUTS, _LENGTHS, _PER_SECOND, _OPT_TIMES, _PER_OPT_STEP, _LAG_INSERTED),
     *(_LAG_SECONDS, _LAG_DRAWN, _PER_INSERT, _WAITS, _REPLAY_SIZE, _MANAGERS, _OUTSIDE, _REFUSED),
@@ -194,14 +194,29 @@ class Eval(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint(Part):
+    """The newest checkpoint on the disk. `failing`: why a newer one cannot be written, or ""."""
+
+    opt_steps: Count | None = gauge("optimization steps of the newest checkpoint")
+    age_s: float | None = gauge("since the newest checkpoint was written", "s")
+    failures: Count = gauge("writes in a row that failed", default=0)
+    failing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused(Part):
     """Refused peers. `ids`: manager ids claimed by a key that they do not belong to. `handshakes`:
-    those that have not succeeded, such as of scanners and idle connections."""
+    those that have not succeeded, such as of scanners and idle connections. `places`: messages of
+    managers without a place. `rivals`: managers whose id another one uses. `frames`: connections
+    that were cut because of a frame beyond the limit, or of none."""
 
     keys: Count | None = counter("keys not let in", row="refused")
     ids: Count | None = counter("ids of others", row="refused", label="ids of others")
     handshakes: Count | None = counter("handshakes", row="refused")
     credit: Count | None = gauge("batches beyond the credit")
+    places: Count | None = counter("no place for a manager", row="refused", label="without a place")
+    rivals: Count | None = counter("ids in use", row="refused", label="ids in use")
+    frames: Count | None = counter("frames too large", row="refused", label="frames too large")
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +296,9 @@ class Status(Part):
     )  # fmt: skip
     refused: Refused = Refused()
     record: dict[str, float] = field(default_factory=dict)
+    checkpoint: Checkpoint = Checkpoint()
     unsaved: str = ""
+    rivals: str = ""
     window_limits: Window = Window()
     managers_present: Count | None = gauge(
         "actor managers present", "", "wire/managers", chart=_MANAGERS, label="managers"

@@ -17,7 +17,7 @@ from vedette_services.net.handshake import CONTROL, EVENTS, HandshakeMonitor
 from vedette_services.net.keys import ClientKeys
 from vedette_services.net.sockets import control_sub
 from vedette_services.run.status import Status
-from vedette_services.run.status_fields import decode
+from vedette_services.run.status_schema import decode
 
 
 def ask_status(
@@ -37,12 +37,16 @@ class StatusClient:
 
     Args:
         keys: ours and the learner's; None: neither encrypt nor authenticate.
+
+    Raises:
+        AddressError: the learner's name does not resolve.
     """
 
     def __init__(self, address: Address, keys: ClientKeys | None = None) -> None:
-        self._address = address
+        self.address, self.end = address, ""
+        first, *others = address.resolved()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = control_sub(self._context, address, keys=keys, events=EVENTS)
+        self._socket = control_sub(self._context, first, others=others, keys=keys, events=EVENTS)
         self._monitor = self._socket.get_monitor_socket()
         self._handshake = HandshakeMonitor(address, keys, CONTROL)
         self._poller = zmq.Poller()
@@ -94,7 +98,7 @@ class StatusClient:
             try:
                 message = decode_control(frames[1:])
             except VersionError as error:
-                raise RefusedError(f"the learner at {self._address}: {error}") from error
+                raise RefusedError(f"the learner at {self.address}: {error}") from error
             except ProtocolError:
                 continue  # not of a learner
             if isinstance(message, messages.Status):

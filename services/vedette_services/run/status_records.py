@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_rl.storage.latest_value import (
@@ -19,10 +19,10 @@ from vedette_rl.storage.latest_value import (
     LatestValueWriter,
     latest_value_file_bytes,
 )
-from vedette_services.config.run_config import RunConfig
 from vedette_services.host.versions import vedette_version
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.status import (
+    Checkpoint,
     Eval,
     Lag,
     Limiter,
@@ -37,7 +37,10 @@ from vedette_services.run.status import (
     Window,
     rollout_of,
 )
-from vedette_services.run.status_fields import decode, encode, merged
+from vedette_services.run.status_schema import decode, encode, merged
+
+if TYPE_CHECKING:  # `vedette status` needs no configuration
+    from vedette_services.config.run_config import RunConfig
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 
@@ -48,7 +51,8 @@ _NO_REPLAY = Replay(size=0, bytes=0)
 _NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
 _NO_LAG_DRAWN = Lag(sample_mean=0.0, sample_p95=0.0, sample_max=0.0)
 _NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
-_NONE_REFUSED = Refused(0, 0, 0, 0)
+_NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0)
+_NO_CHECKPOINT = Checkpoint()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class TrainerStatus:
         seconds: since this start of the trainer.
         rates, time, lag: the numbers of these parts that it measures.
         record: the scalars last recorded by the agent.
+        checkpoint: the newest, and whether another can be written.
         unsaved: at the end, why the last checkpoint is not on the disk; "" if it is.
     """
 
@@ -79,6 +84,7 @@ class TrainerStatus:
     time: Time = _NO_TIME
     lag: Lag = _NO_LAG_DRAWN
     record: dict[str, float] = field(default_factory=dict)
+    checkpoint: Checkpoint = _NO_CHECKPOINT
     unsaved: str = ""
 
 
@@ -88,12 +94,14 @@ class GatewayStatus:
 
     Args:
         samples: None until the gateway has opened the replay.
+        env_steps: environment steps that inserted batches carried, over the whole run.
         managers: including those that are gone, until they are forgotten.
         replay, rates, lag: the numbers of these parts that it measures.
         limiter_reason: why actors have to wait, "" if they do not.
         garbage: messages refused whose sender is unknown.
         ended: the gateway has announced the end of the run and received the last batches.
         rejecting: why the last batch was rejected; "" if one was inserted since.
+        rivals: two managers that use one id, within the last minute; "" if there are none.
     """
 
     samples: Samples | None = None
@@ -106,11 +114,8 @@ class GatewayStatus:
     refused: Refused = _NONE_REFUSED
     ended: bool = False
     rejecting: str = ""
-
-    @property
-    def produced(self) -> int:
-        """Return the environment steps of the whole run."""
-        return (self.samples and self.samples.produced) or 0
+    rivals: str = ""
+    env_steps: int = 0
 
 
 B = TypeVar("B", TrainerStatus, GatewayStatus, Eval)
@@ -183,7 +188,7 @@ def assemble_status(
         epoch=learning.epoch,
         version=steps,
         opt_steps=steps,
-        env_steps=samples.produced,
+        env_steps=ingest.env_steps,
         exit_reason=learning.exit_reason,
         phase=learning.phase,
         seconds=learning.seconds,
@@ -202,7 +207,9 @@ def assemble_status(
         garbage=ingest.garbage,
         refused=ingest.refused,
         record=learning.record,
+        checkpoint=learning.checkpoint,
         unsaved=learning.unsaved,
+        rivals=ingest.rivals,
         window_limits=Window(window.window_batches, window.window_bytes),
         managers_present=sum(manager.is_present for manager in ingest.managers),
         managers=ingest.managers,
@@ -229,7 +236,21 @@ class StatusReader:
 
 
 def describe_wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
-    """Return a sentence that says who waits and why; "" if nobody waits."""
+    """Return who waits and why, and why no checkpoint can be written; "" if all is well."""
+    reasons = (_wait(learning, ingest), _failing_checkpoint(learning.checkpoint))
+    return "; ".join(reason for reason in reasons if reason)
+
+
+def _failing_checkpoint(checkpoint: Checkpoint) -> str:
+    if not checkpoint.failing:
+        return ""
+    kept = "there is none"
+    if checkpoint.opt_steps is not None:
+        kept = f"the last is of optimization step {checkpoint.opt_steps:,}"
+    return f"no checkpoint can be written ({checkpoint.failing}), and {kept}"
+
+
+def _wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
     if learning.phase == "starting":
         what = "trainer builds its agent" if ingest.samples else "gateway opens the replay"
         return f"the learner is starting: the {what}"

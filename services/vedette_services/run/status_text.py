@@ -6,8 +6,7 @@ Any part of a status may be unknown, such as before a run begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from vedette_rl.bytes_text import bytes_text
 from vedette_services.run.number_format import (
@@ -17,53 +16,8 @@ from vedette_services.run.number_format import (
     format_short,
 )
 from vedette_services.run.status import Manager, Status, rollout_of
-from vedette_services.run.status_fields import numbers
-
-
-@dataclass(frozen=True, slots=True)
-class ExitReason:
-    """A reason to end a run.
-
-    Args:
-        outcome: solved or done.
-        why: the condition that was reached.
-        unit: of `now`; "" for a return.
-        now: the value that the condition compares.
-    """
-
-    outcome: str
-    why: str
-    unit: str
-    now: Callable[[Status], float | None]
-
-
-EXIT_REASONS = {
-    "max_opts": ExitReason(
-        "done", "stop.max_opts is reached", "optimization steps", lambda s: s.opt_steps
-    ),
-    "max_env_steps": ExitReason(
-        "done", "stop.max_env_steps is reached", "environment steps", lambda s: s.env_steps
-    ),
-    "max_seconds": ExitReason(
-        "done", "stop.max_seconds are over", "seconds", lambda s: elapsed_seconds(s)
-    ),
-    "target_return": ExitReason(
-        "solved", "the target return is reached", "", lambda s: s.eval.best_return_mean
-    ),
-}
-STOPPED = "stopped on request{after}; the same command with this --out goes on"
-
-
-def exit_sentence(reason: str, after: str = "") -> str:
-    """Return a sentence that says why a run ended; "" for an unknown reason.
-
-    Args:
-        after: such as `` after 0:01:05``.
-    """
-    if reason == "interrupted":
-        return STOPPED.format(after=after)
-    known = EXIT_REASONS.get(reason)
-    return f"{known.outcome}{after}: {known.why}" if known else ""
+from vedette_services.run.status_schema import numbers
+from vedette_services.run.stop_conditions import elapsed_seconds, exit_sentence
 
 
 def present_managers(status: Status) -> Sequence[Manager]:
@@ -77,7 +31,9 @@ def wait_reason(status: Status) -> str:
 
 
 def actor_errors(status: Status, *, left: bool = True) -> list[str]:
-    """List the last errors of actors, the most frequent first; equal ones are one line.
+    """List two managers with one id, then the last errors of actors, the most frequent first.
+
+    Equal errors are one line.
 
     Args:
         left: include managers that have left.
@@ -89,20 +45,11 @@ def actor_errors(status: Status, *, left: bool = True) -> list[str]:
             if actor.error:
                 first.setdefault(actor.error, f"{manager.id or '-'}/{actor.id}")
                 counts[actor.error] += 1
-    return [
+    rivals = [status.rivals] if status.rivals else []
+    return rivals + [
         f"{first[error]}{f' and {count - 1} more' if count > 1 else ''}: {error}"
         for error, count in counts.most_common()
     ]
-
-
-def stop_progress(status: Status) -> list[tuple[str, float, float]]:
-    """List ``(unit, now, goal)`` of every stop condition that counts and is on."""
-    rows = []
-    for name, reason in EXIT_REASONS.items():
-        now, goal = reason.now(status), getattr(status.stop, name)
-        if reason.unit and goal and now is not None:
-            rows.append((reason.unit, float(now), float(goal)))
-    return rows
 
 
 def status_line(status: Status) -> str:
@@ -147,6 +94,10 @@ def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]
         "replay": _replay(status, short=short),
         "lag": _lag(status, short=short),
     }
+    if saved := status.checkpoint.opt_steps:
+        age_s = status.checkpoint.age_s
+        ago = "" if age_s is None else f", {format_clock(age_s)} ago"
+        rows["saved"] = f"{number(saved)} optimization steps{ago}"
     for path, declared, value in numbers(status):
         if declared.row and value:
             before = f"{rows[declared.row]}, " if declared.row in rows else ""
@@ -231,11 +182,6 @@ def summary_lines(summary: Status, run: str) -> list[str]:
         f"  run      {run}",
         f"  next     {f'vedette eval {run}   or   ' if best else ''}{curves}",
     ]
-
-
-def elapsed_seconds(status: Status) -> float | None:
-    """Return the seconds since the learner's start, or of its training; None if unknown."""
-    return status.time.training_s if status.seconds is None else status.seconds
 
 
 def final_report_lines(status: Status) -> list[str]:

@@ -47,8 +47,6 @@ from vedette_services.simulation.network import Channel, Frames, MemoryNetwork
 
 log = logging.getLogger("vedette.in_memory")
 
-_MANAGER_TICK_S = 0.05
-_GATEWAY_TURN_S = 0.02
 _GATEWAY_TICK_S = 0.2
 
 
@@ -80,6 +78,7 @@ class ManagerHost(Generic[A]):
         seed: of its incarnations and of its jitter.
         who: its host, and the learner's address, for its log.
         count, allow_import: of `ManagerState`.
+        tick_s: from one tick of the state to the next.
     """
 
     def __init__(
@@ -92,6 +91,7 @@ class ManagerHost(Generic[A]):
         who: tuple[str, str] = ("memory", "memory"),
         count: int | None = None,
         allow_import: Collection[str] = (),
+        tick_s: float = 0.05,
     ) -> None:
         rng = random.Random(seed)
         self.clock, self.name = network.clock, name
@@ -105,7 +105,7 @@ class ManagerHost(Generic[A]):
         )
         self.actors: dict[int, A] = {}
         self.exit: Exit | None = None
-        self._network, self._start = network, start
+        self._network, self._start, self._tick_s = network, start, tick_s
         self._assembler = ModelAssembler()
         self._model: StoreModel | None = None
         self._open()
@@ -178,7 +178,7 @@ class ManagerHost(Generic[A]):
 
     def _tick(self) -> None:
         if self.exit is None:
-            self.clock.call_at(self.clock.now + _MANAGER_TICK_S, self._tick)
+            self.clock.call_at(self.clock.now + self._tick_s, self._tick)
             self._execute_all(self.state.on_tick(self.clock.now))
 
     def _execute_all(self, instructions: Iterable[Instruction]) -> None:
@@ -233,12 +233,14 @@ class GatewayHost:
     Args:
         state: made from the ring's stamp.
         rows_per_batch: at most.
+        turn_s: from one turn to the next, where nothing comes in between.
     """
 
     state: GatewayState
     ring: MemoryRing
     network: MemoryNetwork
     rows_per_batch: int
+    turn_s: float = 0.02
     commits: int = 0
     ended: bool = False
     _publisher: ModelPublisher = field(default_factory=ModelPublisher)
@@ -309,7 +311,7 @@ class GatewayHost:
     def _turn_regularly(self) -> None:
         if not self.ended:
             clock = self.network.clock
-            clock.call_at(clock.now + _GATEWAY_TURN_S, self._turn_regularly)
+            clock.call_at(clock.now + self.turn_s, self._turn_regularly)
             self._turn()
 
     def _turn(self) -> None:

@@ -4,6 +4,7 @@ Whoever changes a message changes it here, and reads it beside its neighbours. `
 what differs from place to place.
 """
 
+import importlib.util
 import re
 import sys
 from collections.abc import Callable
@@ -88,6 +89,12 @@ ENVIRONMENTS = [
 ]
 
 OWN_NAMES = [
+    (
+        "run --agent ppo",
+        "agent.name: unknown agent 'ppo': on-policy agents are not supported, because actors play "
+        f"older models; {NAMES}",
+    ),
+    ("run --agent dnq", f"agent.name: unknown agent 'dnq': did you mean dqn?; {NAMES}"),
     ("run --agent nope", f"agent.name: unknown agent 'nope'; {NAMES}"),
     (
         "run --agent nopkg:A",
@@ -212,6 +219,7 @@ CONFIGURATION = [
 
 PLACES = [
     ("run --out file", "--out file: file is a file; name a folder"),
+    ("run --out /proc/x/y", "--out /proc/x/y: /proc cannot be written; name another folder"),
     ("run --force", "--force: it goes with --fresh, to erase the run in a directory"),
     (
         "run --out arun --fresh",
@@ -254,7 +262,8 @@ WHO_IS_THERE = [
     ),
     (
         "learner --bind nowhere.invalid:6000",
-        f"address 'nowhere.invalid:6000': host 'nowhere.invalid' is not known here; {ADDRESS}",
+        "address 'nowhere.invalid:6000': host 'nowhere.invalid' does not resolve; "
+        "check its spelling, or give an IP address",
     ),
     (
         "status --learner a:b:c",
@@ -286,8 +295,14 @@ COMMAND_LINES = [
     ("frobnicate", "no such command 'frobnicate'...; see vedette --help"),
     (
         "train",
-        "no such command 'train' (there are run, learner, actors, eval, status, doctor, export, "
-        "report, config, keys, bench); see vedette --help",
+        "no such command 'train' (there are run, learner, actors, eval, runs, status, stop, ...; "
+        "did you mean run?); see vedette --help",
+    ),
+    ("list", "no such command 'list' (...; did you mean runs?); see vedette --help"),
+    (
+        "run --steps 1000",
+        "no such option: --steps ...(a setting is given as stop.max_env_steps=VALUE); see vedette "
+        "run --help",
     ),
     ("bench nope", "no such command 'nope' (there are replay, ...); see vedette bench --help"),
     ("run --frobnicate", "no such option: --frobnicate...; see vedette run --help"),
@@ -316,7 +331,7 @@ COMMAND_LINES = [
 FAILURES = [
     (
         "learner --bind 192.0.2.1:6000 --insecure",
-        "cannot bind 192.0.2.1:6000 and the two ports above it: Cannot assign requested address; "
+        "cannot bind 192.0.2.1:6000 (samples): Cannot assign requested address; "
         "--bind takes an address of this host, or 0.0.0.0 for all of them",
     ),
     (
@@ -393,6 +408,33 @@ def test_every_wrong_key_has_its_line_with_the_file_or_variable_that_it_stands_i
         "vedette: mine.toml: lr: unknown key; did you mean agent.learning_rate?",
         "vedette: stop.max_opts: must be at least 0, not -1",
     ]
+
+
+def test_settings_that_contradict_each_other_are_told_beside_wrong_ones(vedette: Run) -> None:
+    status, text = vedette(
+        *("run", "--agent", "dqn", "agent.learning_rate=-1", "seed=x"),
+        *("replay.capacity=10", "learner.warmup_period=100"),
+    )
+    assert status == 2
+    assert sorted(text.splitlines()) == [
+        "vedette: agent.learning_rate: must be more than 0, not -1",
+        "vedette: replay.capacity: 10 samples can never hold learner.warmup_period's 100; set at "
+        "least 100 or lower learner.warmup_period",
+        "vedette: seed: must be a whole number, not 'x'",
+    ]
+
+
+def test_a_contradiction_with_a_wrong_setting_is_not_told(vedette: Run) -> None:
+    _, text = vedette("run", "replay.capacity=10", "learner.warmup_period=x")
+    assert text == "vedette: learner.warmup_period: must be a whole number, not 'x'\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ale_py") is not None, reason="Atari is installed")
+def test_an_atari_game_without_atari_is_named(vedette: Run) -> None:
+    for name in ("Pong-v5", "PongNoFrameskip-v4"):
+        status, text = vedette("run", "--env", name)
+        assert status == 2
+        assert "an Atari game is ALE/Pong-v5, with pip install 'vedette[atari]'" in text
 
 
 def test_what_gymnasium_warns_of_is_a_line_without_colours(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from vedette_services.run.status import Status
-from vedette_services.run.status_fields import decode
+from vedette_services.run.status_schema import decode
 
 VERSION = 12_000
 ERROR = "ValueError: the simulator lost its license and will not step any further today"

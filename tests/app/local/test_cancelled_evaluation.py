@@ -83,7 +83,7 @@ def test_a_stop_request_ends_an_evaluation_and_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     stop = StopSignals(signals=())
-    LongEvaluation.at_step = {30: lambda: setattr(stop, "count", 1)}
+    LongEvaluation.at_step = {30: stop.request}
     with caplog.at_level(logging.INFO):
         _, summary = trained(long_config(), tmp_path, stop=stop)
     assert (summary["exit_reason"], summary["opt_steps"]) == ("interrupted", 40)
@@ -99,7 +99,7 @@ def test_a_stop_request_ends_an_evaluation_and_the_run(
 
 def test_a_stop_request_ends_the_last_evaluation(tmp_path: Path) -> None:
     stop = StopSignals(signals=())
-    LongEvaluation.at_step = {30: lambda: setattr(stop, "count", 1)}
+    LongEvaluation.at_step = {30: stop.request}
     config = long_config(stop={"max_opts": 30})
     _, summary = trained(config, tmp_path, stop=stop)
     assert LongEvaluation.steps == 30
@@ -113,7 +113,8 @@ def test_no_evaluation_is_begun_after_a_stop_request(
     publish = run.InProcessRun.publish_model
 
     def stop_comes_first(learner: run.InProcessRun, model: ModelInfo) -> None:
-        stop.count = int(model.version > 0)
+        if model.version > 0:
+            stop.request()
         publish(learner, model)
 
     monkeypatch.setattr(run.InProcessRun, "publish_model", stop_comes_first)

@@ -228,11 +228,11 @@ def test_unsound_samples_are_rejected_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = {"wrappers": [{"name": f"{__name__}:NotANumber", "training_only": True}]}
-    config = config_of(env=env, stop={"max_opts": 0, "max_env_steps": 100})
+    config = config_of(env=env, stop={"max_opts": 0, "max_seconds": 1.0})
     with caplog.at_level(logging.WARNING):
         _, summary = trained(config, tmp_path)
     assert summary["samples"]["inserted"] == 0
-    assert summary["samples"]["rejected"] == summary["samples"]["produced"] >= 100
+    assert summary["samples"]["rejected"] == summary["samples"]["produced"] > 0
     assert "of in-process: column 'reward' has" in caplog.text
 
 

@@ -62,7 +62,6 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         return LocalRun(
             CONFIG,
             tmp_path / "run",
-            fresh=False,
             view=view or View(),
             command=python_of(FAKE),
         )
@@ -88,6 +87,18 @@ def test_a_run_ends_with_its_learner_and_the_actors_are_seen_off(
     assert not list(log.glob("*.toml"))
 
 
+def test_a_learner_that_somebody_else_stopped_takes_its_actors_along(
+    fakes: Any, tmp_path: Path
+) -> None:
+    """They would wait for it to come back."""
+    summary = '{"exit_reason": "interrupted", "time_s": 9e9, "run_id": "a", "epoch": 1}'
+    stopped = f"pathlib.Path(sys.argv[4], 'summary.json').write_text('{summary}')"
+    with fakes(stopped, "time.sleep(60)\nprint('not asked')") as run:
+        status = run.watch(lambda timeout_s: Status(run_id="a", epoch=1), None)
+        assert status.exit_reason == "interrupted"
+        assert run._children["actors"].returncode == 0
+
+
 def test_a_learner_gets_its_own_configuration_beside_another_start(
     fakes: Any, tmp_path: Path
 ) -> None:
@@ -97,9 +108,7 @@ def test_a_learner_gets_its_own_configuration_beside_another_start(
 
     def another_start(timeout_s: float) -> None:
         if not (tmp_path / "go").exists():
-            learner = LocalRun(
-                *(other, tmp_path / "run"), fresh=False, view=View(), command=python_of("pass")
-            )
+            learner = LocalRun(*(other, tmp_path / "run"), view=View(), command=python_of("pass"))
             with learner:
                 learner.watch(silent, None)
             (tmp_path / "go").touch()
@@ -160,7 +169,7 @@ def test_a_request_to_stop_goes_to_the_learner_first(fakes: Any) -> None:
     assert time.monotonic() - began < 20
     said = "stopping: the learner has not begun, there is nothing to save"
     assert view.heard[1:] == [said]
-    assert view.heard[0].startswith("in another terminal: vedette status --learner 127.0.0.1:")
+    assert view.heard[0].startswith("in another terminal: vedette status ")
 
 
 @pytest.mark.parametrize(

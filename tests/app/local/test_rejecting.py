@@ -37,11 +37,12 @@ def test_rejected_batches_are_said_at_a_bounded_rate_and_are_what_the_learner_wa
 ) -> None:
     monkeypatch.setattr(run, "_SHOW_EVERY_S", 0.0)
     env = {"wrappers": [{"name": f"{__name__}:NeverFinite", "training_only": True}]}
-    config = config_of(env=env, stop={"max_opts": 0, "max_env_steps": 3_000})
+    config = config_of(env=env, stop={"max_opts": 0, "max_seconds": 1.0})
     view = Shown()
     with caplog.at_level(logging.WARNING):
         _, summary = trained(config, tmp_path, view=view)
-    assert summary["samples"]["rejected"] == summary["samples"]["produced"] >= 3_000
+    assert summary["samples"]["rejected"] == summary["samples"]["produced"] > 0
+    assert summary["env_steps"] == 0  # what is rejected brings no run to its end
     said = [record.message for record in caplog.records if "rejected" in record.message]
     assert 1 <= len(said) < 20  # of nearly 200 batches
     assert "of in-process: column 'reward'" in said[0]

@@ -44,7 +44,7 @@ def test_a_killed_run_has_a_note_about_its_missing_exit_reason(run: Path) -> Non
     assert read_record(run).notes == (
         "It ended without an exit reason (killed, or the machine went down): "
         "the same command goes on from its last checkpoint.",
-        "It was started 3 times; dotted lines in the curves show where it went on.",
+        "It was started 3 times; dashed lines in the curves show where it went on.",
     )
 
 
@@ -63,6 +63,8 @@ def test_a_run_that_has_not_begun_has_a_note(tmp_path: Path) -> None:
         ("summary.json", b"[" * 100_000, "summary.json holds no summary"),
         ("events.jsonl", b"1\n2\n", "events.jsonl: 2 lines are damaged and left out"),
         ("records.csv", b"", ""),
+        ("provenance.json", b"[", ""),
+        ("provenance.json", b'[{"began_s": 1, "memory_bytes": "x"}]', "provenance.json is damaged"),
     ],
 )
 def test_a_damaged_file_is_a_note_and_the_rest_is_read(

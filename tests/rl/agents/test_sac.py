@@ -167,10 +167,10 @@ class Plain:
         self.descend(self.alpha_adam, -(self.log_alpha * (log_pi.detach() + entropy)).mean())
         self.opt_steps += 1
         if self.opt_steps % self.config.target_update_interval == 0:
-            self.follow()
+            self.soft_update()
         return (deltas[0].abs() + deltas[1].abs()).detach() / 2, loss.item()
 
-    def follow(self) -> None:
+    def soft_update(self) -> None:
         for critic, target in zip(self.critics, self.targets, strict=True):
             for p, p_target in zip(critic.parameters(), target.parameters(), strict=True):
                 p_target.data.mul_(0.9).add_(0.1 * p.data)

@@ -5,8 +5,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from kinds_of_rows import Machine
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # `counting_rows` is both imported here and run as a child
@@ -42,3 +46,11 @@ def start_counting(
 ) -> "Callable[..., subprocess.Popen[str]]":
     """The same with counting frames: ``(directory)``."""
     return functools.partial(start_program, "counting_frames.py")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> "Machine":
+    """A machine at its first start."""
+    from kinds_of_rows import Machine
+
+    return Machine(monkeypatch)

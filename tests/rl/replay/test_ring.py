@@ -230,9 +230,6 @@ def turn_cursor(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (cut_commits, "commits is torn, and only it says which rows are whole: delete"),
-        (turn_a_bit_of_the_commit, "commits is torn, and only it says which rows are whole"),
-        (lose_commits, "commits is missing, and only it says which rows are whole: delete"),
         (lose_cursor, "cursor.bin is missing: delete"),
         (turn_cursor, "cursor.bin is no part of this replay: delete"),
         (truncate, "002-action.bin is torn: 5000 bytes, where .* belong: delete"),
@@ -261,7 +258,7 @@ def test_a_torn_or_foreign_replay_is_refused_in_one_line(
 
 @pytest.mark.parametrize(
     "damage",
-    [cut_commits, lose_commits, lose_cursor, truncate, remove, swap, lose_manifest, break_manifest],
+    [lose_cursor, truncate, remove, swap, lose_manifest, break_manifest],
 )
 def test_the_check_says_what_the_opening_would_and_changes_nothing(
     tmp_path: Path, damage: Callable[[Path], None]
@@ -317,17 +314,18 @@ def stop(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_after_a_power_cut_an_unclosed_replay_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("damage", [cut_commits, turn_a_bit_of_the_commit, lose_commits])
+def test_commits_that_are_damaged_are_restored_from_the_last_sync(
+    tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     ring = open_ring(tmp_path)
     insert(ring, 10)
-    ring._held.close()  # as a kill leaves it
-    monkeypatch.setattr(commits, "boot_id", lambda: b"another start...")
-    with pytest.raises(ReplayFormatError, match="not closed before the machine stopped"):
-        open_ring(tmp_path)
-    monkeypatch.undo()
-    assert open_ring(tmp_path).inserted == 10
+    ring.close()
+    damage(tmp_path)
+    assert check_ring(tmp_path, DTYPE, 100, run_id="run") == stamp(10)
+    again = open_ring(tmp_path)
+    assert (again.size, again.stamp) == (10, stamp(10))
+    assert_reads_whole(RingReader(tmp_path))
 
 
 def test_columns_of_any_name_have_a_file(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from vedette_rl.storage import atomic_files
 from vedette_rl.storage.atomic_files import (
     allocate_file,
     remove_unfinished,
     replace_file,
+    replace_or_overwrite,
     replacing,
     write_json,
 )
@@ -53,6 +55,34 @@ def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path: Path) -> No
     with pytest.raises(OSError, match="No space left") as caught, replacing(path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert caught.value.filename == str(path)
+
+
+def test_on_a_full_disk_a_small_file_is_overwritten_in_its_own_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.json").write_text('{"epoch": 9}')
+    monkeypatch.setattr(atomic_files, "replace_file", no_room)
+    replace_or_overwrite(tmp_path / "run.json", '{"epoch": 10}')
+    assert (tmp_path / "run.json").read_text() == '{"epoch": 10}'
+    replace_or_overwrite(tmp_path / "run.json", b"{}")
+    assert (tmp_path / "run.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("content", ["x" * 100_000, "{}"])
+def test_what_has_no_room_of_its_own_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    path = tmp_path / ("large.json" if len(content) > 2 else "missing.json")
+    if len(content) > 2:
+        path.write_text("old")
+    monkeypatch.setattr(atomic_files, "replace_file", no_room)
+    with pytest.raises(OSError, match="No space left"):
+        replace_or_overwrite(path, content)
+    assert path.read_text() == "old" if len(content) > 2 else not path.exists()
+
+
+def no_room(path: Path, content: bytes, *, durable: bool = False) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def test_a_folder_that_is_not_there_is_told_by_the_files_own_name(tmp_path: Path) -> None:
@@ -110,3 +140,20 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) 
     (tmp_path / ".hidden").touch()
     remove_unfinished(tmp_path)
     assert names(tmp_path) == {"mine.new", ".hidden"}
+
+
+def test_what_is_durable_is_synced_before_it_has_its_name_and_so_is_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, bool]] = []
+    path = tmp_path / "run.json"
+
+    def sync(file: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{file}").readlink().name, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    write_json(path, {"x": 1}, durable=True)
+    (file, named_before), folder = synced
+    assert file.startswith(".run.json.")
+    assert not named_before
+    assert folder == (tmp_path.name, True)

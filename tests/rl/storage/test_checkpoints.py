@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from vedette_rl.errors import CheckpointError
 from vedette_rl.storage.checkpoints import Checkpoints
-from vedette_rl.storage.state_file import STATE_FILE, read_state
+from vedette_rl.storage.state_file import META_FILE, STATE_FILE, read_state
 
 
 def test_the_newest_few_are_kept(tmp_path: Path) -> None:
@@ -65,6 +66,37 @@ def test_what_a_killed_writer_left_is_no_checkpoint_and_is_cleared(tmp_path: Pat
     checkpoints.save(9, {"n": 9}, {})
     assert {path.name for path in (tmp_path / "9").iterdir()} == {STATE_FILE, "meta.json"}
     assert {path.name for path in tmp_path.iterdir()} == {"8", "9"}
+
+
+def test_a_kill_while_an_old_one_is_removed_leaves_nothing_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed_after_the_state(path: Path, **_: object) -> None:
+        if path.name.startswith(".1."):
+            (path / STATE_FILE).unlink()
+        raise KeyboardInterrupt
+
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(1, {}, {})
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", killed_after_the_state)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save(2, {}, {})
+    assert [path.name for path in checkpoints.list()] == ["2"]
+    checkpoints.remove_leftovers()
+    assert [path.name for path in tmp_path.iterdir()] == ["2"]
+
+
+def test_what_earlier_versions_half_removed_goes_and_nothing_else(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints.save(7, {}, {})
+    (tmp_path / "6").mkdir()
+    (tmp_path / "6" / META_FILE).write_text("{}")
+    (tmp_path / "5").mkdir()
+    (tmp_path / "5" / "notes.txt").write_text("mine")
+    (tmp_path / "4").write_text("a file")
+    checkpoints.remove_leftovers()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["4", "5", "7"]
 
 
 def test_what_a_killed_writer_of_our_own_number_left_is_in_nobodys_way(tmp_path: Path) -> None:

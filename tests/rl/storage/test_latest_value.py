@@ -279,3 +279,21 @@ def test_a_killed_writer_leaves_a_whole_value(tmp_path: Path, start_writer: Star
         assert writer.seq - value[0] in (0, 1)
         before = writer.seq
         writer.close()
+
+
+def test_where_each_value_is_synced_a_torn_one_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "n"
+    writer = LatestValueWriter(path, max_bytes=100, slots=2, torn=True)
+    for value in (b"first", b"second", b"third"):
+        writer.write(value)
+        writer.sync()
+    writer.close()
+    content = bytearray(path.read_bytes())
+    content[content.index(b"third")] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LatestValueFormatError, match="torn: value 3 is not whole"):
+        newest.read_latest_value(path)
+    assert newest.read_latest_value(path, torn=True) == (2, b"second")
+    writer = LatestValueWriter(path, max_bytes=100, slots=2, torn=True)
+    assert writer.write(b"again") == 3
+    assert newest.read_latest_value(path) == (3, b"again")

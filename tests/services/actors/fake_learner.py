@@ -13,7 +13,6 @@ import zmq
 from vedette.local.daemons import free_port
 from vedette_protocol import topics
 from vedette_protocol.codec import decode_up, encode
-from vedette_protocol.credit import Credit
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import Batch, Message, Report, Run, Stop
 from vedette_protocol.model import pack_model, split_into_chunks
@@ -63,6 +62,8 @@ def a_run(
             {"envs_per_actor": 2, "n_buffer": 20, **actors}
         ).model_dump(mode="json"),
         seed=3,
+        batch_rows=1000,
+        batch_env_steps=10_000,
     )
 
 
@@ -201,7 +202,7 @@ class FakeLearner:
             self.reports[message.manager] = message
             self.states.append(message.state)
             if message.run_id == self.run.run_id:
-                self.ledger.on_report(message, now)
+                self.ledger.on_report(message, now, claims_max=1024)
             return
         if message.run_id != self.run.run_id:
             return
@@ -213,15 +214,16 @@ class FakeLearner:
         self.batches.append(message)
 
     def _acknowledge(self) -> None:
-        credit = Credit(self.credit, 1 << 24) if self.credit else Credit(0, 0, "the test says so")
         for manager, report in self.reports.items():
+            if self.credit and self.ledger.has_account(manager, report.incarnation):
+                self.ledger.account(manager, report.incarnation).grant(self.credit)
             ack = self.ledger.make_ack(
                 manager,
                 report.incarnation,
                 epoch=self.run.epoch,
                 learner=self.run.learner,
-                credit=credit,
                 version=self.version,
                 first_actor=0,
+                reason="" if self.credit else "the test says so",
             )
             self._send(self._control, topics.manager_topic(manager), ack)

@@ -23,7 +23,9 @@ from vedette_services.actors.manager_state import Identity, ManagerState
 SCHEMA = Schema((Column("reward", "f4"),))
 MODEL = Schema((Column("w", "f4", (3,)),))
 ROWS = 4
-RUN = Run("r1", 1, 77, SCHEMA, MODEL, {"id": "CartPole-v1"}, {"name": "dqn"}, {"n_buffer": 4}, 0)
+RUN = Run(
+    "r1", 1, 77, SCHEMA, MODEL, {"id": "CartPole-v1"}, {"name": "dqn"}, {"n_buffer": 4}, 0, 4, 8
+)
 T = TypeVar("T")
 
 
@@ -38,7 +40,7 @@ def said(instructions: Iterable[Instruction]) -> str:
 class Rig:
     """A state, and shorthand for what happens to it."""
 
-    def __init__(self, count: int | None = 2, **actors: Any) -> None:
+    def __init__(self, count: int | None = 2, wait_s: float = 0.0, **actors: Any) -> None:
         self.incarnations = iter(range(100, 200))
         self.state = ManagerState(
             Identity("m1", "host", "far:5555"),
@@ -47,15 +49,16 @@ class Rig:
             incarnation=lambda: next(self.incarnations),
             jitter=lambda: 0.5,
             now=0.0,
+            wait_s=wait_s,
         )
         self.run = replace(RUN, actors={**RUN.actors, **actors})
         self.now = 0.0
 
-    def joined(self) -> Rig:
+    def joined(self, credit: int = 8) -> Rig:
         """Connected, with the run announced, acknowledged once and its actors started."""
         self.state.on_connected(self.now)
         self.state.on_control(self.run, self.now)
-        self.ack()
+        self.ack(credit=credit)
         return self
 
     def ack(self, contiguous: int = 0, credit: int = 8, **fields: Any) -> list[Instruction]:
@@ -69,10 +72,10 @@ class Rig:
             0,
             0,
             0,
-            credit,
-            1 << 20 if credit else 0,
+            contiguous + credit,
             0,
             10,
+            "" if credit else "the learner waits",
         )
         return self.state.on_control(replace(ack, **fields), self.now)
 

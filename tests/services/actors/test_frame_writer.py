@@ -62,7 +62,9 @@ class Kept:
         }
         self.columns["frames"] = np.empty((entries, 3, 5), np.uint8)
 
-    def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
+    def publish(
+        self, rows: int, epoch: int, version: int, entries: int = 0, env_steps: int = 0
+    ) -> None:
         batch = {
             name: column[: entries if name == "frames" else rows]
             for name, column in self.columns.items()

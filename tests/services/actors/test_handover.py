@@ -14,6 +14,7 @@ from vedette_protocol.schema import Schema
 from vedette_services.actors.batching import TransitionBatcher, WholeRows
 from vedette_services.actors.errors import HandoverError
 from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotLayout
+from vedette_services.config.parts import ActorsConfig
 
 ROW = np.dtype([("obs", "<f4", (3,)), ("flag", "?"), ("reward", "<f4")])
 SCHEMA = Schema.from_dtype(ROW)
@@ -152,9 +153,13 @@ class ListOfSlots:
     def __init__(self) -> None:
         self.columns = rows(0, N_BUFFER)
         self.batches: list[tuple[list[float], int, int]] = []
+        self.env_steps: list[int] = []
 
-    def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
+    def publish(
+        self, rows: int, epoch: int, version: int, entries: int = 0, env_steps: int = 0
+    ) -> None:
         self.batches.append((self.columns["reward"][:rows].tolist(), epoch, version))
+        self.env_steps.append(env_steps)
 
 
 def test_rows_of_a_step_straddle_batches_and_none_is_lost() -> None:
@@ -185,3 +190,44 @@ def test_rows_are_given_up_where_no_slot_will_ever_be_free() -> None:
     slots = ListOfSlots()
     TransitionBatcher(slots, N_BUFFER, lambda: False, WholeRows()).push(rows(0, 3), (1, 1))
     assert slots.batches == []
+
+
+def test_a_batch_carries_the_environment_steps_since_the_one_before_whatever_became_rows() -> None:
+    slots = ListOfSlots()
+    batching = TransitionBatcher(slots, N_BUFFER, lambda: True, WholeRows())
+    for steps, count in ((3, 0), (6, 4), (9, 3), (12, 5), (14, 0)):
+        batching.env_steps = steps  # the first rows come late, and some steps make none
+        if count:
+            batching.push(rows(0, count), (1, 1))
+    batching.flush()
+    assert slots.env_steps == [9, 3, 2]
+    assert sum(slots.env_steps) == 14
+
+
+def test_steps_beyond_what_a_batch_may_carry_count_with_the_next() -> None:
+    slots = ListOfSlots()
+    batching = TransitionBatcher(slots, N_BUFFER, lambda: True, WholeRows(), env_steps_max=12)
+    for steps in (30, 32, 34):
+        batching.env_steps = steps
+        batching.push(rows(0, N_BUFFER), (1, 1))
+    assert slots.env_steps == [12, 12, 10]
+
+
+@pytest.mark.parametrize(("n_step", "envs"), [(1, 1), (1, 8), (3, 8), (5, 2)])
+def test_the_bound_of_a_run_leaves_room_for_what_its_n_step_actors_do(
+    n_step: int, envs: int
+) -> None:
+    """Rows begin with a step and come out up to `n_step` steps later."""
+    actors = ActorsConfig(n_buffer=N_BUFFER, envs_per_actor=envs)
+    slots, rng = ListOfSlots(), np.random.default_rng(envs)
+    batching = TransitionBatcher(slots, N_BUFFER, lambda: True, WholeRows())
+    unfinished = 0
+    for _ in range(400):
+        batching.env_steps += envs
+        unfinished += envs
+        done = unfinished if rng.random() < 0.2 else max(0, unfinished - envs * (n_step - 1))
+        unfinished -= done
+        if done:
+            batching.push(rows(0, done), (1, 1))
+    assert sum(slots.env_steps) >= batching.env_steps - 2 * envs * n_step - N_BUFFER
+    assert max(slots.env_steps) <= actors.env_steps_max(n_step)

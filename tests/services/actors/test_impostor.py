@@ -54,7 +54,7 @@ def test_what_is_no_learners_word_is_refused_and_play_goes_on(
 ) -> None:
     run = learner.run
     report = learner.report()
-    ack = Ack(run.run_id, 1, 5, "m1", report.incarnation, 2**40, 0, 0, 0, 9, 9, 0, 0)
+    ack = Ack(run.run_id, 1, 5, "m1", report.incarnation, 2**40, 0, 0, 0, 9, 0, 0)
     other = Schema.from_arrays({"w": np.zeros(3, np.float32)})
     (foreign,) = split_into_chunks(
         run.run_id, 1, other.hash, pack_model(9, {"w": np.ones(3, "f4")}, other)

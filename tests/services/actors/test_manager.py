@@ -23,9 +23,13 @@ HERE = Path(__file__).parent
 CODE = """
 import logging, sys
 from vedette_services.actors.manager import run_manager
+from vedette_services.errors import ServicesError
 logging.basicConfig(level=logging.INFO, format="%(message)s")
-sys.exit(run_manager(sys.argv[1], count=int(sys.argv[2]) or None, manager_id="m1",
-                     allow_import=sys.argv[3:]))
+try:
+    run_manager(sys.argv[1], count=int(sys.argv[2]) or None, manager_id="m1",
+                wait_s=float(sys.argv[3]), allow_import=sys.argv[4:])
+except ServicesError as error:
+    sys.exit(print(error) or error.exit_status)
 """
 COUNT = {"id": "actors_test_envs:ActorsCount-v0"}
 
@@ -36,14 +40,22 @@ class ManagerProcess:
     Process ids are used again: a group of the number of a manager that has ended may be anybody's.
     """
 
-    def __init__(self, address: Address | str, count: int, log: Path, *allow_import: str) -> None:
+    def __init__(
+        self,
+        address: Address | str,
+        count: int,
+        log: Path,
+        *allow_import: str,
+        wait_s: float = 0.0,
+        code: str = CODE,
+    ) -> None:
         self.log_file = log
         self._mark = f"VEDETTE_TEST_MARK={secrets.token_hex(8)}"
         name, _, value = self._mark.partition("=")
         path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", CODE, str(address), str(count), *allow_import],
+                [sys.executable, "-c", code, str(address), str(count), str(wait_s), *allow_import],
                 env={
                     "TMPDIR": str(log.parent),
                     **os.environ,

@@ -39,6 +39,15 @@ def test_a_learner_that_never_announces_its_run_is_asked_anew() -> None:
     assert len(remade) == 1
 
 
+def test_who_missed_the_announcement_of_a_new_start_asks_anew() -> None:
+    rig = Rig().joined()
+    remade: list[RemakeSockets] = []
+    for second in range(1, int(ANNOUNCE_WAIT_S) + 5):
+        remade += of(RemakeSockets, rig.tick(float(second)))
+        rig.ack(epoch=2)
+    assert len(remade) == 1
+
+
 def test_a_report_goes_up_twice_a_second_while_connected() -> None:
     rig = Rig().joined()
     reports = 0
@@ -71,7 +80,7 @@ def test_sockets_that_carry_acks_but_no_samples_are_made_anew() -> None:
 
 
 def test_without_credit_nothing_is_stuck() -> None:
-    rig = Rig().joined()
+    rig = Rig().joined(credit=0)
     rig.batch()
     for second in range(1, 2 * int(STUCK_S)):
         assert of(RemakeSockets, rig.tick(float(second))) == []

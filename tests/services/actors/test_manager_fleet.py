@@ -32,13 +32,14 @@ def test_a_death_is_told_with_its_traceback_once_and_reported() -> None:
 def test_a_host_where_every_actor_dies_before_a_step_gives_up() -> None:
     rig = Rig(count=1).joined()
     for _ in range(4):
-        assert of(Exit, rig.exited(0, 1, "E: e", "Traceback X")) == []
+        assert of(Exit, rig.exited(0, 1, "E: e (env.py:3, in step)", "Traceback X")) == []
         for _ in range(40):
             rig.tick(rig.now + 1)
             rig.ack()
-    (end,) = of(Exit, rig.exited(0, 1, "E: e", "Traceback X"))
-    assert end.code == 1
-    assert "Traceback X" in end.reason
+    done = rig.exited(0, 1, "E: e (env.py:3, in step)", "Traceback X")
+    (end,) = of(Exit, done)
+    assert (end.code, end.reason) == (1, "no actor can play here: E: e (env.py:3, in step)")
+    assert last_report(done).actors[0].error == end.reason
 
 
 def test_an_actor_that_refuses_the_spec_ends_the_manager_with_3() -> None:
@@ -93,8 +94,7 @@ def test_the_end_of_another_run_is_not_ours() -> None:
 
 
 def test_a_drain_is_bounded_and_says_what_is_lost() -> None:
-    rig = Rig().joined()
-    rig.ack(credit=0)
+    rig = Rig().joined(credit=0)
     rig.batch()
     rig.state.leave("asked to stop", rig.now)
     rig.exited(0)

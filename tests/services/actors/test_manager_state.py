@@ -118,8 +118,7 @@ def test_what_a_manager_waits_for_is_said() -> None:
 
 
 def test_batches_go_up_within_the_credit() -> None:
-    rig = Rig().joined()
-    rig.ack(credit=2)
+    rig = Rig().joined(credit=2)
     assert [sent(rig.batch()) for _ in range(3)] == [[0], [1], []]
     assert sent(rig.ack(contiguous=1, credit=2)) == [2]
 
@@ -178,15 +177,13 @@ def test_a_batch_that_stays_unsettled_is_sent_again_after_a_while() -> None:
 
 
 def test_a_full_window_makes_actors_wait_or_drops_the_oldest() -> None:
-    rig = Rig(window_batches=2, on_full="block").joined()
-    rig.ack(credit=0)
+    rig = Rig(window_batches=2, on_full="block").joined(credit=0)
     rig.batch()
     assert rig.state.has_room_for(SCHEMA.payload_bytes(ROWS))
     rig.batch()
     assert not rig.state.has_room_for(SCHEMA.payload_bytes(ROWS))
 
-    rig = Rig(window_batches=2, on_full="drop_oldest").joined()
-    rig.ack(credit=0)
+    rig = Rig(window_batches=2, on_full="drop_oldest").joined(credit=0)
     for _ in range(5):
         assert rig.state.has_room_for(SCHEMA.payload_bytes(ROWS))
         rig.batch()
@@ -209,6 +206,26 @@ def test_why_there_is_no_credit_is_said_once_and_only_if_it_lasts() -> None:
         told.append(said(rig.ack(credit=0, reason="warm-up")))
     assert not any(told[:10])
     assert len([text for text in told if "warm-up" in text]) == 1
+
+
+def test_why_batches_are_rejected_is_said_once() -> None:
+    rig = Rig().joined()
+    why = "column 'reward' has a value that is not finite"
+    assert why in said(rig.ack(rejected_batches=1, rejected_reason=why))
+    assert said(rig.ack(rejected_batches=2, rejected_reason=why)) == ""
+
+
+def test_another_start_of_the_learner_in_the_same_epoch_is_not_taken_for_an_older_one() -> None:
+    rig = Rig().joined()
+    back = replace(rig.run, learner=99)
+    told = said(rig.state.on_control(back, 1.0))
+    assert "the learner is back (epoch 1); the actors go on" in told
+    assert "ignored" not in told
+    assert rig.state.on_control(back, 1.0) == []
+    other = replace(back, learner=100, agent={**back.agent, "discount": 0.5})
+    assert of(PrepareRun, rig.state.on_control(other, 2.0)) == [PrepareRun(other)]
+    older = said(rig.state.on_control(replace(other, epoch=0), 3.0))
+    assert "announces epoch 0 of a run that is at 1: ignored" in older
 
 
 # Another run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vedette_services.actors.roster import DEATHS_AT_START, HEALTHY_S, Backoff, Roster
+from vedette_services.actors.roster import DEATHS_AT_START, HEALTHY_S, QUICK_S, Backoff, Roster
 from vedette_services.actors.stats import ActorStats
 
 CAUSE = "ValueError: the sky fell"
@@ -149,3 +149,52 @@ def test_another_run_takes_every_seat_once_its_process_is_gone() -> None:
     assert [actor.index for actor in roster.due_actors(1.0)] == [1]
     assert roster.on_exited(0, -9, "", 1.1) == ""
     assert [actor.index for actor in roster.due_actors(1.1)] == [0, 1]
+
+
+def dies_quickly(roster: Roster, index: int, now: float, cause: str = CAUSE) -> None:
+    """Its process plays a few steps and dies within a second."""
+    roster.on_started(roster.actors[index], now)
+    roster.on_stats(index, playing(5), now + 0.5)
+    roster.on_exited(index, 1, cause, now + 1.0)
+
+
+def test_where_nobody_waits_exceptions_soon_after_every_start_are_hopeless() -> None:
+    roster = Roster(2, gives_up=True)
+    for now in (0.0, 10.0, 20.0):
+        dies_quickly(roster, 0, now)
+    assert not roster.is_hopeless  # the other plays
+    dies_quickly(roster, 1, 20.0)
+    assert roster.is_hopeless
+
+
+def test_elsewhere_actors_are_started_again_for_ever() -> None:
+    roster = Roster(1)
+    for now in range(0, 1000, 10):
+        dies_quickly(roster, 0, float(now))
+    assert not roster.is_hopeless
+    assert roster.reports()[0].error == CAUSE
+
+
+def test_an_actor_that_played_for_long_or_was_killed_begins_anew() -> None:
+    roster = Roster(1, gives_up=True)
+    for now in (0.0, 100.0):
+        dies_quickly(roster, 0, now)
+        dies_quickly(roster, 0, now + 10)
+        roster.on_started(roster.actors[0], now + 20)
+        roster.on_stats(0, playing(5), now + 20 + QUICK_S + 1)
+        roster.on_exited(0, 1, CAUSE, now + 20 + QUICK_S + 2)
+    dies_quickly(roster, 0, 200.0)
+    dies_quickly(roster, 0, 210.0)
+    dies_quickly(roster, 0, 220.0, cause="")  # of a signal
+    assert not roster.is_hopeless
+
+
+def test_time_before_the_first_step_does_not_count_as_playing() -> None:
+    roster = Roster(1, gives_up=True)
+    for start in (0.0, 1000.0, 2000.0):
+        started(roster, start)
+        for waited_s in range(0, 100, 5):
+            roster.on_stats(0, ActorStats(state="waiting for a model"), start + waited_s)
+        roster.on_stats(0, playing(5), start + 100)
+        roster.on_exited(0, 1, CAUSE, start + 101)
+    assert roster.is_hopeless

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from vedette_services.host.logs import FORMAT_VARIABLE, JsonFormatter
+from vedette_services.host.logs import FORMAT_VARIABLE, JsonFormatter, TextFormatter
 
 DAEMON = """
 import logging, os, subprocess, sys
@@ -81,13 +82,21 @@ def test_what_ends_a_daemon_is_one_line_with_its_traceback(lines: list[dict[str,
     assert str(last["message"]).endswith("RuntimeError: the end")
 
 
-def test_text_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_has_time_and_level_and_leaves_what_is_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv(FORMAT_VARIABLE, raising=False)
     code = (
         "from vedette_services.host.logs import *; set_up_logging(); logging.info('x'); print('y')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("y\n", "root: x\n")
+    assert done.stdout == "y\n"
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO root: x\n", done.stderr)
+
+
+def test_the_times_of_text_are_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = logging.makeLogRecord({"msg": "x", "created": 0.25, "msecs": 250.0})
+    assert TextFormatter("%(asctime)s %(message)s").format(record) == "1970-01-01T00:00:00.250Z x"
 
 
 def test_times_are_utc_with_milliseconds() -> None:

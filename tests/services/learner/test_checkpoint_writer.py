@@ -1,5 +1,6 @@
 """Checkpoints beside the training, on a disk that fails for a while."""
 
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -22,7 +23,8 @@ class FailingDisk(Checkpoints):
     def __init__(self, root: Path, failures: int) -> None:
         super().__init__(root, keep=2)
         self.failures, self.tries = failures, 0
-        self.wrote = threading.Event()
+        self.wrote, self.failed, self.go_on = (threading.Event() for _ in range(3))
+        self.go_on.set()
 
     def save(
         self,
@@ -34,6 +36,8 @@ class FailingDisk(Checkpoints):
         self.tries += 1
         if self.tries <= self.failures:
             raise CheckpointError(self.root, "write", "No space left on device")
+        self.failed.set()
+        self.go_on.wait(10)
         path = super().save(opt_steps, state, meta, throttle)
         self.wrote.set()
         return path
@@ -52,6 +56,27 @@ def test_a_checkpoint_that_failed_is_written_when_there_is_room_again(
     said = [record.message for record in caplog.records]
     assert sum("No space left" in line for line in said) == 1
     assert said[-1] == "checkpoint 7 is written now"
+
+
+def test_the_status_tells_step_and_age_of_the_newest_and_why_another_fails(tmp_path: Path) -> None:
+    Checkpoints(tmp_path, keep=2).save(5, {}, {})
+    os.utime(tmp_path / "5", (time.time() - 3600, time.time() - 3600))
+    disk = FailingDisk(tmp_path, failures=2)
+    writer = CheckpointWriter(disk, retry_s=0.01)
+    found = writer.status()
+    assert (found.opt_steps, found.failures, found.failing) == (5, 0, "")
+    assert found.age_s == pytest.approx(3600, abs=60)
+    disk.go_on.clear()
+    writer.save(7, {}, {})
+    assert disk.failed.wait(10)
+    found = writer.status()
+    assert (found.opt_steps, found.failures) == (5, 2)
+    assert found.failing == "No space left on device"
+    disk.go_on.set()
+    assert writer.close(10) == ""
+    found = writer.status()
+    assert (found.opt_steps, found.failures, found.failing) == (7, 0, "")
+    assert found.age_s == pytest.approx(0, abs=60)
 
 
 def test_a_newer_state_takes_the_place_of_one_that_failed(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name
 
 
 def ingest(produced: int) -> GatewayStatus:
-    return GatewayStatus(samples=Samples(produced, inserted=produced))
+    return GatewayStatus(samples=Samples(produced, inserted=produced), env_steps=produced)
 
 
 def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:

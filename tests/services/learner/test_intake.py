@@ -27,7 +27,7 @@ def batch(seq: int, *, rows: int = ROWS, sound: bool = True, schema: Schema = SC
 
 
 def intake() -> Intake:
-    return Intake(SCHEMA, ROWS, {"m0": 5, "m1": 6}.__getitem__)
+    return Intake(SCHEMA, ROWS, ROWS, {"m0": 5, "m1": 6}.__getitem__)
 
 
 @settings(deadline=None)
@@ -64,7 +64,7 @@ def test_a_block_says_of_each_batch_who_made_it_and_with_which_version() -> None
 
 def test_large_payloads_are_not_copied_together() -> None:
     schema = Schema((Column("obs", "u1", (84, 84)),))
-    held = Intake(schema, 16, lambda manager: 0)
+    held = Intake(schema, 16, 16, lambda manager: 0)
     payload = bytes(schema.payload_bytes(16))
     for seq in range(3):
         held.add(Batch("run", "m", 1, seq, 0, 1, 0, schema.hash, 16, payload))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vedette_services.learner.gateway import ReceiveBackoff
+from vedette_services.learner.gateway import DiskLag, ReceiveBackoff
 
 
 def test_who_has_taken_nothing_yet_does_not_rest() -> None:
@@ -23,3 +23,21 @@ def test_it_is_longer_where_managers_are_many_but_not_without_end(
     rest.managers = managers
     rest.start(0.0)
     assert rest.remaining_ms(0.0) == left_ms
+
+
+def test_a_disk_that_lags_for_more_than_a_second_is_told_of_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lag = DiskLag()
+    for now in (0.0, 0.5):
+        lag.note(now, lags=True)
+    lag.note(0.9, lags=False)
+    for now in (1.0, 1.9):
+        lag.note(now, lags=True)
+    assert not caplog.messages
+    for now in (2.1, 2.2, 30.0):
+        lag.note(now, lags=True)
+    (said,) = caplog.messages
+    assert said.startswith("samples wait for the disk")
+    lag.note(63.0, lags=True)
+    assert len(caplog.messages) == 2

@@ -1,6 +1,6 @@
 """Who waits for what, as the status says it."""
 
-from vedette_services.run.status import Manager
+from vedette_services.run.status import Checkpoint, Manager
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, describe_wait
 
 WAITING = TrainerStatus(phase="waiting", waits="learner waits: 0 of 64 warm-up samples")
@@ -21,3 +21,12 @@ def test_a_learner_that_waits_says_why_what_comes_is_no_use() -> None:
         "batches are rejected: column 'reward' has values that are not finite"
     )
     assert describe_wait(TrainerStatus(phase="training"), ingest) == ""
+
+
+def test_a_learner_that_trains_says_that_no_checkpoint_can_be_written() -> None:
+    failing = Checkpoint(opt_steps=1200, failures=3, failing="No space left on device")
+    learning = TrainerStatus(phase="training", checkpoint=failing)
+    assert describe_wait(learning, GatewayStatus()) == (
+        "no checkpoint can be written (No space left on device), and the last is of optimization "
+        "step 1,200"
+    )

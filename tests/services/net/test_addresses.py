@@ -49,6 +49,17 @@ def test_a_name_is_resolved_before_it_is_bound() -> None:
     assert Address.parse("localhost:6000").to_bind(insecure=False).loopback
 
 
+def test_a_name_is_every_address_that_it_has_and_ipv4_is_bound_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [(0, 0, 0, "", ("::1", 6000, 0, 0)), (0, 0, 0, "", ("127.0.0.1", 6000))]
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: [*found, *found])
+    both = [Address("::1", 6000), Address("127.0.0.1", 6000)]
+    assert Address("name", 6000).resolved() == both
+    assert Address("name", 6000).to_bind(insecure=False) == both[1]
+    assert Address("10.0.0.1", 1).resolved() == [Address("10.0.0.1", 1)]
+
+
 def test_a_file_names_the_learner_and_is_read_anew_each_time(tmp_path: Path) -> None:
     place = tmp_path / "address"
     with pytest.raises(AddressError, match="cannot be read"):

@@ -93,6 +93,18 @@ def test_a_secret_that_others_can_read_is_refused_with_the_fix(keys: Path) -> No
         assert refused.value.exit_status == 2
 
 
+@pytest.mark.parametrize("open_part", ["admitted", "admitted/a.toml"])
+def test_a_folder_to_which_everybody_could_add_keys_is_refused_with_the_fix(
+    keys: Path, open_part: str
+) -> None:
+    path = keys / open_part
+    path.chmod(path.stat().st_mode | stat.S_IWOTH)
+    with pytest.raises(KeysError, match=f"{open_part}: everybody can write it.*chmod o-w"):
+        LearnerKeys.read(keys)
+    path.chmod(path.stat().st_mode & ~stat.S_IWOTH)
+    LearnerKeys.read(keys)
+
+
 def test_nothing_is_overwritten(keys: Path) -> None:
     before = {path: (keys / path).read_bytes() for path in files(keys)}
     with pytest.raises(KeysError, match="has keys already"):

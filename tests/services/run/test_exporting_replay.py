@@ -80,7 +80,9 @@ class RingSlot:
             entries = np.empty((schema.entries_max(10, 1 << 20), *entry.shape), entry.numpy_dtype)
             self.columns[entry.name] = entries
 
-    def publish(self, rows: int, epoch: int, version: int, entries: int = 0) -> None:
+    def publish(
+        self, rows: int, epoch: int, version: int, entries: int = 0, env_steps: int = 0
+    ) -> None:
         shared = self._sharing.column.name if self._sharing else ""
         batch: dict[str, Any] = {
             name: column[: entries if name == shared else rows]

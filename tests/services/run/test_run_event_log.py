@@ -69,7 +69,7 @@ def test_what_happens_is_kept_over_starts(tmp_path: Path) -> None:
         event_log.log("started", "learner", "on gpu-1")
         event_log.log_epoch(epoch, 40)
         event_log.log_changes(
-            TrainerStatus(opt_steps=50), GatewayStatus(Samples(produced=7), (manager(),))
+            TrainerStatus(opt_steps=50), GatewayStatus(Samples(), (manager(),), env_steps=7)
         )
         event_log.log("died", "evaluator", "signal 9")
         event_log.log("ended", "learner", "interrupted")

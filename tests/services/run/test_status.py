@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vedette.live import print_once
-from vedette.reports.selection import CHART_SPECS
+from vedette.reports.charts import CHART_SPECS
 from vedette_protocol.messages import ActorReport, Report
 from vedette_services.config import RunConfig
 from vedette_services.learner.fleet import Fleet
 from vedette_services.prometheus import PREFIX, metrics
 from vedette_services.run.status import Actor, Eval, Manager, Samples, Status, Stop
-from vedette_services.run.status_fields import Count, Part, declared, decode, encode, tagged
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
+from vedette_services.run.status_schema import Count, Part, declared, decode, encode, tagged
 from vedette_services.run.status_text import status_line, summary_lines
 
 NAMES = json.loads((Path(__file__).parent / "status_names.json").read_text())

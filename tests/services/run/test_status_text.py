@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from vedette.live import LineView, view_for
+from vedette.live import LineView, print_once, view_for
 from vedette.live.views import TerminalView
-from vedette_services.run import status_text
+from vedette_services.run import status_text, stop_conditions
 from vedette_services.run.number_format import format_short
-from vedette_services.run.status import Status, Time
-from vedette_services.run.status_fields import decode
+from vedette_services.run.status import Checkpoint, Status, Time
+from vedette_services.run.status_schema import decode
 
 SAID: dict[str, Any] = {
     "run_id": "a1",
@@ -127,7 +127,7 @@ def test_short_numbers_have_seven_characters_at_most(number: float | None, said:
 
 
 def test_progress_counts_only_what_stops_the_run() -> None:
-    assert status_text.stop_progress(STATUS) == [("optimization steps", 1200.0, 2400.0)]
+    assert stop_conditions.stop_progress(STATUS) == [("optimization steps", 1200.0, 2400.0)]
 
 
 def test_lines_come_every_few_seconds() -> None:
@@ -167,11 +167,29 @@ def test_the_summary_says_why_it_ended_and_what_to_do_next() -> None:
 
 
 def test_the_time_is_the_learners_or_else_the_trainings() -> None:
-    assert status_text.elapsed_seconds(Status(seconds=3.0, time=Time(training_s=2.0))) == 3
-    assert status_text.elapsed_seconds(Status(time=Time(training_s=65.0))) == 65.0
+    assert stop_conditions.elapsed_seconds(Status(seconds=3.0, time=Time(training_s=2.0))) == 3
+    assert stop_conditions.elapsed_seconds(Status(time=Time(training_s=65.0))) == 65.0
     assert (
         status_text.run_headline(Status(run_id="a", epoch=1, seconds=3725.0))
         == "run a, epoch 1, 1:02:05"
     )
     ended = status_text.summary_lines(Status(seconds=65.0), "x")[0]
     assert ended == "ended after 0:01:05 of training"
+
+
+def test_the_last_checkpoint_has_a_row_and_one_that_fails_is_in_the_line() -> None:
+    assert "saved" not in dict(status_text.status_rows(STATUS))
+    why = "no checkpoint can be written (No space left on device), and there is none"
+    saved = replace(STATUS, checkpoint=Checkpoint(1200, 90.0), waits=why)
+    assert dict(status_text.status_rows(saved))["saved"] == (
+        "1,200 optimization steps, 0:01:30 ago"
+    )
+    assert status_text.status_line(saved).endswith(f"waits: {why}")
+
+
+def test_a_drawn_view_shows_that_a_checkpoint_fails() -> None:
+    out = io.StringIO()
+    failing = replace(STATUS, checkpoint=Checkpoint(1200, 90.0, 3, "full"), waits="no checkpoint")
+    print_once(failing, out)
+    assert "saved    1,200 optimization steps, 0:01:30 ago" in out.getvalue()
+    assert "waits    no checkpoint" in out.getvalue()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
 from vedette_rl.agents.config import NetworkConfig, NonNegativeFloat, PositiveFraction
 from vedette_rl.agents.exploration import ExplorationConfig
+from vedette_rl.stored_settings import IN_WEIGHTS
 
 
 class DqnConfig(NetworkConfig):
     """Deep Q-learning (Mnih et al. 2015), with its usual options."""
 
-    shaping: ClassVar[tuple[str, ...]] = (*NetworkConfig.shaping, "dueling")
     custom_network_is_whole: ClassVar[bool] = True
 
     name: Literal["dqn"] = "dqn"
@@ -27,7 +27,7 @@ class DqnConfig(NetworkConfig):
     double: bool = True
     """choose the successor's action by the online network and value it by the target network (van
     Hasselt et al. 2016). False is the paper's DQN."""
-    dueling: bool = False
+    dueling: Annotated[bool, IN_WEIGHTS] = False
     """separate streams for the state's value and the actions' advantages (Wang et al. 2016,
     equation 9). The last hidden layer is in each stream, as in that paper."""
     max_grad_norm: NonNegativeFloat = 10.0

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vedette_rl.agents.config import HiddenSizes, NetworkConfig, NonNegativeFloat, PositiveFraction
 from vedette_rl.agents.exploration import ExplorationConfig
+from vedette_rl.stored_settings import IN_WEIGHTS
 
 
 class IqnConfig(NetworkConfig):
     """Implicit quantile networks (Dabney et al. 2018). Section and figure numbers are its own."""
-
-    shaping: ClassVar[tuple[str, ...]] = (*NetworkConfig.shaping, "n_cosines")
 
     name: Literal["iqn"] = "iqn"
     """the registry's name of the agent, or ``module:Name``."""
@@ -32,7 +31,7 @@ class IqnConfig(NetworkConfig):
     n_action_quantiles: PositiveInt = 32
     """K, quantile fractions that an action's value is averaged over (32: section 3.2 and the end of
     section 4)."""
-    n_cosines: PositiveInt = 64
+    n_cosines: Annotated[PositiveInt, IN_WEIGHTS] = 64
     """n, size of the cosine embedding (64: section 3.1, equation 4)."""
     kappa: PositiveFloat = 1.0
     """where the quantile Huber loss turns linear (1: section 2.3)."""

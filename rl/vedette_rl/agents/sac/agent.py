@@ -116,7 +116,7 @@ class SacAgent:
             self._tune_temperature(log_pi_tm1)
         self._opt_steps += 1
         if self._opt_steps % self._config.target_update_interval == 0:
-            self._target.follow(self._critics, self._config.tau)
+            self._target.soft_update(self._critics, self._config.tau)
         td_errors = (q_tm1_KB.detach() - target).abs_().mean(dim=0)
         if not record:
             return OptResult(td_errors)

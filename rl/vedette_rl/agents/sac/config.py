@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
 from vedette_rl.agents.config import HiddenSizes, NetworkConfig, NonNegativeFloat, PositiveFraction
+from vedette_rl.stored_settings import IN_WEIGHTS
 
 
 class SacConfig(NetworkConfig):
@@ -17,7 +18,6 @@ class SacConfig(NetworkConfig):
     """
 
     env_steps_per_opt: ClassVar[float] = 1.0
-    shaping: ClassVar[tuple[str, ...]] = (*NetworkConfig.shaping, "n_critics")
 
     name: Literal["sac"] = "sac"
     """the registry's name of the agent, or ``module:Name``."""
@@ -31,7 +31,7 @@ class SacConfig(NetworkConfig):
     """Adam's epsilon (1e-8: Adam's own)."""
     hidden_sizes: HiddenSizes = (256, 256)
     """of the policy and of each critic (256, 256)."""
-    n_critics: PositiveInt = 2
+    n_critics: Annotated[PositiveInt, IN_WEIGHTS] = 2
     """Q-functions, of which the smallest counts (2: section 6)."""
     loss: Literal["mse", "huber"] = "mse"
     """of the critics; ``mse`` is equation 5 without its factor 1/2, which Adam does not see

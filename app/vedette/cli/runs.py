@@ -1,0 +1,61 @@
+"""``vedette runs``: the runs in a directory, a line each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from vedette_services.run.overview import RunOverview
+
+_HEADS = ("state", "agent", "environment", "last", "best", "env steps", "time", "began", "commit")
+
+
+def runs(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Folder of runs, up to three levels deep.")
+    ] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
+) -> None:
+    """List runs, the newest last: state, result, environment steps, duration.
+
+    \b
+    vedette runs
+    vedette runs runs/rates
+    vedette runs --json | jq 'select(.state == "running")'
+    """
+    from vedette_services.run.overview import find_runs, read_overview
+
+    found = [read_overview(path) for path in find_runs(directory)]
+    found.sort(key=lambda run: run.began_s or 0.0)
+    if as_json:
+        for run in found:
+            typer.echo(json.dumps(run.as_dict()))
+        return
+    if not found:
+        typer.echo(f"no run in {directory}")
+        return
+    rows = [(*_HEADS, "run"), *map(_cells, found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    for row in rows:
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
+        typer.echo("  ".join([*cells, row[-1]]))
+
+
+def _cells(run: RunOverview) -> tuple[str, ...]:
+    """Format a run's columns."""
+    from vedette_services.run.number_format import format_clock, format_number, format_time
+
+    return (
+        *(run.state, run.agent or "-", run.env or "-"),
+        format_number(run.last_return, 1),
+        format_number(run.best_return, 1),
+        format_number(run.env_steps),
+        "-" if run.seconds is None else format_clock(run.seconds),
+        format_time(run.began_s)[:16],
+        run.commit or "-",
+        run.run,
+    )

@@ -1,0 +1,29 @@
+"""``vedette stop``: asks the learner of a run on this host to stop."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vedette.cli.options import RunArgument
+
+
+def stop(
+    run: RunArgument,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="S", help="Wait no longer for its end.")
+    ] = 90.0,
+) -> None:
+    """Stop a run on this host, as Ctrl-C does: with a checkpoint. It resumes by the same command.
+
+    \b
+    vedette stop runs/cart
+    """
+    from vedette_services.run.overview import describe_end
+    from vedette_services.run.stop_request import stop_run
+
+    if stop_run(run, timeout):
+        typer.echo(f"{run}: {describe_end(run)}")
+    else:
+        typer.echo(f"{run}: nothing to stop: {describe_end(run)}")

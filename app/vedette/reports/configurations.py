@@ -1,0 +1,163 @@
+"""Groups runs by configuration and computes the statistics of their seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vedette.reports.record import EVALUATION, RunRecord
+from vedette.reports.statistics import (
+    SeedCurve,
+    average_seeds,
+    bootstrap_interval,
+    carry,
+    interquartile_mean,
+)
+
+_OF_A_SEED = ("seed", "preset", "replay.directory", "stop.")
+"""Keys, and beginnings of keys, in which runs of one configuration may differ."""
+_NAMED_MAX = 3
+"""The most keys in a configuration's name; the table of differences has all of them."""
+_AREA_POINTS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Runs of one configuration.
+
+    Args:
+        name: unique, made of the settings in which it differs from the others.
+        runs: in the order given.
+        differs: the keys in which any two configurations differ, with the values of this one.
+    """
+
+    name: str
+    runs: tuple[RunRecord, ...]
+    differs: dict[str, str]
+
+    @property
+    def seeds(self) -> list[str]:
+        """Seed of each run."""
+        return [str(run.configured("seed")) for run in self.runs]
+
+    def statistics(self, span: tuple[float, float] | None) -> dict[str, Any]:
+        """Return the object that ``report --json`` prints.
+
+        Args:
+            span: env steps over which the area under the curve is taken.
+        """
+        runs = self.runs
+        env_steps = [run.summary.env_steps for run in runs]
+        solved = [run.exit_reason == "target_return" for run in runs]
+        to_target = [
+            n if at_target else None for n, at_target in zip(env_steps, solved, strict=True)
+        ]
+        return {
+            "name": self.name,
+            "runs": len(runs),
+            "seeds": len(set(self.seeds)),
+            "eval_last": self._estimate([run.last_return for run in runs]),
+            "eval_best": self._estimate([run.best_return for run in runs]),
+            "eval_area": self._area(span),
+            "env_steps": self._estimate(env_steps)["iqm"],
+            "env_steps_to_target": self._estimate(to_target),
+            "solved": len({seed for seed, at in zip(self.seeds, solved, strict=True) if at}),
+            "ended": dict(Counter(run.state for run in runs)),
+            "seed_values": self.seeds,
+            "directories": [str(run.directory) for run in runs],
+        }
+
+    def _area(self, span: tuple[float, float] | None) -> dict[str, float | None]:
+        """The mean evaluation over a range of env steps; a run that has ended keeps its last."""
+        if span is None or not all(EVALUATION in run.curves for run in self.runs):
+            return self._estimate([])
+        curves = [
+            SeedCurve(
+                seed, run.curves[EVALUATION].steps.astype(np.float64), run.curves[EVALUATION].values
+            )
+            for seed, run in zip(self.seeds, self.runs, strict=True)
+        ]
+        return self._estimate(carry(curves, np.linspace(*span, _AREA_POINTS)).mean(1).tolist())
+
+    def _estimate(self, scores: Sequence[float | None]) -> dict[str, float | None]:
+        """IQM over distinct seeds with its interval; the interval of one seed is not known."""
+        known = [(s, float(x)) for s, x in zip(self.seeds, scores, strict=False) if x is not None]
+        if not known:
+            return {"iqm": None, "low": None, "high": None}
+        seeds, values = zip(*known, strict=True)
+        per_seed = average_seeds(seeds, np.array(values))
+        low, high = (float(side) for side in bootstrap_interval(per_seed))
+        middle = float(interquartile_mean(per_seed, 0))
+        single = len(per_seed) < 2
+        return {"iqm": middle, "low": None if single else low, "high": None if single else high}
+
+
+def statistics_of(configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
+    """Return the statistics of each; areas of one environment are over the same env steps."""
+    spans: dict[Any, tuple[float, float]] = {}
+    for configuration in configurations:
+        for run in configuration.runs:
+            if curve := run.curves.get(EVALUATION):
+                env = run.configured("env", "id")
+                first, last = spans.get(env, (0.0, 0.0))
+                spans[env] = max(first, float(curve.steps[0])), max(last, float(curve.steps[-1]))
+    return [
+        each.statistics(spans.get(each.runs[0].configured("env", "id"))) for each in configurations
+    ]
+
+
+def group_runs(records: Sequence[RunRecord]) -> list[Configuration]:
+    """Group runs by configuration, in the order of each one's first run."""
+    settings: dict[str, dict[str, str]] = {}
+    members: dict[str, list[RunRecord]] = {}
+    for record in records:
+        found = {k: v for k, v in flatten(record.config) if not k.startswith(_OF_A_SEED)}
+        # A run whose configuration cannot be read is one of its own.
+        key = repr(sorted(found.items())) if found else str(record.directory.resolve())
+        settings[key] = found
+        members.setdefault(key, []).append(record)
+    keys = _differing_keys([x for x in settings.values() if x and "baseline" not in x])
+    groups: dict[str, Configuration] = {}
+    for number, (key, runs) in enumerate(members.items(), 1):
+        differs = {name: settings[key].get(name, "–") for name in keys}
+        name = _name(differs, runs[0])
+        name = f"{number}: {name}" if name in groups else name
+        groups[name] = Configuration(name, tuple(runs), differs)
+    return [*groups.values()]
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every dotted key with its value, in the form that ``--set`` takes."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", _setting(value)
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(map(_setting, value)) if isinstance(value, list) else str(value)
+
+
+def _differing_keys(settings: Sequence[dict[str, str]]) -> list[str]:
+    """Keys that do not have the same value everywhere; environment and agent first."""
+    names = dict.fromkeys(name for found in settings for name in found)
+    found = [name for name in names if len({each.get(name) for each in settings}) > 1]
+    return sorted(found, key=lambda name: name not in ("env.id", "agent.name"))
+
+
+def _name(differs: dict[str, str], run: RunRecord) -> str:
+    """``key=value`` of the first keys that differ; most keys by their last part."""
+    if label := run.configured("baseline"):
+        return str(label)
+    if not run.config or not differs:
+        return run.title if run.config else run.name
+    pairs = [(key.rpartition(".")[2], key, value) for key, value in differs.items()][:_NAMED_MAX]
+    shown = [f"{key if tail in ('id', 'name') else tail}={value}" for tail, key, value in pairs]
+    return ", ".join(shown) + " …" * (len(differs) > _NAMED_MAX)

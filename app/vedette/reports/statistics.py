@@ -1,0 +1,86 @@
+"""Interquartile means with bootstrap intervals over seeds (Agarwal et al., arXiv:2108.13264)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats, int], Floats]
+"""A statistic of an array along an axis."""
+
+RESAMPLES = 2000
+_SEED = 2108  # of the resampling, so that a report can be written again
+
+
+@dataclass(frozen=True, slots=True)
+class SeedCurve:
+    """A curve of one run.
+
+    Args:
+        seed: runs of one seed are averaged: they are not independent.
+        x, y: finite, in the order of x, with at least one point.
+    """
+
+    seed: str
+    x: Floats
+    y: Floats
+
+
+def interquartile_mean(scores: Floats, axis: int) -> Floats:
+    """Return the mean without the lowest and the highest quarter, each rounded down to a count."""
+    cut = scores.shape[axis] // 4
+    kept = np.arange(cut, scores.shape[axis] - cut)
+    return np.asarray(np.sort(scores, axis).take(kept, axis).mean(axis), np.float64)
+
+
+def mean(scores: Floats, axis: int) -> Floats:
+    """Return the mean."""
+    return np.asarray(scores.mean(axis), np.float64)
+
+
+def bootstrap_interval(
+    *strata: Floats, statistic: Statistic = interquartile_mean, resamples: int = RESAMPLES
+) -> tuple[Floats, Floats]:
+    """Return the 95 % percentile interval of a statistic; NaN if no stratum has two scores.
+
+    Args:
+        strata: scores ``(seeds, ...)`` of each task. Each is resampled on its own, along its first
+            axis; the statistic is that of all together.
+    """
+    if max(len(stratum) for stratum in strata) < 2:
+        nothing = np.full(strata[0].shape[1:], np.nan)
+        return nothing, nothing
+    rng = np.random.default_rng(_SEED)
+    drawn = [scores[rng.integers(len(scores), size=(resamples, len(scores)))] for scores in strata]
+    low, high = np.percentile(statistic(np.concatenate(drawn, axis=1), 1), [2.5, 97.5], axis=0)
+    return low, high
+
+
+def average_seeds(seeds: Sequence[str], scores: Floats) -> Floats:
+    """Return one row for each distinct seed: the mean of its rows."""
+    rows = {seed: [i for i, other in enumerate(seeds) if other == seed] for seed in seeds}
+    return np.array([scores[of_seed].mean(0) for of_seed in rows.values()])
+
+
+def carry(curves: Sequence[SeedCurve], grid: Floats) -> Floats:
+    """Interpolate curves ``(runs, G)``; after its end a curve keeps its last value."""
+    return np.array([np.interp(grid, curve.x, curve.y) for curve in curves])
+
+
+def aggregate_curves(curves: Sequence[SeedCurve], points: int) -> tuple[Floats, ...]:
+    """Return the interquartile mean of curves: ``(grid, mean, low, high)``.
+
+    It goes from where all have begun to where the last ends; a seed that has ended keeps its last
+    value. The 95 % interval is NaN where a run has ended, and for two seeds, whose own curves are
+    all that it could show.
+    """
+    first = max(curve.x[0] for curve in curves)
+    grid = np.linspace(first, max(first, *(curve.x[-1] for curve in curves)), points)
+    scores = average_seeds([curve.seed for curve in curves], carry(curves, grid))
+    unknown = (grid > min(curve.x[-1] for curve in curves)) | (len(scores) < 3)
+    sides = bootstrap_interval(scores, resamples=RESAMPLES // 4)
+    return grid, interquartile_mean(scores, 0), *(np.where(unknown, np.nan, side) for side in sides)

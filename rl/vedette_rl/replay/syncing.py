@@ -1,0 +1,275 @@
+"""Syncs a ring to the disk while it is written, and records what a power failure cannot take.
+
+A power failure leaves each page that was changed since the last sync as it was or as it became. The
+writer changes only the slots of new rows. So rows that were synced are whole after a power failure,
+but for those whose slots newer rows may have taken. ``synced`` therefore says two things::
+
+    inserted, stamp     a commit whose rows are on the disk
+    bound               no row of this number or above has been written
+
+Both are on the disk before the writer goes beyond the bound before. Row ``i`` lies where row
+``i - physical_rows`` lay, so after a power failure the rows from ``bound - physical_rows`` to
+``inserted`` are whole: `vedette_rl.replay.recovery`. Frames that rows share are bounded likewise.
+
+::
+
+    syncer = RingSyncer(directory, manifest, commit, bound_rows=rows_synced_before)
+    syncer.start(5.0)                  # two threads: the writer never waits for the rows' sync
+    while batches:
+        append(rows)                   # below syncer.bound
+        syncer.on_commit(commit)
+    syncer.stop(); syncer.sync_columns(); syncer.record_end(); syncer.close()
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from vedette_rl.errors import LatestValueFormatError, ReplaySyncError
+from vedette_rl.replay import commits
+from vedette_rl.replay.manifest import Manifest
+from vedette_rl.replay.ring_files import column_files
+from vedette_rl.storage.atomic_files import sync_directory
+from vedette_rl.storage.latest_value import (
+    LatestValueWriter,
+    latest_value_file_bytes,
+    read_latest_value,
+)
+
+SYNCED = "synced"
+SYNCED_SLOTS = 2
+UNBOUNDED = 1 << 62
+"""The bound of a writer that does not sync."""
+
+_RECORD = struct.Struct("<QQQQ16s")
+_JOIN_S = 60.0
+
+
+class CommitPoint(NamedTuple):
+    """A commit of a ring: rows and shared entries inserted since the run began, and the stamp."""
+
+    inserted: int
+    shared: int
+    stamp: bytes
+
+
+class SyncedCommit(NamedTuple):
+    """The contents of ``synced``.
+
+    Args:
+        commit: it is on the disk, with its rows.
+        bound: rows from this number on were never written.
+        shared_bound: the same of what the rows share.
+        boot: which start of the machine it was written in.
+    """
+
+    commit: CommitPoint
+    bound: int
+    shared_bound: int
+    boot: bytes
+
+    @property
+    def closed(self) -> bool:
+        """True if nothing was written behind the commit."""
+        return (self.bound, self.shared_bound) == (self.commit.inserted, self.commit.shared)
+
+
+def synced_file_bytes() -> int:
+    """Bytes of ``synced``."""
+    return latest_value_file_bytes(_value_bytes(), SYNCED_SLOTS)
+
+
+def _value_bytes() -> int:
+    return _RECORD.size + commits.STAMP_MAX_BYTES
+
+
+def read_synced(directory: Path) -> SyncedCommit | None:
+    """The last whole record; None where there is none, as in a replay of an older version."""
+    try:
+        newest = read_latest_value(directory / SYNCED, torn=True)
+    except (FileNotFoundError, LatestValueFormatError):
+        return None
+    if newest is None or len(newest[1]) < _RECORD.size:
+        return None
+    inserted, shared, bound, shared_bound, boot = _RECORD.unpack_from(newest[1])
+    commit = CommitPoint(inserted, shared, newest[1][_RECORD.size :])
+    return SyncedCommit(commit, bound, shared_bound, boot)
+
+
+class SyncedFile:
+    """The one writer of ``synced``, behind the ring's lock. Made where it is not there."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / SYNCED
+        made, size = not path.exists(), _value_bytes()
+        try:
+            self._map = LatestValueWriter(path, size, SYNCED_SLOTS, durable=True, torn=True)
+        except LatestValueFormatError:  # damaged: `read_synced` has found nothing in it
+            path.unlink()
+            made = True
+            self._map = LatestValueWriter(path, size, SYNCED_SLOTS, durable=True, torn=True)
+        if made:
+            sync_directory(directory)
+        self._boot = commits.boot_id()
+
+    def write(self, commit: CommitPoint, bound: int, shared_bound: int) -> None:
+        """Replace the record. It is on the disk when this returns."""
+        head = _RECORD.pack(commit.inserted, commit.shared, bound, shared_bound, self._boot)
+        self._map.write(head, commit.stamp)
+        self._map.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._map.close()
+
+
+class RingSyncer:
+    """Syncs the columns of a ring, and bounds how far its writer may go until then.
+
+    Args:
+        directory, manifest: of the ring.
+        latest: its last commit.
+        synced: the last commit that is on the disk; None: the columns are synced now.
+        bounded: False: the ring is not synced while it is written, and has no bound.
+
+    Attributes:
+        bound: rows below may be written.
+        shared_bound: the same of what they share.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: Manifest,
+        latest: CommitPoint,
+        synced: CommitPoint | None,
+        *,
+        bounded: bool,
+    ) -> None:
+        self._directory = directory
+        self._guard = manifest.guard
+        self._shared_guard = manifest.shared.guard if manifest.shared else 0
+        self._files = [
+            os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            for _, path, *_ in column_files(directory, manifest)
+        ]
+        self._record = SyncedFile(directory)
+        self._bounded, self._latest = bounded, latest
+        self._rate = (0, 0)  # rows, and shared entries, of the last interval
+        self._record_lock, self._stopped = threading.Lock(), threading.Event()
+        self._short = threading.Event()  # the writer comes near the bound
+        self._threads: list[threading.Thread] = []
+        self._failure: OSError | None = None
+        self.bound = self.shared_bound = 0
+        if synced is None:
+            self.sync_columns()
+        self._synced = synced or latest
+        self.extend()
+
+    def start(self, interval_s: float) -> None:
+        """Begin to sync every `interval_s` seconds, beside the writer."""
+        for name, loop in (("sync", self._sync_often), ("bound", self._extend_often)):
+            thread = threading.Thread(target=loop, args=(interval_s,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def on_commit(self, commit: CommitPoint) -> None:
+        """Note the writer's last commit.
+
+        Raises:
+            ReplaySyncError: the disk has failed, so a power failure could take what is written.
+        """
+        self._latest = commit
+        if commit.inserted >= self._extend_at or commit.shared >= self._shared_extend_at:
+            self._short.set()
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raise the failure of a thread, if there was one.
+
+        Raises:
+            ReplaySyncError: as `on_commit`.
+        """
+        if self._failure is not None:
+            raise ReplaySyncError(self._directory, self._failure) from self._failure
+
+    def sync(self) -> None:
+        """Bring the last commit to the disk, with its rows, then record it."""
+        latest, before = self._latest, self._synced
+        if latest is before:
+            return
+        self.sync_columns()
+        with self._record_lock:
+            self._rate = latest.inserted - before.inserted, latest.shared - before.shared
+            self._synced = latest
+            self._write_record()
+
+    def extend(self) -> None:
+        """Raise the bound, as far as the writer will probably come in a part of an interval."""
+        with self._record_lock:
+            self._write_record()
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._stopped.set()
+        self._short.set()
+        for thread in self._threads:
+            thread.join(_JOIN_S)
+
+    def record_end(self) -> None:
+        """Record that the writer has ended: all that it committed is on the disk."""
+        latest = self._latest
+        self._record.write(latest, latest.inserted, latest.shared)
+
+    def close(self) -> None:
+        """End the threads and close the files, as they are."""
+        self.stop()
+        self._record.close()
+        for file in self._files:
+            os.close(file)
+
+    def sync_columns(self) -> None:
+        """Wait until the disk has what was written to the columns."""
+        for file in self._files:
+            os.fdatasync(file)  # writes what was changed through any map of the file
+
+    def _write_record(self) -> None:
+        latest, synced = self._latest, self._synced
+        if self._bounded:
+            reach = self._reach(latest.inserted - synced.inserted, self._rate[0], self._guard)
+            shared_reach = self._reach(
+                latest.shared - synced.shared, self._rate[1], self._shared_guard
+            )
+            bound, shared_bound = latest.inserted + reach, latest.shared + shared_reach
+            # A bound never falls: the writer may be at the last one.
+            bound, shared_bound = max(bound, self.bound), max(shared_bound, self.shared_bound)
+            self._extend_at = bound - 2 * reach // 3
+            self._shared_extend_at = shared_bound - 2 * shared_reach // 3
+        else:
+            bound = shared_bound = self._extend_at = self._shared_extend_at = UNBOUNDED
+        self._record.write(synced, bound, shared_bound)
+        self.bound, self.shared_bound = bound, shared_bound
+
+    @staticmethod
+    def _reach(since: int, rate: int, guard: int) -> int:
+        """Rows that the writer may go on by: two thirds of them are never below the guard."""
+        return max(3 * guard // 2 + 1, since // 2, rate // 2)
+
+    def _sync_often(self, interval_s: float) -> None:
+        try:
+            while not self._stopped.wait(interval_s):
+                self.sync()
+        except OSError as error:
+            self._failure = error
+
+    def _extend_often(self, _: float) -> None:
+        try:
+            while self._short.wait() and not self._stopped.is_set():
+                self._short.clear()
+                self.extend()
+        except OSError as error:
+            self._failure = error

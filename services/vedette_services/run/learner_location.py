@@ -1,0 +1,111 @@
+"""Where the learner of a run listens, as its run directory says on a disk that others see, too."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from vedette_rl.storage.atomic_files import write_json
+from vedette_services.errors import AddressError, RunOverError
+from vedette_services.net.addresses import Address
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.outcome import read_summary
+from vedette_services.run.stop_conditions import EXIT_REASONS
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerLocation:
+    """The content of ``RUN/learner.json``.
+
+    Args:
+        address: where other hosts reach it.
+        bind: where it listens.
+        host: its host's own name.
+        pid: its process there.
+        time_s: when it began to, in seconds since 1970.
+    """
+
+    address: str
+    bind: str
+    host: str
+    pid: int
+    time_s: float
+
+    @classmethod
+    def read(cls, run: RunDirectory) -> LearnerLocation | None:
+        """Read the file; None if there is none that can be read."""
+        try:
+            return cls(**json.loads(run.location_file.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def address_from_here(self) -> Address:
+        """The address for this host.
+
+        Raises:
+            AddressError: the learner is on another host and listens to none but that.
+        """
+        bind = Address.parse(self.bind)
+        if self.host == socket.gethostname():
+            return _on_this_host(bind)
+        if bind.loopback:
+            why = f"its learner listens to {self.host} alone"
+            raise AddressError(self.bind, why, "start it with --bind 0.0.0.0:5555 and --keys DIR")
+        return Address.parse(self.address)
+
+
+@contextmanager
+def publish_location(run: RunDirectory, bind: Address, advertise: str | None) -> Iterator[None]:
+    """Say in the run directory where its learner listens, for as long as it does.
+
+    Args:
+        advertise: the name by which other hosts reach this one; None: its full name.
+
+    Raises:
+        AddressError: `advertise` is no name.
+    """
+    host = socket.gethostname()
+    wildcard = ipaddress.ip_address(bind.host).is_unspecified
+    reached = Address(socket.getfqdn(), bind.port) if wildcard else bind
+    if advertise is not None:
+        reached = Address.parse(f"{advertise}:{bind.port}")
+    location = LearnerLocation(str(reached), str(bind), host, os.getpid(), time.time())
+    write_json(run.location_file, asdict(location))
+    try:
+        yield
+    finally:
+        run.location_file.unlink(missing_ok=True)
+
+
+def find_learner(text: str) -> Address:
+    """Read a learner's address, or find it: ``@FILE`` holds one, ``@RUN`` is its run directory.
+
+    Raises:
+        AddressError: it is none, or no learner listens now.
+        RunOverError: the run in the directory is over.
+    """
+    root = Path(text[1:])
+    if not text.startswith("@") or not root.is_dir():
+        return Address.find(text)
+    run = RunDirectory(root)
+    location, summary = LearnerLocation.read(run), read_summary(root)
+    # The summary of an earlier end is older than a learner that goes on.
+    ended_s = summary.time_s or 0.0
+    if summary.exit_reason in EXIT_REASONS and (location is None or ended_s > location.time_s):
+        raise RunOverError(root, summary.exit_reason)
+    if location is None:
+        raise AddressError(text, "no learner runs there", "start one with that --out")
+    return location.address_from_here()
+
+
+def _on_this_host(bind: Address) -> Address:
+    """Replace the address that stands for all of a host's."""
+    loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    return replace(bind, host=loopback.get(bind.host, bind.host))

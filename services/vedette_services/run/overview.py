@@ -1,0 +1,200 @@
+"""Runs seen from their directories: their state, their result, and the status of their learner."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from vedette_services.config.loading import read_toml
+from vedette_services.errors import NotARunError, RunInUseError, SettingError
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.events import read_events
+from vedette_services.run.learner_location import LearnerLocation
+from vedette_services.run.outcome import describe_resume_point, read_summary
+from vedette_services.run.provenance import read_provenance
+from vedette_services.run.status import Status
+from vedette_services.run.status_client import StatusClient
+from vedette_services.run.status_schema import decode
+from vedette_services.run.stop_conditions import EXIT_REASONS, exit_sentence
+
+DEPTH_MAX = 3
+"""Folders between a directory and its runs: a sweep, its settings, its seeds."""
+
+_POLL_S = 0.1
+
+
+def find_runs(directory: Path) -> Iterator[Path]:
+    """Yield the runs in a directory and below it; none lies in another.
+
+    Raises:
+        NotARunError: there is no such directory.
+    """
+    if not directory.is_dir():
+        raise NotARunError(directory, "run")
+    for place, folders, _ in os.walk(directory):
+        path = Path(place)
+        if RunDirectory(path).exists:
+            folders.clear()
+            yield path
+        elif len(path.relative_to(directory).parts) >= DEPTH_MAX:
+            folders.clear()
+        folders.sort()
+
+
+@dataclass(frozen=True, slots=True)
+class RunOverview:
+    """A run in a line.
+
+    Args:
+        state: ``running``, ``solved``, ``done``, ``stopped``, ``failed``; ``killed``: it has no
+            end; ``new``: it never trained.
+        last_return, best_return: of evaluations.
+        seconds: of all starts together; None if unknown.
+        began_s: the first start, in seconds since 1970.
+        commit: of the user's project at the last start, with a ``+`` if files differed.
+    """
+
+    run: str
+    state: str
+    agent: str
+    env: str
+    last_return: float | None
+    best_return: float | None
+    env_steps: int | None
+    seconds: float | None
+    began_s: float | None
+    commit: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+def read_overview(directory: Path) -> RunOverview:
+    """Read what there is; a missing or damaged file leaves its values out."""
+    run, summary = RunDirectory(directory), read_summary(directory)
+    try:
+        config = read_toml(run.config_file)
+    except SettingError:
+        config = {}
+    starts, running = read_provenance(run), is_running(run)
+    events, _ = read_events(run.events_file)
+    ends = [start.ended_s or (time.time() if running else None) for start in starts[-1:]]
+    ends = [start.ended_s for start in starts[:-1]] + ends
+    spans = [end - start.began_s for start, end in zip(starts, ends, strict=True) if end]
+    return RunOverview(
+        str(directory),
+        "running" if running else _ended_state(run, summary),
+        summary.agent or str(config.get("agent", {}).get("name", "")),
+        summary.env or str(config.get("env", {}).get("id", "")),
+        summary.eval.return_mean,
+        summary.eval.best_return_mean,
+        summary.env_steps,
+        sum(spans) if spans else summary.seconds,
+        starts[0].began_s if starts else (events[0].time_s if events else None),
+        starts[-1].code if starts else "",
+    )
+
+
+def is_running(run: RunDirectory) -> bool:
+    """Return True if a learner runs in a directory."""
+    try:
+        run.check_free(wait_s=0.0)
+    except RunInUseError:
+        return True
+    return False
+
+
+def _ended_state(run: RunDirectory, summary: Status) -> str:
+    if any(start.exit_reason == "failed" for start in read_provenance(run)[-1:]):
+        return "failed"
+    if summary.exit_reason in EXIT_REASONS:
+        return EXIT_REASONS[summary.exit_reason].outcome
+    if summary.exit_reason:
+        return "stopped"
+    return "killed" if summary != Status() else "new"
+
+
+def describe_end(directory: Path) -> str:
+    """Describe the end of a run whose learner does not run, and what goes on with it."""
+    run, summary = RunDirectory(directory), read_summary(directory)
+    state = _ended_state(run, summary)
+    if state in ("killed", "failed"):
+        resumes = describe_resume_point(directory)
+        return f"no learner runs: it {'failed' if state == 'failed' else 'was killed'}; {resumes}"
+    if state == "new":
+        return "no learner runs, and none has trained"
+    return f"the run has ended: {exit_sentence(summary.exit_reason)}"
+
+
+class RunStatus:
+    """Asks the learner of a run directory for its status; after its end, reads the last one.
+
+    It finds the learner anew when that has moved.
+
+    Args:
+        keys: ours and the learner's; None: neither encrypt nor authenticate.
+    """
+
+    def __init__(self, directory: Path, keys: ClientKeys | None = None) -> None:
+        if not RunDirectory(directory).exists:
+            raise NotARunError(directory, "run.json")
+        self._directory, self._run, self._keys = directory, RunDirectory(directory), keys
+        self._client: StatusClient | None = None
+        self.address: Address | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connect(None)
+
+    @property
+    def end(self) -> str:
+        """A sentence on the run's end; "" while a learner runs."""
+        return "" if is_running(self._run) else describe_end(self._directory)
+
+    def ask(self, timeout_s: float = 5.0) -> Status | None:
+        """Return the status now; None if the learner does not answer within `timeout_s`."""
+        text = self.ask_json(timeout_s)
+        return None if text is None else decode(Status, text)
+
+    def ask_json(self, timeout_s: float = 5.0) -> bytes | None:
+        """Like `ask`, but return the JSON as it is.
+
+        Raises:
+            RefusedError: the learner does not let us in.
+            AddressError: it listens on another host alone.
+        """
+        deadline = time.monotonic() + timeout_s
+        while is_running(self._run) and not self._run.identity().in_process:
+            location = LearnerLocation.read(self._run)
+            if location is not None:
+                self._connect(location.address_from_here())
+                assert self._client is not None  # it has just been made
+                return self._client.ask_json(max(_POLL_S, deadline - time.monotonic()))
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(_POLL_S)  # it starts
+        self._connect(None)
+        try:
+            return self._run.summary_file.read_bytes()
+        except OSError:
+            return None
+
+    def _connect(self, address: Address | None) -> None:
+        if address == self.address:
+            return
+        if self._client is not None:
+            with closing(self._client):
+                self._client = None
+        self.address = address
+        if address is not None:
+            self._client = StatusClient(address, self._keys)

@@ -1,0 +1,225 @@
+"""The provenance of a run: what each start was made from, in ``RUN/provenance.json``.
+
+Nothing secret is in it: of the environment's variables only the command line of a parent, of keys
+only the path that was typed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from vedette_rl.storage.atomic_files import write_json
+from vedette_services.config.run_config import RunConfig
+from vedette_services.host.processes import count_cores
+from vedette_services.host.versions import vedette_version
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.number_format import format_time
+from vedette_services.run.outcome import read_summary
+
+log = logging.getLogger("vedette.learner")
+
+COMMAND = "VEDETTE_COMMAND"
+"""The variable by which `vedette run` gives its own command line to the daemons that it starts."""
+
+STARTS_MAX = 500
+"""Of more starts, the first and the newest are kept."""
+
+_GIT_WAIT_S = 5.0
+_PACKAGES = ("torch", "numpy", "gymnasium")
+_NVIDIA = Path("/proc/driver/nvidia/gpus")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A start of a run.
+
+    Args:
+        began_s, ended_s: in seconds since 1970; None: it goes on, or was killed.
+        exit_reason: as in ``summary.json``; ``failed`` if the learner gave up.
+        command: the command line, as a shell takes it.
+        directory: where it was given: the user's project.
+        commit: git's in that directory; "" if it is in no repository.
+        dirty: files that git tracks there differed from the commit.
+        versions: of Python, Vedette and what it learns with; ``cuda``: of torch's build.
+        seeds: of the run and of its evaluations.
+        host, platform, cpu, cores, memory_bytes, gpus: of the learner.
+        hosts: of actor managers, as they said themselves.
+    """
+
+    began_s: float
+    ended_s: float | None = None
+    exit_reason: str = ""
+    command: str = ""
+    directory: str = ""
+    commit: str = ""
+    dirty: bool = False
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    host: str = ""
+    platform: str = ""
+    cpu: str = ""
+    cores: int = 0
+    memory_bytes: int = 0
+    gpus: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> str:
+        """The commit in short, with a ``+`` if files differed from it; "" for none."""
+        return self.commit[:9] + "+" * self.dirty if self.commit else ""
+
+    def lines(self) -> list[str]:
+        """Describe it, a line each."""
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        seeds = ", ".join(f"{name} {seed}" for name, seed in self.seeds.items())
+        machine = f"{self.cores} cores, {self.memory_bytes / 2**30:.1f} GiB of memory"
+        return [
+            f"command: {self.command}",
+            f"directory: {self.directory}",
+            f"commit: {self.commit or 'none'}{' and changes' * self.dirty}",
+            f"versions: {versions}",
+            f"seeds: {seeds}",
+            f"host: {self.host}, {self.platform}",
+            f"machine: {self.cpu}, {machine}, {', '.join(self.gpus) or 'no GPU'}",
+            f"began: {format_time(self.began_s)}",
+        ]
+
+
+def read_provenance(run: RunDirectory) -> list[Start]:
+    """Read the starts of a run, oldest first; none if the file is missing or damaged."""
+    try:
+        found = json.loads(run.provenance_file.read_text())
+        return [_start(entry) for entry in found]
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
+
+
+def _start(entry: dict[str, Any]) -> Start:  # of this version or another
+    known = {name: entry[name] for name in Start.__dataclass_fields__ if name in entry}
+    known |= {name: tuple(known[name]) for name in ("gpus", "hosts") if name in known}
+    return Start(**known)
+
+
+@contextmanager
+def record_provenance(config: RunConfig, run: RunDirectory) -> Iterator[None]:
+    """Record a start, and when and why it ended. A disk that takes no file ends no run."""
+    start = describe_start(config)
+    before = read_provenance(run)
+    starts = [*before[:1], *before[1:][2 - STARTS_MAX :]]
+    _write(run, [*starts, start])
+    try:
+        yield
+    finally:
+        summary = read_summary(run.root)
+        mine = (summary.time_s or 0.0) >= start.began_s
+        hosts = sorted({manager.host for manager in summary.managers}) if mine else []
+        reason = (summary.exit_reason if mine else "") or "failed"
+        ended = replace(start, ended_s=time.time(), exit_reason=reason, hosts=tuple(hosts))
+        _write(run, [*starts, ended])
+
+
+def describe_start(config: RunConfig) -> Start:
+    """Describe a start of this process, now and here."""
+    commit, dirty = _git_state(Path.cwd())
+    return Start(
+        time.time(),
+        command=os.environ.get(COMMAND) or command_line(),
+        directory=str(Path.cwd()),
+        commit=commit,
+        dirty=dirty,
+        versions=_versions(),
+        seeds={"run": config.seed, "evaluation": config.evaluation.seed},
+        host=socket.gethostname(),
+        platform=platform.platform(),
+        cpu=_cpu_model(),
+        cores=count_cores(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        gpus=tuple(_gpu_models()),
+    )
+
+
+def command_line() -> str:
+    """Return this process's command line as a shell takes it."""
+    program = "vedette" if Path(sys.argv[0]).parent.name == "cli" else Path(sys.argv[0]).name
+    return shlex.join([program, *sys.argv[1:]])
+
+
+def _write(run: RunDirectory, starts: list[Start]) -> None:
+    try:
+        write_json(run.provenance_file, [asdict(start) for start in starts])
+    except OSError as error:
+        log.warning("%s not written: %s", run.provenance_file.name, error.strerror or error)
+
+
+def _git_state(directory: Path) -> tuple[str, bool]:
+    """Return the commit of a directory's repository, and True if tracked files differ from it."""
+    commit = _ask_git(directory, "rev-parse", "HEAD")
+    changed = commit and _ask_git(directory, "status", "--porcelain", "--untracked-files=no")
+    return commit, bool(changed)
+
+
+def _ask_git(directory: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(directory), *arguments]
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        found = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_GIT_WAIT_S
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip() if found.returncode == 0 else ""
+
+
+def _versions() -> dict[str, str]:
+    found = {"vedette": vedette_version(), "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {**found, "cuda": _cuda_version()}
+
+
+def _cuda_version() -> str:
+    """Return the version of CUDA that torch was built with, without importing torch."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return "none"
+    text = _read(Path(spec.origin).with_name("version.py"))
+    found = re.search(r"^cuda\b.*=\s*'([\d.]+)'", text, re.MULTILINE)
+    return found[1] if found else "none"
+
+
+def _cpu_model() -> str:
+    found = re.search(r"^model name\s*: (.*)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _gpu_models() -> Iterator[str]:
+    """Yield the models of the NVIDIA GPUs that the driver shows."""
+    for path in sorted(_NVIDIA.glob("*/information")):
+        found = re.search(r"^Model:\s*(.*)$", _read(path), re.MULTILINE)
+        yield found[1] if found else "a GPU"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,105 @@
+"""Exit reasons: the stop conditions that end a run, when each is reached, and their words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vedette_services.run.status import Status
+
+if TYPE_CHECKING:  # `vedette status` needs no configuration
+    from vedette_services.config.parts import StopConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReason:
+    """A reason to end a run.
+
+    Args:
+        outcome: solved or done.
+        why: the condition that was reached.
+        unit: of `now`; "" for a return.
+        now: the value that the condition compares.
+    """
+
+    outcome: str
+    why: str
+    unit: str
+    now: Callable[[Status], float | None]
+
+
+EXIT_REASONS = {
+    "max_opts": ExitReason(
+        "done", "stop.max_opts is reached", "optimization steps", lambda s: s.opt_steps
+    ),
+    "max_env_steps": ExitReason(
+        "done", "stop.max_env_steps is reached", "environment steps", lambda s: s.env_steps
+    ),
+    "max_seconds": ExitReason(
+        "done", "stop.max_seconds are over", "seconds", lambda s: elapsed_seconds(s)
+    ),
+    "target_return": ExitReason(
+        "solved", "the target return is reached", "", lambda s: s.eval.best_return_mean
+    ),
+}
+_STOPPED = "stopped on request{after}; the same command with this --out goes on"
+
+
+def exit_sentence(reason: str, after: str = "") -> str:
+    """Return a sentence that says why a run ended; "" for an unknown reason.
+
+    Args:
+        after: such as `` after 0:01:05``.
+    """
+    if reason == "interrupted":
+        return _STOPPED.format(after=after)
+    known = EXIT_REASONS.get(reason)
+    return f"{known.outcome}{after}: {known.why}" if known else ""
+
+
+def find_exit_reason(
+    stop: StopConfig, opt_steps: int, env_steps: int, seconds: float, best_return: float | None
+) -> str:
+    """Return the `exit_reason` of the status, "" while the run goes on.
+
+    Args:
+        stop: the conditions; 0 switches one off.
+        seconds: since the learner's start.
+        best_return: mean return of the best evaluation; None before the first.
+    """
+    target = stop.target_return
+    if target is not None and best_return is not None and best_return >= target:
+        return "target_return"
+    if stop.max_opts and opt_steps >= stop.max_opts:
+        return "max_opts"
+    if stop.max_env_steps and env_steps >= stop.max_env_steps:
+        return "max_env_steps"
+    if stop.max_seconds and seconds >= stop.max_seconds:
+        return "max_seconds"
+    return ""
+
+
+def is_over(summary: Status, stop: StopConfig) -> bool:
+    """Return True if a run has nothing more to do under these stop conditions."""
+    if summary.exit_reason not in EXIT_REASONS:
+        return False
+    reason, limit = EXIT_REASONS[summary.exit_reason], getattr(stop, summary.exit_reason)
+    now = reason.now(summary)
+    on = limit > 0 if reason.unit else limit is not None
+    return bool(on and now is not None and now >= limit)
+
+
+def stop_progress(status: Status) -> list[tuple[str, float, float]]:
+    """List ``(unit, now, goal)`` of every stop condition that counts and is on."""
+    rows = []
+    for name, reason in EXIT_REASONS.items():
+        now, goal = reason.now(status), getattr(status.stop, name)
+        if reason.unit and goal and now is not None:
+            rows.append((reason.unit, float(now), float(goal)))
+    return rows
+
+
+def elapsed_seconds(status: Status) -> float | None:
+    """Return the seconds since the learner's start, or of its training; None if unknown."""
+    return status.time.training_s if status.seconds is None else status.seconds

@@ -1,0 +1,206 @@
+"""`vedette runs`, `vedette status RUN` and `vedette stop RUN`: a run is found by its directory."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vedette.cli.status import _watch
+from vedette.live import View
+from vedette_services.config import load_config, write_config
+from vedette_services.net.addresses import Address
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.learner_location import publish_location
+from vedette_services.run.overview import RunStatus, find_runs
+from vedette_services.run.provenance import Start
+
+Run = Callable[..., tuple[int, str]]
+
+HOLDER = """
+import signal, sys
+from pathlib import Path
+from vedette_services.run.directory import RunDirectory
+run = RunDirectory(Path(sys.argv[1]))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+run.lock()
+print("locked", flush=True)
+signal.pause()
+"""
+
+
+def make_run(root: Path, began_s: float = 0.0, **summary: Any) -> RunDirectory:
+    run = RunDirectory(root)
+    run.make()
+    run.ensure_id()
+    write_config(load_config(environment={}).config, run.config_file)
+    start = Start(began_s, began_s + 65.0, commit="abcdef0123456789", dirty=True)
+    starts = [{name: getattr(start, name) for name in ("began_s", "ended_s", "commit", "dirty")}]
+    run.provenance_file.write_text(json.dumps(starts))
+    if summary:
+        run.summary_file.write_text(json.dumps({"time_s": began_s, **summary}))
+    return run
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[tuple[RunDirectory, "subprocess.Popen[str]"]]:
+    """A run whose lock another process holds, which ends at a SIGTERM."""
+    run = make_run(tmp_path / "locked", opt_steps=7, env_steps=900)
+    command = [sys.executable, "-c", HOLDER, str(run.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield run, process
+        process.kill()
+
+
+def test_runs_are_listed_with_state_result_and_commit(vedette: Run, tmp_path: Path) -> None:
+    evaluations = {"return_mean": 470.25, "best_return_mean": 500.0}
+    make_run(tmp_path / "runs/b", 200.0, exit_reason="target_return", eval=evaluations)
+    make_run(tmp_path / "runs/sweep/lr=1/seed-0", 100.0, exit_reason="interrupted", env_steps=4224)
+    make_run(tmp_path / "runs/c", 300.0, opt_steps=3)
+    make_run(tmp_path / "runs/d", 400.0)
+    status, text = vedette("runs")
+    assert status == 0
+    heads, *lines = (line.split() for line in text.splitlines())
+    assert heads[:3] == ["state", "agent", "environment"]
+    assert [(line[0], line[-1]) for line in lines] == [
+        ("stopped", "runs/sweep/lr=1/seed-0"),
+        ("solved", "runs/b"),
+        ("killed", "runs/c"),
+        ("new", "runs/d"),
+    ]
+    assert lines[0][1:7] == ["dqn", "CartPole-v1", "-", "-", "4,224", "0:01:05"]
+    assert lines[1][3:5] == ["470.2", "500.0"]
+    assert lines[1][-2] == "abcdef012+"
+
+
+def test_runs_as_json(vedette: Run, tmp_path: Path) -> None:
+    make_run(tmp_path / "one", 200.0, exit_reason="max_opts", env_steps=10)
+    _, text = vedette("runs", tmp_path, "--json")
+    (found,) = map(json.loads, text.splitlines())
+    assert (found["state"], found["env_steps"], found["seconds"]) == ("done", 10, 65.0)
+
+
+def test_a_directory_without_runs_is_said(vedette: Run, tmp_path: Path) -> None:
+    assert vedette("runs", tmp_path) == (0, f"no run in {tmp_path}\n")
+    status, text = vedette("runs", "nowhere")
+    assert (status, text) == (2, "vedette: nowhere: there is no such folder\n")
+
+
+def test_nothing_inside_of_a_run_is_a_run(tmp_path: Path) -> None:
+    outer = make_run(tmp_path / "a")
+    make_run(outer.root / "inner")
+    assert list(find_runs(tmp_path)) == [outer.root]
+    assert list(find_runs(outer.root)) == [outer.root]
+
+
+def test_a_run_of_a_held_lock_runs_and_is_stopped_gracefully(
+    vedette: Run, locked: tuple[RunDirectory, "subprocess.Popen[str]"]
+) -> None:
+    run, process = locked
+    assert vedette("runs", run.root)[1].splitlines()[1].startswith("running")
+    status, text = vedette("stop", run.root)
+    assert status == 0, text
+    assert process.wait(10) == 0
+    assert text.startswith(f"{run.root}: no learner runs")
+    assert vedette("stop", run.root)[1].startswith(f"{run.root}: nothing to stop: ")
+
+
+def test_a_run_of_another_host_is_not_stopped_from_here(
+    vedette: Run, locked: tuple[RunDirectory, "subprocess.Popen[str]"]
+) -> None:
+    run, process = locked
+    (run.root / "lock").write_text(f"{process.pid} far-away\n")
+    status, text = vedette("stop", run.root)
+    assert (status, text) == (
+        2,
+        f"vedette: {run.root}: its learner is process {process.pid} on far-away; stop it there\n",
+    )
+
+
+def test_a_process_that_does_not_hold_the_lock_gets_no_signal(
+    vedette: Run, locked: tuple[RunDirectory, "subprocess.Popen[str]"]
+) -> None:
+    run, _ = locked
+    host = os.uname().nodename
+    (run.root / "lock").write_text(f"{os.getpid()} {host}\n")
+    status, text = vedette("stop", run.root)
+    assert status == 2
+    assert f"process {os.getpid()} does not hold its lock" in text
+
+
+def test_the_status_of_a_run_that_has_ended_is_its_last(vedette: Run, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "one", exit_reason="max_opts", opt_steps=60, run_id="a", epoch=1)
+    status, text = vedette("status", run.root)
+    assert status == 0
+    assert text.splitlines()[-1] == "the run has ended: done: stop.max_opts is reached"
+    assert json.loads(vedette("status", run.root, "--json")[1])["opt_steps"] == 60
+
+
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        ({"opt_steps": 60}, "no learner runs: it was killed; there is no checkpoint"),
+        ({}, "no learner runs, and none has trained"),
+    ],
+)
+def test_a_run_without_an_end_is_told(
+    vedette: Run, tmp_path: Path, summary: dict[str, Any], said: str
+) -> None:
+    run = make_run(tmp_path / "one", **summary)
+    status, text = vedette("status", run.root)
+    assert status == 0
+    assert said in text
+
+
+def test_the_status_of_no_run_is_refused(vedette: Run) -> None:
+    assert vedette("status", "nowhere") == (2, "vedette: nowhere: there is no such folder\n")
+
+
+def test_a_learner_that_has_moved_is_found(
+    locked: tuple[RunDirectory, "subprocess.Popen[str]"],
+) -> None:
+    run, process = locked
+    with RunStatus(run.root) as asker:
+        for port in (21_000, 22_000):
+            with publish_location(run, Address("127.0.0.1", port), None):
+                assert asker.ask(0.1) is None  # nobody answers
+                assert asker.address == Address("127.0.0.1", port)
+        assert asker.end == ""
+        process.terminate()
+        process.wait(10)
+        found = asker.ask(0.1)
+        assert found is not None
+        assert found.opt_steps == 7
+        assert asker.address is None
+        assert asker.end.startswith("no learner runs")
+
+
+def test_watching_says_when_a_run_has_ended_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "one", opt_steps=5)
+    lines: list[str] = []
+    looks: list[int | None] = []
+
+    class Shown(View):
+        def show(self, status: Any) -> None:
+            looks.append(status.opt_steps)
+            run.summary_file.write_text('{"exit_reason": "max_opts", "opt_steps": 9}')
+            if len(looks) == 3:
+                raise KeyboardInterrupt
+
+        def print_line(self, text: str) -> None:
+            lines.append(text)
+
+    monkeypatch.setattr("vedette.live.view_for", lambda **_: Shown())
+    monkeypatch.setattr("vedette.cli.status.WATCH_EVERY_S", 0.0)
+    with RunStatus(run.root) as asker:
+        _watch(asker, 0.1)
+    assert looks == [5, 9, 9]
+    assert lines == ["the run has ended: done: stop.max_opts is reached"]

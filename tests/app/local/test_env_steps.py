@@ -1,0 +1,43 @@
+"""Environment steps are counted, whatever a step processor makes of them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_runs import config_of, trained  # beside this file
+
+from vedette_rl.core import Columns, Step
+from vedette_rl.steps.n_step import NStep
+
+
+class EveryThird(NStep):
+    """Keeps the transitions of every third step."""
+
+    steps = 0
+
+    def process(self, step: Step) -> Columns:
+        self.steps += 1
+        rows = super().process(step)
+        return rows if self.steps % 3 == 0 else {name: part[:0] for name, part in rows.items()}
+
+
+class Twice(NStep):
+    """Gives every transition twice."""
+
+    def process(self, step: Step) -> Columns:
+        return {name: np.repeat(part, 2, axis=0) for name, part in super().process(step).items()}
+
+
+@pytest.mark.parametrize(("name", "rows_per_step"), [("EveryThird", 1 / 3), ("Twice", 2.0)])
+def test_more_or_fewer_rows_than_one_a_step_do_not_shift_the_environment_steps(
+    tmp_path: Path, name: str, rows_per_step: float
+) -> None:
+    actors: dict[str, Any] = {"step_processor": f"{__name__}:{name}"}
+    config = config_of(actors=actors, stop={"max_opts": 0, "max_env_steps": 600})
+    _, summary = trained(config, tmp_path)
+    assert summary["exit_reason"] == "max_env_steps"
+    played = sum(actor["env_steps"] for actor in summary["managers"][0]["actors"])
+    most = config.actors.env_steps_max(config.agent.n_step)
+    assert 600 <= summary["env_steps"] <= played < 600 + 3 * most
+    assert summary["samples"]["inserted"] == pytest.approx(played * rows_per_step, rel=0.1)

@@ -1,0 +1,164 @@
+"""Several runs on one page: seeds taken together, configurations beside one another."""
+
+import json
+from pathlib import Path
+
+import pytest
+from run_folders import make_run, write_summary
+
+from vedette.cli.app import main
+from vedette.reports import report_statistics, write_report
+from vedette.reports.configurations import group_runs
+from vedette.reports.record import read_record
+from vedette_services.errors import SettingError
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    """Two seeds of one learning rate, one of another, and a longer one of the first."""
+    two = [make_run(tmp_path / f"seed-{k}", seed=k, height=1.0 + k) for k in (0, 1)]
+    other = make_run(tmp_path / "other", agent={"name": "dqn", "learning_rate": 0.5})
+    longer = make_run(tmp_path / "longer", seed=7, stop={"max_opts": 7})
+    return [*two, other, longer]
+
+
+def test_runs_that_differ_in_seed_and_length_only_are_one_group(runs: list[Path]) -> None:
+    first, other = group_runs([read_record(run) for run in runs])
+    assert [run.name for run in first.runs] == ["seed-0", "seed-1", "longer"]
+    assert (first.name, other.name) == ("learning_rate=0.004", "learning_rate=0.5")
+    assert other.differs == {"agent.learning_rate": "0.5"}
+
+
+def test_groups_have_different_names_whatever_differs(tmp_path: Path) -> None:
+    many = {"learning_rate": 0.1, "batch_size": 8, "discount": 0.5, "n_step": 2}
+    runs = [
+        make_run(tmp_path / "a"),
+        make_run(tmp_path / "b", agent={"name": "dqn", **many}),
+        make_run(tmp_path / "c" / "same", agent={"name": "iqn"}),
+        make_run(tmp_path / "d" / "same", env={"id": "Acrobot-v1"}),
+        make_run(tmp_path / "e" / "broken"),
+        make_run(tmp_path / "f" / "broken"),
+    ]
+    for run in runs[-2:]:
+        (run / "config.toml").write_text("=")
+    labels = [group.name for group in group_runs([read_record(run) for run in runs])]
+    assert len(set(labels)) == len(labels) == 6
+    assert labels[4:] == ["broken", "6: broken"]
+
+
+def test_the_statistics_of_seeds_are_those_computed_by_hand(tmp_path: Path) -> None:
+    for seed, height in enumerate((1.0, 2.0, 3.0)):
+        run = make_run(tmp_path / f"seed-{seed}", seed=seed, height=height)
+        if seed:
+            write_summary(run, best=9.0 * seed, exit_reason="target_return", env_steps=100 * seed)
+    (found,) = report_statistics([tmp_path])
+    assert found["name"] == "dqn on CartPole-v1"
+    assert (found["runs"], found["seeds"], found["solved"]) == (3, 3, 2)
+    # last evaluations 5, 10, 15: one resample of 27 has 5 only, which is more than 2.5 %
+    assert found["eval_last"] == {"iqm": 10.0, "low": 5.0, "high": 15.0}
+    assert found["eval_best"]["iqm"] == pytest.approx((5.0 + 9.0 + 18.0) / 3)
+    # each rises evenly from its first evaluation to its last
+    assert found["eval_area"]["iqm"] == pytest.approx((3.0 + 6.0 + 9.0) / 3)
+    assert found["env_steps"] == pytest.approx((500 + 100 + 200) / 3)
+    assert found["env_steps_to_target"]["iqm"] == 150.0
+    assert found["ended"] == {"max_opts": 1, "target_return": 2}
+
+
+def test_one_seed_that_ran_twice_is_one_seed_without_an_interval(tmp_path: Path) -> None:
+    for name in ("once", "again"):
+        make_run(tmp_path / name, seed=4)
+    (found,) = report_statistics([tmp_path])
+    assert (found["runs"], found["seeds"]) == (2, 1)
+    assert found["eval_last"] == {"iqm": 5.0, "low": None, "high": None}
+    text = write_report([tmp_path]).read_text("utf-8")
+    assert "some runs have the same seed; they count as one" in text
+
+
+def test_the_area_is_over_the_same_env_steps_for_all_configurations(tmp_path: Path) -> None:
+    """The short one keeps its last evaluation to where the long one ends."""
+    make_run(tmp_path / "short", points=1, agent={"name": "dqn", "learning_rate": 0.5})
+    make_run(tmp_path / "long", points=3)
+    long, short = report_statistics([tmp_path])
+    assert long["eval_area"]["iqm"] == pytest.approx(2.0)
+    assert short["eval_area"]["iqm"] == pytest.approx(1.0)
+
+
+def test_the_page_has_the_statistics_and_says_what_differs(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "config.toml").write_text("seed = 3\n")
+    text = write_report([*runs, tmp_path / "empty"], tmp_path / "all.html").read_text("utf-8")
+    for words in (
+        "<h1>5 runs of 3 configurations</h1>",
+        "empty has no curves: It has not begun: nothing was recorded.",
+        "learning_rate=0.004: its runs have different stop conditions.",
+        "<td>6.7 [5.0, 10.0]</td>",  # of 5, 10 and 5
+        "<td>0 of 3</td>",
+        "What differs",
+    ):
+        assert words in text, words
+
+
+def test_a_baseline_stands_beside_the_runs(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    table = tmp_path / "other.csv"
+    lines = [f"other,{seed},{at},{at // 10},{at / 50},{seed * at}" for seed in (1, 2, 3)
+             for at in (100, 500)]  # fmt: skip
+    head = "label,seed,env_steps,opt_steps,wall_s,return_mean"
+    table.write_text("\n".join([head, *lines]))
+    ours, other = report_statistics([tmp_path / "run", table])
+    assert (ours["name"], other["name"], other["seeds"]) == ("dqn on CartPole-v1", "other", 3)
+    assert other["eval_last"] == {"iqm": 1000.0, "low": 500.0, "high": 1500.0}
+    assert other["eval_area"]["iqm"] == pytest.approx(600.0)  # from 200 to 1,000
+    assert (
+        "<td>other</td>" in write_report([tmp_path / "run", table], tmp_path / "x.html").read_text()
+    )
+
+
+def test_a_table_that_is_no_baseline_is_refused_in_a_line(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    table = tmp_path / "other.csv"
+    for text in ("a,b\n1,2\n", "label,seed,env_steps,opt_steps,wall_s,return_mean\na,1,x,2,3,4\n"):
+        table.write_text(text)
+        with pytest.raises(
+            SettingError, match="not a table of evaluations; needs label, seed, env_steps"
+        ):
+            report_statistics([tmp_path / "run", table])
+    with pytest.raises(SettingError):
+        report_statistics([tmp_path / "nowhere.csv"])
+
+
+def test_the_command_prints_the_statistics_as_json(
+    runs: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["report", "--json", *map(str, runs)])
+    assert left.value.code == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["seeds"] for each in found] == [3, 1]
+    with pytest.raises(SystemExit) as left:
+        main(["report", "--json", "--out", "x.html", str(runs[0])])
+    assert left.value.code == 2
+
+
+def test_a_folder_of_runs_is_compared_as_a_whole(runs: list[Path], tmp_path: Path) -> None:
+    path = write_report([tmp_path])
+    assert path == tmp_path / "report.html"
+    assert "<h1>4 runs of 2 configurations</h1>" in path.read_text("utf-8")
+
+
+def test_a_run_that_is_named_twice_is_one_run(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_report([runs[0], runs[0], Path("seed-0")])
+    assert path == Path("report.html")
+    assert "<h1>dqn on CartPole-v1</h1>" in path.read_text("utf-8")
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing_behind(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match="name a file in a folder to write to"):
+        write_report(runs, tmp_path / "nowhere" / "all.html")

@@ -1,0 +1,113 @@
+"""Statistics over seeds: interquartile means, bootstrap intervals, curves that end apart."""
+
+import numpy as np
+import pytest
+
+from vedette.reports.statistics import (
+    SeedCurve,
+    aggregate_curves,
+    average_seeds,
+    bootstrap_interval,
+    interquartile_mean,
+    mean,
+)
+
+
+def curve(seed: int, *points: tuple[float, float]) -> SeedCurve:
+    x, y = zip(*points, strict=True)
+    return SeedCurve(str(seed), np.array(x), np.array(y))
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([7.0], 7.0),
+        ([1.0, 3.0], 2.0),
+        ([1.0, 2.0, 6.0], 3.0),  # a quarter of three is no whole value
+        ([100.0, 2.0, 1.0, 4.0], 3.0),
+        ([0.0, 1.0, 2.0, 3.0, 1000.0], 2.0),
+        ([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, -90.0], 3.5),
+    ],
+)
+def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end(
+    scores: list[float], expected: float
+) -> None:
+    assert interquartile_mean(np.array(scores), 0) == expected
+
+
+def test_the_statistics_are_those_of_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(0)
+    for size in range(1, 14):
+        scores = rng.normal(size=size)
+        assert interquartile_mean(scores, 0) == pytest.approx(stats.trim_mean(scores, 0.25))
+    scores = rng.normal(10.0, 3.0, size=12)
+    theirs = stats.bootstrap(
+        (scores,), lambda x, axis: stats.trim_mean(x, 0.25, axis=axis), method="percentile", rng=1
+    ).confidence_interval
+    assert bootstrap_interval(scores, resamples=20_000) == pytest.approx(tuple(theirs), abs=0.1)
+
+
+def test_the_interval_of_two_values_goes_from_one_to_the_other() -> None:
+    # of four equally likely resamples one is (0, 0) and one is (1, 1): a quarter each
+    assert bootstrap_interval(np.array([0.0, 1.0])) == (0.0, 1.0)
+
+
+def test_equal_scores_have_an_interval_without_width_and_one_score_has_none() -> None:
+    assert bootstrap_interval(np.full(5, 3.0)) == (3.0, 3.0)
+    assert np.isnan(bootstrap_interval(np.array([3.0]))).all()
+
+
+def test_the_interval_of_many_values_is_that_of_the_normal_distribution() -> None:
+    scores = np.random.default_rng(3).normal(5.0, 2.0, size=400)
+    low, high = bootstrap_interval(scores, statistic=mean)
+    half = 1.96 * scores.std() / 20
+    assert (low, high) == pytest.approx((scores.mean() - half, scores.mean() + half), abs=0.02)
+
+
+def test_each_stratum_is_resampled_on_its_own() -> None:
+    # Within a task all seeds agree: no resample can differ, although the tasks are far apart.
+    easy, hard = np.full(4, 100.0), np.full(4, 0.0)
+    assert bootstrap_interval(easy, hard) == (50.0, 50.0)
+    assert bootstrap_interval(np.concatenate([easy, hard])) != (50.0, 50.0)
+
+
+def test_runs_of_one_seed_are_one_score() -> None:
+    assert average_seeds(["3", "1", "3"], np.array([2.0, 9.0, 4.0])).tolist() == [3.0, 9.0]
+
+
+def test_a_seed_that_ends_early_keeps_its_last_value_and_ends_the_interval() -> None:
+    lucky, slow = curve(0, (0, 0.0), (10, 9.0)), curve(1, (0, 0.0), (20, 0.0), (40, 30.0))
+    flat = curve(2, (0, 0.0), (40, 0.0))
+    grid, middle, low, high = aggregate_curves([lucky, slow, flat], 5)
+    assert grid.tolist() == [0.0, 10.0, 20.0, 30.0, 40.0]
+    assert middle.tolist() == [0.0, 3.0, 3.0, 8.0, 13.0]  # (9 + 30 + 0) / 3 at the end
+    assert (low[:2].tolist(), high[:2].tolist()) == ([0.0, 0.0], [0.0, 9.0])
+    assert np.isnan(low[2:]).all()
+    assert np.isnan(high[2:]).all()
+
+
+def test_a_seed_of_one_evaluation_is_part_of_the_aggregate() -> None:
+    """A run that reached its target at once, beside one that needed long."""
+    grid, middle, _, _ = aggregate_curves(
+        [curve(0, (4, 500.0)), curve(1, (4, 100.0), (34, 300.0))], 4
+    )
+    assert grid.tolist() == [4.0, 14.0, 24.0, 34.0]
+    assert middle.tolist() == pytest.approx([300.0, 333.333, 366.667, 400.0], rel=1e-5)
+
+
+def test_a_seed_that_ran_twice_does_not_narrow_the_interval() -> None:
+    one, other = curve(0, (0, 0.0), (1, 0.0)), curve(1, (0, 8.0), (1, 8.0))
+    third = curve(2, (0, 1.0), (1, 1.0))
+    once = aggregate_curves([one, other, third], 3)
+    twice = aggregate_curves([one, other, third, one, other], 3)
+    assert [column.tolist() for column in twice] == [column.tolist() for column in once]
+    assert np.isfinite(once[2]).all()
+
+
+def test_seeds_that_never_ran_side_by_side_have_no_interval() -> None:
+    early, late = curve(0, (0, 1.0), (5, 1.0)), curve(1, (9, 3.0))
+    grid, middle, low, _ = aggregate_curves([early, late, curve(2, (9, 2.0))], 3)
+    assert grid.tolist() == [9.0, 9.0, 9.0]
+    assert middle.tolist() == [2.0, 2.0, 2.0]
+    assert np.isnan(low).all()

@@ -1,0 +1,73 @@
+"""A learner whose run is over tells whoever comes late, for a while."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import Daemons, free_address, status, wait_for
+from gateway_process import GatewayProcess
+
+from vedette.doctor import Examination
+
+OVER = "the run is over (max_opts)"
+
+
+@pytest.fixture
+def daemons(tmp_path: Path) -> Iterator[Daemons]:
+    with Daemons(tmp_path) as daemons:
+        yield daemons
+
+
+def test_a_gateway_answers_late_managers_until_it_is_stopped(
+    tmp_path: Path, daemons: Daemons
+) -> None:
+    gateway = GatewayProcess(tmp_path)
+    try:
+        gateway.status()
+        gateway.finish("max_opts")
+        wait_for(lambda: gateway.status()["phase"] == "done", "end")
+        late = daemons.start("late", "actors", "--learner", gateway.address, "--count", 1)
+        assert late.wait(60) == 0
+        assert OVER in late.log
+        findings = list(Examination(gateway.address).findings())
+        assert (findings[-1].check, findings[-1].message) == ("run", "it is over (max_opts)")
+        assert gateway.stop() == 0
+    finally:
+        gateway.end()
+
+
+@pytest.mark.slow
+def test_a_learner_stays_for_late_managers_and_ctrl_c_ends_that(
+    tmp_path: Path, daemons: Daemons
+) -> None:
+    run = tmp_path / "run"
+    learner = daemons.start(
+        *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn", "--out", run),
+        *("--linger", "inf", "--bind", free_address(), "stop.max_seconds=1"),
+    )
+    summary = run / "summary.json"
+    wait_for(lambda: summary.exists() and json.loads(summary.read_text())["exit_reason"], "summary")
+    wait_for(lambda: "telling managers that come late" in learner.log, "word that it stays")
+    late = daemons.start("late", "actors", "--learner", f"@{run}", "--count", 1)
+    assert late.wait(60) == 0
+    assert "the run is over (max_seconds)" in late.log
+    assert learner.running
+    learner.send_group(signal.SIGINT)
+    assert learner.wait(10) == 0
+    assert not (run / "learner.json").exists()
+    assert "Traceback" not in learner.log
+
+
+def test_the_status_of_a_run_that_is_over_is_still_told(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path)
+    try:
+        gateway.status()
+        gateway.finish("target_return")
+        wait_for(lambda: status(gateway.address).get("phase") == "done", "end")
+        assert gateway.status()["exit_reason"] == "target_return"
+    finally:
+        gateway.end()

@@ -1,0 +1,97 @@
+"""Managers that a learner has no place for, and two with one id: real processes and sockets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from daemons import Daemon, Daemons, free_address, status, wait_for
+from gateway_process import GatewayProcess, HonestManager
+
+from vedette_services.net.keys import ClientKeys, make_keys
+from vedette_services.run.directory import LearnerSpec
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_keys(tmp_path / "keys", ["evil", "lab"])
+    return tmp_path / "keys"
+
+
+@pytest.mark.slow
+def test_managers_that_are_refused_exit_with_3_and_say_why(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    """A second one with an id that is in use, and one that finds the table full."""
+    address = free_address()
+    daemons.start(
+        *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn", "--bind", address),
+        *("--out", tmp_path / "run", "learner.max_managers=1", "stop.target_return=none"),
+        *("agent.hidden_sizes=[16]", "learner.eval_interval=0", "replay.capacity=20000"),
+    )
+
+    def manager(name: str, id_: str) -> Daemon:
+        return daemons.start(*(name, "actors", "--learner", address, "--id", id_, "--count", 1))
+
+    first = manager("first", "m0")
+    wait_for(lambda: status(address).get("samples", {}).get("inserted", 0) > 0, "samples")
+    second, late = manager("second", "m0"), manager("late", "m1")
+    assert late.wait(60.0) == 3
+    assert "refused by the learner: the ledger is full: there is no place for manager 'm1'" in (
+        late.log
+    )
+    assert second.wait(60.0) == 3
+    assert "refused by the learner: two managers use the id m0: " in second.log
+    found = status(address)
+    assert found["rivals"].startswith("two managers use the id m0: ")
+    assert found["refused"]["places"] >= 1
+    assert found["refused"]["rivals"] == 1
+    assert first.running
+    before = found["samples"]["inserted"]
+    wait_for(lambda: status(address)["samples"]["inserted"] > before, "more samples")
+
+
+def test_a_key_with_ids_without_end_keeps_nobody_out(tmp_path: Path, folder: Path) -> None:
+    gateway = GatewayProcess(tmp_path, folder, settings=("learner.max_managers=40",))
+    evil = HonestManager(gateway, "evil", ClientKeys.read(folder / "hosts" / "evil"))
+    lab = HonestManager(gateway, "lab", ClientKeys.read(folder / "hosts" / "lab"))
+    try:
+        gateway.status()
+        for number in range(1100):
+            evil.push(evil.report(manager=f"e{number}", incarnation=number))
+        wait_for(lambda: gateway.status()["refused"]["places"] >= 1000, "refusals")
+        lab.send_some(5)
+        lab.push(lab.report())
+        wait_for(lambda: "lab" in {m["id"] for m in gateway.status()["managers"]}, "manager")
+        assert len(gateway.status()["managers"]) == 40 - 2 * 6 + 1  # three keys have six each
+    finally:
+        evil.close()
+        lab.close()
+        gateway.end()
+
+
+def test_ids_of_an_older_version_keep_their_keys(tmp_path: Path, folder: Path) -> None:
+    gateway = GatewayProcess(tmp_path)  # without keys: the ledger has none of the id
+    lab, evil = HonestManager(gateway, "m"), None
+    try:
+        lab.send_some(1)
+        gateway.process.kill()
+        gateway.process.wait()
+        owners = tmp_path / "run" / "owners.json"
+        owners.write_text('{"m": "lab"}')
+        LearnerSpec(gateway.run, gateway.run_id, gateway.config, gateway.address, folder).write()
+        gateway.keys = ClientKeys.read(folder)
+        gateway.start()
+        gateway.status()
+        assert not owners.exists()
+        evil = HonestManager(gateway, "m", ClientKeys.read(folder / "hosts" / "evil"))
+        evil.push(evil.report())
+        evil.push(evil.batch())
+        wait_for(lambda: gateway.status()["refused"]["ids"] == 2, "refusals")
+    finally:
+        lab.close()
+        if evil is not None:
+            evil.close()
+        gateway.end()

@@ -1,0 +1,145 @@
+"""A resume keeps the run's settings, says what changed, and mixes no samples made otherwise."""
+
+import json
+from pathlib import Path
+
+import pytest
+from test_resuming import SMALL, config_of, make_run, refusal  # beside this file
+
+from vedette_rl.replay.commits import last_commit
+from vedette_services.config import RunConfig, load_config, read_config
+from vedette_services.run.checks import check_config
+from vedette_services.run.events import read_events
+from vedette_services.run.resume import prepare_start, saved_config
+from vedette_services.run.ring_stamp import read_stamp
+
+STORED = [
+    ("env.reward_scale=10.0", "0.05"),
+    ("env.reward_clip=1.0", "0.0"),
+    ("env.kwargs={sutton_barto_reward=true}", "{}"),
+    ("env.wrappers=['gymnasium.wrappers:FlattenObservation']", "[]"),
+    ("agent.n_step=5", "10"),
+]
+
+
+def again(out: Path, *settings: str) -> RunConfig:
+    """The configuration of a start that names these settings alone."""
+    return load_config(settings=settings, environment={}, saved=saved_config(out)).config
+
+
+@pytest.mark.parametrize(("setting", "before"), STORED)
+def test_a_setting_that_is_in_stored_samples_is_refused_by_name(
+    tmp_path: Path, setting: str, before: str
+) -> None:
+    make_run(tmp_path, config_of())
+    key = setting.partition("=")[0]
+    said = refusal(config_of(setting), tmp_path)
+    assert said.startswith(f"{key}: the run in {tmp_path} has samples made with {before}, not ")
+    assert said.endswith("or begin its replay anew with --new-replay")
+    check_config(config_of(setting), tmp_path, new_replay=True)
+
+
+def test_a_discount_is_in_sums_over_several_steps_only(tmp_path: Path) -> None:
+    make_run(tmp_path / "one", config_of("agent.n_step=1"))
+    check_config(config_of("agent.n_step=1", "agent.discount=0.9"), tmp_path / "one")
+    make_run(tmp_path / "three", config_of("agent.n_step=3"))
+    said = refusal(config_of("agent.n_step=3", "agent.discount=0.9"), tmp_path / "three")
+    assert said.startswith("agent.discount: ")
+
+
+def test_samples_without_a_checkpoint_are_not_mixed_either(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    for place in (run.checkpoints / "1234").iterdir():
+        place.unlink()
+    assert "env.reward_scale" in refusal(config_of("env.reward_scale=2.0"), tmp_path)
+    check_config(config_of("agent.hidden_sizes=[9]"), tmp_path)  # there are no weights
+
+
+def test_a_new_replay_does_not_bring_other_weights(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    said = refusal(config_of("agent.hidden_sizes=[9]"), tmp_path, new_replay=True)
+    assert said.startswith("agent.hidden_sizes: ")
+
+
+def test_what_else_changes_is_told_and_kept_in_the_event_log(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of("agent.learning_rate=3e-4"))
+    config = again(tmp_path, "agent.learning_rate=1e-4", "env.max_episode_steps=200")
+    said = check_config(config, tmp_path)
+    assert said[2:] == (
+        "changed env.max_episode_steps: none -> 200",
+        "changed agent.learning_rate: 0.0003 -> 0.0001",
+    )
+    prepare_start(config, run, fresh=False, new_replay=False)
+    events, broken = read_events(run.events_file)
+    assert [(event.kind, event.who, event.text) for event in events] == [
+        ("changed", "env.max_episode_steps", "none -> 200"),
+        ("changed", "agent.learning_rate", "0.0003 -> 0.0001"),
+    ]
+    assert not broken
+    assert (events[0].epoch, events[0].opt_steps) == (1, 1234)
+    assert read_config(run.config_file) == config
+
+
+def test_a_start_without_settings_keeps_the_runs_own(tmp_path: Path) -> None:
+    first = config_of("env.reward_scale=10.0", "agent.n_step=3", "stop.max_opts=60", agent="iqn")
+    make_run(tmp_path, first)
+    assert again(tmp_path) == first
+    more = again(tmp_path, "stop.max_opts=90")
+    assert (more.stop.max_opts, more.env, more.agent) == (90, first.env, first.agent)
+
+
+def test_a_file_overrides_what_it_names_alone(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", config_of("agent.batch_size=16"))
+    file = tmp_path / "mine.toml"
+    file.write_text("[agent]\nlearning_rate = 0.5\n")
+    saved = saved_config(tmp_path / "run")
+    agent = load_config(file, environment={}, saved=saved).config.agent
+    assert (agent.learning_rate, agent.batch_size) == (0.5, 16)
+
+
+def test_a_value_can_be_unset(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of("env.max_episode_steps=100"))
+    config = again(tmp_path, "env.max_episode_steps=none")
+    assert config.env.max_episode_steps is None
+
+
+def test_another_environment_takes_nothing_from_the_run_and_is_refused(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of("env.kwargs={sutton_barto_reward=true}"))
+    other = load_config(
+        env="Acrobot-v1", settings=SMALL, environment={}, saved=saved_config(tmp_path)
+    )
+    assert other.config.env.kwargs == {}
+    assert refusal(other.config, tmp_path).startswith("env.id: ")
+
+
+def test_nothing_is_kept_of_a_run_that_is_erased(tmp_path: Path) -> None:
+    make_run(tmp_path, config_of())
+    assert saved_config(tmp_path, fresh=True) is None
+    assert saved_config(tmp_path / "none") is None
+
+
+def test_a_saved_configuration_that_is_damaged_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    run.config_file.write_text("[agent]\nname = 'dqn'\nlerning_rate = 1\n")
+    with pytest.raises(Exception, match=r"config.toml: agent.lerning_rate: unknown key"):
+        again(tmp_path)
+
+
+def test_a_new_replay_is_empty_keeps_the_counts_and_is_of_another_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    before = run.identity()
+    samples = {"produced": 120, "inserted": 100, "rejected": 10, "in_flight": 7, "lost": 3}
+    run.summary_file.write_text(json.dumps({"samples": samples, "env_steps": 95}))
+    config = config_of("env.reward_scale=10.0", "replay.capacity=3000")
+    check_config(config, tmp_path, new_replay=True)
+    run_id = prepare_start(config, run, fresh=False, new_replay=True)
+    after = run.identity()
+    assert after.run_id == run_id != before.run_id
+    assert after.epoch == before.epoch
+    commit = last_commit(run.replay)
+    assert commit.inserted == 0
+    counted = read_stamp(run_id, commit.stamp, 0.0)[0].accounting()
+    assert (counted.produced, counted.inserted, counted.rejected) == (120, 100, 10)
+    assert (counted.in_flight, counted.lost, counted.env_steps) == (0, 10, 95)
+    check_config(config, tmp_path)
+    assert run.newest_checkpoint() == 1234

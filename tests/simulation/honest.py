@@ -1,0 +1,155 @@
+"""The honest side: a manager that is watched, and actors that make numbered rows."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from counting_ring import InvariantError  # beside this file
+from machine import Machine
+
+from vedette_protocol.messages import Ack, ControlMessage
+from vedette_protocol.schema import Column, Schema
+from vedette_services.actors.handover import FinishedBatch
+from vedette_services.actors.instructions import (
+    Exit,
+    Instruction,
+    SendBatches,
+    StartActor,
+    StoreModel,
+    WriteLog,
+)
+from vedette_services.actors.stats import ActorStats
+from vedette_services.simulation.hosts import ManagerHost
+
+if TYPE_CHECKING:
+    from simulated_fleet import SimulatedFleet
+
+SCHEMA = Schema((Column("number", "i8", ()), Column("reward", "f8", ())))
+
+
+def pack_rows(first: int, rows: int) -> bytes:
+    """Pack rows with successive numbers as a payload of `SCHEMA`."""
+    return np.arange(first, first + rows).tobytes() + bytes(8 * rows)
+
+
+class NumberingActor:
+    """Makes batches of rows that are numbered through over the whole fleet."""
+
+    def __init__(self, fleet: SimulatedFleet, host: HonestHost, order: StartActor) -> None:
+        self._fleet, self._host, self._order = fleet, host, order
+        self._plays, self._here, self._env_steps = False, True, 0
+        self._told = float("-inf")
+        self.made: tuple[int, FinishedBatch] | None = None  # not handed over yet: its first row
+
+    def store(self, model: StoreModel) -> None:
+        if not self._plays:
+            self._plays = True
+            self._play()
+
+    def _play(self) -> None:
+        """Hand the last batch over, or the next one; what has to wait is tried again."""
+        if not self._here:
+            return
+        host, fleet = self._host, self._fleet
+        if self.made is None:
+            self.made = fleet.make_batch()
+        first, batch = self.made
+        taken = host.offer(self._order.index, self._order.run, batch)
+        if taken:
+            self._env_steps += batch.rows
+            host.handed[first] = batch.rows
+            self.made = None
+        if host.clock.now - self._told > 2.0:
+            self._told = host.clock.now
+            state: Any = "playing" if taken else "waiting for room"
+            host.on_stats(self._order.index, ActorStats(state, max(1, self._env_steps)))
+        gap_s = host.rng.uniform(*fleet.scenario.batch_gap_s)
+        host.clock.call_at(host.clock.now + gap_s, self._play)
+
+    def stop(self) -> None:
+        self.kill()
+        exited = partial(self._host.on_exited, self._order.index)
+        self._host.clock.call_at(self._host.clock.now, exited)
+
+    def kill(self) -> None:
+        self._here = False
+        if self.made is not None:
+            self._fleet.disk.excuse(self.made[0], self.made[1].rows)
+
+
+class HonestHost(ManagerHost[NumberingActor]):
+    """A manager as shipped, with a record of what it handed over and was told."""
+
+    def __init__(self, fleet: SimulatedFleet, name: str, machine: Machine, seed: int) -> None:
+        self.fleet, self.machine = fleet, machine
+        self.rng = random.Random(seed)
+        self.handed: dict[int, int] = {}  # first row -> rows, until they are committed
+        self.lost_rows = 0  # handed over, and neither committed nor held
+        self.limit = 0  # the highest that an ack gave
+        self.reason, self.reason_at = "", float("-inf")
+        self.settled_at_heal = 0
+        self.settled, self.settled_at = 0, 0.0
+        super().__init__(
+            name,
+            machine,  # type: ignore[arg-type]  # it stands between the manager and the network
+            partial(NumberingActor, fleet),  # type: ignore[arg-type]  # of this very class
+            seed=seed,
+            count=fleet.scenario.actors.count,
+            tick_s=fleet.scenario.tick_s,
+        )
+        inner = self.state.on_control
+
+        def on_control(message: ControlMessage, now: float) -> list[Instruction]:
+            if isinstance(message, Ack):
+                self._on_ack(message)
+            return inner(message, now)
+
+        self.state.on_control = on_control  # type: ignore[method-assign]
+
+    def note(self, text: str) -> None:
+        """Note a reason to wait."""
+        self.reason, self.reason_at = text, self.fleet.clock.now
+
+    def _on_ack(self, ack: Ack) -> None:
+        if ack.incarnation != self.state._incarnation or ack.run_id != self.state.current_run[0]:
+            return
+        self.limit = max(self.limit, ack.limit)
+        if ack.reason:
+            self.note(ack.reason)
+
+    def _execute(self, instruction: Instruction) -> None:
+        fleet = self.fleet
+        match instruction:
+            case SendBatches(batches):
+                for batch in batches:
+                    if batch.seq >= self.limit:
+                        text = f"{self.name} sends batch {batch.seq}, its limit is {self.limit}"
+                        raise InvariantError(text)
+            case WriteLog(level, text):
+                self.note(text)
+                if fleet.trace:
+                    fleet.trace(f"{self.name:6} {level}: {text}")
+                return
+            case Exit(code, text):
+                if fleet.trace:
+                    fleet.trace(f"{self.name:6} exits with {code}: {text}")
+        super()._execute(instruction)
+
+    # What it holds
+
+    @property
+    def window(self) -> Any:
+        """Its window, with the parts that only it should know; None before a run."""
+        return self.state._window
+
+    def held(self) -> set[int]:
+        """Return the first rows of the batches in its window."""
+        window = self.window
+        if window is None:
+            return set()
+        payloads = [batch.payload for batch in window._numbered.values()]
+        payloads += [fresh[4] for fresh in window._fresh]
+        return {int.from_bytes(payload[:8], "little") for payload in payloads}

@@ -1,0 +1,230 @@
+"""What must hold at every moment of a simulation, and at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from counting_ring import InvariantError  # beside this file
+from honest import HonestHost
+
+from vedette_protocol.account import SampleAccounting
+from vedette_protocol.limits import RETIRED_MAX, STAMP_MAX_BYTES
+from vedette_protocol.messages import Ack, Batch
+from vedette_services.learner.flow_control import FlightLimits
+from vedette_services.learner.gateway_state import GatewayState
+
+if TYPE_CHECKING:
+    from simulated_fleet import SimulatedFleet
+
+WAIT_S = 15.0
+"""Who delivers nothing for so long has a reason, logged or told, that is at most `REASON_S` old."""
+REASON_S = 45.0  # lines that repeat are logged every 30 s
+CLAIMS_MAX = FlightLimits().batches
+"""Batches that managers together may take at one gateway by claiming that another granted them."""
+
+
+class Invariants:
+    """Checks a `SimulatedFleet`. Every check raises `InvariantError`."""
+
+    def __init__(self, fleet: SimulatedFleet) -> None:
+        self._fleet = fleet
+        self._granted: dict[tuple[str, int], int] = {}  # the highest limit of an ack
+        self._claimed: dict[tuple[str, int], int] = {}  # batches beyond it that were taken
+
+    # The gateway
+
+    def watch(self, state: GatewayState) -> None:
+        """Watch what a gateway takes and grants."""
+        self._claimed.clear()
+        take, make_ack, record = state.on_samples, state.ledger.make_ack, state.ledger.record_batch
+
+        keyed = self._fleet.scenario.keyed
+
+        def on_samples(frames: Any, now: float) -> None:
+            take(frames, now, frames.key if keyed else "")
+
+        def watched_ack(manager: str, incarnation: int, **rest: Any) -> Ack:
+            ack = make_ack(manager, incarnation, **rest)
+            known = self._granted.get((manager, incarnation), 0)
+            self._granted[manager, incarnation] = max(known, ack.limit)
+            return ack
+
+        def watched_record(batch: Batch, now: float) -> str:
+            verdict = record(batch, now)
+            if verdict == "new":
+                self._check_granted(batch)
+            return verdict
+
+        state.on_samples = on_samples  # type: ignore[method-assign, assignment]
+        state.ledger.make_ack = watched_ack  # type: ignore[method-assign]
+        state.ledger.record_batch = watched_record  # type: ignore[method-assign, assignment]
+
+    def _check_granted(self, batch: Batch) -> None:
+        sender = batch.manager, batch.incarnation
+        if (beyond := batch.seq + 1 - self._granted.get(sender, 0)) <= 0:
+            return
+        self._claimed[sender] = max(beyond, self._claimed.get(sender, 0))
+        if batch.manager in self._fleet.hosts or sum(self._claimed.values()) > CLAIMS_MAX:
+            limit = self._granted.get(sender, 0)
+            text = f"batch {batch.seq} of {batch.manager} is taken, its limit is {limit}"
+            raise InvariantError(text)
+
+    def _check_gateway(self) -> None:
+        gateway = self._fleet.gateway
+        if gateway is None or gateway.ended:
+            return
+        state: Any = gateway.state
+        ledger = state.ledger
+        most_managers = self._fleet.scenario.max_managers
+        bounds = {
+            "managers of the fleet": (len(state.fleet._members), most_managers),
+            "accounts": (ledger.places._total, most_managers + 64),
+            "retired incarnations": (len(ledger._retired), RETIRED_MAX),
+            "refusals": (len(state.admission._refusals), 64),
+            "held bytes": (state.held_bytes, self._fleet.scenario.actors.n_buffer * 16 * 4096),
+            "bytes of a stamp": (len(self._fleet.disk.stamp), STAMP_MAX_BYTES),
+            "senders with a layout": (len(state._reader._layouts), 4096),
+            "log lines": (len(state.log_lines), 10_000),
+        }
+        for what, (size, most) in bounds.items():
+            if size > most:
+                raise InvariantError(f"{size} {what}, at most {most}")
+        _check_balance(ledger.accounting(), "all managers")
+
+    # The managers
+
+    def check(self) -> None:
+        """Check what must hold at every moment."""
+        self._check_gateway()
+        for host in self._fleet.hosts.values():
+            if host.exit is None:
+                self._check_host(host)
+            elif host.exit.code != 0 and not host.machine.killed:
+                raise InvariantError(f"{host.name} ends with {host.exit}")
+
+    def _check_host(self, host: HonestHost) -> None:
+        window, actors = host.window, self._fleet.scenario.actors
+        if window is not None:
+            if window.batches > actors.window_batches or window.bytes > actors.window_bytes:
+                text = f"{window.batches} batches, {window.bytes} bytes in {host.name}'s window"
+                raise InvariantError(text)
+            if window.produced != window.settled + window.dropped + window.rows:
+                raise InvariantError(f"the counts of {host.name}'s window do not add up")
+        self._account_for(host)
+        self._check_wait(host)
+
+    def _account_for(self, host: HonestHost) -> None:
+        """What was handed over is committed, in the window, dropped and counted, or excused."""
+        disk, held = self._fleet.disk, host.held()
+        for first in [f for f in host.handed if f not in held]:
+            rows = host.handed.pop(first)
+            if disk.is_missing(first):
+                host.lost_rows += rows
+                disk.excuse(first, rows)
+        window = host.window
+
+        counted = 0 if window is None else window.dropped
+        if host.lost_rows != counted:
+            raise InvariantError(
+                f"{host.name} no longer holds {host.lost_rows} rows that are not in the replay, "
+                f"and counts {counted} as dropped"
+            )
+
+    def _check_wait(self, host: HonestHost) -> None:
+        now, window = self._fleet.clock.now, host.window
+        settled = -1 if window is None else window.settled + window.dropped
+        idle = window is not None and not window.batches
+        if settled != host.settled or idle:
+            host.settled, host.settled_at = settled, now
+        if now - host.settled_at > WAIT_S and now - host.reason_at > REASON_S:
+            raise InvariantError(
+                f"{host.name} waits since {host.settled_at:.1f} s without a reason"
+            )
+
+    def on_killed(self, host: HonestHost) -> None:
+        """Excuse what a killed manager held, and nothing else."""
+        self._account_for(host)
+        for first, rows in host.handed.items():
+            self._fleet.disk.excuse(first, rows)
+
+    def on_power_lost(self, rows: int) -> None:
+        """Note that rows were taken back."""
+        if self._fleet.trace:
+            self._fleet.trace(f"learner lost {rows} rows")
+
+    # The end
+
+    def all_progressed(self) -> bool:
+        """Return True once every manager has delivered something since the last fault."""
+        return not self._standing_still()
+
+    def check_progress(self) -> None:
+        """Check that everybody knows the learner and has delivered something since."""
+        still = self._standing_still()
+        if still:
+            raise InvariantError(f"no progress after the last fault: {', '.join(still[:10])}")
+
+    def _standing_still(self) -> list[str]:
+        return [
+            host.name
+            for host in self._fleet.hosts.values()
+            if host.window is None
+            or host.window.settled <= host.settled_at_heal
+            or not self._plays_this_run(host)
+        ]
+
+    def _plays_this_run(self, host: HonestHost) -> bool:
+        """Return True if a manager knows the learner's latest start."""
+        run, gateway = host.state._run, self._fleet.gateway
+        assert run is not None
+        assert gateway is not None
+        state = gateway.state
+        return (run.epoch, run.learner) == (state.position.epoch, state.learner)
+
+    def check_end(self) -> None:
+        """Check that everybody has left and everything is accounted for."""
+        fleet = self._fleet
+        for host in fleet.hosts.values():
+            if host.exit is None or host.exit.code != 0:
+                raise InvariantError(f"{host.name} ends with {host.exit}")
+            self._account_for(host)
+            if host.window is not None and host.window.batches:
+                raise InvariantError(f"{host.name} left and held {host.window.batches} batches")
+        self._check_gateway()
+        assert fleet.gateway is not None
+        state: Any = fleet.gateway.state
+        ledger = state.ledger
+        for name in fleet.hosts:
+            if name in state.actor_numbers._taken:
+                raise InvariantError(f"{name} has left, and has actor numbers")
+        if (inserted := ledger.accounting().inserted) != fleet.disk.inserted:
+            raise InvariantError(f"{inserted} rows are counted, {fleet.disk.inserted} inserted")
+        by_manager = Counter[int]()
+        for batch in fleet.disk.batches:
+            by_manager[batch.manager] += batch.rows
+        known = set(ledger.manager_ids())
+        for name in sorted(known & fleet.hosts.keys()):
+            account = ledger.accounting(name)
+            _check_balance(account, name)
+            if account.inserted != by_manager[ledger.manager_number(name)]:
+                raise InvariantError(f"{name}: {account.inserted} rows counted as inserted")
+            if account.in_flight:
+                raise InvariantError(f"{name} left, and {account.in_flight} rows are in flight")
+            self._check_last_account(fleet.hosts[name], ledger)
+
+    def _check_last_account(self, host: HonestHost, ledger: Any) -> None:
+        account, window = ledger._entries[host.name].accounts.get(host.state._incarnation), None
+        if account is None or (window := host.window) is None:
+            return
+        found = account.accounting()
+        if found.produced != window.produced or found.dropped != window.dropped:
+            raise InvariantError(f"{host.name}: {found}, produced {window.produced}")
+        if found.lost > self._fleet.disk.excused:
+            raise InvariantError(f"{host.name}: {found.lost} rows counted as lost")
+
+
+def _check_balance(account: SampleAccounting, whose: str) -> None:
+    parts = account.inserted + account.rejected + account.dropped + account.in_flight + account.lost
+    if account.produced != parts or min(account.counts()) < 0:
+        raise InvariantError(f"the accounting of {whose} does not balance: {account}")

@@ -1,0 +1,123 @@
+"""Mutations of window, ledger, credit and fencing, and how many seeds it takes to find each."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+_REPEATS = 5  # searches, each from another seed on
+_SEEDS_MAX = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A fault put into the code: `old`, which is there once, becomes `new`."""
+
+    module: str
+    old: str
+    new: str
+
+    def install(self) -> None:
+        """Import the module with the fault; call before anything else imports it."""
+        spec = importlib.util.find_spec(self.module)
+        assert spec is not None
+        assert spec.origin is not None
+        source = Path(spec.origin).read_text()
+        assert source.count(self.old) == 1, f"{self.module} has not exactly one {self.old!r}"
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[self.module] = module
+        exec(compile(source.replace(self.old, self.new), spec.origin, "exec"), module.__dict__)
+
+
+_WINDOW, _ACCOUNT = "vedette_protocol.send_window", "vedette_protocol.account"
+_LEDGER, _GATEWAY = "vedette_protocol.ledger", "vedette_services.learner.gateway_state"
+_MANAGER = "vedette_services.actors.manager_state"
+
+MUTATIONS = {
+    "window: an ack frees one batch too many": Mutation(
+        _WINDOW, "range(self.base, ack.contiguous)", "range(self.base, ack.contiguous + 1)"
+    ),
+    "window: extras are read one too high": Mutation(
+        _WINDOW, "seq + bit.bit_length() - 1", "seq + bit.bit_length()"
+    ),
+    "window: holds one batch too many": Mutation(
+        _WINDOW, "held < self.max_batches", "held <= self.max_batches"
+    ),
+    "window: dropped rows are not counted": Mutation(
+        _WINDOW, "        self.dropped += rows\n        return rows", "        return rows"
+    ),
+    "ledger: a second copy above a gap is new": Mutation(
+        _ACCOUNT,
+        "offset < 0 or offset >= EXTRAS_MAX or self.extras >> offset & 1",
+        "offset < 0 or offset >= EXTRAS_MAX",
+    ),
+    "ledger: extras are not shifted": Mutation(
+        _ACCOUNT,
+        "            self.contiguous += 1\n            self.extras >>= 1\n",
+        "            self.contiguous += 1\n",
+    ),
+    "ledger: the stamp misses new batches": Mutation(
+        _LEDGER,
+        "        entry.packed = None\n        if batch.base",
+        "        if batch.base",
+    ),
+    "ledger: what is lost is not counted": Mutation(
+        _ACCOUNT, "            missing - in_flight,\n", "            0,\n"
+    ),
+    "fencing: any key may use any id": Mutation(
+        _LEDGER, 'if entry is None or not key or entry.key in ("", key):', "if True:"
+    ),
+    "fencing: a learner of the same epoch is taken for an older one": Mutation(
+        _MANAGER, "if run.epoch < old.epoch:", "if run.epoch <= old.epoch:"
+    ),
+    "fencing: who has left keeps actor numbers": Mutation(
+        _GATEWAY,
+        '== "gone":\n            self.actor_numbers.release(manager)\n',
+        '== "gone":\n',
+    ),
+    "credit: a manager does not keep to its limit": Mutation(
+        _WINDOW, "until = min(self.limit, seq + ", "until = max(seq, seq + "
+    ),
+    "credit: batches at and above the limit are taken": Mutation(
+        _LEDGER, "if batch.seq >= account.limit:", "if False:"
+    ),
+}
+
+
+def seeds_needed(first: int) -> int:
+    """Return how many seeds it takes from `first` on until one fails; 0: more than `_SEEDS_MAX`."""
+    from simulate import simulate  # beside this file; not before the mutation is installed
+
+    for tried in range(1, _SEEDS_MAX + 1):
+        if simulate(first + tried).error:
+            return tried
+    return 0
+
+
+def run_mutant(number: int, repeats: int) -> list[int]:
+    """Install a mutation in this process, and search it some times."""
+    list(MUTATIONS.values())[number].install()
+    return [seeds_needed(repeat * 100_000) for repeat in range(repeats)]
+
+
+def main() -> int:
+    """Search every mutation; exit status 1 if one is not found."""
+    survivors = 0
+    for number, name in enumerate(MUTATIONS):
+        command = [sys.executable, __file__, str(number), str(_REPEATS)]
+        found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        needed = [int(word) for word in found.split()]
+        survivors += 0 in needed
+        print(f"{median(needed):6g} seeds ({', '.join(map(str, needed))}): {name}", flush=True)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(*run_mutant(int(sys.argv[1]), int(sys.argv[2])))
+    else:
+        sys.exit(main())

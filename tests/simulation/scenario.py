@@ -1,0 +1,223 @@
+"""What one seed draws: the fleet, its rates, its faults and its hostile peers."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from faulty_network import Cut, NetworkFaults, Seconds  # beside this file
+
+from vedette_rl.replay.limiter import Limiter
+from vedette_services.config.parts import ActorsConfig
+
+ROW_BYTES = 16
+
+GATEWAY = ""
+"""The name of the learner's machine in a list of faults."""
+
+FaultKind = Literal["cut", "pause", "kill", "restart", "power", "trainer", "stall"]
+"""Of a manager: a cut connection, a stopped process, a kill. Of the learner: a pause, a kill of
+the gateway, a restart of everything, a loss of power, a kill of the trainer, and a trainer that
+stands still."""
+
+HostileKind = Literal["garbage", "foreign", "replay", "claims", "greedy", "reports", "mutants"]
+HOSTILE_KINDS: tuple[HostileKind, ...] = (
+    *("garbage", "foreign", "replay", "claims", "greedy", "reports", "mutants"),
+)
+
+_CUTS: tuple[Cut, ...] = ("seen", "silent", "up", "down")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that befalls one machine at some time, for some time."""
+
+    at: float
+    kind: FaultKind
+    machine: str
+    seconds: float
+    cut: Cut = "seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """All that a seed draws.
+
+    Args:
+        managers: their number.
+        fault_s: faults happen from 0 to this time.
+        actors: the run's settings.
+        batch_gap_s: from one batch of an actor to its next.
+        messages: faults of single messages.
+        faults: faults of machines, in order; all are over by `healed_s`.
+        slow_disk: share of the commits that take time, and how long.
+        sync_s: from one sync of the replay to the next.
+        skew: most that a clock runs too fast or too slow, as a share.
+        tick_s, turn_s: of managers, and of the gateway.
+        model_s: from one model to the next.
+        hostile: what each hostile peer does, and how long it waits between two acts.
+        keyed: connections have keys, and ids are bound to them.
+        max_managers: places of the ledger; with keys, perhaps just those that each is promised.
+        hostile_stays: hostile peers go on when the faults are over.
+        ends: the managers leave by themselves, or the learner ends the run.
+    """
+
+    seed: int
+    managers: int
+    fault_s: float
+    actors: ActorsConfig
+    batch_gap_s: Seconds
+    messages: NetworkFaults
+    faults: tuple[Fault, ...]
+    slow_disk: tuple[float, Seconds]
+    sync_s: float
+    skew: float
+    tick_s: float
+    turn_s: float
+    model_s: float
+    limiter: Limiter
+    hostile: tuple[tuple[HostileKind, float], ...]
+    keyed: bool
+    max_managers: int
+    hostile_stays: bool
+    ends: Literal["leave", "stop"]
+
+    @property
+    def healed_s(self) -> float:
+        """When the last fault is over."""
+        late_s = self.fault_s + self.messages.late_s[1] * bool(self.messages.reorder)
+        return max([late_s, *(fault.at + fault.seconds for fault in self.faults)])
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The names of the admitted keys, one for each peer."""
+        peers = [*self.names, *(f"h{number}" for number in range(len(self.hostile)))]
+        return frozenset(key_of(name) for name in peers)
+
+    @property
+    def names(self) -> list[str]:
+        """The honest managers' ids."""
+        return [f"m{number}" for number in range(self.managers)]
+
+
+def key_of(name: str) -> str:
+    """Return the name of a peer's key."""
+    return f"key of {name}"
+
+
+def draw_scenario(seed: int, managers: int | None = None, fault_s: float | None = None) -> Scenario:
+    """Draw a scenario.
+
+    Args:
+        managers: how many; None: drawn, mostly a few.
+        fault_s: how long faults happen; None: drawn.
+    """
+    rng = random.Random(seed)
+    count = _draw_size(rng) if managers is None else managers
+    lasts_s = rng.uniform(4.0, 20.0) if fault_s is None else fault_s
+    has = _Families(rng)
+    slow = max(1.0, count / 10)  # large fleets make fewer batches each
+    gap_s = slow * math.exp(rng.uniform(math.log(0.04), math.log(0.8)))
+    names = [f"m{number}" for number in range(count)]
+    hostile = tuple(_draw_hostile(rng)) if has("hostile peers") else ()
+    keyed = rng.random() < 0.6
+    tight = keyed and count < 100 and has("few places")
+    return Scenario(
+        seed=seed,
+        managers=count,
+        fault_s=lasts_s,
+        actors=_draw_actors(rng, count),
+        batch_gap_s=(gap_s / 4, gap_s),
+        messages=_draw_messages(rng, has, lasts_s),
+        faults=tuple(_draw_faults(rng, has, names, lasts_s)),
+        slow_disk=(0.1, (0.005, rng.choice((0.05, 0.5)))) if has("slow disk") else (0.0, (0, 0)),
+        sync_s=rng.uniform(0.2, 3.0),
+        skew=rng.choice((0.0, 1e-4, 0.05)),
+        tick_s=rng.choice((0.05, 0.2, 0.5)) if count < 100 else 0.5,
+        turn_s=rng.choice((0.01, 0.02, 0.08)) if count < 100 else 0.02,
+        model_s=rng.uniform(0.5, 5.0) if count < 100 else 20.0,
+        limiter=_draw_limiter(rng, has, count),
+        hostile=hostile,
+        keyed=keyed,
+        max_managers=2 * (count + len(hostile)) if tight else 2048,
+        hostile_stays=rng.random() < 0.3,
+        ends=rng.choice(("leave", "stop")),
+    )
+
+
+class _Families:
+    """Each family of faults is in about half the scenarios, so that each is seen alone too."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def __call__(self, family: str) -> bool:
+        return self._rng.random() < 0.45
+
+
+def _draw_size(rng: random.Random) -> int:
+    most = rng.choices((6, 40, 200), (95, 4.8, 0.2))[0]
+    return int(math.exp(rng.uniform(0.0, math.log(most + 1))))
+
+
+def _draw_actors(rng: random.Random, count: int) -> ActorsConfig:
+    rows = rng.choice((1, 4, 16))
+    return ActorsConfig(
+        count=rng.randint(1, 3) if count < 100 else 1,
+        n_buffer=rows,
+        window_batches=rng.choice((1, 3, 8, 64, 2000)),
+        window_bytes=ROW_BYTES * rows * rng.choice((1, 10, 1000)),
+        on_full=rng.choices(("block", "drop_oldest"), (3, 1))[0],
+    )
+
+
+def _draw_messages(rng: random.Random, has: _Families, lasts_s: float) -> NetworkFaults:
+    slow = rng.choice((0.001, 0.02, 0.2))
+    return NetworkFaults(
+        drop=rng.choice((0.01, 0.1)) if has("drops") else 0.0,
+        repeat=rng.choice((0.01, 0.2)) if has("repeats") else 0.0,
+        reorder=rng.choice((0.01, 0.2)) if has("reordering") else 0.0,
+        delay_s=(slow / 10, slow),
+        late_s=(0.0, rng.choice((0.1, 2.0, 8.0))),
+        until_s=lasts_s,
+    )
+
+
+def _draw_limiter(rng: random.Random, has: _Families, count: int) -> Limiter:
+    if not has("limiter"):
+        return Limiter(0.0, min_size=1, error_buffer=0.0, batch_size=1)
+    rate, batch = rng.choice((0.5, 4.0)), 32
+    return Limiter(rate, min_size=64, error_buffer=2.0 * batch + rate * 32, batch_size=batch)
+
+
+def _draw_hostile(rng: random.Random) -> Iterator[tuple[HostileKind, float]]:
+    for _ in range(rng.randint(1, 3)):
+        yield rng.choice(HOSTILE_KINDS), math.exp(rng.uniform(math.log(0.03), 0.0))
+
+
+def _draw_faults(
+    rng: random.Random, has: _Families, names: list[str], lasts_s: float
+) -> list[Fault]:
+    found: list[Fault] = []
+
+    def add(machine: str, kind: FaultKind, every_s: float, most_s: float) -> None:
+        at = rng.expovariate(1 / every_s)
+        while at < lasts_s:
+            seconds = math.exp(rng.uniform(math.log(0.05), math.log(most_s)))
+            found.append(Fault(at, kind, machine, seconds, rng.choice(_CUTS)))
+            at += rng.expovariate(1 / every_s)
+
+    of_managers: tuple[FaultKind, ...] = ("cut", "pause", "kill")
+    of_learner: tuple[FaultKind, ...] = ("pause", "kill", "restart", "power", "trainer", "stall")
+    for kind in of_managers:
+        if has(kind):
+            every_s = rng.choice((8.0, 40.0))
+            for name in names:
+                add(name, kind, every_s, 10.0)
+    for kind in of_learner:
+        if has(kind):
+            add(GATEWAY, kind, rng.choice((4.0, 12.0)), 5.0)
+    return sorted(found, key=lambda fault: (fault.at, fault.machine, fault.kind))

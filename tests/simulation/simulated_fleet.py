@@ -1,0 +1,275 @@
+"""A fleet of the daemons' own states on faulty machines, all drawn from one seed.
+
+::
+
+    fleet = SimulatedFleet(draw_scenario(seed))
+    fleet.run()                  # raises InvariantError
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from counting_ring import CountingRing, Disk  # beside this file
+from faulty_network import FaultyNetwork
+from honest import SCHEMA, HonestHost, pack_rows
+from hostile import RUN_ID, HostilePeer
+from invariants import Invariants
+from machine import Machine, skewed_clock
+from scenario import GATEWAY, Fault, Scenario, key_of
+
+from vedette_protocol.messages import Run
+from vedette_protocol.model import pack_model
+from vedette_protocol.schema import Column, Schema
+from vedette_rl.envs.config import EnvConfig
+from vedette_services.actors.handover import FinishedBatch
+from vedette_services.learner.flow_control import FlightLimits
+from vedette_services.learner.gateway_state import GatewayState
+from vedette_services.run.status_records import GONE_AFTER_S
+from vedette_services.simulation.hosts import GatewayHost
+from vedette_services.simulation.network import Frames, VirtualClock
+
+MODEL = Schema((Column("w", "f4", (3,)),))
+BODIES = [pack_model(n, {"w": np.full(3, n, np.float32)}, MODEL) for n in range(4)]
+GUARD_ROWS = 4096
+PROGRESS_S = 60.0
+"""Within this time after the last fault, every manager has delivered something."""
+END_S = 30.0
+"""Within this time everybody has left."""
+
+
+@dataclass(slots=True)
+class Trainer:
+    """The trainer's progress, which survives as far as the learner's maps do."""
+
+    epoch: int = 0
+    version: int = 0
+    sampled: int = 0
+    stalled_until: float = 0.0
+
+
+class SimulatedFleet:
+    """Managers, one learner and hostile peers, and what befalls them.
+
+    Args:
+        trace: takes a line for everything that happens.
+    """
+
+    def __init__(self, scenario: Scenario, trace: Callable[[str], None] | None = None) -> None:
+        self.scenario, self.clock = scenario, VirtualClock()
+        self.trace = trace and (lambda text: trace(f"{self.clock.now:9.3f} {text}"))
+        self._rng = random.Random(f"fleet {scenario.seed}")
+        messages = random.Random(f"messages {scenario.seed}")
+        self.network = FaultyNetwork(self.clock, scenario.messages, messages)
+        self.disk, self.trainer = Disk(), Trainer()
+        self.overheard: deque[tuple[float, Frames]] = deque(maxlen=300)
+        self.ending = False
+        self.manager_seconds = 0.0
+        self.invariants = Invariants(self)
+        self._learners = 0
+        self.gateway: SimulatedGateway | None = None
+        self._gateway_machine = self._start_learner(restart=True)
+        self.hosts = {name: self._start_manager(name) for name in scenario.names}
+        for fault in scenario.faults:
+            self.clock.call_at(fault.at, partial(self._happen, fault))
+        self._peers = [
+            HostilePeer(self, f"h{n}", self._machine(f"h{n}"), kind, every_s)
+            for n, (kind, every_s) in enumerate(scenario.hostile)
+        ]
+        self._train()
+        self._sync()
+
+    # The course of a simulation
+
+    def run(self) -> None:
+        """Play everything; raises `InvariantError` where one does not hold."""
+        self._play_until(self.scenario.healed_s + 0.1, lambda: False)
+        for host in self.hosts.values():
+            host.settled_at_heal = host.window.settled if host.window else 0
+        self._play_until(self.clock.now + PROGRESS_S, self.invariants.all_progressed)
+        self.invariants.check_progress()
+        self.ending = True
+        self._end()
+        self._play_until(self.clock.now + END_S, lambda: all(h.exit for h in self.hosts.values()))
+        late = self.scenario.messages.reorder or self.scenario.hostile
+        self.clock.advance(1.0 + (GONE_AFTER_S if late else 0.0))  # what came late looks like life
+        self.invariants.check_end()
+
+    def _play_until(self, until: float, over: Callable[[], bool]) -> None:
+        while self.clock.now < until and not over():
+            before = self.clock.now
+            self.clock.advance(min(1.0, until - before))
+            self.manager_seconds += (self.clock.now - before) * len(self.hosts)
+            self.invariants.check()
+
+    def _end(self) -> None:
+        if self.scenario.ends == "leave":
+            for host in self.hosts.values():
+                host.machine.run(partial(host.leave, "the test is over"))
+            return
+        if any(host.exit is None for host in self.hosts.values()):
+            assert self.gateway is not None
+            for frames in self.gateway.state.announce_stop("max_opts", final=True):
+                self.network.publish("control", frames)
+            self.clock.call_at(self.clock.now + 0.5, self._end)
+
+    # Rows
+
+    def make_batch(self) -> tuple[int, FinishedBatch]:
+        """Make a batch of rows that nobody has; return its first row, too."""
+        rows = self._rng.randint(1, self.scenario.actors.n_buffer)
+        first = self.disk.number_rows(rows)
+        trainer = self.trainer
+        return first, FinishedBatch(rows, trainer.epoch, trainer.version, pack_rows(first, rows))
+
+    # Machines
+
+    def _machine(self, name: str) -> Machine:
+        skew = skewed_clock(self._rng, self.scenario.skew)
+        return Machine(name, self.network, key=key_of(name), **skew)
+
+    def _start_manager(self, name: str) -> HonestHost:
+        machine = self._machine(name)
+        machine.overheard = self.overheard
+        return HonestHost(self, name, machine, self._rng.getrandbits(32))
+
+    def _start_learner(self, *, restart: bool) -> Machine:
+        """Start a gateway; `restart`: and a trainer, which is a new epoch."""
+        self.trainer.epoch += restart
+        self._learners += 1
+        machine = self._gateway_machine = self._machine(GATEWAY)
+        machine.run(partial(self._boot, machine, self._learners))
+        return machine
+
+    def _boot(self, machine: Machine, learner: int) -> None:
+        scenario = self.scenario
+        actors = scenario.actors
+        ring = CountingRing(self.disk, GUARD_ROWS, partial(self._commit, machine))
+        state = GatewayState(
+            RUN_ID,
+            learner,
+            SCHEMA,
+            stamp=ring.stamp,
+            now=machine.now,
+            limiter=scenario.limiter,
+            rows_per_batch=actors.n_buffer,
+            window=FlightLimits(actors.window_batches, actors.window_bytes),
+            max_managers=scenario.max_managers,
+        )
+        if scenario.keyed:
+            state.admit_keys(scenario.keys)
+        self.invariants.watch(state)
+        self.gateway = SimulatedGateway(
+            state,
+            ring,  # type: ignore[arg-type]  # it takes blocks as the replay does
+            machine,  # type: ignore[arg-type]  # it stands between the gateway and the network
+            actors.n_buffer,
+            turn_s=scenario.turn_s,
+        )
+        ready_s = self._rng.choice((0.0, self._rng.uniform(0.0, 3.0)))
+        machine.call_at(machine.now + ready_s, self._publish_regularly)
+
+    def _commit(self, machine: Machine, commit: Callable[[], None]) -> None:
+        """Commit, at the beginning or at the end of the time that the disk takes."""
+        share, seconds = self.scenario.slow_disk
+        if share and self.clock.now < self.scenario.fault_s and self._rng.random() < share:
+            early, takes_s = self._rng.random() < 0.5, self._rng.uniform(*seconds)
+            if early:
+                commit()
+            machine.block(takes_s)
+            if early:
+                return
+        commit()
+
+    def _publish_regularly(self) -> None:
+        self.publish()
+        machine = self._gateway_machine
+        machine.call_at(machine.now + self.scenario.model_s, self._publish_regularly)
+
+    def publish(self) -> None:
+        """Publish a newer model, and the run if its epoch is new."""
+        gateway, trainer = self.gateway, self.trainer
+        assert gateway is not None
+        trainer.version += 1
+        env = EnvConfig(id="CartPole-v1").model_dump(mode="json")
+        actors = self.scenario.actors.model_dump(mode="json")
+        agent = {"name": "dqn"}
+        rows = self.scenario.actors.n_buffer
+        head = (RUN_ID, trainer.epoch, gateway.state.learner, SCHEMA, MODEL, env, agent)
+        run = Run(*head, actors, seed=0, batch_rows=rows, batch_env_steps=rows)
+        gateway.publish(run, trainer.version, BODIES[trainer.version % len(BODIES)])
+
+    def _train(self) -> None:
+        """Draw samples as fast as the limiter allows, and report the progress."""
+        trainer, limiter, gateway = self.trainer, self.scenario.limiter, self.gateway
+        self.clock.call_at(self.clock.now + 0.1, self._train)
+        if self.clock.now < trainer.stalled_until or gateway is None or gateway.ended:
+            return
+        inserted = self.disk.inserted
+        while limiter.samples_per_insert and not limiter.sample_wait_reason(
+            inserted, trainer.sampled
+        ):
+            trainer.sampled += limiter.batch_size
+        gateway.state.on_progress(trainer.version, trainer.sampled)
+
+    def _sync(self) -> None:
+        self.disk.sync()
+        self.clock.call_at(self.clock.now + self.scenario.sync_s, self._sync)
+
+    # Faults
+
+    def _happen(self, fault: Fault) -> None:
+        if self.trace:
+            self.trace(f"{fault.machine or 'learner':6} {fault.kind} for {fault.seconds:.2f} s")
+        if fault.machine == GATEWAY:
+            self._befall_learner(fault)
+            return
+        host = self.hosts[fault.machine]
+        if fault.kind == "cut":
+            self.network.cut(fault.machine, fault.seconds, fault.cut)
+        elif fault.kind == "pause":
+            host.machine.pause(fault.seconds)
+        elif not host.machine.killed:
+            host.machine.kill()
+            host.kill()
+            self.invariants.on_killed(host)
+            self.clock.call_at(
+                self.clock.now + fault.seconds, partial(self._restart_manager, fault.machine)
+            )
+
+    def _restart_manager(self, name: str) -> None:
+        self.hosts[name] = self._start_manager(name)
+
+    def _befall_learner(self, fault: Fault) -> None:
+        if fault.kind == "pause":
+            self._gateway_machine.pause(fault.seconds)
+        elif fault.kind == "stall":
+            self.trainer.stalled_until = self.clock.now + fault.seconds
+        elif self._gateway_machine.killed:
+            return  # it lies already
+        elif fault.kind == "trainer":
+            self.trainer.epoch += 1
+            self._gateway_machine.run(self.publish)
+        else:
+            self._gateway_machine.kill()
+            self.network.detach()
+            if self.gateway is not None:
+                self.gateway.kill()
+            if fault.kind == "power":
+                self.invariants.on_power_lost(self.disk.lose_power())
+            restart = fault.kind != "kill"
+            self.clock.call_at(
+                self.clock.now + fault.seconds, partial(self._start_learner, restart=restart)
+            )
+
+
+class SimulatedGateway(GatewayHost):
+    """A gateway as shipped, that takes what has come at its turns, as the daemon does."""
+
+    def _schedule_turn(self) -> None:
+        """The next regular turn is soon enough."""
