@@ -131,6 +131,8 @@ class GatewaySockets:
             try:
                 event_frames = monitor.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
+                if samples:
+                    self._cut_connections.on_all_read()
                 return
             event, value = _EVENT.unpack_from(event_frames[0])
             if samples:
@@ -264,11 +266,16 @@ class CutConnections:
     It does so without a word, and the socket's monitor says only that a connection has ended. But a
     second descriptor shows whether the other side had closed it. There is one for the newest
     connections: one that is cut is made again, and cut again.
+
+    libzmq may have closed a connection, and accepted another under the same number, before its
+    acceptance is read here. Only if no end of it had been told after the second descriptor was
+    made, that one is surely of this connection.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self._peers: dict[int, tcp.socket] = {}  # by libzmq's descriptor, oldest first
+        self._unsure: set[int] = set()  # descriptors accepted since all events were read
         self._failing = False  # the next connection to end failed its handshake
         self._reason = ""
 
@@ -279,10 +286,15 @@ class CutConnections:
         elif event & _HANDSHAKE_FAILED:
             self._failing = True
         elif event == zmq.EVENT_DISCONNECTED:
-            if not self._failing and descriptor in self._peers:
+            sure = descriptor in self._peers and descriptor not in self._unsure
+            if sure and not self._failing:
                 self._examine(self._peers[descriptor])
             self._forget(descriptor)
             self._failing = False
+
+    def on_all_read(self) -> None:
+        """Take note that no further event is there."""
+        self._unsure.clear()
 
     def pop_reason(self) -> str:
         """Return why the last connection was cut; "" if none was since the last call."""
@@ -296,6 +308,7 @@ class CutConnections:
 
     def _watch(self, descriptor: int) -> None:
         self._forget(descriptor)
+        self._unsure.add(descriptor)
         if len(self._peers) >= _WATCHED_MAX:
             self._forget(next(iter(self._peers)))
         with suppress(OSError):  # it has ended already, or there is no descriptor left

@@ -1,12 +1,13 @@
 """What the gateway's sockets receive, and when."""
 
+import socket as tcp
 from collections.abc import Iterator
 
 import pytest
 import zmq
 
 from vedette.local.daemons import free_port
-from vedette_services.learner.gateway_sockets import GatewaySockets
+from vedette_services.learner.gateway_sockets import CutConnections, GatewaySockets
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 
@@ -51,3 +52,21 @@ def test_sockets_close_while_samples_are_to_wait(address: Address) -> None:
     gateway_sockets.poll(0, samples=False)
     gateway_sockets.close()
     GatewaySockets(address, None, model_queue=10).close()  # its ports are free
+
+
+@pytest.mark.parametrize("read_before_the_end", [True, False])
+def test_a_connection_is_cut_if_the_other_side_still_holds_it_and_the_descriptor_is_surely_its(
+    *, read_before_the_end: bool
+) -> None:
+    cut = CutConnections()
+    with (
+        tcp.create_server(("127.0.0.1", 0)) as server,
+        tcp.create_connection(server.getsockname()),
+        server.accept()[0] as accepted,
+    ):
+        cut.on_event(zmq.EVENT_ACCEPTED, accepted.fileno())
+        if read_before_the_end:
+            cut.on_all_read()
+        # If not, this may be the end of one that had the number before.
+        cut.on_event(zmq.EVENT_DISCONNECTED, accepted.fileno())
+    assert cut.count == read_before_the_end
