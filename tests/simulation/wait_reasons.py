@@ -151,9 +151,9 @@ class GatewayWaits:
         sender, state = (ack.manager, ack.incarnation), self._state
         self._acked[ack.manager] = self._fleet.clock.now
         self._reason = ack.reason if state._run is not None else ""
-        if self._rejected.setdefault(sender, ack.rejected_batches) < ack.rejected_batches:
-            if not ack.rejected_reason:
-                raise InvariantError(f"an ack to {ack.manager} does not say why it rejects")
+        more = ack.rejected_batches > self._rejected.setdefault(sender, ack.rejected_batches)
+        if more and not ack.rejected_reason:
+            raise InvariantError(f"an ack to {ack.manager} does not say why it rejects")
         if ack.reason or not state.fleet.knows(ack.manager):
             return
         if state.ledger.account(*sender).open_batches <= 0:
