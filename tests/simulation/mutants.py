@@ -35,7 +35,7 @@ class Mutation:
 
 _WINDOW, _ACCOUNT = "vedette_protocol.send_window", "vedette_protocol.account"
 _LEDGER, _GATEWAY = "vedette_protocol.ledger", "vedette_services.learner.gateway_state"
-_MANAGER, _PLACES = "vedette_services.actors.manager_state", "vedette_protocol.places"
+_MANAGER = "vedette_services.actors.manager_state"
 _ADMISSION = "vedette_services.learner.admission"
 
 MUTATIONS = {
@@ -103,11 +103,6 @@ MUTATIONS = {
         _LEDGER,
         "if account.gone and (now - account.last_seen >= _REPLACED_S or entry.is_gone)",
         "if True",
-    ),
-    "places: starting again takes reserved ones": Mutation(
-        _PLACES,
-        "self._total + self._kept_from(key) < self.limit + _SPARE",
-        "self._total < self.limit + _SPARE",
     ),
     "ids: both managers with one id stay": Mutation(
         _GATEWAY,
