@@ -100,7 +100,7 @@ class FaultyNetwork(MemoryNetwork):
         self.clock.call_at(self.clock.now + seconds, restore)
 
     def _connect(self, line: Line) -> None:
-        if line.manager not in self._cuts:
+        if self._cuts.get(line.manager, "models") == "models":
             super()._connect(line)
 
     def _carry(

@@ -182,8 +182,8 @@ def _add_rare(drawn: Scenario, rng: random.Random) -> Scenario:
     copies, hostile, places = drawn.copies, drawn.hostile, drawn.max_managers
     if drawn.limiter.samples_per_insert and rng.random() < 0.2:  # longer than waits go unlogged
         faults.append(Fault(rng.uniform(0.0, lasts_s), "stall", GATEWAY, rng.uniform(13.0, 16.0)))
-    if rng.random() < 0.04:  # the same for the first model
-        cut = Fault(0.0, "cut", rng.choice(drawn.names), rng.uniform(13.0, 16.0), "models")
+    if rng.random() < 0.06:  # the same for the first model
+        cut = Fault(0.0, "cut", rng.choice(drawn.names), rng.uniform(20.0, 30.0), "models")
         faults.append(cut)
     if rng.random() < 0.1:
         copies = ((f"{rng.choice(drawn.names)}{COPY_MARK}2", rng.uniform(0.0, lasts_s)),)
