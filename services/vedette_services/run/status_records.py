@@ -44,6 +44,12 @@ if TYPE_CHECKING:  # `vedette status` needs no configuration
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
 
+DISK_LAG_S = 1.0  # a wait of samples for the disk that is longer is shown
+DISK_LAGS = (
+    "samples wait for the disk, which is slow to sync the replay: raise "
+    "replay.sync_interval_s, or name a faster disk as replay.directory"
+)
+
 # Parts of the status before anything was measured.
 _NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
 _NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
@@ -236,8 +242,9 @@ class StatusReader:
 
 
 def describe_wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
-    """Return who waits and why, and why no checkpoint can be written; "" if all is well."""
-    reasons = (_wait(learning, ingest), _failing_checkpoint(learning.checkpoint))
+    """Return who waits and why, and what the disk cannot do; "" if all is well."""
+    disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
+    reasons = (_wait(learning, ingest), disk, _failing_checkpoint(learning.checkpoint))
     return "; ".join(reason for reason in reasons if reason)
 
 
