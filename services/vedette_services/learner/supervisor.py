@@ -51,7 +51,12 @@ from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.resume import prepare_start
 from vedette_services.run.ring_stamp import count_lost
 from vedette_services.run.status import Checkpoint, Status
-from vedette_services.run.status_records import StatusReader, StatusRecordWriter, TrainerStatus
+from vedette_services.run.status_records import (
+    StatusReader,
+    StatusRecordWriter,
+    TrainerStatus,
+    clear_status_records,
+)
 from vedette_services.run.status_text import final_report_lines
 
 if TYPE_CHECKING:  # an extra
@@ -96,8 +101,7 @@ class Supervisor:
     ) -> None:
         self._spec, self._on_status, self._linger_s = spec, on_status, linger_s
         run = spec.run
-        for path in (run.learning_map, run.ingest_map, run.evaluation_map):
-            path.unlink(missing_ok=True)  # of an earlier start: its last phase was "done"
+        clear_status_records(run)
         self._records = StatusReader(spec)
         self._children: dict[str, _Child] = {}
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model

@@ -7,12 +7,15 @@ restarts rereads it.
 
 from __future__ import annotations
 
+import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vedette_protocol.limits import PROTOCOL_VERSION
+from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterError
 from vedette_rl.storage.latest_value import (
     SLOTS,
     LatestValueReader,
@@ -20,7 +23,7 @@ from vedette_rl.storage.latest_value import (
     latest_value_file_bytes,
 )
 from vedette_services.host.versions import vedette_version
-from vedette_services.run.directory import LearnerSpec
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.status import (
     Checkpoint,
     Eval,
@@ -168,6 +171,27 @@ class StatusRecordReader(Generic[B]):
             self._seq, data = found
             self._record = decode(self._kind, data) or self._kind()
         return self._record
+
+
+def clear_status_records(run: RunDirectory) -> None:
+    """Remove the records of an earlier start, whose last phase was "done".
+
+    Where the disk has no room for new files, the files stay, each with an empty record.
+    """
+    has_room = shutil.disk_usage(run.live).free >= status_records_bytes()
+    _clear(run.learning_map, TrainerStatus, has_room)
+    _clear(run.ingest_map, GatewayStatus, has_room)
+    _clear(run.evaluation_map, Eval, has_room)
+
+
+def _clear(path: Path, kind: type[B], has_room: bool) -> None:
+    if not has_room:
+        with suppress(LatestValueFormatError, MapSpaceError, OneWriterError):
+            record = StatusRecordWriter(path, kind)
+            record.write(kind())
+            record.close()
+            return
+    path.unlink(missing_ok=True)
 
 
 # The status
