@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,11 +46,12 @@ QUICK = (
 )
 
 
-def start(daemons: Daemons, *settings: str) -> Daemon:
+def start(daemons: Daemons, *settings: str, run_in: Sequence[str] = ()) -> Daemon:
     out = daemons.place / "run"
     return daemons.start(
         *("run", "run", "--env", "counting_env:Count-v0", "--agent", "dqn", "--out", out),
         *(*QUICK, *settings),
+        run_in=run_in,
     )
 
 
@@ -330,3 +332,27 @@ def test_daemons_by_hand_obey_ctrl_c_and_a_second_one_at_once(daemons: Daemons) 
         actors[1].send_group(signal.SIGINT)
     assert actors[1].wait(5.0) in (0, 1)
     assert_all_are_gone(daemons)
+
+
+TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["run", "learner"])
+def test_a_session_that_ends_stops_a_run_with_a_checkpoint(daemons: Daemons, what: str) -> None:
+    """As ssh does: the terminal's other side goes away, and SIGHUP comes."""
+    terminal = (sys.executable, "-c", TERMINAL)
+    if what == "run":
+        session = start(daemons, run_in=terminal)
+        address = is_up(daemons, session)
+    else:
+        session, address = start_learner(daemons, run_in=terminal)
+        play(daemons, address)
+    wait_for(lambda: status(address).get("opt_steps", 0) > 0, "optimization step")
+    session.kill9()
+    wait_for(lambda: not daemons.alive("learner"), "end of the learner")
+    summary = read_summary(daemons.place / "run")
+    assert summary["exit_reason"] == "interrupted"
+    kept = Checkpoints(daemons.place / "run" / "checkpoints", keep=1).latest()
+    assert kept is not None
+    assert int(kept.name) == summary["opt_steps"]

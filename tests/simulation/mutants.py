@@ -70,7 +70,7 @@ MUTATIONS = {
         _ACCOUNT, "            missing - in_flight,\n", "            0,\n"
     ),
     "fencing: any key may use any id": Mutation(
-        _LEDGER, 'if entry is None or not key or entry.key in ("", key):', "if True:"
+        _LEDGER, "if entry is None or not entry.key:", "if True:"
     ),
     "fencing: a learner of the same epoch is taken for an older one": Mutation(
         _MANAGER, "if run.epoch < old.epoch:", "if run.epoch <= old.epoch:"
