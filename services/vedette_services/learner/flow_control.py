@@ -107,7 +107,7 @@ class CreditGrants:
         have, share = account.open_batches, self.share(budget, managers)
         left = budget.batches - self._open_sum
         if draining:
-            share = left = self._most // max(1, managers)
+            share = left = max(1, self._most // max(1, managers))
         if share:
             account.grant(max(min(share, have + left), 1))
             self.update(incarnation, account)
