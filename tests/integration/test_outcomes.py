@@ -90,6 +90,7 @@ def test_a_run_that_is_done_leaves_nobody(daemons: Daemons) -> None:
     assert read_summary(daemons.place / "run")["epoch"] == 1  # nothing was started
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_held_is_lost_once_the_next_start_has_a_manager(
     daemons: Daemons,
 ) -> None:
@@ -109,6 +110,7 @@ def test_what_a_killed_run_held_is_lost_once_the_next_start_has_a_manager(
     assert balances(samples), f"{samples}"
 
 
+@pytest.mark.slow
 def test_an_end_that_cannot_be_written_is_no_success_and_shows_its_own_figures(
     daemons: Daemons,
 ) -> None:
@@ -159,7 +161,7 @@ def test_killed_processes_are_replaced_and_ctrl_c_ends_the_run(daemons: Daemons)
     assert any((daemons.place / "run" / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("victim", ["run", "learner"])
+@pytest.mark.parametrize("victim", ["run", pytest.param("learner", marks=pytest.mark.slow)])
 def test_a_killed_run_or_learner_takes_all_with_it(daemons: Daemons, victim: str) -> None:
     run = start(daemons)
     is_up(daemons, run)
@@ -315,6 +317,7 @@ def test_a_manager_elsewhere_goes_on_trying_and_the_status_has_the_error(daemons
     assert actors.running
 
 
+@pytest.mark.slow
 def test_daemons_by_hand_obey_ctrl_c_and_a_second_one_at_once(daemons: Daemons) -> None:
     learner, address = start_learner(daemons)
     actors = [play(daemons, address, f"actors{i}") for i in range(2)]
