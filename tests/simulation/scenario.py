@@ -34,6 +34,8 @@ HOSTILE_KINDS: tuple[HostileKind, ...] = (
 )
 """Those that are drawn often: the others are drawn by `_add_rare`."""
 
+_GAP_MOST_S = 20.0  # an actor that finds no room tries again only after its gap
+
 _CUTS: tuple[Cut, ...] = ("seen", "silent", "up", "down")
 
 
@@ -147,7 +149,7 @@ def draw_scenario(seed: int, managers: int | None = None, fault_s: float | None 
     lasts_s = rng.uniform(4.0, 20.0) if fault_s is None else fault_s
     has = _Families(rng)
     slow = max(1.0, count / 10)  # large fleets make fewer batches each
-    gap_s = slow * math.exp(rng.uniform(math.log(0.04), math.log(0.8)))
+    gap_s = min(_GAP_MOST_S, slow * math.exp(rng.uniform(math.log(0.04), math.log(0.8))))
     names = [f"m{number}" for number in range(count)]
     hostile = tuple(_draw_hostile(rng)) if has("hostile peers") else ()
     keyed = rng.random() < 0.6
