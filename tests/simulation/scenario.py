@@ -117,8 +117,8 @@ class Scenario:
 
     @property
     def is_full(self) -> bool:
-        """True if the ledger has no place for a manager that comes while another starts again."""
-        return not self.keyed and self.max_managers == self.managers
+        """True if a manager may come when all places are taken, by those that start again, too."""
+        return self.max_managers < 1.1 * self.managers
 
     @property
     def shared_ids(self) -> frozenset[str]:
@@ -193,6 +193,9 @@ def _add_rare(drawn: Scenario, rng: random.Random) -> Scenario:
         hostile = (*hostile, ("copy", rng.uniform(0.1, 1.0)))
     if not (drawn.keyed or hostile or copies) and rng.random() < 0.5:
         places = drawn.managers
+        for _ in range(3):  # starts again before anybody else has been heard
+            at, name = rng.uniform(0.0, lasts_s), rng.choice(drawn.names)
+            faults.append(Fault(at, "kill", name, 0.05))
     return replace(
         drawn,
         faults=tuple(sorted(faults, key=_order)),
