@@ -218,9 +218,10 @@ class Dashboard:
 
     def _read(self, keys: Sequence[str]) -> tuple[list[RunRecord], int]:
         """Read runs for `READ_S`. Return them, and the number of those that were left out."""
-        deadline, records, unread = time.monotonic() + READ_S, [], 0
+        records: list[RunRecord] = []
+        deadline, unread = time.monotonic() + READ_S, 0
         for key in keys:
-            if time.monotonic() > deadline and not self._source.is_read(key):
+            if records and time.monotonic() > deadline and not self._source.is_read(key):
                 unread += 1
                 continue
             try:

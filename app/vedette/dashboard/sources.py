@@ -164,7 +164,7 @@ class _History:
     def _add_points(self, status: Status, now: float) -> None:
         numbers = tagged(status) | {f"train/{name}": x for name, x in status.record.items()}
         evaluation = tagged(status.eval)
-        parts = {"env": {}, "opt": {}}
+        parts: dict[str, dict[str, float]] = {"env": {}, "opt": {}}
         for name, value in numbers.items():
             if name not in evaluation:
                 parts["opt" if is_against_opt_steps(name) else "env"][name] = value

@@ -98,11 +98,10 @@ def _render(configurations: Sequence[Configuration], command: str) -> str:
     here = files(__package__)
     library = (here / "plotly" / "plotly-basic.min.js").read_text("utf-8")
     style, script = ((here / f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
-    code = {"library": library, "style": style, "script": script}
-    marked = {name: Markup(text) for name, text in code.items()}  # our own files
     hashes = " ".join(map(_hash, (library, script)))
-    contents = {**page_contents(configurations), "command": command}
-    return fill_page("report.html", **contents, **marked, hashes=hashes)
+    code = {"library": library, "style": style, "script": script, "hashes": hashes}
+    marked = {name: Markup(text) for name, text in code.items()}  # our own files
+    return fill_page("report.html", **page_contents(configurations), **marked, command=command)
 
 
 def fill_page(template: str, **contents: Any) -> str:

@@ -74,7 +74,7 @@ def test_a_taken_port_is_one_line(vedette: Run, tmp_path: Path) -> None:
         ([".", "--bind", "0.0.0.0:8600"], "this is an address alone; give --port N beside it"),
         ([".", "--bind", "no.such.invalid"], "host 'no.such.invalid' does not resolve"),
         ([".", "--bind", "192.0.2.1"], "Cannot assign requested address"),
-        ([".", "--port", "70000"], "70000"),
+        ([".", "--port", "70000"], "'--port'"),
         ([".", "--learner", "127.0.0.1"], "give one of them"),
         (["--learner", "no.such.invalid"], "host 'no.such.invalid' does not resolve"),
         (["--learner", "127.0.0.1", "--keys", "nowhere"], "nowhere"),

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
+from threading import Thread
 from typing import Any, cast
 
 from run_folders import make_run
 
 from vedette.dashboard import Dashboard, DirectorySource
 from vedette_services.net.addresses import Address
-from vedette_services.net.http_server import BoundedHttpServer, start_http_server
+from vedette_services.net.http_server import BoundedHttpServer
 from vedette_services.run.status import Actor, Checkpoint, Eval, Manager, Samples, Status, Window
 from vedette_services.run.status_client import StatusClient
 
@@ -67,11 +68,14 @@ def serving(app: Dashboard | Path, port: int = 0) -> Iterator[Served]:
     """Serve a dashboard, or that of a directory."""
     app = Dashboard(DirectorySource(app)) if isinstance(app, Path) else app
     server = BoundedHttpServer("127.0.0.1", port, app)
-    close = start_http_server(server, "dashboard")
+    thread = Thread(target=server.serve_forever, args=(0.02,))  # it ends at once
+    thread.start()
     try:
         yield Served(server.server_port)
     finally:
-        close()
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def make_started_run(run: Path, **more: Any) -> Path:
@@ -81,8 +85,8 @@ def make_started_run(run: Path, **more: Any) -> Path:
     return run
 
 
-def fleet_status(managers: int, step: int = 1, **more: Any) -> Status:
-    """The status of a training run with so many managers; some of them are in trouble."""
+def fleet_status(count: int, step: int = 1, **more: Any) -> Status:
+    """The status of a training run with so many managers; some are in trouble."""
     fields: dict[str, Any] = {
         "run_id": "0123456789abcdef", "env": "CartPole-v1", "agent": "dqn", "epoch": 1,
         "phase": "training", "seconds": 60.0 + step, "time_s": 1_700_000_000.0 + step,
@@ -91,7 +95,7 @@ def fleet_status(managers: int, step: int = 1, **more: Any) -> Status:
         "eval": Eval(10.0 * step, 1.0, 9.0, 11.0, 10.0, 20, 100 * step, 10.0 * step, 100 * step),
         "waits": "actors wait: 64 samples are still to be drawn, for 32 per sample inserted",
         "checkpoint": Checkpoint(100 * step, 12.0), "window_limits": Window(64, 1 << 26),
-        "managers_present": managers, "managers": tuple(map(_manager, range(managers))),
+        "managers_present": count, "managers": tuple(map(_manager, range(count))),
     }  # fmt: skip
     return Status(**{**fields, **more})
 

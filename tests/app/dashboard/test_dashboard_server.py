@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_folders import BEGAN_S, Clock, write_summary
@@ -32,6 +33,12 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+def drawn(*runs: Path) -> Any:
+    """What the report draws of these runs."""
+    data = page_data(group_runs([read_record(run) for run in runs]))
+    return json.loads(json.dumps(data))
+
+
 def test_the_list_has_every_run_and_leads_to_its_page(runs: Path) -> None:
     with serving(runs) as served:
         home = served.get()
@@ -47,13 +54,11 @@ def test_the_list_has_every_run_and_leads_to_its_page(runs: Path) -> None:
 
 
 def test_the_curves_are_those_of_the_report(runs: Path) -> None:
-    both = [runs / "one", runs / "deep" / "two"]
     with serving(runs) as served:
         home = served.get()
-        records = {name: read_record(runs / name) for name in home.runs}
         for name, path in home.runs.items():
-            assert served.get(path).data == page_data(group_runs([records[name]]))
-    assert home.data == page_data(group_runs([read_record(run) for run in reversed(both)]))
+            assert served.get(path).data == drawn(runs / name)
+    assert home.data == drawn(*(runs / name for name in home.runs))
 
 
 def test_a_page_is_sent_again_only_if_its_run_has_changed(runs: Path) -> None:
@@ -98,7 +103,7 @@ def test_marked_runs_are_drawn_alone(runs: Path) -> None:
         page = served.get(f"/?run={key}&run=unknown")
     assert len(page.runs) == 2
     assert page.text.count(" checked></td>") == 1
-    assert page.data == page_data(group_runs([read_record(runs / "one")]))
+    assert page.data == drawn(runs / "one")
 
 
 def test_only_so_many_runs_are_drawn_and_reading_them_keeps_nobody_waiting(
@@ -274,7 +279,7 @@ def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
 def test_a_run_without_its_identity_is_shown_by_itself(runs: Path) -> None:
     (runs / "one" / "run.json").unlink()  # such as one of which only the curves were copied
     with serving(runs / "one") as served:
-        assert served.get().data == page_data(group_runs([read_record(runs / "one")]))
+        assert served.get().data == drawn(runs / "one")
 
 
 def test_the_assets_are_the_reports_own(runs: Path) -> None:
@@ -294,4 +299,4 @@ def test_asking_is_cheap_while_nothing_changes(runs: Path, monkeypatch: pytest.M
         for name in ("fill_page", "page_contents", "group_runs"):
             monkeypatch.setattr(server, name, None)  # none of them is called
         assert served.get(If_None_Match=etag).status == 304
-        assert json.loads(json.dumps(served.get().data))["several"] is True
+        assert served.get().data["several"] is True
