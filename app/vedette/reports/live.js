@@ -9,14 +9,22 @@ let parts = source(document), drawn = numbers(document), timer, busy = false;
 const states = (element) => ["open", "checked", "value", "scrollLeft", "scrollTop"].map((name) => [name, element[name]])
   .filter(([name, value]) => value !== undefined && !(name === "checked" && value === element.defaultChecked));
 
-/** Replace what is in a part; what is open, marked, scrolled or in focus stays so. */
+/** Replace what is in a part; what is zoomed, open, marked, scrolled or in focus stays so. */
 function put(part, html) {
   const elements = () => [...part.querySelectorAll("a, details, input, select, .wide")].map((element, i) => {
     const name = element.id || (element.getAttribute("value") ?? element.getAttribute("href"));
     return [element.tagName + (name ?? element.querySelector("summary")?.textContent.replace(/[\d,]+/g, "") ?? i), element];
   });
   const before = new Map(elements().map(([name, element]) => [name, [element === document.activeElement, states(element)]]));
+  const titled = () => [...part.querySelectorAll("figure:has(.plot)")].map((figure) => [figure.querySelector("span").textContent, figure.querySelector(".plot")]);
+  const plots = new Map(titled());
   part.innerHTML = html;
+  for (const [title, plot] of titled().filter(([title]) => plots.has(title))) {
+    const old = plots.get(title);
+    Object.assign(old.dataset, plot.dataset);
+    old.classList.toggle("hero", plot.classList.contains("hero"));
+    plot.replaceWith(old);
+  }
   for (const [name, element] of elements()) {
     const [focused, values] = before.get(name) ?? [false, []];
     values.forEach(([state, value]) => { if (element[state] !== value) element[state] = value; });

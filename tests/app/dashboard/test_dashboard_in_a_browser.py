@@ -29,9 +29,17 @@ WIDTHS_AND_THEMES = [(1280, False), (1280, True), (390, False), (390, True)]
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with open_browser(tmp_path_factory.mktemp("downloads")) as found:
         yield found
+
+
+@pytest.fixture
+def browser(window: Browser) -> Browser:
+    """A window without the page of the last test, whose server has ended."""
+    window.open("about:blank")
+    window.errors()
+    return window
 
 
 @pytest.fixture(autouse=True)

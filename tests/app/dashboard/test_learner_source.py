@@ -151,4 +151,4 @@ def test_a_hundred_managers_are_a_table_with_the_worst_first(opened: Open) -> No
     for cell in ("node-000.cluster.example.org", "8/8", "812", "10", "16 25%", "0.3 s", "40,000"):
         assert f"<td>{cell}</td>" in table, cell
     assert "Actors wait: 64 samples are still to be drawn" in text
-    assert "100, 12 s ago" in text
+    assert "newest checkpoint, 12 s ago</span><b>100</b>" in text
