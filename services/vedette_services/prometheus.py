@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from vedette_services.errors import MetricsError, SettingError
+from vedette_services.errors import AddressError, MetricsError, SettingError
 from vedette_services.net.http_server import BoundedHttpServer, start_http_server
 from vedette_services.run.status import Manager, Status
 from vedette_services.run.status_schema import Part, numbers
@@ -84,6 +84,8 @@ def serve_metrics(place: MetricsAddress, status: Callable[[], Status]) -> Callab
         server = BoundedHttpServer(place.host, place.port, make_wsgi_app(registry))
     except OSError as error:
         raise MetricsError(place.host, place.port, error.strerror or str(error)) from error
+    except AddressError as error:
+        raise MetricsError(place.host, place.port, error.why) from error
     return start_http_server(server, "metrics")
 
 

@@ -16,6 +16,8 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+from vedette_services.net.addresses import Address
+
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
@@ -38,6 +40,7 @@ class BoundedHttpServer(ThreadingMixIn, WSGIServer):
         request_s: after this time a connection is ended.
 
     Raises:
+        AddressError: the name does not resolve.
         OSError: the address cannot be bound.
     """
 
@@ -48,8 +51,8 @@ class BoundedHttpServer(ThreadingMixIn, WSGIServer):
     def __init__(
         self, host: str, port: int, app: WSGIApplication, *, request_s: float = REQUEST_S
     ) -> None:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        self.address_family = found[0][0]
+        host = Address(host).resolved()[0].host
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._request_s = request_s
         self._since: dict[socket.socket, float] = {}  # of connections whose thread has not ended
         self._places = threading.Semaphore(2 * CONNECTIONS)
