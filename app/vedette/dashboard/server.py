@@ -17,8 +17,9 @@ from functools import cache
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from markupsafe import Markup
 
@@ -27,9 +28,6 @@ from vedette.reports.configurations import group_runs
 from vedette.reports.record import RunRecord
 from vedette.reports.writing import fill_page, page_contents
 from vedette_services.errors import NotARunError, error_message
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 log = logging.getLogger("vedette.dashboard")
 

@@ -13,13 +13,11 @@ import threading
 import time
 from collections.abc import Callable
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import WSGIApplication
 
 from vedette_services.net.addresses import Address
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
 
 log = logging.getLogger("vedette.http")
 

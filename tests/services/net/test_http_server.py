@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from vedette_services.net.http_server import CONNECTIONS, BoundedHttpServer, start_http_server
 
 
@@ -51,8 +49,3 @@ def test_half_requests_take_a_bounded_number_of_threads_and_keep_nobody_out() ->
 def test_a_request_that_takes_too_long_is_ended() -> None:
     with serving(request_s=0.2) as port, half_request(port) as slow:
         assert slow.recv(1) == b""
-
-
-def test_a_taken_port_is_an_error() -> None:
-    with serving() as port, pytest.raises(OSError, match="Address already in use"):
-        BoundedHttpServer("127.0.0.1", port, hello)
