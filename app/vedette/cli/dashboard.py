@@ -16,7 +16,8 @@ from vedette.cli.options import Insecure, Keys, client_keys
 from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:
-    from vedette.dashboard import Dashboard, DirectorySource, LearnerSource
+    from vedette.dashboard import Dashboard
+    from vedette.dashboard.sources import Source
     from vedette_services.net.addresses import Address
     from vedette_services.net.http_server import BoundedHttpServer
 
@@ -29,7 +30,7 @@ def dashboard(
     directory: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR | RUN]",
+            metavar="[DIR|RUN]",
             help="A folder of runs, up to three levels deep, or a run. [runs]",
             show_default=False,
         ),
@@ -120,7 +121,7 @@ def _has_desktop() -> bool:
 
 def _source(
     directory: Path | None, learner: str | None, keys: Path | None, insecure: bool
-) -> DirectorySource | LearnerSource:
+) -> Source:
     """Make what the dashboard shows.
 
     Raises:

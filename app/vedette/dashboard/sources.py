@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from vedette.reports.record import RunRecord, is_run, read_record
 from vedette_rl.recording.reading import CurveReader, CurveTable
@@ -37,30 +36,11 @@ _POINTS_MAX = 4096  # statuses of a learner that are kept; then every second is 
 _EVENTS_MAX = 500
 
 
-class Source(Protocol):
-    """The runs of a dashboard, by key. Called by one thread at a time."""
-
-    place: str
-    """The directory or the address, for people."""
-
-    only: str
-    """The key of its one run; "": it has a list."""
-
-    def overviews(self) -> dict[str, RunOverview]:
-        """List the runs by key, the newest first."""
-
-    def version(self, key: str) -> object:
-        """Return what changes when a run does; None: it has no such run."""
-
-    def record(self, key: str) -> RunRecord:
-        """Read a run whose version is known."""
-
-    def is_read(self, key: str) -> bool:
-        """Return True if the curves of a run are in memory, so that reading it is quick."""
-
-
 class DirectorySource:
-    """The runs in a directory and below it, or the run that it is.
+    """The runs in a directory and below it, or the run that it is. Used by one thread at a time.
+
+    Args:
+        directory: `place` is its name, `only` the key of its one run, "" if it has a list.
 
     Raises:
         NotARunError: there is no such directory.
@@ -69,7 +49,6 @@ class DirectorySource:
     def __init__(self, directory: Path) -> None:
         self.place = str(directory)
         self._directory = directory
-        self._paths: dict[str, Path] = {}
         self._overviews: dict[str, tuple[object, RunOverview]] = {}
         self._records: dict[str, tuple[object, RunRecord, CurveReader]] = {}
         self._paths = {_key(directory): directory}
@@ -96,7 +75,7 @@ class DirectorySource:
         return None if path is None else (is_running(RunDirectory(path)), *_marks(path))
 
     def record(self, key: str) -> RunRecord:
-        """Read what is new of a run."""
+        """Read what is new of a run in the list."""
         version = self.version(key)
         known, record, reader = self._records.pop(key, (None, None, None))
         if record is None or known != version:
@@ -109,7 +88,7 @@ class DirectorySource:
         return record
 
     def is_read(self, key: str) -> bool:
-        """Return True if the curves of a run are in memory."""
+        """Return True if the curves of a run are in memory, so that reading it is quick."""
         return key in self._records
 
     def _list(self) -> None:
@@ -265,3 +244,6 @@ class LearnerSource:
     def is_read(self, key: str) -> bool:
         """Return True: all that is known is in memory."""
         return True
+
+
+Source = DirectorySource | LearnerSource

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from vedette.reports.configurations import group_runs
 from vedette.reports.record import read_record
 from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.errors import NotARunError
+from vedette_services.run.status import Status
+from vedette_services.run.status_schema import declared
 
 HOSTILE = '</td><script>alert(1)</script><img src="http://evil/x" onerror=alert(1)>'
 TOKEN = "t" * 32
@@ -300,3 +304,41 @@ def test_asking_is_cheap_while_nothing_changes(runs: Path, monkeypatch: pytest.M
             monkeypatch.setattr(server, name, None)  # none of them is called
         assert served.get(If_None_Match=etag).status == 304
         assert served.get().data["several"] is True
+
+
+@pytest.mark.slow
+def test_twenty_long_runs_are_cheap_to_watch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = make_started_run(tmp_path / "0", seed=0, points=1)
+    shutil.rmtree(first / "tensorboard")
+    status = {tag: 1.0 for _, number in declared(Status) for tag in number.tags}
+    recorder = TensorboardRecorder(first / "tensorboard")
+    for second in range(1, 10_001):
+        recorder.write({name: math.sin(second / 300) for name in status}, second * 100)
+        recorder.write({"train/loss": 1 / second, "train/q_mean": 1.0}, second * 10)
+    recorder.close()
+    for seed in range(1, 20):
+        run = shutil.copytree(first, tmp_path / f"{seed}")
+        config = (run / "config.toml").read_text()
+        (run / "config.toml").write_text(config.replace("seed = 0", f"seed = {seed}"))
+    begun_s = time.process_time()
+    with serving(tmp_path) as served:
+        home = served.get()
+        while 'data-wait="0.1"' in home.text:
+            home = served.get()
+        read_s, etag = time.process_time(), home.headers["ETag"]
+        assert served.get(If_None_Match=etag).status == 304
+        same_s = time.process_time()
+        with (next((first / "tensorboard").iterdir())).open("ab") as file:
+            again = TensorboardRecorder(tmp_path / "other")
+            again.write({"eval/mean_reward": 9.0}, 2_000_000)
+            again.close()
+            file.write(again.path.read_bytes())
+        assert served.get(If_None_Match=etag).status == 200
+        grown_s = time.process_time()
+    with capsys.disabled():
+        print(f"\nCPU time: read {read_s - begun_s:.2f} s, unchanged {same_s - read_s:.3f} s, "
+              f"grown {grown_s - same_s:.2f} s")  # fmt: skip
+    assert same_s - read_s < 0.2
+    assert grown_s - same_s < 3.0
