@@ -3,7 +3,8 @@
 const live = document.getElementById("live"), said = live.querySelector("span");
 const source = (root) => Object.fromEntries([...root.querySelectorAll("[data-part]")].map((part) => [part.id, part.innerHTML]));
 const numbers = (root) => root.getElementById("data").textContent;
-let parts = source(document), drawn = numbers(document), timer, busy = false;
+const parts = source(document);
+let drawn = numbers(document), timer, busy = false;
 
 /** What a user has changed of an element, or may have. */
 const states = (element) => ["open", "checked", "value", "scrollLeft", "scrollTop"].map((name) => [name, element[name]])
@@ -32,15 +33,16 @@ function put(part, html) {
   }
 }
 
+/** Show another version of the page, but for parts in which somebody has selected a text. */
 function update(page) {
-  const found = source(page), now = numbers(page);
-  const changed = Object.keys(found).filter((id) => found[id] !== parts[id]);
-  changed.forEach((id) => put(document.getElementById(id), found[id]));
+  const found = source(page), now = numbers(page), selection = getSelection();
+  const selected = (id) => !selection.isCollapsed && document.getElementById(id).contains(selection.anchorNode);
+  const news = Object.keys(found).filter((id) => found[id] !== parts[id]), changed = news.filter((id) => !selected(id));
+  changed.forEach((id) => { put(document.getElementById(id), found[id]); parts[id] = found[id]; });
   document.title = page.title;
-  parts = found;
   if (now !== drawn || changed.includes("figures")) show(JSON.parse(now));
   drawn = now;
-  Object.assign(live.dataset, page.getElementById("live").dataset);
+  if (changed.length === news.length) Object.assign(live.dataset, page.getElementById("live").dataset);
 }
 
 async function refresh() {
@@ -52,13 +54,13 @@ async function refresh() {
   update(new DOMParser().parseFromString(text, "text/html"));
 }
 
-/** Refresh, then again after a while: not while nobody looks, nor while a text is selected. */
+/** Refresh, then again after a while, but not while nobody looks. */
 async function poll() {
   if (busy) return;
   busy = true;
   clearTimeout(timer);
   const begun = performance.now();
-  if (!document.hidden && getSelection().isCollapsed) {
+  if (!document.hidden) {
     const at = new Date().toLocaleTimeString();
     try {
       await refresh();

@@ -132,6 +132,22 @@ def test_a_zoom_stays_while_the_curve_grows(browser: Browser, runs: Path) -> Non
         assert browser.run(f"return {plot}.layout.xaxis.range") == [150, 350]
 
 
+def test_a_selected_text_stays_until_it_is_let_go(browser: Browser, runs: Path) -> None:
+    recorder = TensorboardRecorder(runs / "seed-1" / "tensorboard", clock=Clock(BEGAN_S + 500))
+    with serving(runs / "seed-1") as served:
+        browser.open(f"http://127.0.0.1:{served.port}/")
+        plot = hero(browser)
+        browser.run("getSelection().selectAllChildren(document.querySelector('#head h1'))")
+        write_summary(runs / "seed-1", best=77.0)
+        recorder.write({"eval/mean_reward": 99.0}, 600)
+        recorder.close()
+        until(browser, f"{plot}.data.some((line) => line.x.at(-1) === 600)")
+        assert browser.run("return getSelection().toString()") == "dqn on CartPole-v1"
+        assert "77.0" not in browser.run("return document.querySelector('#head').textContent")
+        browser.run("getSelection().removeAllRanges()")
+        until(browser, "document.querySelector('#head').textContent.includes('77.0')")
+
+
 def test_a_run_that_begins_is_drawn_without_a_reload(browser: Browser, tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         browser.open(f"http://127.0.0.1:{served.port}/")
