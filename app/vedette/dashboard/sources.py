@@ -32,7 +32,7 @@ SILENT_S = 10.0
 """A learner that has not answered for so long is shown as one that does not."""
 
 _RECORDS_MAX = 40  # runs whose curves are kept in memory
-_POINTS_MAX = 4096  # statuses of a learner that are kept; then every second is dropped
+_POINTS_MAX = 20_000  # of a curve in memory; of more, every second is dropped
 _EVENTS_MAX = 500
 
 
@@ -79,7 +79,7 @@ class DirectorySource:
         version = self.version(key)
         known, record, reader = self._records.pop(key, (None, None, None))
         if record is None or known != version:
-            reader = reader or CurveReader(self._paths[key])
+            reader = reader or CurveReader(self._paths[key], _POINTS_MAX)
             record = read_record(self._paths[key], reader)
         assert reader is not None  # it comes with the record
         self._records[key] = version, record, reader  # the last one used
@@ -122,7 +122,6 @@ class _History:
     table: CurveTable = field(default_factory=CurveTable)
     fleet: FleetChanges = field(default_factory=FleetChanges)
     events: deque[RunEvent] = field(default_factory=lambda: deque(maxlen=_EVENTS_MAX))
-    count: int = 0
     epoch: int = 0
     evaluated: int | None = None
 
@@ -153,10 +152,7 @@ class _History:
         for step, part in ((status.env_steps, parts["env"]), (status.opt_steps, parts["opt"])):
             if step and part:
                 self.table.add([*part], step, now, [*part.values()])
-        self.count += 1
-        if self.count >= 2 * _POINTS_MAX:
-            self.table.halve()
-            self.count = _POINTS_MAX
+        self.table.thin(_POINTS_MAX)
 
 
 class LearnerSource:

@@ -70,11 +70,15 @@ class CurveReader:
     """Reads the curves of a run as `read_curves` does, again and again.
 
     Of event files it reads only what was added since the last call.
+
+    Args:
+        run: its directory.
+        rows_max: values of a name in event files that are kept in memory; None: all.
     """
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, rows_max: int | None = None) -> None:
         self._run = run
-        self._event_files = _EventFiles(run / "tensorboard")
+        self._event_files = _EventFiles(run / "tensorboard", rows_max)
 
     def read(self) -> RecordedCurves:
         """Return all curves as they are now."""
@@ -127,12 +131,15 @@ class CurveTable:
         rows.values.extend(values)
         self._count += 1
 
-    def halve(self) -> None:
-        """Forget every second row."""
+    def thin(self, rows_max: int) -> None:
+        """Forget every second row, but not the last, of names that have more than `rows_max`."""
         for names, rows in self._rows.items():
-            kept = np.array(rows.values).reshape(-1, len(names))[1::2]
-            rows.values = array("d", kept.tobytes())
-            del rows.places[::2], rows.steps[::2], rows.times[::2]
+            while len(rows.steps) > rows_max:
+                first = 1 - len(rows.steps) % 2
+                kept = np.array(rows.values).reshape(-1, len(names))[first::2]
+                rows.values = array("d", kept.tobytes())
+                del rows.places[1 - first :: 2], rows.steps[1 - first :: 2]
+                del rows.times[1 - first :: 2]
 
     def curves(self) -> dict[str, Curve]:
         """Return a curve for each name.
@@ -176,8 +183,8 @@ class _EventFile:
 class _EventFiles:
     """The event files of a directory, read on from where the last reading ended."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, rows_max: int | None) -> None:
+        self._directory, self._rows_max = directory, rows_max
         self._files: dict[Path, _EventFile] = {}
         self._found = CurveTable()
 
@@ -190,6 +197,8 @@ class _EventFiles:
             known = self._files.setdefault(path, _EventFile(path.stat().st_ino))
             if path.stat().st_size != known.size:
                 self._read_on(path, known)
+                if self._rows_max is not None:
+                    self._found.thin(self._rows_max)
         damage = [line for path, file in self._files.items() for line in _damage(path, file)]
         return self._found, damage
 

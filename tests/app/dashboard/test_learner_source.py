@@ -83,7 +83,7 @@ def test_a_long_watch_takes_bounded_memory(opened: Open, monkeypatch: pytest.Mon
     for _ in range(99):
         source.ask()
     steps = source.record("learner").curves["train/loss"].steps.tolist()
-    assert 8 <= len(steps) < 16
+    assert 4 <= len(steps) <= 8
     assert steps[-1] == 10_000
     assert steps == sorted(steps)
 

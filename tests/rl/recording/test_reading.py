@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vedette_rl.core import Recorder
 from vedette_rl.recording import reading
@@ -168,10 +170,30 @@ def test_curves_that_are_recorded_together_share_their_steps(tmp_path: Path) -> 
     assert curves["x"].steps is curves["y"].steps
 
 
-def test_half_of_a_table_is_every_second_row() -> None:
+def test_a_reader_with_a_limit_keeps_every_second_of_many_values(tmp_path: Path) -> None:
+    recorder = TensorboardRecorder(tmp_path / "tensorboard")
+    for step in range(1, 10):
+        recorder.write({"x": float(step), "y": -float(step)}, step)
+        if step in (2, 7):
+            recorder.write({"rare": float(step)}, step)
+    recorder.close()
+    curves = CurveReader(tmp_path, 4).read().curves
+    assert curves["x"].steps.tolist() == curves["x"].values.tolist() == [1, 5, 9]
+    assert curves["y"].values.tolist() == [-1, -5, -9]
+    assert curves["rare"].values.tolist() == [2, 7]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([("x",), ("x", "y"), ("y",)]))))
+def test_a_value_stays_until_a_lower_step_is_recorded(
+    rows: list[tuple[int, tuple[str, ...]]],
+) -> None:
     table = CurveTable()
-    for step in range(6):
-        table.add(["x", "y"], step, float(step), [step, -step])
-    table.halve()
-    assert table.curves()["x"].steps.tolist() == [1, 3, 5]
-    assert table.curves()["y"].values.tolist() == [-1, -3, -5]
+    kept: dict[str, list[tuple[int, int]]] = {"x": [], "y": []}
+    for place, (step, names) in enumerate(rows):
+        table.add(names, step, 0.0, [place] * len(names))
+        for name in names:
+            while kept[name] and kept[name][-1][0] > step:
+                kept[name].pop()
+            kept[name].append((step, place))
+    found = {name: [*zip(c.steps, c.values, strict=True)] for name, c in table.curves().items()}
+    assert found == {name: column for name, column in kept.items() if column}
