@@ -190,7 +190,15 @@ class _EventFiles:
 
     def read(self) -> tuple[CurveTable, list[str]]:
         """Read what was added; what was replaced or cut is read anew, with all that follows it."""
-        paths = sorted(self._directory.glob("events.out.tfevents.*"))
+        failures: list[str] = []
+        try:
+            self._read_all(sorted(self._directory.glob("events.out.tfevents.*")))
+        except OSError as error:
+            failures.append(f"cannot be read: {error.strerror or error}")
+        damage = [line for path, file in self._files.items() for line in _damage(path, file)]
+        return self._found, failures + damage
+
+    def _read_all(self, paths: Sequence[Path]) -> None:
         if not self._goes_on(paths):
             self._files, self._found = {}, CurveTable()
         for path in paths:
@@ -199,8 +207,6 @@ class _EventFiles:
                 self._read_on(path, known)
                 if self._rows_max is not None:
                     self._found.thin(self._rows_max)
-        damage = [line for path, file in self._files.items() for line in _damage(path, file)]
-        return self._found, damage
 
     def _goes_on(self, paths: Sequence[Path]) -> bool:
         """Return True if nothing but the end of the last file, and new files, have come."""

@@ -91,10 +91,13 @@ def test_lines_that_are_none_are_counted_and_left_out(tmp_path: Path) -> None:
     assert found.damage == ("records.csv: 3 lines are damaged and left out",)
 
 
-def test_a_folder_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:
-    (tmp_path / "tensorboard" / "events.out.tfevents.0.folder").mkdir(parents=True)
+def test_a_file_that_cannot_be_read_is_a_line_and_those_before_it_are_read(tmp_path: Path) -> None:
+    recorder = TensorboardRecorder(tmp_path / "tensorboard", clock=lambda: 7.0)
+    recorder.write({"x": 1.0}, 1)
+    recorder.close()
+    (tmp_path / "tensorboard" / "events.out.tfevents.9.folder").mkdir(parents=True)
     found = read_curves(tmp_path)
-    assert found.curves == {}
+    assert found.curves["x"].steps.tolist() == [1]
     assert found.damage == ("tensorboard: cannot be read: Is a directory",)
 
 
