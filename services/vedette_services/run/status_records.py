@@ -118,12 +118,20 @@ class GatewayStatus:
     env_steps: int = 0
 
 
-B = TypeVar("B", TrainerStatus, GatewayStatus, Eval)
+@dataclass(frozen=True, slots=True)
+class IngestProgress:
+    """The environment steps of inserted batches, which the gateway writes at every commit."""
+
+    env_steps: int = 0
+
+
+B = TypeVar("B", TrainerStatus, GatewayStatus, IngestProgress, Eval)
 
 
 _STATUS_RECORD_BYTES = {
     TrainerStatus: 256 << 10,
     GatewayStatus: 4 << 20,  # 1,000 managers of 16 actors fit
+    IngestProgress: 64,
     Eval: 16 << 10,
 }
 
