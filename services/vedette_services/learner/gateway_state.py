@@ -102,8 +102,7 @@ class GatewayState:
         self._rate = RateMeter()
         self.lag = LagMeter()
         self.position = Position()
-        self.garbage = 0
-        self.refused_credit = 0
+        self.garbage = self.refused_credit = 0
         self.rejections = RateLimitedLog()
         self.admission = Admission(self.ledger, self.rejections)
         self.rejecting = ""  # why the last batch was rejected; "" if one was inserted since
@@ -440,7 +439,8 @@ class GatewayState:
 
     def stamp(self) -> bytes:
         """Return ledger and actor numbers, to be committed together with the rows they count."""
-        assert not (self._intake.bytes or self._blocks), "it counts only rows that are in the ring"
+        held = self._intake.bytes or self._blocks
+        assert not held, "the stamp counts only rows that are in the ring"
         self.dirty = False
         return pack_stamp(self.ledger, self.actor_numbers)
 
