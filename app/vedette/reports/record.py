@@ -173,8 +173,9 @@ def read_record(directory: Path) -> RunRecord:
         NotARunError: the directory holds no run.
     """
     run = RunDirectory(directory)
-    if not is_run(directory):
-        raise NotARunError(directory, "config.toml")
+    places = (run.config_file, run.summary_file, run.events_file, run.tensorboard)
+    if not run.exists and not any(place.exists() for place in places):
+        raise NotARunError(directory, "config.toml, and no run below it")
     notes: list[str] = []
     config, summary = _config(run, notes), read_summary(directory)
     if summary == Status() and run.summary_file.exists():
@@ -228,36 +229,6 @@ def read_baseline(file: Path, env: str | None) -> list[RunRecord]:
 def _finite(curve: Curve) -> Curve:
     kept = np.isfinite(curve.values)
     return Curve(curve.steps[kept], curve.times[kept], curve.values[kept])
-
-
-def is_run(directory: Path) -> bool:
-    """Return True if a run has left anything in a directory."""
-    run = RunDirectory(directory)
-    places = (run.config_file, run.summary_file, run.events_file, run.tensorboard)
-    return run.exists or any(place.exists() for place in places)
-
-
-def runs_below(directory: Path) -> list[Path]:
-    """Find the run in a directory, or the runs in its folders, at most two levels deep.
-
-    Raises:
-        NotARunError: there is no run.
-    """
-    if is_run(directory):
-        return [directory]
-    for pattern in ("*", "*/*"):
-        found = sorted(filter(is_run, directory.glob(pattern)), key=_numeric_order)
-        if found:
-            return found
-    raise NotARunError(directory, "config.toml, and no run in it")
-
-
-def _numeric_order(path: Path) -> tuple[str, str, int]:
-    """The key that sorts seed-2 before seed-10."""
-    head, _, tail = path.name.rpartition("-")
-    if tail.isdecimal() and len(tail) < 16:
-        return str(path.parent), head, int(tail)
-    return str(path.parent), path.name, 0
 
 
 def _config(run: RunDirectory, notes: list[str]) -> dict[str, Any]:
