@@ -105,6 +105,14 @@ class RunRecord:
         return float(known.values.max()) if best is None and known else best
 
     @property
+    def env_steps_to_target(self) -> float | None:
+        """Env steps of the first evaluation at the target, or of a run that stopped at it."""
+        known, target = self.curves.get(EVALUATION), self.target
+        if known and target is not None and (at_target := known.steps[known.values >= target]).size:
+            return float(at_target[0])
+        return self.summary.env_steps if self.exit_reason == "target_return" else None
+
+    @property
     def starts(self) -> list[tuple[float, float]]:
         """Begin and end of each start of the learner. A killed one ends with its last record."""
         begins = [event.time_s for event in self.events if event.kind == "started"]
@@ -196,11 +204,12 @@ def read_record(directory: Path) -> RunRecord:
     return replace(record, notes=(*_state(record), *notes))
 
 
-def read_baseline(file: Path, env: str | None) -> list[RunRecord]:
+def read_baseline(file: Path, env: str | None, target: float | None = None) -> list[RunRecord]:
     """Read the evaluations of another program from CSV: a run for each label and seed.
 
     Args:
         env: the environment that it was evaluated on.
+        target: the return at which that counts as solved.
 
     Raises:
         SettingError: the file is no table with the columns of `BASELINE_COLUMNS`.
@@ -220,7 +229,8 @@ def read_baseline(file: Path, env: str | None) -> list[RunRecord]:
         curves = {EVALUATION: returns, "eval/version": opt_steps}
         summary = Status(exit_reason="recorded", env_steps=int(env_steps[-1]), seconds=times[-1])
         found = {n: Curve(env_steps.astype(np.int64), times, y) for n, y in curves.items()}
-        config = {"baseline": label, "seed": seed, "env": {"id": env}}
+        stop = {} if target is None else {"target_return": target}
+        config = {"baseline": label, "seed": seed, "env": {"id": env}, "stop": stop}
         begin = RunEvent(0.0, "started")
         records.append(RunRecord(file, config, summary, found, (begin,), (), False, ()))
     return records

@@ -86,8 +86,8 @@ def _read(given: Sequence[Path]) -> list[RunRecord]:
     # A directory without a run below may be a damaged one.
     runs = [run for directory in folders for run in find_runs(directory) or [directory]]
     records = [read_record(run) for run in {run.resolve(): run for run in runs}.values()]
-    env = records[0].configured("env", "id") if records else None
-    return records + [run for table in tables for run in read_baseline(table, env)]
+    known = (records[0].configured("env", "id"), records[0].target) if records else (None, None)
+    return records + [run for table in tables for run in read_baseline(table, *known)]
 
 
 def _render(configurations: Sequence[Configuration], command: str) -> str:
