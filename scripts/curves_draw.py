@@ -10,7 +10,7 @@ from curves_data import DATA, PLACE
 from matplotlib import pyplot
 
 from vedette.reports.charts import page_data
-from vedette.reports.configurations import Configuration, group_runs, statistics_of
+from vedette.reports.configurations import Configuration, group_runs
 from vedette.reports.record import EVALUATION, read_baseline
 
 COLORS = {"in-process": "#1f5fa8", "networked": "#c8102e", "stable-baselines3": "#3a7d34"}
@@ -19,7 +19,6 @@ TABLES = {
     "results": "preset | run | target | seeds | reached it | env steps to it | last evaluation | "
     "best evaluation | mean over the curve | env steps",
     "seeds": "preset | run | last evaluation of each seed (its best)",
-    "modes": "preset | run | seeds | mean over the curve | env steps of all runs",
 }
 
 
@@ -32,10 +31,9 @@ def draw_all() -> None:
         name, target = file.stem, target_of(file.stem)
         configurations = group_runs(read_baseline(file, name, target))
         draw(name, configurations)
-        rows["results"] += [results_row(name, each, target) for each in configurations]
+        span = common_steps(configurations)
+        rows["results"] += [results_row(name, each, target, span) for each in configurations]
         rows["seeds"] += [seeds_row(name, each) for each in configurations]
-        if {"in-process", "networked"} <= {each.name for each in configurations}:
-            rows["modes"] += modes_rows(name, configurations)
     for table, head in TABLES.items():
         rule = "|".join("---" for _ in head.split("|"))
         lines = [f"| {head} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows[table])]
@@ -75,8 +73,16 @@ def draw(name: str, configurations: list[Configuration]) -> None:
     pyplot.close(figure)
 
 
-def results_row(name: str, each: Configuration, target: float | None) -> list[str]:
-    (found,) = statistics_of([each])
+def common_steps(configurations: list[Configuration]) -> tuple[float, float]:
+    """The env steps that all runs have: over these no run's last value is carried on."""
+    steps = [run.curves[EVALUATION].steps for each in configurations for run in each.runs]
+    return float(max(each[0] for each in steps)), float(min(each[-1] for each in steps))
+
+
+def results_row(
+    name: str, each: Configuration, target: float | None, span: tuple[float, float]
+) -> list[str]:
+    found = each.statistics(span)
     reached = ["", "", ""]
     if target is not None:
         count, steps = f"{found['reached']} of {found['seeds']}", found["env_steps_to_target"]
@@ -89,17 +95,6 @@ def results_row(name: str, each: Configuration, target: float | None) -> list[st
 def seeds_row(name: str, each: Configuration) -> list[str]:
     runs = [f"{run.last_return:.1f} ({run.best_return:.1f})" for run in each.runs]
     return [name, each.name, ", ".join(runs)]
-
-
-def modes_rows(name: str, configurations: list[Configuration]) -> list[list[str]]:
-    """The means over the env steps that all runs have: no run's last value is carried on."""
-    steps = [run.curves[EVALUATION].steps for each in configurations for run in each.runs]
-    span = float(max(each[0] for each in steps)), float(min(each[-1] for each in steps))
-    rows = []
-    for each in configurations:
-        area, seeds = each.statistics(span)["eval_area"], str(len(each.runs))
-        rows.append([name, each.name, seeds, interval(area), f"{span[0]:,.0f} to {span[1]:,.0f}"])
-    return rows
 
 
 def interval(found: dict[str, Any], digits: int = 1) -> str:
