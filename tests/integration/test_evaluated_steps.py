@@ -47,13 +47,14 @@ def test_evaluations_stand_at_the_environment_steps_of_their_versions(tmp_path: 
     last = summary["eval"]
     assert (steps[-1], versions[-1]) == (last["env_steps"], last["version"])
     assert versions[-1] == summary["opt_steps"]
-    # A checkpoint is made a moment before the model of its step is published.
+    # A checkpoint is made a moment before the model of its step is published, and the limiter
+    # keeps actors from running ahead meanwhile. Between two evaluations lie 400 steps.
     metas = (tmp_path / "run" / "checkpoints").glob("*/meta.json")
     saved = {int(path.parent.name): json.loads(path.read_text())["env_steps"] for path in metas}
     known = [(step, saved[version]) for step, version in zip(steps, versions, strict=True)
              if version in saved and version % INTERVAL == 0]  # fmt: skip
     assert len(known) > 3
-    assert all(step - 100 <= at <= step for step, at in known), known
+    assert all(step - 200 <= at <= step for step, at in known), known
 
     again = trained(tmp_path / "run", 6000)
     events, _ = read_events(tmp_path / "run" / "events.jsonl")
