@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette_rl.errors import LatestValueFormatError, OneWriterError
-from vedette_rl.replay.recovery import Recovery
 from vedette_rl.replay.ring import recover_replay
 from vedette_rl.storage.atomic_files import write_json
 from vedette_services.config.loading import read_config
@@ -117,11 +116,7 @@ class Supervisor:
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; returns the exit status."""
         try:
-            recovery = self._recover_replay()
-            self._log_start()
-            if recovery is not None:
-                log.warning("the replay: %s", recovery)
-                self._event_log.log("recovered", "replay", str(recovery))
+            self._begin()
             for name in ("trainer", "gateway", "evaluator"):
                 self._start(name)
             while self._watch(stop):
@@ -139,26 +134,22 @@ class Supervisor:
             for event in (self._wakeup, *self._stops.values()):
                 event.close()
 
-    def _recover_replay(self) -> Recovery | None:
-        """Recover the replay from a power failure, before the trainer maps it."""
-        spec = self._spec
-        with suppress(OneWriterError):  # an earlier gateway still ends: the new one will do it
-            directory = replay_directory(spec.config, spec.run.root)
-            recovery = recover_replay(directory, partial(count_lost, spec.run_id))
-            if recovery is not None:
-                spec.run.model_map.unlink(missing_ok=True)  # as torn as the replay was
-            return recovery
-        return None
-
-    def _log_start(self) -> None:
-        """Log the start, and tell the trainer the env steps until the gateway has the replay."""
+    def _begin(self) -> None:
+        """Log the start; before the trainer maps it, recover the replay from a power failure."""
         spec, run = self._spec, self._spec.run
-        env_steps = read_env_steps(spec.run_id, replay_directory(spec.config, run.root))
+        directory, recovery = replay_directory(spec.config, run.root), None
+        with suppress(OneWriterError):  # an earlier gateway still ends: the new one will do it
+            recovery = recover_replay(directory, partial(count_lost, spec.run_id))
+        env_steps = read_env_steps(spec.run_id, directory)
         progress = StatusRecordWriter(run.progress_map, IngestProgress)
-        progress.write(IngestProgress(env_steps))
+        progress.write(IngestProgress(env_steps))  # for the trainer until the gateway writes it
         progress.close()
         where = f"on {socket.gethostname()} at {spec.address}"
         self._event_log.log_start(where, run.newest_checkpoint() or 0, env_steps)
+        if recovery is not None:
+            run.model_map.unlink(missing_ok=True)  # as torn as the replay was
+            log.warning("the replay: %s", recovery)
+            self._event_log.log("recovered", "replay", str(recovery))
 
     # Children
 

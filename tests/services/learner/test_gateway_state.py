@@ -81,8 +81,8 @@ def batch_frames(
     return [bytes(frame) for frame in encode(batch)]
 
 
-def state_batch(seq: int, env_steps: int) -> list[bytes]:
-    message = decode_up(batch_frames(seq))
+def state_batch(seq: int, env_steps: int, manager: str = "m") -> list[bytes]:
+    message = decode_up(batch_frames(seq, manager=manager))
     assert isinstance(message, Batch)
     return [bytes(frame) for frame in encode(message._replace(env_steps=env_steps))]
 
@@ -361,7 +361,7 @@ def test_the_batch_that_reaches_the_limit_of_environment_steps_is_the_last_one_i
     state = gateway(admitted=managers, max_env_steps=10)
     for seq in range(4):
         for manager in managers:
-            state.on_samples(batch_frames(seq, manager=manager), 1.0)
+            state.on_samples(state_batch(seq, 4, manager), 1.0)
     inserted = sum(block.batches for block in state.blocks(1.0))
     accounting = state.ledger.accounting()
     assert (inserted, accounting.env_steps) == (3, 12)  # of 4 steps each
@@ -375,8 +375,8 @@ def test_the_batch_that_reaches_the_limit_of_environment_steps_is_the_last_one_i
     resumed = gateway(stamp=state.stamp(), max_env_steps=14)
     take(resumed, report_frames(sequenced=4), 2.0)
     acks(resumed, 2.0)
-    assert take(resumed, batch_frames(4), 2.1) is not None
-    assert take(resumed, batch_frames(5), 2.1) is None
+    assert take(resumed, state_batch(4, 4), 2.1) is not None
+    assert take(resumed, state_batch(5, 4), 2.1) is None
     assert resumed.ledger.accounting().env_steps == 16
 
 
