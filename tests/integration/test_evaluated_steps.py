@@ -22,7 +22,7 @@ def trained(out: Path, max_env_steps: int, actors: int = 2) -> Status:
         replay={"capacity": 10_000, "samples_per_insert": 4.0},
         learner={
             "warmup_period": 200,
-            "sync_interval": 10,
+            "sync_interval": INTERVAL,
             "eval_interval": INTERVAL,
             "save_interval": INTERVAL,
             "keep_checkpoints": 1000,
@@ -52,9 +52,9 @@ def test_evaluations_stand_at_the_environment_steps_of_their_versions(tmp_path: 
     metas = (tmp_path / "run" / "checkpoints").glob("*/meta.json")
     saved = {int(path.parent.name): json.loads(path.read_text())["env_steps"] for path in metas}
     known = [(step, saved[version]) for step, version in zip(steps, versions, strict=True)
-             if version in saved and version % INTERVAL == 0]  # fmt: skip
+             if version in saved]  # fmt: skip
     assert len(known) > 3
-    assert all(step - 200 <= at <= step for step, at in known), known
+    assert all(step - 100 <= at <= step for step, at in known), known
 
     again = trained(tmp_path / "run", 6000)
     events, _ = read_events(tmp_path / "run" / "events.jsonl")
