@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from vedette_protocol import topics
 from vedette_protocol.codec import BatchReader, encode
@@ -46,8 +46,7 @@ class LogLine:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """The trainer's progress, as it was last reported."""
 
     epoch: int = 0
@@ -267,7 +266,8 @@ class GatewayState:
         self.ledger.mark_alive(manager, report.incarnation, now, key)  # refused if there is no room
         self._grants.claims_left -= self.ledger.on_report(report, now, self._grants.claims_left)
         self.dirty = True
-        new = self.fleet.on_report(report, now) or not was_living
+        inserted = self.ledger.account(manager, report.incarnation).inserted
+        new = self.fleet.on_report(report, now, inserted) or not was_living
         if rivals := self.fleet.pop_rivals(manager):
             self.admission.refuse_rival(*rivals, now)
         if report.state == "gone":
