@@ -7,19 +7,25 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vedette.reports.record import RunRecord, is_run, read_record
+from vedette.reports.record import RunRecord, read_record
 from vedette_rl.recording.reading import CurveReader, CurveTable
 from vedette_services.errors import RefusedError
 from vedette_services.learner.run_recorder import is_against_opt_steps
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import FleetChanges, RunEvent
 from vedette_services.run.number_format import format_clock
-from vedette_services.run.overview import RunOverview, find_runs, is_running, read_overview
+from vedette_services.run.overview import (
+    RunOverview,
+    find_runs,
+    is_run,
+    is_running,
+    read_overview,
+)
 from vedette_services.run.status import Status
 from vedette_services.run.status_client import StatusClient
 from vedette_services.run.status_schema import tagged
@@ -140,19 +146,27 @@ class _History:
         self._add_points(status, now)
 
     def _add_points(self, status: Status, now: float) -> None:
-        numbers = tagged(status) | {f"train/{name}": x for name, x in status.record.items()}
         evaluation = tagged(status.eval)
-        parts: dict[str, dict[str, float]] = {"env": {}, "opt": {}}
-        for name, value in numbers.items():
-            if name not in evaluation:
-                parts["opt" if is_against_opt_steps(name) else "env"][name] = value
+        numbers = tagged(status) | {f"train/{name}": x for name, x in status.record.items()}
+        names: dict[bool, list[str]] = {
+            True: [],
+            False: [],
+        }  # of curves against optimization steps, and of others
+        for name in numbers.keys() - evaluation.keys():
+            names[is_against_opt_steps(name)].append(name)
+        self._add_row(names[False], status.env_steps, now, numbers)
+        self._add_row(names[True], status.opt_steps, now, numbers)
         if status.eval.version is not None and status.eval.version != self.evaluated:
             self.evaluated = status.eval.version
-            parts["env"] |= evaluation
-        for step, part in ((status.env_steps, parts["env"]), (status.opt_steps, parts["opt"])):
-            if step and part:
-                self.table.add([*part], step, now, [*part.values()])
+            known = status.eval.env_steps
+            self._add_row([*evaluation], status.env_steps if known is None else known, now, numbers)
         self.table.thin(_POINTS_MAX)
+
+    def _add_row(
+        self, names: list[str], step: int | None, now: float, numbers: Mapping[str, float]
+    ) -> None:
+        if step and names:
+            self.table.add(sorted(names), step, now, [numbers[name] for name in sorted(names)])
 
 
 class LearnerSource:

@@ -42,7 +42,9 @@ def test_the_statuses_become_curves(opened: Open) -> None:
     assert loss.steps.tolist() == [100, 200, 300]
     assert loss.values.tolist() == [1, 1 / 2, 1 / 3]
     assert inserted.steps.tolist() == inserted.values.tolist() == [1000, 2000, 3000]
-    assert record.curves["eval/mean_reward"].values.tolist() == [10, 20, 30]
+    evaluations = record.curves["eval/mean_reward"]
+    assert evaluations.values.tolist() == [10, 20, 30]
+    assert evaluations.steps.tolist() == [900, 1800, 2700]  # of the models that were played
     assert record.positions("train/loss")["env"].tolist() == [1000, 2000, 3000]
 
 
@@ -52,7 +54,7 @@ def test_an_evaluation_is_one_point_however_often_it_is_told(opened: Open) -> No
     source.ask()
     source.ask()
     curves = source.record("learner").curves
-    assert curves["eval/mean_reward"].steps.tolist() == [1000]
+    assert curves["eval/mean_reward"].steps.tolist() == [900]
     assert curves["samples_total"].steps.tolist() == [1000, 1100, 1200]
 
 
