@@ -148,8 +148,9 @@ class RunRecord:
     def steps_over_time(self, kind: str) -> tuple[Floats, Floats]:
         """Return all times at which ``env`` or ``opt`` steps are known, in order, and the steps."""
         of_kind = [curve for name, curve in self.curves.items() if _kind(name) == kind]
-        # Most curves are recorded together.
-        curves = {(c.times.size, c.times[0], c.times[-1]): c for c in of_kind}.values()
+        # Most curves are recorded together; their arrays differ if a value was not finite.
+        ends = {(*c.times[[0, -1]], *c.steps[[0, -1]], c.times.size): c for c in of_kind}
+        curves = ends.values()
         times = np.concatenate([np.zeros(0), *(curve.times for curve in curves)])
         steps = np.concatenate([np.zeros(0), *(curve.steps for curve in curves)])
         order = np.argsort(times, kind="stable")
