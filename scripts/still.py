@@ -14,7 +14,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from vedette.live.layout import Screen, TimeSplitTracker
+from vedette.live.layout import Screen
+from vedette.live.progress import ProgressTracker
 from vedette_services.run.status import Status
 from vedette_services.run.status_schema import decode
 from vedette_services.run.status_text import run_title
