@@ -21,7 +21,9 @@ from vedette.cli.doctor import doctor
 from vedette.cli.evaluate import evaluate
 from vedette.cli.export import export
 from vedette.cli.keys import app as keys
+from vedette.cli.init import init
 from vedette.cli.learner import learner
+from vedette.cli.listing import list_names
 from vedette.cli.report import report
 from vedette.cli.run import run
 from vedette.cli.runs import runs
@@ -67,7 +69,9 @@ _MISUSE: type[Exception] = typer.BadParameter.__bases__[0]
 
 _MEANT = {
     **dict.fromkeys(("train", "fit", "start", "resume"), "run"),
-    **dict.fromkeys(("list", "ls", "ps"), "runs"),
+    **dict.fromkeys(("ls", "ps"), "runs"),
+    **dict.fromkeys(("presets", "agents", "envs", "environments"), "list"),
+    **dict.fromkeys(("new", "create", "scaffold"), "init"),
     **dict.fromkeys(("test", "play", "enjoy", "evaluate"), "eval"),
     **dict.fromkeys(("watch", "monitor", "top"), "status"),
     **dict.fromkeys(("worker", "workers", "actor", "manager"), "actors"),
@@ -93,6 +97,8 @@ app.command("doctor")(doctor)
 app.command("export")(export)
 app.command("report")(report)
 app.command("config")(config)
+app.command("list")(list_names)
+app.command("init")(init)
 app.add_typer(keys, name="keys")
 app.add_typer(bench.app, name="bench")
 
