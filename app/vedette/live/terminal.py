@@ -17,7 +17,7 @@ try:
 except ImportError:  # Windows: there are no keys
     termios = None  # type: ignore[assignment]  # the module
 
-_LOOK_EVERY_S = 0.25
+_LOOK_EVERY_S = 0.1
 _LET_GO_S = 1.0
 _SHOW_CURSOR = b"\x1b[?25h"
 _LEAVE_WHOLE = b"\x1b[?1049l"
@@ -53,9 +53,8 @@ class TerminalSession:
         self._keys = None if termios is None else _terminal(sys.stdin)
         self._modes: list[Any] | None = None  # of the terminal before it was ours
         self._handlers: dict[int, Any] = {}
-        self._shown = self._suspended = self._over = False
-        self._let_go = threading.Event()
-        self._woken, self._wake = os.pipe()
+        self._shown = self._suspended = False
+        self._over, self._let_go = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="terminal", daemon=True)
 
     @property
@@ -71,21 +70,19 @@ class TerminalSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over = True
-        self._wake_up()
-        self._thread.join(_LET_GO_S)
-        self._set_shown(False)
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers.clear()
-        os.close(self._woken)
-        os.close(self._wake)
+        self._over.set()
+        try:
+            self._thread.join(_LET_GO_S)
+        finally:
+            self._set_shown(False)
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+            self._handlers.clear()
 
     def release(self) -> None:
         """Give the terminal back at once, because this process ends without `__exit__`."""
         self._suspended = True
         self._let_go.clear()
-        self._wake_up()
         self._let_go.wait(_LET_GO_S)  # its thread may be held up by a terminal that does not take
         self._restore_modes()
         if self._out is not None and self._is_foreground():
@@ -94,32 +91,29 @@ class TerminalSession:
 
     def _watch(self) -> None:
         """Follow the foreground and read keys until the end."""
-        while not self._over:
+        while not self._over.is_set():
             self._set_shown(self._is_foreground() and not self._suspended)
-            watched = [self._woken]
-            if self._shown and self._keys is not None:
-                self._take_keys()
-                watched.append(self._keys)
             if self._suspended:
                 self._let_go.set()
-            ready, _, _ = select.select(watched, [], [], _LOOK_EVERY_S)
-            if self._woken in ready:
-                os.read(self._woken, 64)
-            elif ready and not self._read_keys():
-                self._keys = None
+            if self._shown and self._keys is not None:
+                self._take_keys()
+                self._read_keys(self._keys)
+            else:
+                self._over.wait(_LOOK_EVERY_S)
 
-    def _read_keys(self) -> bool:
-        """Hand over the keys that were pressed; False if the terminal is gone."""
-        assert self._keys is not None, "there are keys only if there is a terminal"
-        if not self._is_foreground():  # reading would stop this process
-            return True
+    def _read_keys(self, keys: int) -> None:
+        """Hand over the keys that are pressed soon."""
+        ready, _, _ = select.select([keys], [], [], _LOOK_EVERY_S)
+        if not ready or not self._is_foreground():  # reading in the background would stop us
+            return
         try:
-            pressed = os.read(self._keys, 64)
+            pressed = os.read(keys, 64)
         except OSError:
-            return False
+            pressed = b""
+        if not pressed:  # the terminal is gone
+            self._keys = None
         for key in pressed.decode("utf-8", "ignore"):
             self._on_key(key)
-        return bool(pressed)
 
     def _set_shown(self, shown: bool) -> None:
         if shown == self._shown:
@@ -157,9 +151,6 @@ class TerminalSession:
         except OSError:  # it is not our session's terminal
             return True
 
-    def _wake_up(self) -> None:
-        os.write(self._wake, b"x")
-
     def _install_handlers(self) -> None:
         """Handle the signals that would leave the terminal as it is."""
         for name in (*_ENDS, _SUSPEND):
@@ -175,7 +166,6 @@ class TerminalSession:
         os.kill(os.getpid(), number)  # a stopped process goes on behind this line
         signal.signal(number, self._on_signal)
         self._suspended = False
-        self._wake_up()
 
 
 def _terminal(stream: IO[str] | None) -> int | None:
