@@ -20,8 +20,8 @@ from vedette.cli.config import config
 from vedette.cli.doctor import doctor
 from vedette.cli.evaluate import evaluate
 from vedette.cli.export import export
-from vedette.cli.keys import app as keys
 from vedette.cli.init import init
+from vedette.cli.keys import app as keys
 from vedette.cli.learner import learner
 from vedette.cli.listing import list_names
 from vedette.cli.report import report

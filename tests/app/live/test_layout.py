@@ -82,7 +82,7 @@ def test_the_nearest_condition_comes_first_with_the_time_left() -> None:
     goals = [
         line for line in drawn(status, 120, progress=Progress(left_s=left_s)) if "goal" in line
     ]
-    assert [line.split("  ")[-1].strip() for line in goals] == [
+    assert [line.rstrip().split("  ")[-1] for line in goals] == [
         "about 0:57:55 left, 3,725 of 7,200 seconds",
         "12,000 of 100,000 optimization steps",
     ]
