@@ -102,7 +102,8 @@ class Screen:
     def _above(self, width: int) -> Iterable[RenderableType]:
         """All but the managers."""
         yield self._header(width)
-        if self.status is not None:
+        begun = self.status is not None and self.status.run_id
+        if begun:
             yield self._returns(width)
             yield from self._goals(width, format_number if width >= WIDE else format_short)
         if self.explain:
@@ -119,10 +120,12 @@ class Screen:
     def _learner(self, status: Status, *, short: bool) -> RenderableType:
         """The rows about samples, learner and fleet."""
         table = self._grid()
-        for label, message in status_text.status_rows(status, short=short):
+        rows = status_text.status_rows(status, short=short) if status.run_id else []
+        for label, message in rows:
             if label != "returns":
                 table.add_row(Text(label), Text(message))
-        table.add_row(Text("learner"), self._time())
+        if status.run_id:
+            table.add_row(Text("learner"), self._time())
         if waits := status_text.wait_reason(status):
             table.add_row(Text("waits"), Text(waits, style=_wait_style(status)))
         errors, fits = status_text.actor_errors(status), self.height is not None
@@ -149,7 +152,7 @@ class Screen:
             return Text("waiting for the learner" if self.silent_s >= 3.0 else "starting")
         if self.silent_s >= 3.0:
             return Text(f"no answer for {format_clock(self.silent_s)}", style="bold red")
-        phase = self.status.phase
+        phase = self.status.phase or "starting"
         return Text(phase, style=_PHASES.get(phase, "cyan"))
 
     def _returns(self, width: int) -> RenderableType:

@@ -152,11 +152,10 @@ def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
 def evaluation_line(status: Status) -> str:
     """Return the last evaluation in one line."""
     found = status.eval
-    best = ", the best so far" if found.version == found.best_version else ""
+    best = ", best so far" if found.version == found.best_version else ""
     return (
         f"evaluation {format_number(found.return_mean, 1)} ± {format_number(found.return_std, 1)} "
-        f"over {format_number(found.episodes)} episodes, version {format_number(found.version)}"
-        f"{best}"
+        f"({format_number(found.episodes)} episodes), version {format_number(found.version)}{best}"
     )
 
 

@@ -191,6 +191,12 @@ def test_without_answers_the_last_screen_stays_with_the_time_since() -> None:
     assert "waiting for the learner" in drawn(None, silent_s=5.0)[0]
 
 
+def test_before_a_run_begins_only_its_wait_is_shown() -> None:
+    found = drawn(Status(waits="the learner starts: its process loads"))
+    assert "starting" in found[0]
+    assert [line.split()[0] for line in found[1:]] == ["waits", "fleet"]
+
+
 def test_managers_have_a_health() -> None:
     restarted = manager(5)
     restarted["actors"][0]["restarts"] = 1

@@ -126,7 +126,7 @@ def test_a_key_explains_the_words_and_another_goes_back(shell: Shell) -> None:
 
 def test_evaluations_stay_above_the_view_as_lines(shell: Shell) -> None:
     text = shell.run(f"{sys.executable} view.py inline ends", "version 40.*ready> ")
-    lines = re.findall(r"(0:00:\d\d)  evaluation 1.0 ± 0.0 over 5 episodes, version (\d+)", text)
+    lines = re.findall(r"(0:00:\d\d)  evaluation 1.0 ± 0.0 \(5 episodes\), version (\d+)", text)
     assert lines == [(f"0:00:{version:02}", str(version)) for version in range(1, 41)]
     shell.assert_is_as_before()
 
@@ -174,7 +174,7 @@ def test_in_the_background_only_lines_are_printed(shell: Shell) -> None:
     begin(shell, "inline", "forever")
     shell.type("\x1a")
     shell.wait_for("ready> ")
-    shell.run("bg", "evaluation 1.0 ± 0.0 over 5 episodes, version")
+    shell.run("bg", "evaluation 1.0 ± 0.0 .5 episodes., version")
     time.sleep(1.0)
     later = shell.run("echo t''yped", "typed\r\n")
     assert "Ctrl-C" not in later
