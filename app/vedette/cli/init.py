@@ -22,7 +22,7 @@ FILES = {
 
 def init(
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Folder of the project, made if need be.")
+        Path, typer.Argument(metavar="DIR", help="Folder of the project; it need not exist.")
     ] = Path(),
 ) -> None:
     """Write a small project: an environment, a network, a configuration, a test, a README.

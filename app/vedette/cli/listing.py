@@ -8,11 +8,14 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vedette.cli.options import complete_environments
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
 
 Row = dict[str, str]
 """A name, with ``from`` (the distribution that has it) and ``what`` it is."""
@@ -39,14 +42,19 @@ _TYPED = {
     Kind.NETWORKS: "agent.network=NAME",
     Kind.EXPLORATIONS: "agent.exploration.kind=NAME",
     Kind.STEP_PROCESSORS: "actors.step_processor=NAME",
-    Kind.RECORDERS: "learner.recorders=NAME,NAME",
+    Kind.RECORDERS: 'learner.recorders=["NAME"]',
 }
 """What is typed with a name of each kind."""
 
 
 def list_names(
     kind: Annotated[
-        Kind | None, typer.Argument(help="Names of this kind alone. [all]", show_default=False)
+        Kind | None,
+        typer.Argument(
+            metavar="KIND",
+            help="List these alone. [all]",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, one object a line.")] = False,
 ) -> None:
@@ -73,8 +81,8 @@ def _print_rows(rows: list[Row], most: int | None, kind: Kind) -> None:
     shown = rows[:most]
     width = max((len(row["name"]) for row in shown), default=0)
     for row in shown:
-        origin = "" if row["from"] == "vedette" else f"{row['from']}: "
-        line = f"  {row['name']:<{width}}  {origin}{row['what']}".rstrip()
+        parts = ["" if row["from"] == "vedette" else row["from"], row["what"]]
+        line = f"  {row['name']:<{width}}  {': '.join(filter(None, parts))}"
         if sys.stdout.isatty():
             columns = max(40, shutil.get_terminal_size().columns)
             line = textwrap.fill(line, columns, subsequent_indent=" " * (width + 4))
@@ -99,13 +107,27 @@ def _rows(kind: Kind) -> Iterator[Row]:
 
 
 def _environments(presets: list[str]) -> Iterator[Row]:
-    """Those with a preset, then the others that are registered when Gymnasium is imported."""
+    """Those with a preset, then the newest version of the others that Gymnasium has registered."""
     import gymnasium
 
+    newest: dict[str, int] = {}
+    for spec in gymnasium.registry.values():
+        bare = _unversioned(spec.id)
+        newest[bare] = max(_version(spec), newest.get(bare, -1))
     for name in complete_environments(""):
-        own = name.replace("/", "_")
+        own, registered = name.replace("/", "_"), gymnasium.registry.get(name)
         agents = [preset.partition("-")[0] for preset in presets if preset.endswith(f"-{own}")]
-        spec = gymnasium.registry.get(name)
-        package = "vedette" if spec is None else str(spec.entry_point).partition(".")[0]
-        what = f"preset for {', '.join(agents)}" if agents else ""
-        yield {"name": name, "from": "vedette" if agents else package, "what": what}
+        if agents:
+            yield {"name": name, "from": "vedette", "what": f"preset for {', '.join(agents)}"}
+        elif registered is not None and _version(registered) == newest[_unversioned(name)]:
+            made_by = registered.entry_point
+            module = made_by if isinstance(made_by, str) else getattr(made_by, "__module__", "-")
+            yield {"name": name, "from": module.partition(".")[0], "what": ""}
+
+
+def _unversioned(name: str) -> str:
+    return name.rpartition("-v")[0] or name
+
+
+def _version(spec: EnvSpec) -> int:
+    return -1 if spec.version is None else spec.version

@@ -70,6 +70,8 @@ def test_environments_with_a_preset_come_first_and_say_whose(vedette: Run) -> No
     assert by_name["ALE/Pong-v5"]["what"] == "preset for dqn"
     plain = by_name["MountainCar-v0"]
     assert (plain["from"], plain["what"]) == ("gymnasium", "")
+    assert "Ant-v5" in by_name
+    assert "Ant-v3" not in by_name
     tuned = [bool(row["what"]) for row in found]
     assert tuned == sorted(tuned, reverse=True)
 
