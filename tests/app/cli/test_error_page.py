@@ -302,7 +302,7 @@ COMMAND_LINES = [
     ("presets", "no such command 'presets' (...; did you mean list?); see vedette --help"),
     (
         "list games",
-        "invalid value for 'kind': 'games' is not one of 'agents', 'environments', ...; see "
+        "invalid value for 'KIND': 'games' is not one of 'agents', 'environments', ...; see "
         "vedette list --help",
     ),
     (
