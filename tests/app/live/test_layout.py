@@ -82,9 +82,19 @@ def test_the_nearest_condition_comes_first_with_the_time_left() -> None:
     goals = [
         line for line in drawn(status, 120, progress=Progress(left_s=left_s)) if "goal" in line
     ]
-    assert [line.rstrip().split("  ")[-1] for line in goals] == [
+    assert [line.rstrip().split("  ")[-1].strip() for line in goals] == [
         "about 0:57:55 left, 3,725 of 7,200 seconds",
         "12,000 of 100,000 optimization steps",
+    ]
+
+
+def test_the_goals_fit_a_narrow_screen() -> None:
+    progress = Progress(left_s={"seconds": 3475.0}, first_return=0.0)
+    status = fleet([], stop={"max_seconds": 7200.0, "target_return": 18.0})
+    goals = [line for line in drawn(status, 60, progress=progress) if "goal" in line]
+    assert [line.split("  ")[-1].strip() for line in map(str.rstrip, goals)] == [
+        "best 12.5 of 18, 5.5 to go",
+        "about 0:57:55 left, 3,725 of 7,200 s…",
     ]
 
 
