@@ -103,6 +103,8 @@ class LineView(View):
 class TerminalView(View):
     """Draws the run on a terminal, twice a second; evaluations stay above it as lines.
 
+    In the background it prints lines, as a `LineView` does.
+
     Args:
         title: agent and environment; "": those of the status.
         whole: use the whole terminal until the end, then print the lines and the last screen.
@@ -128,7 +130,7 @@ class TerminalView(View):
         self._status: Status | None = None
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)  # of a whole screen
         self._explain, self._entered = False, False
-        self._heard = now()
+        self._heard = self._last_line = now()
 
     def __enter__(self) -> Self:
         self._entered = True
@@ -157,6 +159,9 @@ class TerminalView(View):
         self._progress, is_new = self._tracker.update(status)
         if is_new:
             self.print_line(f"{_clock(status)}  {evaluation_line(status)}")
+        if self._live is None and self._heard - self._last_line >= LINE_EVERY_S:
+            self._last_line = self._heard
+            self._print(f"{_clock(status)}  {status_line(status)}")
 
     def print_line(self, text: str) -> None:
         """Print a line above the view."""

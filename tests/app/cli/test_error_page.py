@@ -442,6 +442,9 @@ def test_an_environment_that_cannot_be_made_hides_no_other_error(vedette: Run) -
         " stop.max_opts",
         " replay.capacity",
     ]
+    status, text = vedette("run", "--env", "NoSuch-v9", "--agent", "dqn", "replay.capacity=10")
+    assert status == 2
+    assert [line.split(":")[1] for line in text.splitlines()] == [" replay.capacity", " env.id"]
 
 
 def test_a_contradiction_with_a_wrong_setting_is_not_told(vedette: Run) -> None:

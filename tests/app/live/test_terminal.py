@@ -18,7 +18,8 @@ PROGRAM = """
 import os, sys, time
 sys.path[:0] = {path!r}
 from fleets import fleet, manager
-from vedette.live import view_for
+from vedette.live import view_for, views
+views.LINE_EVERY_S = 0.2
 whole, end = sys.argv[1] == "whole", sys.argv[2]
 print(os.getpid(), file=open("pid", "w"), flush=True)
 with view_for("", whole=whole) as view:
@@ -174,7 +175,7 @@ def test_in_the_background_only_lines_are_printed(shell: Shell) -> None:
     begin(shell, "inline", "forever")
     shell.type("\x1a")
     shell.wait_for("ready> ")
-    shell.run("bg", "evaluation 1.0 ± 0.0 .5 episodes., version")
+    shell.run("bg", "evaluation 1.0 ± 0.0 .5 episodes., version.*opts 12,000 of 100,000")
     time.sleep(1.0)
     later = shell.run("echo t''yped", "typed\r\n")
     assert "Ctrl-C" not in later
