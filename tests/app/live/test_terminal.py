@@ -23,11 +23,11 @@ views.LINE_EVERY_S = 0.2
 whole, end = sys.argv[1] == "whole", sys.argv[2]
 print(os.getpid(), file=open("pid", "w"), flush=True)
 with view_for("", whole=whole) as view:
-    for version in range(1000):
+    for version in range(2000):
         status = {{"version": version, "return_mean": 1.0, "return_std": 0.0, "episodes": 5}}
         view.show(fleet([manager(0)], eval=status, seconds=float(version)))
-        time.sleep(0.05)
-        if version == 40 and end == "ends":
+        time.sleep(0.03)
+        if version == 20 and end == "ends":
             break
         if version == 10 and end == "raises":
             raise ValueError("a fault")
@@ -126,9 +126,9 @@ def test_a_key_explains_the_words_and_another_goes_back(shell: Shell) -> None:
 
 
 def test_evaluations_stay_above_the_view_as_lines(shell: Shell) -> None:
-    text = shell.run(f"{sys.executable} view.py inline ends", "version 40.*ready> ")
+    text = shell.run(f"{sys.executable} view.py inline ends", "version 20.*ready> ")
     lines = re.findall(r"(0:00:\d\d)  evaluation 1.0 ± 0.0 \(5 episodes\), version (\d+)", text)
-    assert lines == [(f"0:00:{version:02}", str(version)) for version in range(1, 41)]
+    assert lines == [(f"0:00:{version:02}", str(version)) for version in range(1, 21)]
     shell.assert_is_as_before()
 
 
