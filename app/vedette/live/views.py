@@ -214,7 +214,7 @@ class TerminalView(View):
                 transient=True,
                 screen=self._whole,
             )
-            self._live.start()
+            self._live.start(refresh=True)
         elif self._live is not None:
             self._live.stop()
             self._live = None
