@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vedette_rl.recording.reading import Curve, Floats, read_curves
+from vedette_rl.recording.reading import Curve, CurveReader, Floats
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
 from vedette_services.learner.run_recorder import is_against_opt_steps
@@ -80,6 +80,7 @@ class RunRecord:
     def target(self) -> float | None:
         """The return at which the environment counts as solved; None where there is none."""
         value = self.configured("stop", "target_return")
+        value = self.summary.stop.target_return if value is None else value
         return float(value) if isinstance(value, int | float) and np.isfinite(value) else None
 
     @property
@@ -103,6 +104,14 @@ class RunRecord:
         """Mean return of the best evaluation."""
         known, best = self.curves.get(EVALUATION), self.summary.eval.best_return_mean
         return float(known.values.max()) if best is None and known else best
+
+    @property
+    def env_steps_to_target(self) -> float | None:
+        """Env steps of the first evaluation at the target, or of a run that stopped at it."""
+        known, target = self.curves.get(EVALUATION), self.target
+        if known and target is not None and (at_target := known.steps[known.values >= target]).size:
+            return float(at_target[0])
+        return self.summary.env_steps if self.exit_reason == "target_return" else None
 
     @property
     def starts(self) -> list[tuple[float, float]]:
@@ -138,7 +147,10 @@ class RunRecord:
 
     def steps_over_time(self, kind: str) -> tuple[Floats, Floats]:
         """Return all times at which ``env`` or ``opt`` steps are known, in order, and the steps."""
-        curves = [curve for name, curve in self.curves.items() if _kind(name) == kind]
+        of_kind = [curve for name, curve in self.curves.items() if _kind(name) == kind]
+        # Most curves are recorded together; their arrays differ if a value was not finite.
+        ends = {(*c.times[[0, -1]], *c.steps[[0, -1]], c.times.size): c for c in of_kind}
+        curves = ends.values()
         times = np.concatenate([np.zeros(0), *(curve.times for curve in curves)])
         steps = np.concatenate([np.zeros(0), *(curve.steps for curve in curves)])
         order = np.argsort(times, kind="stable")
@@ -166,20 +178,24 @@ def _kind(name: str) -> str:
     return "opt" if is_against_opt_steps(name) else "env"
 
 
-def read_record(directory: Path) -> RunRecord:
+def read_record(directory: Path, curves_of: CurveReader | None = None) -> RunRecord:
     """Read a run.
+
+    Args:
+        curves_of: that of the last call for this run, which reads on where it ended.
 
     Raises:
         NotARunError: the directory holds no run.
     """
     run = RunDirectory(directory)
-    if not is_run(directory):
-        raise NotARunError(directory, "config.toml")
+    places = (run.config_file, run.summary_file, run.events_file, run.tensorboard)
+    if not run.exists and not any(place.exists() for place in places):
+        raise NotARunError(directory, "config.toml, and no run below it")
     notes: list[str] = []
     config, summary = _config(run, notes), read_summary(directory)
     if summary == Status() and run.summary_file.exists():
         notes.append("summary.json holds no summary")
-    recorded = read_curves(directory)
+    recorded = (curves_of or CurveReader(directory)).read()
     notes += recorded.damage
     events, provenance = _events(run, notes), _provenance(run, notes)
     try:
@@ -195,11 +211,12 @@ def read_record(directory: Path) -> RunRecord:
     return replace(record, notes=(*_state(record), *notes))
 
 
-def read_baseline(file: Path, env: str | None) -> list[RunRecord]:
+def read_baseline(file: Path, env: str | None, target: float | None = None) -> list[RunRecord]:
     """Read the evaluations of another program from CSV: a run for each label and seed.
 
     Args:
         env: the environment that it was evaluated on.
+        target: the return at which that counts as solved.
 
     Raises:
         SettingError: the file is no table with the columns of `BASELINE_COLUMNS`.
@@ -219,7 +236,8 @@ def read_baseline(file: Path, env: str | None) -> list[RunRecord]:
         curves = {EVALUATION: returns, "eval/version": opt_steps}
         summary = Status(exit_reason="recorded", env_steps=int(env_steps[-1]), seconds=times[-1])
         found = {n: Curve(env_steps.astype(np.int64), times, y) for n, y in curves.items()}
-        config = {"baseline": label, "seed": seed, "env": {"id": env}}
+        stop = {} if target is None else {"target_return": target}
+        config = {"baseline": label, "seed": seed, "env": {"id": env}, "stop": stop}
         begin = RunEvent(0.0, "started")
         records.append(RunRecord(file, config, summary, found, (begin,), (), False, ()))
     return records
@@ -227,37 +245,7 @@ def read_baseline(file: Path, env: str | None) -> list[RunRecord]:
 
 def _finite(curve: Curve) -> Curve:
     kept = np.isfinite(curve.values)
-    return Curve(curve.steps[kept], curve.times[kept], curve.values[kept])
-
-
-def is_run(directory: Path) -> bool:
-    """Return True if a run has left anything in a directory."""
-    run = RunDirectory(directory)
-    places = (run.config_file, run.summary_file, run.events_file, run.tensorboard)
-    return run.exists or any(place.exists() for place in places)
-
-
-def runs_below(directory: Path) -> list[Path]:
-    """Find the run in a directory, or the runs in its folders, at most two levels deep.
-
-    Raises:
-        NotARunError: there is no run.
-    """
-    if is_run(directory):
-        return [directory]
-    for pattern in ("*", "*/*"):
-        found = sorted(filter(is_run, directory.glob(pattern)), key=_numeric_order)
-        if found:
-            return found
-    raise NotARunError(directory, "config.toml, and no run in it")
-
-
-def _numeric_order(path: Path) -> tuple[str, str, int]:
-    """The key that sorts seed-2 before seed-10."""
-    head, _, tail = path.name.rpartition("-")
-    if tail.isdecimal() and len(tail) < 16:
-        return str(path.parent), head, int(tail)
-    return str(path.parent), path.name, 0
+    return curve if kept.all() else curve.where(kept)
 
 
 def _config(run: RunDirectory, notes: list[str]) -> dict[str, Any]:
