@@ -9,7 +9,7 @@ from counting_ring import InvariantError  # beside this file
 from honest import HonestHost
 from wait_reasons import GatewayWaits
 
-from vedette_protocol.account import SampleAccounting
+from vedette_protocol.account import IncarnationAccount, ManagerEntry, SampleAccounting
 from vedette_protocol.limits import RETIRED_MAX, STAMP_MAX_BYTES
 from vedette_protocol.messages import Ack, Batch
 from vedette_services.learner.flow_control import FlightLimits
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WAIT_S = 15.0
 """Who delivers nothing for so long has a reason, in its log or an ack, at most `REASON_S` old."""
 REASON_S = 45.0  # lines that repeat are logged every 30 s
+_LOST_PLACE = "was silent while other managers needed its place"
 CLAIMS_MAX = FlightLimits().batches
 """Batches that managers together may take at one gateway by claiming that another granted them."""
 
@@ -60,9 +61,27 @@ class Invariants:
                 self._check_granted(batch)
             return verdict
 
+        self._watch_evictions(state.ledger)
         state.on_samples = on_samples  # type: ignore[method-assign, assignment]
         state.ledger.make_ack = watched_ack  # type: ignore[method-assign]
         state.ledger.record_batch = watched_record  # type: ignore[method-assign, assignment]
+
+    def _watch_evictions(self, ledger: Any) -> None:
+        """Check that only accounts of those that are gone make room for others."""
+        evict, close, evicting = ledger._evict_account, ledger._close_account, [False]
+
+        def watched_evict(key: str, now: float) -> bool:
+            evicting[0] = True
+            found: bool = evict(key, now)
+            evicting[0] = False
+            return found
+
+        def watched_close(entry: ManagerEntry, account: IncarnationAccount) -> None:
+            if evicting[0] and not account.gone:
+                raise InvariantError(f"{entry.id} is alive, and its account is closed for another")
+            close(entry, account)
+
+        ledger._evict_account, ledger._close_account = watched_evict, watched_close
 
     def _check_granted(self, batch: Batch) -> None:
         sender = batch.manager, batch.incarnation
@@ -154,7 +173,7 @@ class Invariants:
     def on_refused(self, host: HonestHost, text: str) -> None:
         """Check that only one of two machines with an id is refused, and that both are named."""
         fleet, name = self._fleet, host.name
-        if fleet.scenario.is_full and "the ledger is full" in text:
+        if fleet.scenario.is_full and ("the ledger is full" in text or _LOST_PLACE in text):
             fleet.start_again(host)  # as a service manager does
             return
         if name not in fleet.scenario.shared_ids:
