@@ -20,7 +20,8 @@ from vedette.reports.record import is_run
 from vedette.reports.writing import write_report
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, UsageError, describe_exit
-from vedette_services.host.processes import StopSignals, count_cores, end_children, pause, spawn
+from vedette_services.host.processes import StopSignals, end_children, pause, spawn
+from vedette_services.host.system import count_cores
 from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import COMMAND, command_line

@@ -49,8 +49,10 @@ from vedette_services.errors import (
 from vedette_services.host.exit_report import send_exit_report, take_report_descriptor
 from vedette_services.host.logs import tolerate_full_disk
 from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent
+from vedette_services.host.system import require_daemons
 
 _DAEMONS = ("run", "learner", "actors")
+_NOT_ON_WINDOWS = (*_DAEMONS, "bench", "keys")
 
 _USAGE = (
     VideoError,
@@ -131,6 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tolerate_full_disk()
     _refuse_empty(asked)
     try:
+        _refuse_system(asked)
         status = app(args=list(asked), prog_name="vedette", standalone_mode=False)
     except typer.Abort:
         sys.exit(FAILED)
@@ -147,6 +150,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(f"vedette: {line}", file=sys.stderr)
         sys.exit(exit_status(e))
     sys.exit(status if isinstance(status, int) else DONE)
+
+
+def _refuse_system(arguments: Sequence[str]) -> None:
+    """Refuse a command that cannot work on this operating system; its help is shown all the same.
+
+    Raises:
+        UsageError: names the command.
+    """
+    asked_help = {"-h", "--help"}.intersection(arguments)
+    if arguments and arguments[0] in _NOT_ON_WINDOWS and not asked_help:
+        require_daemons(f"vedette {arguments[0]}")
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:

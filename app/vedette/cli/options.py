@@ -14,6 +14,7 @@ from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import LoadedConfig
+    from vedette_services.host.system import require_daemons
     from vedette_services.net.keys import ClientKeys
 
 
@@ -200,13 +201,16 @@ def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:
     """Read the keys of a command that connects; None: it connects without keys.
 
     Raises:
-        UsageError: the command line has `--keys` and `--insecure`.
+        UsageError: the command line has `--keys` and `--insecure`, or this is Windows.
         KeysError: the keys are missing or damaged.
     """
     from vedette_services.net.keys import ClientKeys
 
     keys = chosen_keys(keys, insecure)
-    return None if keys is None else ClientKeys.read(keys)
+    if keys is None:
+        return None
+    require_daemons("--keys")  # a secret is protected by its file's mode
+    return ClientKeys.read(keys)
 
 
 def chosen_keys(keys: Path | None, insecure: bool) -> Path | None:

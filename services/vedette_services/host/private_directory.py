@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
 import time
 from pathlib import Path
+
+from vedette_rl.storage.system import lock_file
 
 _PREFIX = "vedette-actors-"
 _SETTLED_S = 60.0  # a directory younger than this may not be locked yet
@@ -23,8 +24,8 @@ class PrivateDirectory:
     def __init__(self) -> None:
         remove_abandoned(Path(tempfile.gettempdir()))
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = os.open(self.path, os.O_RDONLY)
+        lock_file(self._lock)
 
     def remove(self) -> None:
         """Remove it and all it holds; may be called twice."""
@@ -38,11 +39,11 @@ def remove_abandoned(parent: Path) -> None:
             status = path.stat()
             if status.st_uid != os.getuid() or time.time() - status.st_mtime < _SETTLED_S:
                 continue
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
             continue  # gone already, or not ours to look into
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(lock)
             shutil.rmtree(path, ignore_errors=True)
         except BlockingIOError:
             continue  # its owner lives

@@ -33,6 +33,7 @@ from vedette_services.config.probing import probe_spaces
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ConfigError, SettingError, foreign_error_message, raise_errors
 from vedette_services.host.devices import missing_device
+from vedette_services.host.system import require_daemons
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import (
     ReplayLayout,
@@ -72,6 +73,7 @@ def check_config(
     Raises:
         UsageError: one line that names the key and the fix.
     """
+    require_daemons("training")
     check_settings(config)
     check_out(out)
     RunDirectory(out).check_free()
