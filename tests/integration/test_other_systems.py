@@ -1,4 +1,4 @@
-"""On systems other than Linux, simulated: our modules lack what the standard library lacks there."""
+"""Systems other than Linux, simulated: our modules lack what the library lacks there."""
 
 import json
 import os
