@@ -24,7 +24,7 @@ FULL_SYNC = 51
 def test_space_is_reserved_by_zeros_where_there_is_no_call_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(os, "posix_fallocate")
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
     size = (2 << 20) + 777
     with (tmp_path / "file").open("w+b") as file:
         reserve_space(file.fileno(), size)
@@ -56,7 +56,8 @@ def test_a_sync_goes_through_the_drives_cache_where_that_has_a_call(
 def test_a_map_is_synced_with_its_file_where_there_is_no_fdatasync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(os, "fdatasync")
+    monkeypatch.delattr(os, "fdatasync", raising=False)
+    monkeypatch.delattr(fcntl, "F_FULLFSYNC", raising=False)
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     path = tmp_path / "file"
@@ -85,6 +86,7 @@ def test_the_start_of_the_machine_has_an_identifier_or_zeros(
     assert boot_id() == boot_id()
     assert any(boot_id())
     monkeypatch.setattr(system, "_BOOT_ID", tmp_path / "none")
+    monkeypatch.setattr(system, "sysctl_text", lambda _: "")
     assert boot_id() == bytes(16)
     uuid = "0A1B2C3D-0000-4000-8000-00000000000F"
     monkeypatch.setattr(system, "sysctl_text", {"kern.bootsessionuuid": uuid}.__getitem__)

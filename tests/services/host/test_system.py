@@ -3,6 +3,8 @@
 import os
 import resource
 import socket
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from vedette_services.host.system import (
 )
 
 UNLIMITED = resource.RLIM_INFINITY
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it cannot be told")
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,7 @@ def test_what_needs_daemons_is_refused_where_none_runs(monkeypatch: pytest.Monke
         require_daemons("training")
 
 
+@LINUX
 def test_a_connection_is_established_until_its_peer_closes() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         client = socket.create_connection(server.getsockname())
@@ -61,8 +65,9 @@ def test_a_connection_is_established_until_its_peer_closes() -> None:
             assert not is_established(accepted)
 
 
-def test_an_open_file_is_found_in_its_process(tmp_path: os.PathLike[str]) -> None:
-    path = os.path.join(tmp_path, "lock")
-    with open(path, "w"):
-        assert has_open(os.getpid(), os.stat(path))
-    assert not has_open(os.getpid(), os.stat(path))
+@LINUX
+def test_an_open_file_is_found_in_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w"):
+        assert has_open(os.getpid(), path.stat())
+    assert not has_open(os.getpid(), path.stat())
