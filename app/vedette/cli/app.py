@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import signal
@@ -126,6 +127,7 @@ def _vedette(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit with its status. Every error is a line on stderr."""
     _join_parent()
+    _print_what_is_possible()
     parent = take_report_descriptor()
     asked = sys.argv[1:] if arguments is None else arguments
     if asked and asked[0] in _DAEMONS:
@@ -150,6 +152,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(f"vedette: {line}", file=sys.stderr)
         sys.exit(exit_status(e))
     sys.exit(status if isinstance(status, int) else DONE)
+
+
+def _print_what_is_possible() -> None:
+    """Print a ``?`` for what the output's encoding lacks, as Windows's often lacks ``±``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _refuse_system(arguments: Sequence[str]) -> None:

@@ -40,7 +40,7 @@ from vedette_rl.errors import (
 )
 from vedette_rl.replay.manifest import MANIFEST, Manifest
 from vedette_rl.storage.atomic_files import allocate_file
-from vedette_rl.storage.system import lock_file, sync_file
+from vedette_rl.storage.system import lock_file, open_file, sync_file
 
 PAGE_BYTES = 4096
 CURSOR = "cursor.bin"
@@ -215,7 +215,7 @@ def _open_array(
 ) -> int:
     """Open an array's file, once its size and its first page are what they must be."""
     try:
-        file = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        file = open_file(path, writable=writable)
     except FileNotFoundError as e:
         raise ReplayTornError(path, "is missing") from e
     try:
@@ -223,7 +223,7 @@ def _open_array(
         if size != need:
             raise ReplayTornError(path, f"is torn: {size} bytes, where {need} belong")
         identity = _identity(uid, path.name, dtype, shape)
-        if os.pread(file, len(identity), 0) != identity:
+        if os.read(file, len(identity)) != identity:
             raise ReplayTornError(path, "is no part of this replay")
     except BaseException:
         os.close(file)

@@ -39,7 +39,7 @@ from vedette_rl.storage.latest_value import (
     latest_value_file_bytes,
     read_latest_value,
 )
-from vedette_rl.storage.system import sync_mapped_file
+from vedette_rl.storage.system import open_file, sync_mapped_file
 
 SYNCED = "synced"
 SYNCED_SLOTS = 2
@@ -155,7 +155,7 @@ class RingSyncer:
         self._guard = manifest.guard
         self._shared_guard = manifest.shared.guard if manifest.shared else 0
         self._files = [
-            os.open(path, os.O_RDWR) for _, path, *_ in column_files(directory, manifest)
+            open_file(path, writable=True) for _, path, *_ in column_files(directory, manifest)
         ]
         self._record = SyncedFile(directory)
         self._bounded, self._latest = bounded, latest

@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import mmap
 import os
-import sys
+import platform
 from pathlib import Path
 
 try:
@@ -24,6 +24,11 @@ UNKNOWN_BYTES = 1 << 62
 _ZEROS = bytes(1 << 20)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SYSCTL_MAX_BYTES = 1024
+
+
+def open_file(path: Path, *, writable: bool = False) -> int:
+    """Open a file that is there, for reading and perhaps writing; children do not inherit it."""
+    return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_BINARY", 0))
 
 
 def lock_file(file: int, *, shared: bool = False) -> None:
@@ -94,7 +99,7 @@ def installed_memory() -> int:
 
 def sysctl_text(name: str) -> str:
     """Return a text of macOS's `sysctl`; "" on other systems, and where there is no such name."""
-    if sys.platform != "darwin":
+    if platform.system() != "Darwin":
         return ""
     buffer = ctypes.create_string_buffer(_SYSCTL_MAX_BYTES)
     size = ctypes.c_size_t(_SYSCTL_MAX_BYTES)
