@@ -34,7 +34,6 @@ TRIALS_MAX = 1000
 LINE_EVERY_S = 10.0
 _LOOK_S = 0.2
 _TRIAL_STOP_S = STOP_S + 10.0  # a run gives its own learner STOP_S
-_UNREADY = (-signal.SIGTERM, -signal.SIGINT)  # stopped before it could put anything in order
 _LOGS = "sweep"
 """Folder in the sweep's directory with the configuration and the log of each trial."""
 
@@ -290,13 +289,15 @@ class Sweep:
 
     def _collect(self) -> None:
         """Record the outcomes of the trials that have ended."""
+        # Of a trial that was stopped before it had begun. Windows has no SIGHUP, and runs no trial.
+        unready = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
         for running in list(self._running):
             status = running.process.poll()
             if status is None:
                 continue
             self._running.remove(running)
             trial = running.trial
-            if status == DONE or (self._stopping and status in _UNREADY):
+            if status == DONE or (self._stopping and status in unready):
                 self._end(TrialOutcome(trial, DONE, _result(trial)))
                 continue
             lines = last_lines(self._log(trial), 1)

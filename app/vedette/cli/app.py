@@ -49,8 +49,8 @@ from vedette_services.errors import (
 )
 from vedette_services.host.exit_report import send_exit_report, take_report_descriptor
 from vedette_services.host.logs import tolerate_full_disk
-from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent
-from vedette_services.host.system import require_daemons
+from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent, stop_signals
+from vedette_services.host.system import require_daemons, runs_daemons
 
 _DAEMONS = ("run", "learner", "actors")
 _NOT_ON_WINDOWS = (*_DAEMONS, "bench", "keys")
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _print_what_is_possible()
     parent = take_report_descriptor()
     asked = sys.argv[1:] if arguments is None else arguments
-    if asked and asked[0] in _DAEMONS:
+    if asked and asked[0] in _DAEMONS and runs_daemons():
         _exit_on_signal()
         tolerate_full_disk()
     _refuse_empty(asked)
@@ -232,7 +232,7 @@ def error_lines(error: Exception) -> list[str]:
 
 def _exit_on_signal() -> None:
     """Exit with 0 on a signal, until the daemon installs its own handlers: nothing is open yet."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         signal.signal(number, lambda *_: os._exit(DONE))
 
 
