@@ -66,6 +66,8 @@ def _hide(module, name):
             text = os.fspath(path)
             if isinstance(text, str) and text.startswith(_HIDDEN):
                 raise FileNotFoundError(2, "No such file or directory", text)
+            if str(text).startswith("/dev/fd/") and name == "open" and module is not os:
+                path = os.dup(int(text.rpartition("/")[2]))  # as macOS has it: one offset for both
         return real(path, *arguments, **named)
 
     setattr(module, name, call)
