@@ -130,6 +130,15 @@ def test_windows_refuses_the_daemons_in_a_line(command: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+def test_windows_has_no_modes_that_would_protect_a_secret(tmp_path: Path) -> None:
+    windows = environment_of("win32", tmp_path)
+    refused = run_vedette(windows, "status", "--keys", tmp_path)
+    assert refused.returncode == 2
+    expected = "vedette: --keys needs Linux or macOS: on Windows use WSL or a container"
+    assert refused.stderr.splitlines() == [expected]
+
+
+@pytest.mark.slow
 def test_windows_imports_vedette(tmp_path: Path) -> None:
     done = run_python(LOADS, environment_of("win32", tmp_path))
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,6 @@ from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
     from vedette_services.config.loading import LoadedConfig
-    from vedette_services.host.system import require_daemons
     from vedette_services.net.keys import ClientKeys
 
 
@@ -204,6 +203,7 @@ def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:
         UsageError: the command line has `--keys` and `--insecure`, or this is Windows.
         KeysError: the keys are missing or damaged.
     """
+    from vedette_services.host.system import require_daemons
     from vedette_services.net.keys import ClientKeys
 
     keys = chosen_keys(keys, insecure)
