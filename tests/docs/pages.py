@@ -112,6 +112,7 @@ def make_place(place: Path) -> dict[str, str]:
     made = {
         "vedette": _VEDETTE.format(short=SHORT, long=LONG, python=python),
         "python": f'#!/bin/bash\nexec {python} "$@"\n',
+        "pytest": f'#!/bin/bash\nexec {python} -m pytest "$@"\n',
         "tensorboard": f'#!/bin/bash\nexec {python} -m tensorboard.main "$@" --port 0\n',
         "ssh": '#!/bin/bash\nmkdir -p "$1"\ncd "$1"\nshift\nexec "$@"\n',
         "scp": '#!/bin/bash\nmkdir -p "${3%:*}"\ncp -rp "$2" "${3%:*}/${3#*:}"\n',
