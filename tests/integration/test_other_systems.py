@@ -118,7 +118,7 @@ def test_windows_plays_reports_lists_and_exports_a_run(finished: Path, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["run", "learner", "actors", "bench", "keys"])
+@pytest.mark.parametrize("command", ["run", "learner", "actors", "dashboard", "bench", "keys"])
 def test_windows_refuses_the_daemons_in_a_line(command: str, tmp_path: Path) -> None:
     windows = environment_of("win32", tmp_path)
     asked = run_vedette(windows, command, "--help")

@@ -18,6 +18,7 @@ import typer
 from vedette.cli import bench
 from vedette.cli.actors import actors
 from vedette.cli.config import config
+from vedette.cli.dashboard import dashboard
 from vedette.cli.doctor import doctor
 from vedette.cli.evaluate import evaluate
 from vedette.cli.export import export
@@ -54,7 +55,7 @@ from vedette_services.host.logs import tolerate_full_disk
 from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent, stop_signals
 from vedette_services.host.system import require_daemons, runs_daemons
 
-_DAEMONS = ("run", "learner", "actors")
+_DAEMONS = ("run", "learner", "actors", "dashboard")
 _NOT_ON_WINDOWS = (*_DAEMONS, "bench", "keys")
 
 _USAGE = (
@@ -77,6 +78,7 @@ _MEANT = {
     **dict.fromkeys(("new", "create", "scaffold"), "init"),
     **dict.fromkeys(("test", "play", "enjoy", "evaluate"), "eval"),
     **dict.fromkeys(("watch", "monitor", "top"), "status"),
+    **dict.fromkeys(("board", "ui", "web", "tensorboard"), "dashboard"),
     **dict.fromkeys(("worker", "workers", "actor", "manager"), "actors"),
     **dict.fromkeys(("kill", "cancel", "end"), "stop"),
 }
@@ -99,6 +101,7 @@ app.command("stop")(stop)
 app.command("doctor")(doctor)
 app.command("export")(export)
 app.command("report")(report)
+app.command("dashboard")(dashboard)
 app.command("config")(config)
 app.command("list")(list_names)
 app.command("init")(init)
