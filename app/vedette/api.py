@@ -16,10 +16,10 @@ from vedette.settings import Settings as Settings
 from vedette.settings import settings_table, spell_out
 from vedette.sweep import StartOptions, Sweep, jobs_within, plan_trials, report_on
 from vedette_rl.agents.config import AgentConfig as AgentConfig
-from vedette_rl.agents.dqn.config import DqnConfig as DQN
+from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig as ExplorationConfig
-from vedette_rl.agents.iqn.config import IqnConfig as IQN
-from vedette_rl.agents.sac.config import SacConfig as SAC
+from vedette_rl.agents.iqn.config import IqnConfig
+from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.core import Evaluation as Evaluation
 from vedette_rl.core import Policy as Policy
 from vedette_rl.envs.config import EnvConfig as EnvConfig
@@ -49,6 +49,10 @@ from vedette_services.run.status import Status as Status
 from vedette_services.run.status_text import summary_lines
 
 Place = str | Path
+
+DQN = DqnConfig
+IQN = IqnConfig
+SAC = SacConfig
 
 
 def evaluate(
@@ -229,9 +233,7 @@ class Result:
         video: Place | None = None,
     ) -> Evaluation:
         """Play its policy greedily; arguments as of `vedette.evaluate`."""
-        return evaluate(
-            self.run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video
-        )
+        return evaluate(self.run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video)
 
     def load_policy(self, *, checkpoint: str | None = None, seed: int = 0) -> Policy:
         """Load its policy, whose actions are the environment's own.

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from vedette import train_async
+import vedette
 
 
 class MyNet(nn.Module):
@@ -19,11 +19,11 @@ class MyNet(nn.Module):
 
 if __name__ == "__main__":
     # In a terminal: vedette run --env CartPole-v1 --set agent.network=own_network:MyNet
-    result = train_async(
+    result = vedette.train(
         env="CartPole-v1",
-        agent={"name": "dqn", "network": "own_network:MyNet"},
-        learner={"eval_interval": 100},
-        stop={"max_opts": 200},
+        agent=vedette.DQN(network="own_network:MyNet"),
+        learner=vedette.LearnerConfig(eval_interval=100),
+        stop=vedette.StopConfig(max_opts=200),
         in_process=True,  # leave it out, and actors are processes of their own
     )
     print(result.summary["exit_reason"], result.summary["eval"]["best_return_mean"])

@@ -92,7 +92,9 @@ class EnvConfig(BaseModel):
     def _is_a_name(cls, env_id: str) -> str:
         module, colon, name = env_id.rpartition(":")
         if not name or (colon and not module.replace(".", "").isidentifier()):
-            raise ValueError(f"{env_id!r} is not of the form Name-v0, module:Name-v0 or module:MyEnv")
+            raise ValueError(
+                f"{env_id!r} is not of the form Name-v0, module:Name-v0 or module:MyEnv"
+            )
         return env_id
 
     @field_validator("reward_scale")
