@@ -21,7 +21,7 @@ SMALL = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("api") / "run"
-    result = api.train_async(env="CartPole-v1", out=out, in_process=True, **SMALL)
+    result = api.train(env="CartPole-v1", out=out, in_process=True, **SMALL)
     assert result.summary["exit_reason"] == "max_opts"
     return result.run
 

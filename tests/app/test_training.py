@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from vedette import api as training
-from vedette.api import train_async
+from vedette.api import train
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.errors import ConfigError
 from vedette_services.run.directory import RunDirectory, default_out
@@ -25,7 +25,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
 
 def test_training_is_one_call(ran: list[RunConfig], tmp_path: Path) -> None:
-    result = train_async(
+    result = train(
         env="CartPole-v1", agent="dqn", seed=3, stop={"max_opts": 10}, out=tmp_path / "run"
     )
     assert (ran[0].seed, ran[0].stop.max_opts) == (3, 10)
@@ -35,10 +35,10 @@ def test_training_is_one_call(ran: list[RunConfig], tmp_path: Path) -> None:
 
 def test_training_takes_a_whole_configuration(ran: list[RunConfig], tmp_path: Path) -> None:
     config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
-    train_async(config, out=str(tmp_path / "run"))
+    train(config, out=str(tmp_path / "run"))
     assert ran == [config]
     with pytest.raises(TypeError, match="not both: seed"):
-        train_async(config, seed=3)
+        train(config, seed=3)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_wrong_setting_starts_nothing(
     ran: list[RunConfig], tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError):
-        train_async(out=tmp_path / "run", **settings)
+        train(out=tmp_path / "run", **settings)
     assert not ran
     assert not list(tmp_path.iterdir())
 
@@ -62,7 +62,7 @@ def test_a_call_on_a_run_that_exists_keeps_its_settings(
     run.ensure_id()
     saved = load_config(agent="iqn", settings=["agent.batch_size=8"], environment={}).config
     write_config(saved, run.config_file)
-    train_async(out=tmp_path, seed=5)
+    train(out=tmp_path, seed=5)
     assert ran == [saved.model_copy(update={"seed": 5})]
 
 
