@@ -5,6 +5,7 @@ Errors are a `ServicesError` or `RlError`, whose text is the line that the comma
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from vedette_rl.core import Policy as Policy
 from vedette_rl.envs.config import EnvConfig as EnvConfig
 from vedette_rl.envs.config import WrapperConfig as WrapperConfig
 from vedette_rl.exported import load_policy as load_policy
+from vedette_rl.import_by_name import module_being_imported
 from vedette_rl.recording.reading import Curve as Curve
 from vedette_rl.recording.reading import read_curves
 from vedette_rl.replay.config import ReplayConfig as ReplayConfig
@@ -37,7 +39,6 @@ from vedette_services.config import load_config
 from vedette_services.config.loading import LoadedConfig
 from vedette_services.config.settings import merge_tables, set_value
 from vedette_services.errors import UsageError
-from vedette_services.host.processes import StopSignals
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.checks import check_config
@@ -414,11 +415,11 @@ def train_seeds(
 
 
 def _refuse_import(function: str) -> None:
-    """Refuse to train in a process of a run, which has imported a script for its environment."""
-    if StopSignals.has_parent:
+    """Refuse to train in a script that is only imported, for its environment or agent."""
+    if module := module_being_imported():
         raise UsageError(
-            f"vedette.{function} is called when a process of the run imports this file: put the "
-            'call under `if __name__ == "__main__":`'
+            f"{module} calls vedette.{function} when it is imported: put the call under "
+            '`if __name__ == "__main__":`'
         )
 
 
@@ -435,7 +436,8 @@ def _configure(
 
 
 def _view(progress: bool | View, config: RunConfig, *, in_process: bool) -> View:
-    """The view of a run. One that draws would disturb the debugger of a run in this process."""
+    """The view of a run. One that draws would disturb the debugger of a run in this process, and
+    the views of other threads."""
     from vedette.live import LineView, view_for
     from vedette.live.notebook import NotebookView, find_display
 
@@ -446,7 +448,9 @@ def _view(progress: bool | View, config: RunConfig, *, in_process: bool) -> View
         return View()
     if display := find_display():
         return NotebookView(title, display)
-    return LineView() if in_process else view_for(title)
+    if in_process or threading.current_thread() is not threading.main_thread():
+        return LineView()
+    return view_for(title)
 
 
 def _say(progress: bool | Callable[[str], None]) -> Callable[[str], None]:

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 import vedette
 from vedette.settings import Settings, settings_table
 from vedette_rl.agents.registry import BUILT_IN
+from vedette_rl.envs import make_env
 from vedette_services.config import RunConfig, load_config
 from vedette_services.errors import SettingError, UsageError
-from vedette_services.host.processes import StopSignals
 
 
 def test_the_keywords_are_the_parts_of_the_configuration() -> None:
@@ -109,13 +109,19 @@ def test_a_wrong_keyword_starts_nothing_and_names_the_nearest(tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("function", [vedette.train, vedette.train_seeds])
-def test_a_process_of_a_run_does_not_train(
-    function: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("function", ["train", "train_seeds"])
+def test_a_script_that_is_imported_for_its_environment_does_not_train(
+    function: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(StopSignals, "has_parent", True)
-    with pytest.raises(UsageError, match=r'under `if __name__ == "__main__":`'):
-        function(out=tmp_path)
+    (tmp_path / f"calls_{function}.py").write_text(
+        f"import vedette\nvedette.{function}(out='run', in_process=True)"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=rf"calls_{function} calls vedette.{function} when") as no:
+        make_env(vedette.EnvConfig(id=f"calls_{function}:Mine"))
+    assert str(no.value).endswith('put the call under `if __name__ == "__main__":`')
+    assert not (tmp_path / "run").exists()
 
 
 def test_importing_loads_nothing_and_its_names_no_torch() -> None:

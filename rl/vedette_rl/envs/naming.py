@@ -115,7 +115,7 @@ def _name(maker: Any, *, shared: bool) -> str:
         raise UnknownNameError("env", name, why)
     if module == "__main__":
         module = _main_module(name, shared=shared)
-    if inspect.getattr_static(sys.modules[module], name, None) is not maker:
+    if inspect.getattr_static(sys.modules.get(module), name, None) is not maker:
         why = f"{module}.{name} is something else by now"
         raise UnknownNameError("env", f"{module}:{name}", why)
     return f"{module}:{name}"

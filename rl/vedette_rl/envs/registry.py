@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
-from vedette_rl.import_by_name import describe_import_failure
+from vedette_rl.import_by_name import describe_import_failure, import_named_module
 
 AllowImport = Callable[[str], bool]
 """Decides if a module of this dotted name may be imported for the author of a configuration."""
@@ -128,7 +128,7 @@ def import_environment_module(
     if allow_import is not None and not allow_import(module):
         raise ImportNotAllowedError(module, config.id)
     try:
-        return importlib.import_module(module)
+        return import_named_module(module)
     except ModuleNotFoundError as e:
         raise UnknownEnvironmentError(config.id, describe_import_failure(module, e)) from e
 
