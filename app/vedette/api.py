@@ -311,7 +311,7 @@ def train(
         in_process: learn and act in this process, in lock step, so that a debugger sees all of it
             and two runs of one seed are the same.
         progress: show the run while it goes on: in place in a notebook and on a terminal, else a
-            line every few seconds.
+            line every few seconds; or a `vedette.live.View` that shows it.
         settings: the parts of the configuration: `Settings`.
 
     Returns:
@@ -323,7 +323,7 @@ def train(
         UnsavedEndError: the run has ended, but its last state could not be written.
     """
     _refuse_import("train")
-    note = ""
+    note, decided = "", list[str]()
     if isinstance(config, RunConfig):
         if settings:
             names = ", ".join(settings)
@@ -331,13 +331,15 @@ def train(
     else:
         saved = saved_config(None if out is None else Path(out), fresh=fresh)
         loaded = _configure(config, settings_table(settings, shared=not in_process), {}, saved)
-        config, note = loaded.config, loaded.note
+        config, note, decided = loaded.config, loaded.note, loaded.decided
     run = Path(out) if out is not None else default_out(config)
     erase = {"fresh": fresh, "new_replay": new_replay}
-    check_config(config, run, force=force, in_process=in_process, **erase)
+    lines = check_config(config, run, force=force, in_process=in_process, **erase)
     if not fresh and describe_already_done(run, config.stop):
         return Result(read_summary(run), run)
     view = _view(progress, config, in_process=in_process)
+    for line in (*decided, *lines):
+        view.print_line(line)
     if in_process:
         from vedette.local.in_process import run_in_process
 

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+import vedette
 from vedette import api as training
 from vedette.api import train
 from vedette_services.config import RunConfig, load_config, write_config
@@ -39,6 +40,12 @@ def test_training_takes_a_whole_configuration(ran: list[RunConfig], tmp_path: Pa
     assert ran == [config]
     with pytest.raises(TypeError, match="not both: seed"):
         train(config, seed=3)
+
+
+def test_a_configuration_file_goes_below_the_settings(ran: list[RunConfig], tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('seed = 3\n[agent]\nname = "dqn"\nbatch_size = 8\n')
+    train(tmp_path / "mine.toml", seed=4, agent=vedette.DQN(n_step=2), out=tmp_path / "run")
+    assert (ran[0].seed, ran[0].agent.batch_size, ran[0].agent.n_step) == (4, 8, 2)
 
 
 @pytest.mark.parametrize(
