@@ -80,9 +80,9 @@ class EnvConfig(BaseModel):
     """``loop`` steps one environment after the other and wastes no step; ``vector_entry_point``
     asks Gymnasium for the environment's own vector form; ``auto`` takes that form where it plays
     the same spaces, is not wrapped and is the faster one, and where `id` is a class of vector
-    environments. ALE's own form preprocesses, skips and
-    stacks frames by `env.kwargs` (`frameskip`, `stack_num`) and takes no wrappers; rewards are left
-    as they are unless `env.kwargs.reward_clipping` says otherwise."""
+    environments. ALE's own form preprocesses, skips and stacks frames by `env.kwargs` (`frameskip`,
+    `stack_num`) and takes no wrappers; rewards are left as they are unless
+    `env.kwargs.reward_clipping` says otherwise."""
     reward_scale: Annotated[float, IN_SAMPLES] = Field(default=1.0, allow_inf_nan=False)
     """rewards in transitions are multiplied by it; not 0."""
     reward_clip: Annotated[float, IN_SAMPLES] = Field(default=0.0, ge=0.0, allow_inf_nan=False)
