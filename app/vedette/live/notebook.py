@@ -31,7 +31,7 @@ def find_display() -> Display | None:
     from IPython import get_ipython
     from IPython.display import display
 
-    shell: Any = get_ipython()  # type: ignore[no-untyped-call]
+    shell: Any = get_ipython()
     return display if getattr(shell, "kernel", None) is not None else None
 
 

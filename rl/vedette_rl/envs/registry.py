@@ -73,9 +73,9 @@ def _own_spec(config: EnvConfig, module: Any) -> EnvSpec:
     if sys.modules.get(home) is not module and _top(home) != _top(module.__name__):
         why = f"it is defined in {home!r}: name it {home}:{maker.__qualname__}"
         raise UnknownEnvironmentError(config.id, why)
-    if inspect.isclass(maker) and issubclass(maker, gym.vector.VectorEnv):
-        return EnvSpec(config.id, vector_entry_point=maker)
-    return EnvSpec(config.id, entry_point=maker)
+    is_vector = inspect.isclass(maker) and issubclass(maker, gym.vector.VectorEnv)
+    form = "vector_entry_point" if is_vector else "entry_point"
+    return EnvSpec(config.id, **{form: maker})
 
 
 def is_environment_maker(value: object) -> bool:
