@@ -346,6 +346,7 @@ def train(
         summary = run_in_process(config, run, note=note, view=view, **erase)
     else:
         summary = run_locally(config, run, note=note, view=view, **erase)
+    view.show(summary)
     return Result(summary, run)
 
 

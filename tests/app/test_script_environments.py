@@ -87,6 +87,7 @@ def test_actors_import_a_class_of_a_script_and_of_its_folder(
     assert again.stdout == "max_opts\n", again.stderr
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_is_told_to_have_one(tmp_path: Path) -> None:
     ran = run(tmp_path, str(write(tmp_path, env="Corridor", guard=NONE)))
     assert ran.returncode == 1
@@ -94,6 +95,7 @@ def test_a_script_without_a_guard_is_told_to_have_one(tmp_path: Path) -> None:
     assert 'put the call under `if __name__ == "__main__":`' in last, ran.stderr
 
 
+@pytest.mark.slow
 def test_a_class_of_an_interactive_session_is_refused_for_actors(tmp_path: Path) -> None:
     code = ENVIRONMENT + TRAIN.format(guard=NONE, env="Corridor")
     ran = run(tmp_path, "-c", code)

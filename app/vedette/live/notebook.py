@@ -74,10 +74,11 @@ class NotebookView(View):
         self._draw()
 
     def show(self, status: Status | None) -> None:
-        """Draw a status, if the last drawing is old enough."""
+        """Draw a status, if the last drawing is old enough or the run has ended."""
         if status is not None:
             self._status, self._split = status, self._times.update(status)
-        if self._now() - self._drawn >= DRAW_EVERY_S:
+        is_last = status is not None and status.exit_reason != ""
+        if is_last or self._now() - self._drawn >= DRAW_EVERY_S:
             self._draw()
 
     def print_line(self, text: str) -> None:
