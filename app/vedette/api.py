@@ -208,7 +208,9 @@ class Result:
     def __str__(self) -> str:
         return "\n".join(summary_lines(self.summary, str(self.run)))
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        best = self.best_return
+        return f"Result(run={str(self.run)!r}, {self.exit_reason}, best_return={best})"
 
     @property
     def exit_reason(self) -> str:
