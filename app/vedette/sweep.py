@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
-from vedette.reports.record import is_run
 from vedette.reports.writing import write_report
 from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, UsageError, describe_exit
 from vedette_services.host.processes import StopSignals, count_cores, end_children, pause, spawn
 from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.outcome import read_summary
+from vedette_services.run.overview import is_run
 from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.run.resume import saved_config
 from vedette_services.run.status import Status

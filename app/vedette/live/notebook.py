@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from vedette.live.layout import Screen, TimeSplit, TimeSplitTracker
+from vedette.live.layout import Screen
+from vedette.live.progress import Progress, ProgressTracker
 from vedette.live.views import View
 from vedette_services.run.status import Status
+from vedette_services.run.status_text import evaluation_line
 
 Display = Callable[..., Any]
 """IPython's `display`."""
@@ -67,8 +69,7 @@ class NotebookView(View):
         self._output = Output(display)
         self._lines: deque[str] = deque(maxlen=LINES)
         self._status: Status | None = None
-        self._times = TimeSplitTracker()
-        self._split: TimeSplit | None = None
+        self._tracker, self._progress = ProgressTracker(), Progress()
 
     def __exit__(self, *error: Any) -> None:
         self._draw()
@@ -76,7 +77,10 @@ class NotebookView(View):
     def show(self, status: Status | None) -> None:
         """Draw a status, if the last drawing is old enough or the run has ended."""
         if status is not None:
-            self._status, self._split = status, self._times.update(status)
+            self._status = status
+            self._progress, is_new = self._tracker.update(status)
+            if is_new:
+                self._lines.append(evaluation_line(status))
         is_last = status is not None and status.exit_reason != ""
         if is_last or self._now() - self._drawn >= DRAW_EVERY_S:
             self._draw()
@@ -92,7 +96,7 @@ class NotebookView(View):
 
         self._drawn = self._now()
         console = Console(file=io.StringIO(), record=True, width=WIDTH, force_jupyter=False)
-        console.print(Screen(self._title, self._status, split=self._split, height=HEIGHT))
+        console.print(Screen(self._title, self._status, self._progress, height=HEIGHT))
         for line in self._lines:
             console.print(Text(line, style="dim"))
         text = console.export_text(clear=False)
