@@ -9,6 +9,7 @@ from vedette.api import train
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.errors import ConfigError
 from vedette_services.run.directory import RunDirectory, default_out
+from vedette_services.run.status import Status
 
 
 @pytest.fixture
@@ -16,10 +17,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     """Configurations that were asked to run; nothing runs."""
     asked: list[RunConfig] = []
 
-    def pretend(config: RunConfig, out: Path, **_: Any) -> dict[str, Any]:
+    def pretend(config: RunConfig, out: Path, **_: Any) -> Status:
         asked.append(config)
         out.mkdir(parents=True, exist_ok=True)
-        return {"exit_reason": "max_opts"}
+        return Status(exit_reason="max_opts")
 
     monkeypatch.setattr(training, "run_locally", pretend)
     return asked
