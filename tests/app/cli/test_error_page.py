@@ -241,7 +241,7 @@ PLACES = [
     ),
     ("eval nothing", "nothing: there is no such folder"),
     ("eval folder", "folder: not a run, it has no config.toml"),
-    ("report folder", "folder: not a run, it has no config.toml, and no run in it"),
+    ("report folder", "folder: not a run, it has no config.toml, and no run below it"),
     (
         "eval arun",
         "arun: it has no best/: no evaluation of it has ended yet; "
