@@ -4,8 +4,12 @@
 
     import vedette
 
-    result = vedette.train_async(env="CartPole-v1")
-    print(vedette.evaluate(result.run, episodes=100).return_mean)
+    result = vedette.train(
+        env="CartPole-v1",
+        agent=vedette.DQN(learning_rate=1e-3),
+        stop=vedette.StopConfig(target_return=475),
+    )
+    print(result.evaluate(episodes=100).return_mean)
     vedette.export_policy(result.run, "policy.npz")
     vedette.report(result.run)
 
@@ -19,8 +23,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vedette.api import (
+        DQN,
+        IQN,
+        SAC,
+        ActorsConfig,
+        AgentConfig,
+        Curve,
+        EnvConfig,
+        Evaluation,
+        EvaluationConfig,
+        ExplorationConfig,
+        LearnerConfig,
+        Policy,
+        ReplayConfig,
+        Result,
+        RunConfig,
+        Settings,
+        Status,
+        StopConfig,
         SweepResult,
-        TrainResult,
+        WrapperConfig,
         curves,
         evaluate,
         export_policy,
@@ -28,13 +50,32 @@ if TYPE_CHECKING:
         load_policy,
         report,
         status,
+        train,
         train_async,
         train_seeds,
     )
 
 __all__ = [
+    "DQN",
+    "IQN",
+    "SAC",
+    "ActorsConfig",
+    "AgentConfig",
+    "Curve",
+    "EnvConfig",
+    "Evaluation",
+    "EvaluationConfig",
+    "ExplorationConfig",
+    "LearnerConfig",
+    "Policy",
+    "ReplayConfig",
+    "Result",
+    "RunConfig",
+    "Settings",
+    "Status",
+    "StopConfig",
     "SweepResult",
-    "TrainResult",
+    "WrapperConfig",
     "curves",
     "evaluate",
     "export_policy",
@@ -42,6 +83,7 @@ __all__ = [
     "load_policy",
     "report",
     "status",
+    "train",
     "train_async",
     "train_seeds",
 ]

@@ -5,30 +5,55 @@ Errors are a `ServicesError` or `RlError`, whose text is the line that the comma
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from vedette.live import View
 from vedette.local.daemons import run_locally
+from vedette.settings import Settings as Settings
+from vedette.settings import settings_table, spell_out
 from vedette.sweep import StartOptions, Sweep, jobs_within, plan_trials, report_on
-from vedette_rl.core import Evaluation
+from vedette_rl.agents.config import AgentConfig as AgentConfig
+from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.agents.exploration import ExplorationConfig as ExplorationConfig
+from vedette_rl.agents.iqn.config import IqnConfig
+from vedette_rl.agents.sac.config import SacConfig
+from vedette_rl.core import Evaluation as Evaluation
+from vedette_rl.core import Policy as Policy
+from vedette_rl.envs.config import EnvConfig as EnvConfig
+from vedette_rl.envs.config import WrapperConfig as WrapperConfig
 from vedette_rl.exported import load_policy as load_policy
-from vedette_rl.recording.reading import Curve, read_curves
-from vedette_services.config import RunConfig, load_config
+from vedette_rl.import_by_name import module_being_imported
+from vedette_rl.recording.reading import Curve as Curve
+from vedette_rl.recording.reading import read_curves
+from vedette_rl.replay.config import ReplayConfig as ReplayConfig
+from vedette_services.config import ActorsConfig as ActorsConfig
+from vedette_services.config import EvaluationConfig as EvaluationConfig
+from vedette_services.config import LearnerConfig as LearnerConfig
+from vedette_services.config import RunConfig as RunConfig
+from vedette_services.config import StopConfig as StopConfig
+from vedette_services.config import load_config
 from vedette_services.config.loading import LoadedConfig
 from vedette_services.config.settings import merge_tables, set_value
+from vedette_services.errors import UsageError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
-from vedette_services.run.finished import FinishedRun
+from vedette_services.run.finished import FinishedRun, evaluate_run
 from vedette_services.run.outcome import describe_already_done, read_summary
 from vedette_services.run.resume import saved_config
-from vedette_services.run.status import Status
+from vedette_services.run.status import Status as Status
+from vedette_services.run.status_text import summary_lines
 
 Place = str | Path
+
+DQN = DqnConfig
+IQN = IqnConfig
+SAC = SacConfig
 
 
 def evaluate(
@@ -56,8 +81,6 @@ def evaluate(
         NotInRunError: it has no such model.
         VideoError: no video can be made here.
     """
-    from vedette_services.run.finished import evaluate_run
-
     found, _ = evaluate_run(
         Path(run),
         episodes=episodes,
@@ -170,17 +193,70 @@ def curves(run: Place) -> dict[str, Curve]:
     return read_curves(Path(run)).curves
 
 
-@dataclass(frozen=True, slots=True)
-class TrainResult:
-    """The result of a training run.
+@dataclass(frozen=True, slots=True, repr=False)
+class Result:
+    """The result of a training run. Its text is what ``vedette run`` prints at the end.
 
     Args:
-        summary: with the fields of ``RUN/summary.json``.
-        run: the run's directory, for `eval`, `export` and resuming.
+        summary: the last status, with the fields of ``RUN/summary.json``.
+        run: the run's directory.
     """
 
     summary: Status
     run: Path
+
+    def __str__(self) -> str:
+        return "\n".join(summary_lines(self.summary, str(self.run)))
+
+    def __repr__(self) -> str:
+        best = self.best_return
+        return f"Result(run={str(self.run)!r}, {self.exit_reason}, best_return={best})"
+
+    @property
+    def exit_reason(self) -> str:
+        """Why the run ended, such as ``target_return`` or ``max_env_steps``."""
+        return self.summary.exit_reason
+
+    @property
+    def best_return(self) -> float | None:
+        """Mean return of the best evaluation; None if there was none."""
+        return self.summary.eval.best_return_mean
+
+    @property
+    def last_return(self) -> float | None:
+        """Mean return of the last evaluation; None if there was none."""
+        return self.summary.eval.return_mean
+
+    def evaluate(
+        self,
+        *,
+        episodes: int | None = None,
+        seed: int | None = None,
+        checkpoint: str | None = None,
+        video: Place | None = None,
+    ) -> Evaluation:
+        """Play its policy greedily; arguments as of `vedette.evaluate`."""
+        return evaluate(self.run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video)
+
+    def load_policy(self, *, checkpoint: str | None = None, seed: int = 0) -> Policy:
+        """Load its policy, whose actions are the environment's own.
+
+        Args:
+            checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
+            seed: of exploration, where it is asked to explore.
+        """
+        from vedette_services.run.export import policy_of
+
+        run = FinishedRun.open(self.run)
+        return policy_of(run, run.load_model(checkpoint)).make_environment_policy(seed=seed)
+
+    def curves(self) -> dict[str, Curve]:
+        """Read its curves by name, as `vedette.curves` does."""
+        return curves(self.run)
+
+    def report(self, out: Place | None = None) -> Path:
+        """Write its HTML report, as `vedette.report` does; returns the file."""
+        return report(self.run, out=out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,39 +270,51 @@ class SweepResult:
         report: the HTML report on all of them; None if none has started.
     """
 
-    results: dict[str, TrainResult]
+    results: dict[str, Result]
     failed: dict[str, str]
     report: Path | None
 
 
-def train_async(
-    config: RunConfig | None = None,
+@spell_out
+def train(
+    config: RunConfig | Place | None = None,
     *,
-    out: str | Path | None = None,
+    out: Place | None = None,
     fresh: bool = False,
     force: bool = False,
     new_replay: bool = False,
-    view: View | None = None,
     in_process: bool = False,
-    **settings: Any,  # as a configuration file has them
-) -> TrainResult:
+    progress: bool | View = True,
+    **settings: Unpack[Settings],
+) -> Result:
     """Train on this machine until the run is over: a learner and one manager of actors.
+
+    ::
+
+        result = vedette.train(
+            env="Pendulum-v1",
+            agent=vedette.SAC(learning_rate=1e-3),
+            actors=4,
+            stop=vedette.StopConfig(max_env_steps=50_000),
+        )
+
+    The actors are processes, which import a class or function that is given as `env`. In a script
+    that defines one, call this under ``if __name__ == "__main__":``.
 
     Ctrl-C stops the daemons and is raised again. It may be called from a thread other than the
     main one, as long as that thread lives.
 
     Args:
-        config: a complete configuration. None: made from `settings`, and those of a run that
-            resumes.
+        config: a configuration file under `settings`, or a complete configuration without any.
         out: the run's directory; one with a checkpoint resumes. None: a new one in ``runs/``.
         fresh: start a new run.
         force: with `fresh`, erase a run that is there.
         new_replay: resume with an empty replay.
-        view: shows the run while it goes on. None: nothing does.
         in_process: learn and act in this process, in lock step, so that a debugger sees all of it
             and two runs of one seed are the same.
-        settings: the parts of the configuration, such as ``env="CartPole-v1"``, ``agent="dqn"``,
-            ``seed=1``, ``learner={"sync_interval": 10}``; presets apply as on the command line.
+        progress: show the run while it goes on: in place in a notebook and on a terminal, else a
+            line every few seconds; or a `vedette.live.View` that shows it.
+        settings: the parts of the configuration: `Settings`.
 
     Returns:
         The summary and where the run is.
@@ -236,39 +324,51 @@ def train_async(
         DaemonFailedError: a daemon failed.
         UnsavedEndError: the run has ended, but its last state could not be written.
     """
-    note = ""
-    if config is None:
-        place = None if out is None else Path(out)
-        loaded = _configured(settings, {}, saved_config(place, fresh=fresh))
-        config, note = loaded.config, loaded.note
-    elif settings:
-        raise TypeError(f"train_async takes a config or settings, not both: {', '.join(settings)}")
+    _refuse_import("train")
+    note, decided = "", list[str]()
+    if isinstance(config, RunConfig):
+        if settings:
+            names = ", ".join(settings)
+            raise TypeError(f"train takes a whole configuration or settings, not both: {names}")
+    else:
+        saved = saved_config(None if out is None else Path(out), fresh=fresh)
+        loaded = _configure(config, settings_table(settings, shared=not in_process), {}, saved)
+        config, note, decided = loaded.config, loaded.note, loaded.decided
     run = Path(out) if out is not None else default_out(config)
     erase = {"fresh": fresh, "new_replay": new_replay}
-    check_config(config, run, force=force, in_process=in_process, **erase)
+    lines = check_config(config, run, force=force, in_process=in_process, **erase)
     if not fresh and describe_already_done(run, config.stop):
-        summary = read_summary(run)
-    elif in_process:
+        return Result(read_summary(run), run)
+    view = _view(progress, config, in_process=in_process)
+    for line in (*decided, *lines):
+        view.print_line(line)
+    if in_process:
         from vedette.local.in_process import run_in_process
 
         summary = run_in_process(config, run, note=note, view=view, **erase)
     else:
         summary = run_locally(config, run, note=note, view=view, **erase)
-    return TrainResult(summary, run)
+    view.show(summary)
+    return Result(summary, run)
 
 
+train_async = train
+"""`train` by the name that it has in border-async-trainer."""
+
+
+@spell_out
 def train_seeds(
     seeds: int = 1,
     *,
     sweep: Mapping[str, Sequence[Any]] | None = None,
-    out: str | Path,
+    out: Place,
     jobs: int | None = None,
     fresh: bool = False,
     force: bool = False,
     new_replay: bool = False,
     in_process: bool = False,
-    say: Callable[[str], None] = lambda _: None,
-    **settings: Any,  # as a configuration file has them
+    progress: bool | Callable[[str], None] = True,
+    **settings: Unpack[Settings],
 ) -> SweepResult:
     """Train several seeds, and values of settings, as ``vedette run --seeds N --sweep ...`` does.
 
@@ -280,10 +380,11 @@ def train_seeds(
             ``{"agent.learning_rate": [1e-3, 3e-4]}``; every combination is run.
         out: the directory of all runs; each gets one below it.
         jobs: how many at a time. None: as many as the cores allow.
-        fresh, force, new_replay: as `train_async` takes them, for each.
+        fresh, force, new_replay: as `train` takes them, for each.
         in_process: run each in one process of its own, in lock step.
-        say: called with each line of progress, such as `print`.
-        settings: as `train_async` takes them.
+        progress: print lines of progress, the newest ones in place in a notebook; or a function
+            that is called with each line.
+        settings: the parts of the configuration: `Settings`.
 
     Returns:
         The result of each run, and the report on all.
@@ -291,14 +392,15 @@ def train_seeds(
     Raises:
         UsageError: a setting cannot work; nothing was started.
     """
-    directory = Path(out)
+    _refuse_import("train_seeds")
+    directory, table = Path(out), settings_table(settings, shared=True)
     options: StartOptions = {
         "fresh": fresh,
         "new_replay": new_replay,
         "in_process": in_process,
     }
     trials = plan_trials(
-        lambda changes, saved: _configured(settings, changes, saved).config,
+        lambda changes, saved: _configure(None, table, changes, saved).config,
         directory,
         seeds=seeds,
         sweep=sweep,
@@ -307,26 +409,62 @@ def train_seeds(
     for trial in trials:
         check_config(trial.config, trial.out, force=force, **options)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
+    say = _say(progress)
     outcomes = Sweep(trials, directory, jobs=side_by_side, say=say, **options).run()
     good = [outcome.trial for outcome in outcomes if not outcome.status]
     return SweepResult(
-        {trial.name: TrainResult(read_summary(trial.out), trial.out) for trial in good},
+        {trial.name: Result(read_summary(trial.out), trial.out) for trial in good},
         {outcome.trial.name: outcome.message for outcome in outcomes if outcome.status},
         report_on(trials, directory),
     )
 
 
-def _configured(
-    settings: Mapping[str, Any], changes: Mapping[str, Any], saved: Path | None
+def _refuse_import(function: str) -> None:
+    """Refuse to train in a script that is only imported, for its environment or agent."""
+    if module := module_being_imported():
+        raise UsageError(
+            f"{module} calls vedette.{function} when it is imported: put the call under "
+            '`if __name__ == "__main__":`'
+        )
+
+
+def _configure(
+    path: Place | None, table: Mapping[str, Any], changes: Mapping[str, Any], saved: Path | None
 ) -> LoadedConfig:
-    """The configuration that settings and changes of dotted keys come to."""
-    short = {"env": "id", "agent": "name"}
-    table = {
-        name: {short[name]: value} if name in short and isinstance(value, str) else value
-        for name, value in settings.items()
-    }
+    """The configuration that a file, settings and changes of dotted keys come to."""
     for key, value in changes.items():
         own: dict[str, Any] = {}
         set_value(own, key.split("."), value)
         table = merge_tables(table, own)
-    return load_config(table=table, environment={}, saved=saved)
+    file = None if path is None else Path(path)
+    return load_config(file, table=table, environment={}, saved=saved)
+
+
+def _view(progress: bool | View, config: RunConfig, *, in_process: bool) -> View:
+    """The view of a run. One that draws would disturb the debugger of a run in this process, and
+    the views of other threads."""
+    from vedette.live import LineView, view_for
+    from vedette.live.notebook import NotebookView, find_display
+
+    if isinstance(progress, View):
+        return progress
+    title = f"{config.agent.name} on {config.env.id}"
+    if not progress:
+        return View()
+    if display := find_display():
+        return NotebookView(title, display)
+    if in_process or threading.current_thread() is not threading.main_thread():
+        return LineView()
+    return view_for(title)
+
+
+def _say(progress: bool | Callable[[str], None]) -> Callable[[str], None]:
+    """What takes the lines of several runs."""
+    from vedette.live.notebook import NotebookLines, find_display
+
+    if not isinstance(progress, bool):
+        return progress
+    if not progress:
+        return lambda _: None
+    display = find_display()
+    return NotebookLines(display).add if display else print

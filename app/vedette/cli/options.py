@@ -93,7 +93,7 @@ Env = Annotated[
         "--env",
         envvar="VEDETTE_ENV",
         metavar="ID",
-        help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv-v0. [CartPole-v1]",
+        help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv. [CartPole-v1]",
         autocompletion=complete_environments,
         show_default=False,
     ),

@@ -27,7 +27,7 @@ class RunConfig(BaseModel):
     preset: Literal["auto", "none"] = "none"
     """``auto`` begins from the tuned preset of this agent and environment where there is one,
     ``none`` from the defaults. Saved configurations use ``none`` because they are complete."""
-    seed: int = Field(0, ge=0, lt=2**31)
+    seed: int = Field(default=0, ge=0, lt=2**31)
     """of everything random."""
     env: EnvConfig
     """which environment, and how it is made."""

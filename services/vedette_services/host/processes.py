@@ -13,6 +13,7 @@ import signal
 import stat
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +54,12 @@ def spawn(
     try:
         return subprocess.Popen(
             list(argv),
-            env={**os.environ, **(environment or {}), PARENT_VARIABLE: str(os.getpid())},
+            env={
+                **os.environ,
+                **import_path(),
+                **(environment or {}),
+                PARENT_VARIABLE: str(os.getpid()),
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT if output is not None else None,
@@ -63,6 +69,19 @@ def spawn(
     finally:
         if output is not None:
             output.close()
+
+
+def import_path() -> dict[str, str]:
+    """``PYTHONPATH`` by which a child finds the modules that this process finds, as a variable.
+
+    A script's folder and what was added to `sys.path` are this process's own; Python finds its
+    library and the installed packages by itself.
+    """
+    names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+    by_itself = tuple(sysconfig.get_path(name) for name in names)
+    own = [os.path.abspath(f) for f in sys.path if f]  # noqa: PTH100 - sys.path holds texts
+    folders = [f for f in own if not f.startswith(by_itself) and Path(f).is_dir()]
+    return {"PYTHONPATH": os.pathsep.join(folders)} if folders else {}
 
 
 def die_with_parent() -> None:
