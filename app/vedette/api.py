@@ -5,7 +5,7 @@ Errors are a `ServicesError` or `RlError`, whose text is the line that the comma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ from typing import Any
 from vedette.live import View
 from vedette.local.daemons import run_locally
 from vedette.sweep import StartOptions, Sweep, jobs_within, plan_trials, report_on
-from vedette_rl.core import Evaluation
-from vedette_rl.exported import load_policy as load_policy
+from vedette_rl.core import Evaluation, Policy
 from vedette_rl.recording.reading import Curve, read_curves
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import LoadedConfig
@@ -38,15 +37,18 @@ def evaluate(
     seed: int | None = None,
     checkpoint: str | None = None,
     video: Place | None = None,
+    allow_import: Collection[str] = (),
 ) -> Evaluation:
-    """Play the policy of a run greedily, as ``vedette eval`` does.
+    """Play a policy greedily, as ``vedette eval`` does.
 
     Args:
-        run: the run's directory; the run may still go on.
+        run: the run's directory, where the run may still go on; an exported policy; or
+            ``hf://USER/NAME`` of the Hugging Face Hub.
         episodes: how many to play. None: as many as the run's own evaluations.
         seed: seed of the first episode. None: that of the run's own evaluations.
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
         video: a ``.gif`` or ``.mp4`` of the first episode to write.
+        allow_import: packages from which an exported policy may import.
 
     Returns:
         Every episode's return and length, and the model's version.
@@ -56,16 +58,74 @@ def evaluate(
         NotInRunError: it has no such model.
         VideoError: no video can be made here.
     """
-    from vedette_services.run.finished import evaluate_run
+    from vedette.hub import evaluate_place
 
-    found, _ = evaluate_run(
-        Path(run),
+    found, _ = evaluate_place(
+        run,
         episodes=episodes,
         seed=seed,
         checkpoint=checkpoint,
         video=Path(video) if video is not None else None,
+        allow_import=allow_import,
     )
     return found
+
+
+def load_policy(
+    policy: Place, *, seed: int = 0, allow_import: bool | Collection[str] = False
+) -> Policy:
+    """Load a policy that was exported as ``numpy`` or ``safetensors``, or pushed; without torch.
+
+    Args:
+        policy: the file, or ``hf://USER/NAME`` of the Hugging Face Hub, with ``@REVISION`` for
+            another one than the newest.
+        seed: of exploration, where it is asked to explore.
+        allow_import: import what the file names of your own (an agent, a network, an exploration):
+            all of it, or that of these packages.
+
+    Returns:
+        The policy, whose actions are the environment's own.
+
+    Raises:
+        PolicyFileError: it is no such file, it is torn, or it names a module.
+        HubError: the Hub has no such policy, or cannot be reached.
+    """
+    from vedette.hub import local_policy
+    from vedette_rl.exported import load_policy as load_file
+
+    return load_file(local_policy(policy), seed=seed, allow_import=allow_import)
+
+
+def push_policy(
+    run: Place,
+    repository: str,
+    *,
+    private: bool = False,
+    checkpoint: str | None = None,
+    episodes: int | None = None,
+) -> str:
+    """Push a run's policy to the Hugging Face Hub with a model card, as ``vedette push`` does.
+
+    Args:
+        run: the run's directory.
+        repository: ``USER/NAME``; made if it does not exist.
+        private: make it a private one.
+        checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
+        episodes: to evaluate for the card. None: as many as the run's own evaluations.
+
+    Returns:
+        The address of its page.
+
+    Raises:
+        NotARunError: there is no such run.
+        NotInRunError: it has no such model.
+        HubError: there is no token, or the Hub refuses it.
+    """
+    from vedette import hub
+
+    return hub.push_policy(
+        Path(run), repository, private=private, checkpoint=checkpoint, episodes=episodes
+    )
 
 
 def export_policy(

@@ -29,15 +29,16 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 """The groups of entry points, and the key of the configuration that each gives names for."""
 
 MLFLOW = "vedette_services.mlflow:MlflowRecorder"
+WANDB = "vedette_services.wandb:WandbRecorder"
 
 OURS: Mapping[str, tuple[str, ...]] = {
     "vedette.agents": ("dqn", "iqn", "sac"),
     "vedette.networks": ("auto", "mlp", "cnn"),
     "vedette.explorations": ("ladder", "linear", "constant", "softmax"),
     "vedette.step_processors": ("n_step",),
-    "vedette.recorders": ("tensorboard", "csv", "jsonl", "mlflow"),
+    "vedette.recorders": ("tensorboard", "csv", "jsonl", "mlflow", "wandb"),
 }
-"""Names that come with Vedette. All but ``mlflow`` stand for themselves."""
+"""Names that come with Vedette. All but two recorders stand for themselves."""
 
 
 def expand_plugin_names(given: Mapping[str, Any]) -> Table:
@@ -69,6 +70,6 @@ def _meaning(group: str, name: Any) -> Any:  # whatever was typed; only texts ar
     if not isinstance(name, str) or is_import_name(name):
         return name
     if name in OURS[group]:
-        return MLFLOW if name == "mlflow" else name
+        return {"mlflow": MLFLOW, "wandb": WANDB}.get(name, name)
     found = entry_points(group=group, name=name)
     return next(iter(found)).value if found else name

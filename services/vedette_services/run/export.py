@@ -54,7 +54,7 @@ def export_policy(
         UsageError: the format needs an extra that is not installed, or the agent lacks it.
     """
     kept = run.load_model(checkpoint)
-    meta = {"env": run.config.env.id, **kept.meta}
+    meta = {"env": run.config.env.id, "played": run.played(), **kept.meta}
     spaces = replace(
         probe_environment(run.config.env), action=environment_action_space(run.config.env)
     )
