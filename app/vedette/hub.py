@@ -17,6 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from vedette.reports.statistics import bootstrap_interval, mean
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Evaluation
+from vedette_rl.errors import PolicyFileError
 from vedette_rl.storage.atomic_files import json_text
 from vedette_services.config.saving import config_text
 from vedette_services.errors import HubError, UsageError
@@ -36,6 +37,7 @@ _OTHER_EPISODES = 1_000_000
 _SEED_MAX = 2**31
 _LOCAL = ("directory", "host", "hosts")
 """Fields of the provenance that name places and machines, and are not pushed."""
+_ZIP_MAGIC = b"PK"
 _LOG_IN = "run `hf auth login`, or set HF_TOKEN"
 
 
@@ -109,7 +111,7 @@ def push_policy(
         message = f"version {evaluation.version} of {run.resolve().name}"
         with _hub_errors(found):
             api = HfApi(library_name="vedette")
-            url = api.create_repo(found.name, private=private, exist_ok=True)
+            url = api.create_repo(found.name, private=private or None, exist_ok=True)
             api.create_commit(found.name, added, commit_message=message)
     return str(url)
 
@@ -154,6 +156,7 @@ def pull_policy(place: str) -> Path:
 
     Raises:
         HubError: there is none, or the Hub cannot be reached.
+        PolicyFileError: it is in another form than safetensors.
     """
     found = Repository.parse(place)
     from huggingface_hub import hf_hub_download
@@ -164,7 +167,11 @@ def pull_policy(place: str) -> Path:
         if size > _PULL_MAX_BYTES:
             limit = bytes_text(_PULL_MAX_BYTES)
             raise HubError(found.name, f"{POLICY} has {bytes_text(size)}, more than {limit}")
-        return Path(hf_hub_download(found.name, POLICY, **asked))
+        path = Path(hf_hub_download(found.name, POLICY, **asked))
+    with path.open("rb") as file:
+        if file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC:
+            raise PolicyFileError(path, "it is no safetensors file")
+    return path
 
 
 def local_policy(place: str | Path) -> Path:
@@ -282,4 +289,3 @@ def _metadata(run: FinishedRun, repository: str, evaluation: Evaluation) -> str:
         eval_results=[result],
     )
     return str(data.to_yaml())
-

@@ -20,7 +20,7 @@ def evaluate(
         str,
         typer.Argument(
             metavar="RUN",
-            help="A run's directory, an exported policy, or hf://USER/NAME of the Hugging Face Hub.",
+            help="A run's directory, an exported policy, or hf://USER/NAME.",
             show_default=False,
         ),
     ],
@@ -59,8 +59,8 @@ def evaluate(
     """
     import numpy as np
 
-    from vedette.reports.statistics import bootstrap_interval, mean
     from vedette.hub import evaluate_place
+    from vedette.reports.statistics import bootstrap_interval, mean
 
     found, pictures = evaluate_place(
         run,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,6 +18,8 @@ from vedette_services.errors import ManySettingsError, SettingError, UsageError,
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
+
+Part = TypeVar("Part", bound=BaseModel)
 
 
 class StudyConfig(BaseModel):
@@ -75,20 +77,16 @@ class Study:
             raise UsageError(f"vedette sweep: optuna is not installed; {fix}")
         self.path, table = path, read_toml(path)
         try:
-            self.config = StudyConfig.model_validate_json(json.dumps(table, default=str))
-        except ValidationError as error:
-            keys = list(keys_of(StudyConfig))
-            found = explain_errors(error, StudyConfig, "", keys)
-            raise_errors([one.within(str(path)) for one in found])
-        base = read_toml(path.parent / self.config.config) if self.config.config else {}
-        self._base = merge_tables(base, merge_tables(self.config.settings, settings_table(settings)))
-        self._dimensions = dict(_flatten(self.config.space))
-        try:
+            self.config = _validated(StudyConfig, table)
+            self._dimensions = dict(_flatten(self.config.space))
             self.space = {key: _distribution(key, of) for key, of in self._dimensions.items()}
             if not self.space:
                 raise SettingError("space", "has no key", "name what to search, with low and high")
-        except SettingError as error:
-            raise error.within(str(path)) from error
+        except (SettingError, ManySettingsError) as error:
+            raise_errors([one.within(str(path)) for one in error.errors])
+        base = read_toml(path.parent / self.config.config) if self.config.config else {}
+        own = merge_tables(self.config.settings, settings_table(settings))
+        self._base = merge_tables(base, own)
 
     def table(self, params: Mapping[str, Any]) -> Table:
         """Return the settings of a trial, as a configuration file has them."""
@@ -116,7 +114,7 @@ class Study:
         try:
             return load_config(table=table, saved=saved).config
         except (SettingError, ManySettingsError) as error:
-            raise_errors([one if one.source else one.within(str(self.path)) for one in error.errors])
+            raise_errors([e if e.source else e.within(str(self.path)) for e in error.errors])
             raise
 
     def ends(self) -> Iterator[dict[str, Any]]:
@@ -159,6 +157,15 @@ def check_budget(config: RunConfig, objective: str) -> None:
         raise SettingError("objective", "area is over stop.max_env_steps", "set that")
 
 
+def _validated(kind: type[Part], table: Table, place: str = "") -> Part:
+    """Return a table as its class, strictly: no text is a number."""
+    try:
+        return kind.model_validate_json(json.dumps(table, default=str), strict=True)
+    except ValidationError as error:
+        raise_errors(explain_errors(error, kind, place, list(keys_of(kind, place))))
+        raise
+
+
 def _flatten(space: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Table]]:
     """Yield every dotted key of a space with its range or choices."""
     for name, below in space.items():
@@ -178,13 +185,8 @@ def _distribution(key: str, table: Table) -> BaseDistribution:
         IntDistribution,
     )
 
-    kind = _Choices if "choices" in table else _Range
-    try:
-        found = kind.model_validate(table)
-    except ValidationError as error:
-        place = f"space.{key}"
-        raise_errors(explain_errors(error, kind, place, list(keys_of(kind, place))))
-        raise
+    kind: type[_Choices | _Range] = _Choices if "choices" in table else _Range
+    found = _validated(kind, table, f"space.{key}")
     if isinstance(found, _Choices):
         return CategoricalDistribution([_label(choice) for choice in found.choices])
     numbers = (found.low, found.high, found.step or 1)

@@ -26,7 +26,6 @@ from vedette_services.config import RunConfig, read_config
 from vedette_services.errors import NotARunError, NotInRunError
 from vedette_services.run.replay_layout import replay_directory
 
-
 _EPISODES_MAX = 100_000
 _SEED_MAX = 2**31 - 1
 
