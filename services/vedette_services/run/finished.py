@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation, ModelInfo, Policy
@@ -218,8 +217,8 @@ def _played(path: Path, found: PolicyFile) -> tuple[EnvConfig, int, int]:
     except (KeyError, TypeError) as error:
         why = "it does not say how it is evaluated: export it again with this version"
         raise PolicyFileError(path, why) from error
-    except ValidationError as error:
-        raise PolicyFileError(path, f"its environment is wrong ({error})") from error
+    except ValueError as error:
+        raise PolicyFileError(path, f"how it is evaluated makes no sense ({error})") from error
     return env, max(1, min(episodes, _EPISODES_MAX)), max(0, min(seed, _SEED_MAX))
 
 
