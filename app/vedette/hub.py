@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -58,16 +59,9 @@ class Repository:
         if find_spec("huggingface_hub") is None:
             fix = "pip install 'vedette[hub]'"
             raise UsageError(f"{text}: huggingface_hub is not installed; {fix}")
-        from huggingface_hub.errors import HFValidationError
-        from huggingface_hub.utils import validate_repo_id
-
         name, _, revision = text.removeprefix(SCHEME).partition("@")
-        try:
-            validate_repo_id(name)
-        except HFValidationError as error:
-            raise UsageError(f"{text}: write USER/NAME ({' '.join(str(error).split())})") from error
-        if "/" not in name:
-            raise UsageError(f"{text}: write USER/NAME")
+        if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name, re.ASCII):
+            raise UsageError(f"{text}: write USER/NAME, of A-Z a-z 0-9 . _ -")
         return cls(name, revision or None)
 
 
@@ -159,15 +153,16 @@ def pull_policy(place: str) -> Path:
         PolicyFileError: it is in another form than safetensors.
     """
     found = Repository.parse(place)
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import HfApi
 
-    asked: dict[str, Any] = {"revision": found.revision, "library_name": "vedette"}
+    api = HfApi(library_name="vedette")
     with _hub_errors(found):
-        size = hf_hub_download(found.name, POLICY, dry_run=True, **asked).file_size
-        if size > _PULL_MAX_BYTES:
+        asked = (found.name, POLICY)
+        size = api.hf_hub_download(*asked, revision=found.revision, dry_run=True).file_size
+        if size is not None and size > _PULL_MAX_BYTES:
             limit = bytes_text(_PULL_MAX_BYTES)
             raise HubError(found.name, f"{POLICY} has {bytes_text(size)}, more than {limit}")
-        path = Path(hf_hub_download(found.name, POLICY, **asked))
+        path = Path(api.hf_hub_download(*asked, revision=found.revision))
     with path.open("rb") as file:
         if file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC:
             raise PolicyFileError(path, "it is no safetensors file")
@@ -225,12 +220,15 @@ def _hub_errors(repository: Repository) -> Iterator[None]:
         raise HubError(name, f"has no {POLICY}", "`vedette push` writes it") from error
     except (errors.RepositoryNotFoundError, errors.LocalTokenNotFoundError) as error:
         raise HubError(name, "there is none, or this token may not see it", _LOG_IN) from error
+    except errors.HFValidationError as error:
+        raise UsageError(f"{name}: {' '.join(str(error).split())}") from error
     except errors.HfHubHTTPError as error:
         why = " ".join(str(error.server_message or error).split())
         denied = error.response.status_code in (401, 403)
         raise HubError(name, why, _LOG_IN if denied else "") from error
-    except (transport_error, OSError, ValueError) as error:
-        why = " ".join(str(error).split()) or type(error).__name__
+    except (transport_error, OSError, RuntimeError, ValueError) as error:
+        cause = error.__cause__ or error  # of an upload, what went wrong
+        why = " ".join(str(cause).split()) or type(cause).__name__
         raise HubError(name, f"the Hub cannot be reached: {why}") from error
 
 

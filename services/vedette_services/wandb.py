@@ -76,14 +76,18 @@ class WandbRecorder(SendingRecorder):
 
         if self._wandb is not None:
             return
+        run_id = self._run_id()
         try:
-            self._wandb = self._init()
+            self._wandb = self._init(run_id)
         except (wandb.errors.Error, OSError) as error:
             why = " ".join(str(error).split())
-            self._wandb = self._init(mode="offline")
-            log.warning("Weights & Biases: %s; `wandb sync %s` sends it later", why, self._place)
+            # W&B's service keeps the id of the attempt that failed
+            self._wandb = self._init(f"{run_id}-{secrets.token_hex(2)}", mode="offline")
+            fix = f"`wandb sync --id {run_id} {self._place}` sends it later"
+            log.warning("Weights & Biases: %s; %s", why, fix)
         else:
-            log.info("recording to Weights & Biases: %s", self._wandb.url or self._place)
+            place = self._place if self._wandb.offline else self._wandb.url
+            log.info("recording to Weights & Biases: %s", place)
 
     def send_notes(
         self, hparams: Mapping[str, bool | float | str], texts: Mapping[str, str]
@@ -114,7 +118,7 @@ class WandbRecorder(SendingRecorder):
         """W&B's files of this start."""
         return Path(self._opened.settings.sync_dir)
 
-    def _init(self, **more: Any) -> wandb.Run:  # arguments of wandb.init
+    def _init(self, run_id: str, **more: Any) -> wandb.Run:  # arguments of wandb.init
         import wandb
 
         settings = wandb.Settings(
@@ -126,7 +130,7 @@ class WandbRecorder(SendingRecorder):
         )
         return wandb.init(
             dir=self._run,
-            id=self._run_id(),
+            id=run_id,
             name=os.environ.get("WANDB_NAME") or self._run.resolve().name,
             project=os.environ.get("WANDB_PROJECT") or "vedette",
             reinit="create_new",  # a W&B run of the user's own program stays as it is

@@ -44,7 +44,7 @@ class HubServer:
     def create(self, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         name = f"{asked['organization']}/{asked['name']}"
         if name in self.files:
-            return 409, {"error": "You already created this model repo"}
+            return 409, {"error": "You already created this", "url": f"{self.url}/{name}"}
         self.files[name] = {}
         self.private[name] = asked.get("visibility") == "private" or bool(asked.get("private"))
         return 200, {"url": f"{self.url}/{name}", "name": name}

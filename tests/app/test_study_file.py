@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 from vedette.cli.app import main
+from vedette.sweep.study import Study, check_budget
 from vedette_services.config import load_config
 from vedette_services.errors import ManySettingsError, SettingError, UsageError
 
 pytest.importorskip("optuna")
-
-from vedette.sweep.study import Study, check_budget
-
 GOOD = """
 trials = 4
 [settings]

@@ -15,15 +15,13 @@ from typing import Any
 import pytest
 
 from vedette.cli.app import main
+from vedette.sweep.study import Study
+from vedette.sweep.study_runner import POINTS, StudyRunner, Workers, best_trial, open_study
 from vedette_services.config import load_config, read_config
 from vedette_services.errors import UsageError
 from vedette_services.host.processes import StopSignals
 
 pytest.importorskip("optuna")
-
-from vedette.sweep.study import Study
-from vedette.sweep.study_runner import POINTS, StudyRunner, Workers, best_trial, open_study
-
 STUDY = """
 trials = {trials}
 seeds = {seeds}
@@ -78,9 +76,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
         file = tmp_path / "study.toml"
         file.write_text(STUDY.format(trials=trials, seeds=seeds, pruner=pruner))
-        return StudyRunner(
-            Study(file), tmp_path / "out", command=command, **{"jobs": 1, **options}
-        )
+        return StudyRunner(Study(file), tmp_path / "out", command=command, **{"jobs": 1, **options})
 
     yield make
     for line in begun(tmp_path):
@@ -226,7 +222,8 @@ def test_a_trial_whose_process_dies_again_and_again_fails(study: Make, tmp_path:
 def test_a_worker_is_alive_while_its_process_is(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib; from vedette.sweep.study_runner import Workers\n"
-        "print(Workers(pathlib.Path(sys.argv[1])).name, flush=True); sys.stdin.read()"
+        "mine = Workers(pathlib.Path(sys.argv[1])); print(mine.name, flush=True)\n"
+        "sys.stdin.read()"
     )
     asked = [sys.executable, "-c", code, str(tmp_path / "workers")]
     other = subprocess.Popen(asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -146,8 +146,8 @@ OWN_NAMES = [
     ),
     (
         'run learner.recorders=["nope"]',
-        "learner.recorders.0: must be 'tensorboard', 'csv', 'jsonl', 'mlflow' or module:Name, not "
-        "'nope'",
+        "learner.recorders.0: must be 'tensorboard', 'csv', 'jsonl', 'mlflow', 'wandb' or "
+        "module:Name, not 'nope'",
     ),
 ]
 
