@@ -96,6 +96,7 @@ def push_policy(
 
     if found.revision is not None:
         raise UsageError(f"{repository}: a push makes a revision; leave @{found.revision} out")
+    FinishedRun.open(run)
     if not get_token():
         raise HubError(found.name, "there is no token to push with", _LOG_IN)
     with tempfile.TemporaryDirectory() as place:

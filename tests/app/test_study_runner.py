@@ -268,7 +268,7 @@ def test_two_processes_share_a_study(study: Make, tmp_path: Path) -> None:
 def test_another_study_in_the_directory_is_refused(study: Make, tmp_path: Path) -> None:
     study(trials=1).run()
     assert study(trials=2).run() == 0  # more trials are welcome
-    with pytest.raises(UsageError, match="other settings or another space"):
+    with pytest.raises(UsageError, match="holds a study with seeds=1, not 2; only"):
         study(trials=2, seeds=2)
 
 

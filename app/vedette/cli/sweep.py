@@ -74,11 +74,12 @@ def sweep(
     for config in configs:
         check_budget(config, study.config.objective)
         check_settings(config)
-    for line in check_config(configs[0], directory / "trial-new", in_process=in_process):
-        typer.echo(line)
+    lines = check_config(configs[0], directory / "trial-new", in_process=in_process)
     side_by_side = jobs or jobs_within(configs[0], in_process=in_process)
-    typer.echo(f"{study.config.trials} trials, {side_by_side} at a time, in {directory}")
     runner = StudyRunner(study, directory, jobs=side_by_side, in_process=in_process, say=typer.echo)
+    for line in lines:
+        typer.echo(line)
+    typer.echo(f"{study.config.trials} trials, {side_by_side} at a time, in {directory}")
 
     def leave() -> None:
         runner.kill()

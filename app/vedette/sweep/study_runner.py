@@ -7,6 +7,7 @@ hosts. A trial whose process has died goes on in the next one that has room.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import secrets
 import socket
@@ -21,6 +22,7 @@ import numpy as np
 import tomli_w
 
 from vedette.local.daemons import daemon_command
+from vedette.reports.configurations import flatten
 from vedette.reports.record import EVALUATION
 from vedette.sweep.jobs import Jobs, Say, StartOptions, Trial, TrialOutcome, describe_result
 from vedette.sweep.study import Study
@@ -41,6 +43,13 @@ POINTS = 20
 """Points of a run's budget at which trials are compared."""
 BEST = "best.toml"
 _JOURNAL = "study.journal"
+_STATES = {
+    "COMPLETE": "complete",
+    "PRUNED": "stopped early",
+    "FAIL": "failed",
+    "RUNNING": "not over",
+    "WAITING": "waiting",
+}
 _NAME = "vedette"
 _LOOK_EVERY_S = 2.0
 _ATTEMPTS_MAX = 3
@@ -151,9 +160,10 @@ class StudyRunner:
 
     def lines(self) -> Iterator[str]:
         """Yield the result of the study, a line each."""
-        states = [trial.state.name.lower() for trial in self._study.get_trials(deepcopy=False)]
+        states = [trial.state.name for trial in self._study.get_trials(deepcopy=False)]
         counts = {state: states.count(state) for state in sorted(set(states))}
-        yield f"{len(states)} trials: {', '.join(f'{n} {state}' for state, n in counts.items())}"
+        said = ", ".join(f"{count} {_STATES[state]}" for state, count in counts.items())
+        yield f"{len(states)} trials: {said}"
         if best := self.best():
             yield f"best: {_name(best.number)}, {format_number(best.value, 1)}"
             yield from (f"  {setting}" for setting in _settings(best))
@@ -355,9 +365,11 @@ def open_study(study: Study, out: Path) -> optuna.Study:
         if known is None:
             opened.set_user_attr("study", study.described())
     if known not in (None, study.described()):
+        before, now = (dict(flatten(json.loads(text))) for text in (known, study.described()))
+        key = min(key for key in before.keys() | now if before.get(key) != now.get(key))
         raise UsageError(
-            f"--out {out}: holds a study with other settings or another space; only trials may be "
-            "changed. Name another folder"
+            f"--out {out}: holds a study with {key}={before.get(key, 'none')}, not "
+            f"{now.get(key, 'none')}; only trials may change: name another folder"
         )
     return opened
 
