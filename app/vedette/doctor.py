@@ -20,6 +20,7 @@ import zmq
 
 from vedette_protocol.codec import decode_control, decode_model
 from vedette_protocol.errors import ProtocolError
+from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_protocol.messages import Run, Stop
 from vedette_rl.errors import RlError
@@ -311,7 +312,8 @@ class Finding:
 
     def __str__(self) -> str:
         fix = f"; {self.fix}" if self.fix else ""
-        return f"{self.state:<4}  {self.check:<12} {self.message}{fix}"
+        message = printable(self.message, None)  # it may quote a learner
+        return f"{self.state:<4}  {self.check:<12} {message}{fix}"
 
 
 def ok(check: str, message: str) -> Finding:

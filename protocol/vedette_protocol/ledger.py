@@ -117,17 +117,22 @@ class Ledger:
         """
         entry = self._entries.get(manager)
         if key and entry is not None and entry.key != key:
-            self._give_to(entry, key)
+            self._hand_over(entry, key)
         self._mark_alive(manager, incarnation, now, key)
 
     def may_use(self, manager: str, key: str) -> bool:
         """Return True if a connection with this key may speak for a manager.
 
         An id belongs to the key that opened its account, until it is closed. One whose manager is
-        gone is also free if nothing came of it, or if its key is not admitted any more.
+        gone is also free if nothing came of it, or if its key is not admitted any more. But the
+        name of an admitted key is an id that no other key may take.
         """
         entry = self._entries.get(manager)
-        if entry is None or not key or entry.key in ("", key):
+        if not key or (entry is not None and entry.key == key):
+            return True
+        if manager != key and self.places.is_admitted(manager):
+            return False
+        if entry is None or not entry.key:
             return True
         if not entry.is_gone:
             return False
@@ -375,6 +380,15 @@ class Ledger:
             entry.packed = None
             self.living[manager] = entry
         return entry, account
+
+    def _hand_over(self, entry: ManagerEntry, key: str) -> None:
+        """Give an id to another key. Places that may be reserved for its owner stay the owner's."""
+        if not self.places.is_admitted(entry.key):
+            self._give_to(entry, key)
+            return
+        for account in list(entry.accounts.values()):  # nothing came of them
+            self._close_account(entry, account)
+        self._forget_empty(entry)
 
     def _give_to(self, entry: ManagerEntry, key: str) -> None:
         self.places.add(entry.key, -len(entry.accounts))

@@ -13,7 +13,8 @@ from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from vedette_services.errors import MetricsError, SettingError
+from vedette_services.errors import AddressError, MetricsError, SettingError
+from vedette_services.net.addresses import Address
 from vedette_services.run.status import Manager, Status
 from vedette_services.run.status_schema import Part, numbers
 
@@ -100,6 +101,8 @@ def serve_metrics(place: MetricsAddress, status: Callable[[], Status]) -> Callab
         server = _MetricsServer(place)
     except OSError as error:
         raise MetricsError(place.host, place.port, error.strerror or str(error)) from error
+    except AddressError as error:
+        raise MetricsError(place.host, place.port, error.why) from error
     server.set_app(make_wsgi_app(registry))
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
@@ -123,11 +126,11 @@ class _MetricsServer(ThreadingMixIn, WSGIServer):
     request_queue_size = 128
 
     def __init__(self, place: MetricsAddress) -> None:
-        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-        self.address_family = found[0][0]
+        host = Address(place.host, place.port).resolved()[0].host
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._since: dict[socket.socket, float] = {}  # of connections whose thread has not ended
         self._places = threading.Semaphore(2 * CONNECTIONS)
-        super().__init__((place.host, place.port), _QuietHandler)
+        super().__init__((host, place.port), _QuietHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:  # as its bases have it
         """Answer in a thread of its own, once there is a place for one."""

@@ -43,6 +43,7 @@ def assert_every_picture_is_where_it_belongs(live: LiveRows) -> NDArray[np.int64
     return obs[:, -1]
 
 
+@pytest.mark.slow
 def test_killed_learners_cost_no_sample_and_no_frame(daemons: Daemons) -> None:
     run = CountingRun(daemons, f"env.frame_stack={STACK}", env="counting_env:CountPictures-v0")
     for name in ("a", "b"):

@@ -10,6 +10,7 @@ import pytest
 from daemons import Daemons, balances, flows, free_address, kill_child, status, wait_for
 
 from vedette_services.run.outcome import read_summary
+from vedette_services.run.status_records import StatusRecordReader, TrainerStatus
 
 pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
 
@@ -83,3 +84,23 @@ def test_on_a_full_disk_checkpoints_fail_visibly_and_what_crashes_comes_back(
     actors.kill9()
     assert "config.schema.json not written: No space left on device" in learner.log
     assert balances(read_summary(small_disk / "run")["samples"])
+
+
+def test_a_stopped_run_goes_on_though_its_disk_is_full(daemons: Daemons, small_disk: Path) -> None:
+    run = small_disk / "run"
+    command = ("run", "--env", "counting_env:Count-v0", "--agent", "dqn", "--out", run, *QUICK)
+    first = daemons.start("first", *command, "actors.count=1")
+    wait_for(lambda: any((run / "checkpoints").glob("[0-9]*")), "checkpoint")
+    assert first.stop() == 0
+    before, full = read_summary(run), fill(small_disk)
+    again = daemons.start("again", *command)
+    wait_for(lambda: _trained(run) > (before.opt_steps or 0) + 50, "training that goes on")
+    full.unlink()
+    assert again.stop() == 0
+    assert read_summary(run).epoch == 2
+    assert balances(read_summary(run)["samples"])
+
+
+def _trained(run: Path) -> int:
+    """Optimization steps, as the maps of the learner have them."""
+    return StatusRecordReader(run / "live" / "learning.map", TrainerStatus).read().opt_steps

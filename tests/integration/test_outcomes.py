@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,11 +46,12 @@ QUICK = (
 )
 
 
-def start(daemons: Daemons, *settings: str) -> Daemon:
+def start(daemons: Daemons, *settings: str, run_in: Sequence[str] = ()) -> Daemon:
     out = daemons.place / "run"
     return daemons.start(
         *("run", "run", "--env", "counting_env:Count-v0", "--agent", "dqn", "--out", out),
         *(*QUICK, *settings),
+        run_in=run_in,
     )
 
 
@@ -88,6 +90,7 @@ def test_a_run_that_is_done_leaves_nobody(daemons: Daemons) -> None:
     assert read_summary(daemons.place / "run")["epoch"] == 1  # nothing was started
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_held_is_lost_once_the_next_start_has_a_manager(
     daemons: Daemons,
 ) -> None:
@@ -107,6 +110,7 @@ def test_what_a_killed_run_held_is_lost_once_the_next_start_has_a_manager(
     assert balances(samples), f"{samples}"
 
 
+@pytest.mark.slow
 def test_an_end_that_cannot_be_written_is_no_success_and_shows_its_own_figures(
     daemons: Daemons,
 ) -> None:
@@ -157,7 +161,7 @@ def test_killed_processes_are_replaced_and_ctrl_c_ends_the_run(daemons: Daemons)
     assert any((daemons.place / "run" / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("victim", ["run", "learner"])
+@pytest.mark.parametrize("victim", ["run", pytest.param("learner", marks=pytest.mark.slow)])
 def test_a_killed_run_or_learner_takes_all_with_it(daemons: Daemons, victim: str) -> None:
     run = start(daemons)
     is_up(daemons, run)
@@ -313,6 +317,7 @@ def test_a_manager_elsewhere_goes_on_trying_and_the_status_has_the_error(daemons
     assert actors.running
 
 
+@pytest.mark.slow
 def test_daemons_by_hand_obey_ctrl_c_and_a_second_one_at_once(daemons: Daemons) -> None:
     learner, address = start_learner(daemons)
     actors = [play(daemons, address, f"actors{i}") for i in range(2)]
@@ -330,3 +335,27 @@ def test_daemons_by_hand_obey_ctrl_c_and_a_second_one_at_once(daemons: Daemons) 
         actors[1].send_group(signal.SIGINT)
     assert actors[1].wait(5.0) in (0, 1)
     assert_all_are_gone(daemons)
+
+
+TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["run", "learner"])
+def test_a_session_that_ends_stops_a_run_with_a_checkpoint(daemons: Daemons, what: str) -> None:
+    """As ssh does: the terminal's other side goes away, and SIGHUP comes."""
+    terminal = (sys.executable, "-c", TERMINAL)
+    if what == "run":
+        session = start(daemons, run_in=terminal)
+        address = is_up(daemons, session)
+    else:
+        session, address = start_learner(daemons, run_in=terminal)
+        play(daemons, address)
+    wait_for(lambda: status(address).get("opt_steps", 0) > 0, "optimization step")
+    session.kill9()
+    wait_for(lambda: not daemons.alive("learner"), "end of the learner")
+    summary = read_summary(daemons.place / "run")
+    assert summary["exit_reason"] == "interrupted"
+    kept = Checkpoints(daemons.place / "run" / "checkpoints", keep=1).latest()
+    assert kept is not None
+    assert int(kept.name) == summary["opt_steps"]

@@ -72,6 +72,7 @@ def test_a_key_with_ids_without_end_keeps_nobody_out(tmp_path: Path, folder: Pat
         gateway.end()
 
 
+@pytest.mark.slow
 def test_ids_of_an_older_version_keep_their_keys(tmp_path: Path, folder: Path) -> None:
     gateway = GatewayProcess(tmp_path)  # without keys: the ledger has none of the id
     lab, evil = HonestManager(gateway, "m"), None

@@ -59,6 +59,7 @@ def test_a_directory_or_port_that_is_taken_is_said_in_a_line(daemons: Daemons) -
     run.flows(100)  # nobody else was disturbed
 
 
+@pytest.mark.slow
 def test_checkpoints_of_which_none_can_be_read_are_refused_before_the_start(
     daemons: Daemons,
 ) -> None:
@@ -78,6 +79,7 @@ def test_checkpoints_of_which_none_can_be_read_are_refused_before_the_start(
     assert said.endswith("aside to learn anew on the samples that are there")
 
 
+@pytest.mark.slow
 def test_a_damaged_replay_is_refused_before_anything_starts(daemons: Daemons) -> None:
     run = CountingRun(daemons)
     run.start_manager("a")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from wire_examples import REPORT, example_batch
 
@@ -16,8 +16,6 @@ from vedette_protocol.packing import pack, unpack
 from vedette_protocol.wire import CODECS
 
 EDGES = [0, 1, 127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32, COUNT_MAX - 1]
-
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def near(limit: int) -> st.SearchStrategy[int]:
@@ -50,7 +48,6 @@ def said(read: object, frames: list[Buffer]) -> object:
         return type(error), str(error), error.sender, error.rows
 
 
-@UNHURRIED
 @given(st.lists(batches(), min_size=1, max_size=8))
 def test_headers_alike_are_read_as_if_each_were_the_first(sent: list[Batch]) -> None:
     reader = BatchReader()
@@ -59,14 +56,12 @@ def test_headers_alike_are_read_as_if_each_were_the_first(sent: list[Batch]) -> 
         assert said(reader.read, frames) == said(decode_up, frames)
 
 
-@UNHURRIED
 @given(batches())
 def test_the_batch_encoder_gives_the_bytes_that_the_declaration_gives(batch: Batch) -> None:
     batch = batch._replace(payload=b"payload")
     assert encode(batch) == CODECS[Batch].encode(batch)
 
 
-@UNHURRIED
 @given(st.lists(batches(), min_size=1, max_size=4), st.data())
 def test_a_header_that_was_tampered_with_is_refused_as_ever(
     sent: list[Batch], data: st.DataObject

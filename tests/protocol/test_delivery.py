@@ -349,7 +349,7 @@ class Delivery(RuleBasedStateMachine):
 class TestDelivery(Delivery.TestCase):  # type: ignore[misc]  # hypothesis makes it at run time
     """Every batch arrives once, whatever the channel does."""
 
-    settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=80, stateful_step_count=40)
 
 
 @pytest.mark.slow
@@ -357,4 +357,4 @@ class TestDelivery(Delivery.TestCase):  # type: ignore[misc]  # hypothesis makes
 class TestDeliveryAtLength(Delivery.TestCase):  # type: ignore[misc]  # as above
     """The same, looked for longer."""
 
-    settings = settings(max_examples=4000, stateful_step_count=60, deadline=None)
+    settings = settings(max_examples=4000, stateful_step_count=60)

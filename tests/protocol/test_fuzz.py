@@ -48,7 +48,7 @@ def test_what_fuzzing_found_worth_keeping_still_holds() -> None:
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_examples_spoilt_in_any_way_are_messages_or_protocol_errors(recipe: bytes) -> None:
     feed(b"\x06" + recipe)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from wire_examples import example_batch
 
@@ -164,7 +166,7 @@ def test_an_id_of_which_nothing_came_is_free_once_its_manager_is_gone() -> None:
     assert ledger.may_use("m", "lab")
     join(ledger, "m", "lab")
     assert not ledger.may_use("m", "squatter")
-    assert (ledger.places.held("squatter"), ledger.places.held("lab")) == (0, 2)
+    assert (ledger.places.held("squatter"), ledger.places.held("lab")) == (0, 1)
 
 
 def test_the_ids_of_a_key_that_was_removed_are_free() -> None:
@@ -221,3 +223,43 @@ def test_the_earlier_one_of_two_with_one_id_keeps_its_account_when_a_third_manag
         join(ledger, "b", now=1.1)
     join(ledger, "a", now=1.2)
     assert ("a", hash_of("a")) in ledger.alive_incarnations()
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_ids_that_are_handed_over_take_no_place_that_is_reserved_for_another_key(
+    removed: bool,
+) -> None:
+    ledger = ledger_for("evil", "lab", "learner", places=400)
+    for number in range(64):
+        ledger.mark_alive(f"lab{number}", number, 0.0, "lab")  # and nothing comes of them
+    held = fill(ledger, "evil")
+    for number in range(64):
+        ledger.mark_gone(f"lab{number}")
+    if removed:
+        ledger.places.admit(["evil", "learner"])
+    for number in range(64):
+        assert ledger.may_use(f"lab{number}", "evil")
+        with contextlib.suppress(LedgerFullError):
+            ledger.mark_alive(f"lab{number}", 1000 + number, 1.0, "evil")
+    if not removed:
+        assert ledger.places.held("evil") == held
+        for number in range(64):
+            join(ledger, f"desk{number}", "lab", now=2.0)
+    assert fill(ledger, "learner") >= ledger.places.reserved
+    assert sum(map(ledger.places.held, ("evil", "lab", "learner"))) <= 400 + 64
+
+
+def test_the_name_of_an_admitted_key_is_an_id_that_no_other_key_may_take() -> None:
+    ledger = ledger_for("gpu-2", "lab", "learner")
+    for key, may in (("lab", False), ("learner", False), ("gpu-2", True), ("", True)):
+        assert ledger.may_use("gpu-2", key) is may
+    assert ledger.may_use("gpu-3", "lab")
+
+
+def test_who_used_an_id_before_a_key_had_its_name_keeps_it() -> None:
+    ledger = ledger_for("lab", "learner")
+    join(ledger, "gpu-2", "lab")
+    ledger.places.admit(["lab", "learner", "gpu-2"])
+    ledger.mark_gone("gpu-2")
+    assert ledger.may_use("gpu-2", "lab")
+    assert not ledger.may_use("gpu-2", "gpu-2")

@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from vedette.local.daemons import free_port
 from vedette_services import prometheus
 from vedette_services.errors import MetricsError, SettingError
+from vedette_services.net.addresses import Address
 from vedette_services.prometheus import (
     CONNECTIONS,
     PREFIX,
@@ -40,7 +41,7 @@ SAID: dict[str, Any] = {
                 "dropped": 3, "lost": 4, "in_flight": 91},
     "rates": {"samples_per_sec": 5.5, "opt_steps_per_sec": 6.5, "samples_per_opt_step": 12.9},
     "time": {"training_s": 2.0, "optimizing_s": 1.0, "sampling_s": 0.5, "waiting_s": 0.2},
-    "replay": {"size": 900, "capacity": 5000, "bytes": 90_000},
+    "replay": {"size": 900, "capacity": 5000, "bytes": 90_000, "disk_lag_s": 2.5},
     "limiter": {"samples_per_insert": 8.0, "state": "open", "reason": ""},
     "lag": {"mean": 1.0, "p95": 2.0, "max": 3.0, "seconds_mean": 0.1},
     "eval": {"return_mean": None, "best_return_mean": 20.5}, "garbage": 0,
@@ -236,3 +237,20 @@ def test_two_that_scrape_at_once_read_one_after_the_other() -> None:
             assert all("vedette_run" in text for text in pool.map(scrape, [place] * 8))
     finally:
         close()
+
+
+def test_a_name_is_resolved_as_every_other_address_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = MetricsAddress("metrics.test", free_port())
+    monkeypatch.setattr(Address, "resolved", lambda self: [Address("127.0.0.1", self.port)])
+    close = serve_metrics(place, lambda: STATUS)
+    socket.create_connection(("127.0.0.1", place.port), timeout=10).close()
+    close()
+
+
+def test_a_name_that_does_not_resolve_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(MetricsError, match=r"host 'nowhere\.test' does not resolve"):
+        serve_metrics(MetricsAddress("nowhere.test", 9108), lambda: STATUS)

@@ -36,6 +36,7 @@ class Disk:
         self.inserted = 0
         self.made = 0  # rows
         self.excused = 0  # rows
+        self.unsound: set[int] = set()  # first rows of invalid batches
         self._fate = bytearray()
         self._synced: tuple[int, int, bytes] = (0, 0, b"")  # batches, inserted, stamp
 
@@ -64,6 +65,8 @@ class Disk:
                 continue
             if first + rows > self.made:
                 raise InvariantError(f"rows {first} to {first + rows} were never made")
+            if first in self.unsound:
+                raise InvariantError(f"rows {first} to {first + rows} are invalid, and inserted")
             if any(x == _COMMITTED for x in fate[first : first + rows]):
                 raise InvariantError(f"rows {first} to {first + rows} are inserted twice")
             fate[first : first + rows] = bytes([_COMMITTED]) * rows

@@ -7,13 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from vedette_services.simulation.network import Channel, Line, MemoryNetwork, VirtualClock
+from vedette_protocol import topics
+from vedette_services.simulation.network import (
+    Channel,
+    Frames,
+    Line,
+    ManagerEnd,
+    MemoryNetwork,
+    VirtualClock,
+)
 
 Seconds: TypeAlias = tuple[float, float]
 """Least and greatest value of a uniform draw."""
 
-Cut: TypeAlias = Literal["seen", "silent", "up", "down"]
-"""Both sides are notified; or messages vanish both ways, or one way."""
+Cut: TypeAlias = Literal["seen", "silent", "up", "down", "models"]
+"""Both sides are notified; or messages vanish both ways, or one way, or models alone do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +45,44 @@ class NetworkFaults:
 
 
 class FaultyNetwork(MemoryNetwork):
-    """A `MemoryNetwork` with faults. After `faults.until_s` only delays are left."""
+    """A `MemoryNetwork` with faults. After `faults.until_s` only delays are left.
 
-    def __init__(self, clock: VirtualClock, faults: NetworkFaults, rng: random.Random) -> None:
+    Several machines may use one id.
+
+    Args:
+        id_of: gives the manager id that a machine uses.
+    """
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        faults: NetworkFaults,
+        rng: random.Random,
+        id_of: Callable[[str], str],
+    ) -> None:
         super().__init__(clock)
+        self._id_of = id_of
+        self._copies: set[str] = set()  # machines whose id another one uses, too
         self.carried = 0
         self._faults, self._rng = faults, rng
         self._cuts: dict[str, Cut] = {}
         self._last: dict[tuple[str, Channel], float] = {}  # when the latest message arrives
+
+    def open(self, manager: str, end: ManagerEnd) -> None:
+        """Connect a machine."""
+        if self._id_of(manager) != manager:
+            self._copies.add(manager)
+        super().open(manager, end)
+
+    def publish(self, channel: Channel, frames: Frames) -> None:
+        """Send a message to the subscribers of its first frame, the topic."""
+        super().publish(channel, frames)
+        for name in sorted(self._copies):
+            if name in self._lines and bytes(frames[0]) == topics.manager_topic(self._id_of(name)):
+                self._send_down(self._lines[name], channel, frames)
+
+    def _subscribe(self, line: Line, channel: Channel) -> Callable[[], None]:
+        return super()._subscribe(Line(self._id_of(line.manager), line.end), channel)
 
     def cut(self, name: str, seconds: float, kind: Cut) -> None:
         """Cut a host's connection for this time, unless it is cut."""
@@ -62,7 +100,7 @@ class FaultyNetwork(MemoryNetwork):
         self.clock.call_at(self.clock.now + seconds, restore)
 
     def _connect(self, line: Line) -> None:
-        if line.manager not in self._cuts:
+        if self._cuts.get(line.manager, "models") == "models":
             super()._connect(line)
 
     def _carry(
@@ -74,7 +112,7 @@ class FaultyNetwork(MemoryNetwork):
 
         def arrived() -> None:
             if line.made == made and (
-                certain or name not in cuts or (cuts[name] != way and cuts[name] in ("up", "down"))
+                certain or name not in cuts or cuts[name] not in ("seen", "silent", way, channel)
             ):
                 arrive()
 

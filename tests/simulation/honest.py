@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from counting_ring import InvariantError  # beside this file
 from machine import Machine
+from scenario import id_of
+from wait_reasons import ManagerWaits
 
 from vedette_protocol.messages import Ack, ControlMessage
 from vedette_protocol.schema import Column, Schema
@@ -16,12 +18,14 @@ from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
     Instruction,
+    PrepareRun,
     SendBatches,
     StartActor,
     StoreModel,
     WriteLog,
 )
 from vedette_services.actors.stats import ActorStats
+from vedette_services.errors import REFUSED
 from vedette_services.simulation.hosts import ManagerHost
 
 if TYPE_CHECKING:
@@ -83,59 +87,72 @@ class NumberingActor:
 class HonestHost(ManagerHost[NumberingActor]):
     """A manager as shipped, with a record of what it handed over and was told."""
 
-    def __init__(self, fleet: SimulatedFleet, name: str, machine: Machine, seed: int) -> None:
+    def __init__(self, fleet: SimulatedFleet, machine: Machine, seed: int) -> None:
         self.fleet, self.machine = fleet, machine
         self.rng = random.Random(seed)
         self.handed: dict[int, int] = {}  # first row -> rows, until they are committed
         self.lost_rows = 0  # handed over, and neither committed nor held
+        self.unsound_rows = 0  # of these, of invalid batches
         self.limit = 0  # the highest that an ack gave
-        self.reason, self.reason_at = "", float("-inf")
+        self.waits = ManagerWaits(fleet.clock.now)
+        self.reason_at = float("-inf")
+        self.refused = False
         self.settled_at_heal = 0
-        self.settled, self.settled_at = 0, 0.0
+        self.settled, self.settled_at = 0, fleet.clock.now
         super().__init__(
-            name,
+            id_of(machine.name),
             machine,  # type: ignore[arg-type]  # it stands between the manager and the network
             partial(NumberingActor, fleet),  # type: ignore[arg-type]  # of this very class
             seed=seed,
+            who=(f"host-of-{machine.name}", "memory"),
             count=fleet.scenario.actors.count,
             tick_s=fleet.scenario.tick_s,
         )
         inner = self.state.on_control
 
         def on_control(message: ControlMessage, now: float) -> list[Instruction]:
-            if isinstance(message, Ack):
-                self._on_ack(message)
+            self._on_control(message)
             return inner(message, now)
 
         self.state.on_control = on_control  # type: ignore[method-assign]
 
-    def note(self, text: str) -> None:
-        """Note a reason to wait."""
-        self.reason, self.reason_at = text, self.fleet.clock.now
-
-    def _on_ack(self, ack: Ack) -> None:
-        if ack.incarnation != self.state._incarnation or ack.run_id != self.state.current_run[0]:
-            return
-        self.limit = max(self.limit, ack.limit)
-        if ack.reason:
-            self.note(ack.reason)
+    def _on_control(self, message: ControlMessage) -> None:
+        state, now = self.state, self.fleet.clock.now
+        ours = isinstance(message, Ack) and (
+            (message.incarnation, message.run_id) == (state._incarnation, state.current_run[0])
+        )
+        joined = self.window is not None or bool(state._leaving)
+        self.waits.on_control(message, now, joined=joined, ours=ours)
+        if isinstance(message, Ack) and ours:
+            self.limit = max(self.limit, message.limit)
+            if message.reason:
+                self.reason_at = now
 
     def _execute(self, instruction: Instruction) -> None:
-        fleet = self.fleet
+        fleet, now = self.fleet, self.fleet.clock.now
         match instruction:
+            case PrepareRun():
+                self.waits.on_model(now)
+            case StoreModel():
+                self.waits.on_model(None)
             case SendBatches(batches):
                 for batch in batches:
                     if batch.seq >= self.limit:
                         text = f"{self.name} sends batch {batch.seq}, its limit is {self.limit}"
                         raise InvariantError(text)
             case WriteLog(level, text):
-                self.note(text)
+                if self.waits.on_line(text, now):
+                    self.reason_at = now
                 if fleet.trace:
-                    fleet.trace(f"{self.name:6} {level}: {text}")
+                    fleet.trace(f"{self.machine.name:6} {level}: {text}")
                 return
             case Exit(code, text):
                 if fleet.trace:
-                    fleet.trace(f"{self.name:6} exits with {code}: {text}")
+                    fleet.trace(f"{self.machine.name:6} exits with {code}: {text}")
+                if code == REFUSED and self.exit is None:
+                    fleet.invariants.on_refused(self, text)
+                    self.exit = instruction
+                    self.kill()
         super()._execute(instruction)
 
     # What it holds

@@ -30,8 +30,9 @@ class HostilePeer:
     """
 
     def __init__(
-        self, fleet: SimulatedFleet, name: str, machine: Machine, kind: HostileKind, every_s: float
+        self, fleet: SimulatedFleet, machine: Machine, kind: HostileKind, every_s: float
     ) -> None:
+        name = machine.name
         self._fleet, self._name, self._machine = fleet, name, machine
         self._act, self._every_s = getattr(self, f"_{kind}"), every_s
         self._rng = random.Random(f"{fleet.scenario.seed} {name}")
@@ -194,6 +195,15 @@ class HostilePeer:
             self._seq += 1
         if self._rng.random() < 0.05:
             self._incarnation, self._seq = self._rng.getrandbits(64), 0
+
+    def _copy(self) -> None:
+        """Use an honest manager's id, with its key, as another process of it."""
+        gateway, name = self._fleet.gateway, "m0"
+        if gateway is None or not gateway.state.fleet.knows(name):
+            return
+        self._send(encode(self._report(manager=name)))
+        self._send(encode(self._batch(self._seq, manager=name)))
+        self._seq += self._rng.random() < 0.9
 
     def _reports(self) -> None:
         """Report, each time as another incarnation or under another id of its own."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from counting_ring import InvariantError  # beside this file
 from honest import HonestHost
+from wait_reasons import GatewayWaits
 
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.limits import RETIRED_MAX, STAMP_MAX_BYTES
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from simulated_fleet import SimulatedFleet
 
 WAIT_S = 15.0
-"""Who delivers nothing for so long has a reason, logged or told, that is at most `REASON_S` old."""
+"""Who delivers nothing for so long has a reason, in its log or an ack, at most `REASON_S` old."""
 REASON_S = 45.0  # lines that repeat are logged every 30 s
 CLAIMS_MAX = FlightLimits().batches
 """Batches that managers together may take at one gateway by claiming that another granted them."""
@@ -31,12 +32,14 @@ class Invariants:
         self._fleet = fleet
         self._granted: dict[tuple[str, int], int] = {}  # the highest limit of an ack
         self._claimed: dict[tuple[str, int], int] = {}  # batches beyond it that were taken
+        self._waits: GatewayWaits | None = None
 
     # The gateway
 
     def watch(self, state: GatewayState) -> None:
         """Watch what a gateway takes and grants."""
         self._claimed.clear()
+        waits = self._waits = GatewayWaits(self._fleet, state)
         take, make_ack, record = state.on_samples, state.ledger.make_ack, state.ledger.record_batch
 
         keyed = self._fleet.scenario.keyed
@@ -48,6 +51,7 @@ class Invariants:
             ack = make_ack(manager, incarnation, **rest)
             known = self._granted.get((manager, incarnation), 0)
             self._granted[manager, incarnation] = max(known, ack.limit)
+            waits.on_ack(ack)
             return ack
 
         def watched_record(batch: Batch, now: float) -> str:
@@ -91,6 +95,8 @@ class Invariants:
             if size > most:
                 raise InvariantError(f"{size} {what}, at most {most}")
         _check_balance(ledger.accounting(), "all managers")
+        if gateway.machine.awake and self._waits is not None:
+            self._waits.check(gateway.machine.awake_at)
 
     # The managers
 
@@ -100,7 +106,7 @@ class Invariants:
         for host in self._fleet.hosts.values():
             if host.exit is None:
                 self._check_host(host)
-            elif host.exit.code != 0 and not host.machine.killed:
+            elif host.exit.code != 0 and not (host.machine.killed or host.refused):
                 raise InvariantError(f"{host.name} ends with {host.exit}")
 
     def _check_host(self, host: HonestHost) -> None:
@@ -121,11 +127,11 @@ class Invariants:
             rows = host.handed.pop(first)
             if disk.is_missing(first):
                 host.lost_rows += rows
+                host.unsound_rows += rows * (first in disk.unsound)
                 disk.excuse(first, rows)
         window = host.window
-
         counted = 0 if window is None else window.dropped
-        if host.lost_rows != counted:
+        if not host.lost_rows - host.unsound_rows <= counted <= host.lost_rows:
             raise InvariantError(
                 f"{host.name} no longer holds {host.lost_rows} rows that are not in the replay, "
                 f"and counts {counted} as dropped"
@@ -141,6 +147,31 @@ class Invariants:
             raise InvariantError(
                 f"{host.name} waits since {host.settled_at:.1f} s without a reason"
             )
+        machine = host.machine
+        if machine.awake and (wait := host.waits.missing(now, machine.awake_at)):
+            raise InvariantError(f"{machine.name} {wait}, and its log does not say so")
+
+    def on_refused(self, host: HonestHost, text: str) -> None:
+        """Check that only one of two machines with an id is refused, and that both are named."""
+        fleet, name = self._fleet, host.name
+        if fleet.scenario.is_full and "the ledger is full" in text:
+            fleet.start_again(host)  # as a service manager does
+            return
+        if name not in fleet.scenario.shared_ids:
+            raise InvariantError(f"{name} is refused: {text}")
+        pair, own = f"two managers use the id {name}: ", f"host-of-{host.machine.name}"
+        named = pair in text and own in text
+        held = 0 if host.window is None else host.window.rows
+        if held and f"{held} samples are lost" not in text:
+            raise InvariantError(f"{host.machine.name} does not say that {held} rows are lost")
+        if not named and "two managers use the same id" not in text:  # by a gateway started since
+            raise InvariantError(f"{host.machine.name} does not hear who has its id: {text}")
+        if fleet.gateway is not None and not fleet.gateway.ended and named:
+            status = fleet.gateway.status()
+            if not (status.rivals and status.refused.rivals):
+                raise InvariantError(f"the status does not name two managers with the id {name}")
+        host.refused = True
+        self.on_killed(host)
 
     def on_killed(self, host: HonestHost) -> None:
         """Excuse what a killed manager held, and nothing else."""
@@ -169,10 +200,18 @@ class Invariants:
         return [
             host.name
             for host in self._fleet.hosts.values()
-            if host.window is None
-            or host.window.settled <= host.settled_at_heal
-            or not self._plays_this_run(host)
-        ]
+            if not host.refused
+            and (
+                host.window is None
+                or host.window.settled <= host.settled_at_heal
+                or not self._plays_this_run(host)
+            )
+        ] + self._still_shared()
+
+    def _still_shared(self) -> list[str]:
+        """Return the ids that two honest machines use at once."""
+        alive = Counter(host.name for host in self._fleet.hosts.values() if not host.refused)
+        return [f"both {name}" for name, count in alive.items() if count > 1]
 
     def _plays_this_run(self, host: HonestHost) -> bool:
         """Return True if a manager knows the learner's latest start."""
@@ -185,17 +224,17 @@ class Invariants:
     def check_end(self) -> None:
         """Check that everybody has left and everything is accounted for."""
         fleet = self._fleet
+        copied = {"m0" for kind, _ in fleet.scenario.hostile if kind == "copy"}
+        left = {host.name for host in fleet.hosts.values() if not host.refused}
+        if lost := {host.name for host in fleet.hosts.values()} - left - copied:
+            raise InvariantError(f"all machines of {sorted(lost)} were refused")
         for host in fleet.hosts.values():
-            if host.exit is None or host.exit.code != 0:
-                raise InvariantError(f"{host.name} ends with {host.exit}")
-            self._account_for(host)
-            if host.window is not None and host.window.batches:
-                raise InvariantError(f"{host.name} left and held {host.window.batches} batches")
+            self._check_exit(host)
         self._check_gateway()
         assert fleet.gateway is not None
         state: Any = fleet.gateway.state
         ledger = state.ledger
-        for name in fleet.hosts:
+        for name in fleet.scenario.names:
             if name in state.actor_numbers._taken:
                 raise InvariantError(f"{name} has left, and has actor numbers")
         if (inserted := ledger.accounting().inserted) != fleet.disk.inserted:
@@ -211,7 +250,18 @@ class Invariants:
                 raise InvariantError(f"{name}: {account.inserted} rows counted as inserted")
             if account.in_flight:
                 raise InvariantError(f"{name} left, and {account.in_flight} rows are in flight")
-            self._check_last_account(fleet.hosts[name], ledger)
+        for host in fleet.hosts.values():
+            if host.name in known and not host.refused:
+                self._check_last_account(host, ledger)
+
+    def _check_exit(self, host: HonestHost) -> None:
+        if host.refused:
+            return
+        if host.exit is None or host.exit.code != 0:
+            raise InvariantError(f"{host.name} ends with {host.exit}")
+        self._account_for(host)
+        if host.window is not None and host.window.batches:
+            raise InvariantError(f"{host.name} left and held {host.window.batches} batches")
 
     def _check_last_account(self, host: HonestHost, ledger: Any) -> None:
         account, window = ledger._entries[host.name].accounts.get(host.state._incarnation), None

@@ -44,6 +44,7 @@ class Machine:
         self._network, self._world = network, network.clock
         self._offset_s, self._rate = offset_s, rate
         self._stops = 0
+        self.awake_at = 0.0  # since then it has run without a stop, if it is `awake`
         self._backlog: deque[Callable[[], None]] = deque()
         self.overheard: deque[tuple[float, Frames]] | None = None
         """Takes what it sends, for those who replay it."""
@@ -60,6 +61,11 @@ class Machine:
         self._world.call_at((at - self._offset_s) / self._rate, partial(self.run, call))
 
     # The process
+
+    @property
+    def awake(self) -> bool:
+        """True unless it is stopped, or still works off what came meanwhile."""
+        return not (self._stops or self._backlog)
 
     def run(self, call: Callable[[], None]) -> None:
         """Make a call now, or once it runs again; never once it was killed."""
@@ -89,12 +95,14 @@ class Machine:
         self._stops += 1
         self._world.advance(seconds)
         self._stops -= 1
+        self.awake_at = self._world.now
         if self.killed:
             raise MachineKilledError
         self._world.call_at(self._world.now, self._work_off)
 
     def _resume(self) -> None:
         self._stops -= 1
+        self.awake_at = self._world.now
         self._work_off()
 
     def _work_off(self) -> None:
@@ -105,21 +113,23 @@ class Machine:
 
     # The network card
 
-    def open(self, name: str, end: ManagerEnd) -> None:
-        self._network.open(name, _ManagerPort(self, end))
+    # Its name is its own, whatever manager id it uses.
 
-    def close(self, name: str) -> None:
-        self._network.close(name)
+    def open(self, _: str, end: ManagerEnd) -> None:
+        self._network.open(self.name, _ManagerPort(self, end))
 
-    def ask_for_models(self, name: str) -> None:
-        self._network.ask_for_models(name)
+    def close(self, _: str) -> None:
+        self._network.close(self.name)
 
-    def send_up(self, name: str, frames: Frames) -> bool:
+    def ask_for_models(self, _: str) -> None:
+        self._network.ask_for_models(self.name)
+
+    def send_up(self, _: str, frames: Frames) -> bool:
         signed = SignedFrames(frames)
         signed.key = self.key
         if self.overheard is not None:
             self.overheard.append((self._world.now, frames))
-        return self._network.send_up(name, signed)
+        return self._network.send_up(self.name, signed)
 
     def attach(self, gateway: GatewayEnd) -> None:
         self._network.attach(_GatewayPort(self, gateway))

@@ -36,6 +36,7 @@ class Mutation:
 _WINDOW, _ACCOUNT = "vedette_protocol.send_window", "vedette_protocol.account"
 _LEDGER, _GATEWAY = "vedette_protocol.ledger", "vedette_services.learner.gateway_state"
 _MANAGER = "vedette_services.actors.manager_state"
+_ADMISSION = "vedette_services.learner.admission"
 
 MUTATIONS = {
     "window: an ack frees one batch too many": Mutation(
@@ -69,7 +70,7 @@ MUTATIONS = {
         _ACCOUNT, "            missing - in_flight,\n", "            0,\n"
     ),
     "fencing: any key may use any id": Mutation(
-        _LEDGER, 'if entry is None or not key or entry.key in ("", key):', "if True:"
+        _LEDGER, "if entry is None or not entry.key:", "if True:"
     ),
     "fencing: a learner of the same epoch is taken for an older one": Mutation(
         _MANAGER, "if run.epoch < old.epoch:", "if run.epoch <= old.epoch:"
@@ -84,6 +85,66 @@ MUTATIONS = {
     ),
     "credit: batches at and above the limit are taken": Mutation(
         _LEDGER, "if batch.seq >= account.limit:", "if False:"
+    ),
+    "rejects: a batch with an invalid header is not settled": Mutation(
+        _GATEWAY, "sender.seq is None or not self.ledger.is_new(", "self.ledger.is_new("
+    ),
+    "rejects: batches that came before are validated after it": Mutation(
+        _GATEWAY,
+        "            self._validate_held(now)\n            self._handle_error(",
+        "            self._handle_error(",
+    ),
+    "acks: a joiner waits for its first": Mutation(
+        _GATEWAY,
+        "        elif new:\n            self._ack_scheduler.expedite_joiner(manager)\n",
+        "        elif new:\n",
+    ),
+    "places: an account of a living manager is closed": Mutation(
+        _LEDGER,
+        "if account.gone and (now - account.last_seen >= _REPLACED_S or entry.is_gone)",
+        "if True",
+    ),
+    "ids: both managers with one id stay": Mutation(
+        _GATEWAY,
+        "if rivals := self.fleet.pop_rivals(manager):",
+        "if (rivals := self.fleet.pop_rivals(manager)) and False:",
+    ),
+    "ids: both managers with one id are refused": Mutation(
+        _ADMISSION,
+        "self._ledger.retire(later.manager, later.incarnation)",
+        "[self._ledger.retire(r.manager, r.incarnation) for r in (first, later)]",
+    ),
+    "ids: the status does not name two managers with one id": Mutation(
+        _GATEWAY, "rivals=self.admission.rivals_seen(now),", ""
+    ),
+    "waits: acks do not say why nothing is granted": Mutation(
+        _GATEWAY, "reason=budget.reason,", 'reason="",'
+    ),
+    "waits: acks do not say why batches are rejected": Mutation(
+        _LEDGER, "rejected_reason=account.rejected_reason,", ""
+    ),
+    "waits: the status does not say why nothing is granted": Mutation(
+        _GATEWAY, "limiter_reason=self._grants.reason,", ""
+    ),
+    "waits: the gateway does not log who is silent": Mutation(
+        _GATEWAY,
+        'self._log("warning", f"manager {manager} has been silent; it counts as gone")',
+        "pass",
+    ),
+    "waits: a manager does not log that it hears nothing": Mutation(
+        _MANAGER, "[*said, RemakeSockets(delay_s)]", "[RemakeSockets(delay_s)]"
+    ),
+    "waits: a manager does not log that it has no credit": Mutation(
+        _MANAGER, "*self._log.log_no_credit(ack, now),", ""
+    ),
+    "waits: a manager does not log that the learner starts": Mutation(
+        _MANAGER, "return self._log.log_starting(ack, now)", "return []"
+    ),
+    "waits: a manager does not log that its batches are rejected": Mutation(
+        _MANAGER, "*self._log.log_rejected(ack, now),", ""
+    ),
+    "waits: a manager does not log that it has no model": Mutation(
+        _MANAGER, '*self._log.log("info", "model", text, now), ', ""
     ),
 }
 

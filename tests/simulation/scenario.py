@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from faulty_network import Cut, NetworkFaults, Seconds  # beside this file
@@ -23,10 +23,16 @@ FaultKind = Literal["cut", "pause", "kill", "restart", "power", "trainer", "stal
 the gateway, a restart of everything, a loss of power, a kill of the trainer, and a trainer that
 stands still."""
 
-HostileKind = Literal["garbage", "foreign", "replay", "claims", "greedy", "reports", "mutants"]
+COPY_MARK = "+"
+"""`m0+2` is another machine with the id `m0`."""
+
+HostileKind = Literal[
+    "garbage", "foreign", "replay", "claims", "greedy", "reports", "mutants", "copy"
+]
 HOSTILE_KINDS: tuple[HostileKind, ...] = (
     *("garbage", "foreign", "replay", "claims", "greedy", "reports", "mutants"),
 )
+"""Those that are drawn often: the others are drawn by `_add_rare`."""
 
 _CUTS: tuple[Cut, ...] = ("seen", "silent", "up", "down")
 
@@ -59,6 +65,8 @@ class Scenario:
         tick_s, turn_s: of managers, and of the gateway.
         model_s: from one model to the next.
         hostile: what each hostile peer does, and how long it waits between two acts.
+        copies: further machines with an honest manager's id and key, and when they start.
+        unsound: share of the batches that are invalid.
         keyed: connections have keys, and ids are bound to them.
         max_managers: places of the ledger; with keys, perhaps just those that each is promised.
         hostile_stays: hostile peers go on when the faults are over.
@@ -84,12 +92,15 @@ class Scenario:
     max_managers: int
     hostile_stays: bool
     ends: Literal["leave", "stop"]
+    copies: tuple[tuple[str, float], ...] = ()
+    unsound: float = 0.0
 
     @property
     def healed_s(self) -> float:
         """When the last fault is over."""
         late_s = self.fault_s + self.messages.late_s[1] * bool(self.messages.reorder)
-        return max([late_s, *(fault.at + fault.seconds for fault in self.faults)])
+        starts_s = [at for _, at in self.copies]
+        return max([late_s, *starts_s, *(fault.at + fault.seconds for fault in self.faults)])
 
     @property
     def keys(self) -> frozenset[str]:
@@ -102,10 +113,26 @@ class Scenario:
         """The honest managers' ids."""
         return [f"m{number}" for number in range(self.managers)]
 
+    @property
+    def is_full(self) -> bool:
+        """True if the ledger has no place for a manager that comes while another starts again."""
+        return not self.keyed and self.max_managers == self.managers
+
+    @property
+    def shared_ids(self) -> frozenset[str]:
+        """The ids that two machines use."""
+        copied = {"m0" for kind, _ in self.hostile if kind == "copy"}
+        return frozenset({id_of(name) for name, _ in self.copies} | copied)
+
+
+def id_of(name: str) -> str:
+    """Return the manager id that a machine uses."""
+    return name.partition(COPY_MARK)[0]
+
 
 def key_of(name: str) -> str:
-    """Return the name of a peer's key."""
-    return f"key of {name}"
+    """Return the name of a peer's key; a copy has a copied key."""
+    return f"key of {id_of(name)}"
 
 
 def draw_scenario(seed: int, managers: int | None = None, fault_s: float | None = None) -> Scenario:
@@ -125,7 +152,7 @@ def draw_scenario(seed: int, managers: int | None = None, fault_s: float | None 
     hostile = tuple(_draw_hostile(rng)) if has("hostile peers") else ()
     keyed = rng.random() < 0.6
     tight = keyed and count < 100 and has("few places")
-    return Scenario(
+    drawn = Scenario(
         seed=seed,
         managers=count,
         fault_s=lasts_s,
@@ -145,6 +172,32 @@ def draw_scenario(seed: int, managers: int | None = None, fault_s: float | None 
         max_managers=2 * (count + len(hostile)) if tight else 2048,
         hostile_stays=rng.random() < 0.3,
         ends=rng.choice(("leave", "stop")),
+    )
+    return _add_rare(drawn, random.Random(f"rare {seed}"))
+
+
+def _add_rare(drawn: Scenario, rng: random.Random) -> Scenario:
+    """Add what is in few scenarios. Its draws are its own, so that those of others do not move."""
+    lasts_s, faults = drawn.fault_s, list(drawn.faults)
+    copies, hostile, places = drawn.copies, drawn.hostile, drawn.max_managers
+    if drawn.limiter.samples_per_insert and rng.random() < 0.2:  # longer than waits go unlogged
+        faults.append(Fault(rng.uniform(0.0, lasts_s), "stall", GATEWAY, rng.uniform(13.0, 16.0)))
+    if rng.random() < 0.06:  # the same for the first model
+        cut = Fault(0.0, "cut", rng.choice(drawn.names), rng.uniform(20.0, 30.0), "models")
+        faults.append(cut)
+    if rng.random() < 0.1:
+        copies = ((f"{rng.choice(drawn.names)}{COPY_MARK}2", rng.uniform(0.0, lasts_s)),)
+    if rng.random() < 0.05:
+        hostile = (*hostile, ("copy", rng.uniform(0.1, 1.0)))
+    if not (drawn.keyed or hostile or copies) and rng.random() < 0.5:
+        places = drawn.managers
+    return replace(
+        drawn,
+        faults=tuple(sorted(faults, key=_order)),
+        copies=copies,
+        hostile=hostile,
+        max_managers=places,
+        unsound=rng.choice((0.01, 0.2)) if rng.random() < 0.15 else 0.0,
     )
 
 
@@ -220,4 +273,8 @@ def _draw_faults(
     for kind in of_learner:
         if has(kind):
             add(GATEWAY, kind, rng.choice((4.0, 12.0)), 5.0)
-    return sorted(found, key=lambda fault: (fault.at, fault.machine, fault.kind))
+    return sorted(found, key=_order)
+
+
+def _order(fault: Fault) -> tuple[float, str, str]:
+    return fault.at, fault.machine, fault.kind

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -21,7 +21,7 @@ from honest import SCHEMA, HonestHost, pack_rows
 from hostile import RUN_ID, HostilePeer
 from invariants import Invariants
 from machine import Machine, skewed_clock
-from scenario import GATEWAY, Fault, Scenario, key_of
+from scenario import GATEWAY, Fault, HostileKind, Scenario, id_of, key_of
 
 from vedette_protocol.messages import Run
 from vedette_protocol.model import pack_model
@@ -64,8 +64,9 @@ class SimulatedFleet:
         self.scenario, self.clock = scenario, VirtualClock()
         self.trace = trace and (lambda text: trace(f"{self.clock.now:9.3f} {text}"))
         self._rng = random.Random(f"fleet {scenario.seed}")
+        self._rare = random.Random(f"unsound {scenario.seed}")
         messages = random.Random(f"messages {scenario.seed}")
-        self.network = FaultyNetwork(self.clock, scenario.messages, messages)
+        self.network = FaultyNetwork(self.clock, scenario.messages, messages, id_of)
         self.disk, self.trainer = Disk(), Trainer()
         self.overheard: deque[tuple[float, Frames]] = deque(maxlen=300)
         self.ending = False
@@ -75,10 +76,12 @@ class SimulatedFleet:
         self.gateway: SimulatedGateway | None = None
         self._gateway_machine = self._start_learner(restart=True)
         self.hosts = {name: self._start_manager(name) for name in scenario.names}
+        for name, at in scenario.copies:
+            self.clock.call_at(at, partial(self._restart_manager, name))
         for fault in scenario.faults:
             self.clock.call_at(fault.at, partial(self._happen, fault))
         self._peers = [
-            HostilePeer(self, f"h{n}", self._machine(f"h{n}"), kind, every_s)
+            HostilePeer(self, self._machine(f"h{n}", _stolen_key(kind)), kind, every_s)
             for n, (kind, every_s) in enumerate(scenario.hostile)
         ]
         self._train()
@@ -110,7 +113,8 @@ class SimulatedFleet:
     def _end(self) -> None:
         if self.scenario.ends == "leave":
             for host in self.hosts.values():
-                host.machine.run(partial(host.leave, "the test is over"))
+                if host.exit is None:
+                    host.machine.run(partial(host.leave, "the test is over"))
             return
         if any(host.exit is None for host in self.hosts.values()):
             assert self.gateway is not None
@@ -124,19 +128,24 @@ class SimulatedFleet:
         """Make a batch of rows that nobody has; return its first row, too."""
         rows = self._rng.randint(1, self.scenario.actors.n_buffer)
         first = self.disk.number_rows(rows)
-        trainer = self.trainer
-        return first, FinishedBatch(rows, trainer.epoch, trainer.version, pack_rows(first, rows))
+        made = FinishedBatch(rows, self.trainer.epoch, self.trainer.version, pack_rows(first, rows))
+        if self._rare.random() < self.scenario.unsound:
+            self.disk.unsound.add(first)
+            if self._rare.random() < 0.5:  # found when it is validated
+                return first, replace(made, env_steps=self.scenario.actors.n_buffer + 1)
+            return first, replace(made, rows=0)  # found in its header
+        return first, made
 
     # Machines
 
-    def _machine(self, name: str) -> Machine:
+    def _machine(self, name: str, key: str = "") -> Machine:
         skew = skewed_clock(self._rng, self.scenario.skew)
-        return Machine(name, self.network, key=key_of(name), **skew)
+        return Machine(name, self.network, key=key or key_of(name), **skew)
 
     def _start_manager(self, name: str) -> HonestHost:
         machine = self._machine(name)
         machine.overheard = self.overheard
-        return HonestHost(self, name, machine, self._rng.getrandbits(32))
+        return HonestHost(self, machine, self._rng.getrandbits(32))
 
     def _start_learner(self, *, restart: bool) -> Machine:
         """Start a gateway; `restart`: and a trainer, which is a new epoch."""
@@ -235,12 +244,15 @@ class SimulatedFleet:
         elif fault.kind == "pause":
             host.machine.pause(fault.seconds)
         elif not host.machine.killed:
-            host.machine.kill()
             host.kill()
-            self.invariants.on_killed(host)
-            self.clock.call_at(
-                self.clock.now + fault.seconds, partial(self._restart_manager, fault.machine)
-            )
+            self.start_again(host, fault.seconds)
+
+    def start_again(self, host: HonestHost, after_s: float = 5.0) -> None:
+        """Let a manager's process end now, and another one begin later."""
+        host.machine.kill()
+        self.invariants.on_killed(host)
+        again = partial(self._restart_manager, host.machine.name)
+        self.clock.call_at(self.clock.now + after_s, again)
 
     def _restart_manager(self, name: str) -> None:
         self.hosts[name] = self._start_manager(name)
@@ -268,8 +280,17 @@ class SimulatedFleet:
             )
 
 
+def _stolen_key(kind: HostileKind) -> str:
+    return key_of("m0") if kind == "copy" else ""
+
+
 class SimulatedGateway(GatewayHost):
     """A gateway as shipped, that takes what has come at its turns, as the daemon does."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that it runs on."""
+        return self.network  # type: ignore[return-value]  # it stands between it and the network
 
     def _schedule_turn(self) -> None:
         """The next regular turn is soon enough."""

@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import mutants  # beside this file
 import pytest
 import simulate
+from faulty_network import NetworkFaults
 from scenario import draw_scenario
 from simulated_fleet import SimulatedFleet
+
+from vedette_rl.replay.limiter import Limiter
 
 _BUNCH = 30
 _FAULT_S = 2.0
@@ -53,6 +57,41 @@ def test_a_killed_manager_loses_rows_and_they_are_counted() -> None:
         fleet.run()
     assert sum(fleet.disk.excused for fleet in fleets) > 0
     assert sum(fleet.disk.inserted for fleet in fleets) > 1_000
+
+
+def shared_id(hostile: bool) -> SimulatedFleet:
+    """A fleet without faults that has run; two machines use the id m0."""
+    quiet = replace(
+        draw_scenario(3, managers=2, fault_s=6.0),
+        faults=(),
+        messages=NetworkFaults(delay_s=(0.001, 0.01)),
+        limiter=Limiter(0.0, min_size=1, error_buffer=0.0, batch_size=1),
+        unsound=0.0,
+        hostile=(("copy", 0.5),) if hostile else (),
+        hostile_stays=hostile,
+        copies=() if hostile else (("m0+2", 1.0),),
+    )
+    fleet = SimulatedFleet(quiet)
+    fleet.run()
+    return fleet
+
+
+def test_of_two_machines_with_one_configuration_the_later_one_is_refused_and_says_why() -> None:
+    fleet = shared_id(hostile=False)
+    assert {name for name, host in fleet.hosts.items() if host.refused} == {"m0+2"}
+    why = "two managers use the id m0: host-of-m0 and host-of-m0+2"
+    end, gateway = fleet.hosts["m0+2"].exit, fleet.gateway
+    assert end is not None
+    assert why in end.reason
+    assert gateway is not None
+    assert gateway.state.admission.rivals == 1
+
+
+def test_a_hostile_process_with_an_honest_managers_id_and_key_is_refused() -> None:
+    fleet = shared_id(hostile=True)
+    assert not any(host.refused for host in fleet.hosts.values())
+    assert fleet.gateway is not None
+    assert fleet.gateway.state.admission.rivals == 1
 
 
 def test_a_mutation_is_found() -> None:

@@ -50,7 +50,7 @@ from vedette_services.errors import (
 )
 from vedette_services.host.exit_report import send_exit_report, take_report_descriptor
 from vedette_services.host.logs import tolerate_full_disk
-from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent
+from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent, stop_signals
 
 _DAEMONS = ("run", "learner", "actors")
 
@@ -213,7 +213,7 @@ def error_lines(error: Exception) -> list[str]:
 
 def _exit_on_signal() -> None:
     """Exit with 0 on a signal, until the daemon installs its own handlers: nothing is open yet."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         signal.signal(number, lambda *_: os._exit(DONE))
 
 

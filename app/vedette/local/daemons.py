@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 import signal
 import socket
 import subprocess
@@ -15,7 +14,8 @@ from typing import Any
 
 from vedette.live import View
 from vedette_services.actors.run_validation import imported_names
-from vedette_services.config import RunConfig, write_config
+from vedette_services.config import RunConfig
+from vedette_services.config.saving import config_text
 from vedette_services.config.settings import ENVIRONMENT
 from vedette_services.errors import (
     IN_THE_LOG,
@@ -81,9 +81,9 @@ def run_locally(
         new_replay: begin its replay anew.
         note: where the configuration comes from: a comment in `config.toml`.
         view: shows the run.
-        signals: handle SIGTERM and Ctrl-C: the first asks the learner to stop, a second kills all
-            daemons and ends this process. Without it, KeyboardInterrupt ends the daemons and is
-            raised again.
+        signals: handle SIGTERM, Ctrl-C and SIGHUP: the first asks the learner to stop, a second
+            kills all daemons and ends this process. Without it, KeyboardInterrupt ends the daemons
+            and is raised again.
 
     Returns:
         The last status, as in ``summary.json``; empty if it was stopped before it had begun.
@@ -132,8 +132,6 @@ class LocalRun:
     ) -> None:
         self._config, self._out, self._erase, self._view = config, out, erase, view
         self._command, self._logs, self._note = command, out / "log", note
-        # Another start in this directory may write its own; one of the two will be refused.
-        self._daemon_config = self._logs / f"config-{secrets.token_hex(4)}.toml"
         self.address = Address("127.0.0.1", free_port())
         self._children: dict[str, Child] = {}
         self._exit_reports: dict[str, ExitReportReader] = {}
@@ -157,7 +155,6 @@ class LocalRun:
         finally:
             for report in self._exit_reports.values():
                 report.close()
-            self._daemon_config.unlink(missing_ok=True)
             self._view.__exit__(*error)
 
     def kill(self) -> None:
@@ -227,11 +224,15 @@ class LocalRun:
         return status
 
     def _start_learner(self) -> None:
-        write_config(self._config, self._daemon_config, "what `vedette run` gave to the learner")
-        arguments = [str(self._daemon_config), "--out", str(self._out), "--bind", str(self.address)]
+        arguments = ["--out", str(self._out), "--bind", str(self.address)]
         arguments += ["--linger", "0", "--complete", *self._erase]  # its only manager is ours
         arguments += ["--note", self._note] if self._note else []
-        self._start("learner", "learner", *arguments)
+        config = os.memfd_create("config.toml")  # a file would need room on a disk that may be full
+        try:
+            os.write(config, config_text(self._config).encode())
+            self._start("learner", "learner", f"/dev/fd/{config}", *arguments, config=config)
+        finally:
+            os.close(config)
 
     def _start_manager(self) -> None:
         allowed = [f"--allow-import={name}" for name in configured_packages(self._config)]
@@ -240,7 +241,7 @@ class LocalRun:
         arguments.append("--give-up")  # nobody mends an environment meanwhile
         self._start("actors", "actors", *arguments, *allowed)
 
-    def _start(self, name: str, *arguments: str) -> None:
+    def _start(self, name: str, *arguments: str, config: int | None = None) -> None:
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
         environment[COMMAND] = os.environ.get(COMMAND) or command_line()
         argv, report = self._command(*arguments), ExitReportReader()
@@ -249,7 +250,7 @@ class LocalRun:
             argv,
             environment=environment,
             log=self._log(name),
-            pass_fds=[report.fileno()],
+            pass_fds=[report.fileno(), *([] if config is None else [config])],
             own_group=True,
         )
         report.close_child_end()

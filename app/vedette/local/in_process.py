@@ -28,7 +28,6 @@ from vedette_rl.envs.make import probe_environment
 from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import MemoryRing, default_guard
-from vedette_rl.storage.atomic_files import write_json
 from vedette_services.actors.actor import Actor, build_actor
 from vedette_services.actors.actor_process import SLOTS
 from vedette_services.actors.actor_spec import ActorSpec
@@ -44,7 +43,7 @@ from vedette_services.learner.learner import Learner, make_replay
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEventLog
 from vedette_services.run.model_map import MappedModel
-from vedette_services.run.outcome import describe_unsaved, exit_at_once
+from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
 from vedette_services.run.resume import prepare_start
@@ -268,7 +267,7 @@ class InProcessRun:
         self.learner.close(last)
         self._evaluation.close()
         self._event_log.log("ended", "learner", last.exit_reason)
-        return self._write_summary()
+        return self._write_summary(ended=True)
 
     def _play(self) -> None:
         """Have every actor play a step: the learner waits."""
@@ -372,12 +371,10 @@ class InProcessRun:
         self._gateway.tick()
         self._gateway_status, self._commits = self._gateway.status(), self._gateway.commits
 
-    def _write_summary(self) -> Status:
+    def _write_summary(self, *, ended: bool = False) -> Status:
         status = self.status()
-        try:
-            write_json(self._run.summary_file, status.as_dict())
-        except OSError as error:  # a full disk: training goes on, as without checkpoints
-            log.warning("summary.json not written: %s", error.strerror or error)
+        if why := write_summary(self._run.summary_file, status, ended=ended):
+            log.warning("summary.json not written: %s", why)
         return status
 
 

@@ -23,7 +23,7 @@ from vedette_services.run.status_text import status_line
 LINE_EVERY_S = 10.0
 _LOOK_S = 0.2
 _STOP_S = STOP_S + 10.0  # a run gives its own learner STOP_S
-_UNREADY = (-signal.SIGTERM, -signal.SIGINT)  # stopped before it could put anything in order
+_UNREADY = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)  # stopped before it had begun
 LOGS = "sweep"
 """Folder in the sweep's directory with the configuration and the log of each trial."""
 

@@ -144,7 +144,8 @@ class ManagerState:
             case Stop():
                 done += self._on_stop(message, now)
             case Refusal(manager=self._identity.manager, incarnation=self._incarnation):
-                done.append(Exit(REFUSED, f"refused by the learner: {message.reason}"))
+                why = f"refused by the learner: {message.reason}{self._describe_loss()}"
+                done.append(Exit(REFUSED, why))
             case Refusal() | Status():
                 pass
             case _:
@@ -369,10 +370,12 @@ class ManagerState:
         waited = self._wait_s and self._connection.silence_s(now) >= self._wait_s
         if not waited or self._leaving or self._done:
             return []
-        held = 0 if self._window is None else self._window.rows
-        lost = f"; {held} samples are lost" if held else ""
-        why = f"{NoAnswerError(self._identity.learner, self._wait_s)}{lost}"
+        why = f"{NoAnswerError(self._identity.learner, self._wait_s)}{self._describe_loss()}"
         return self._give_up(FAILED, why, why, now)
+
+    def _describe_loss(self) -> str:
+        held = 0 if self._window is None else self._window.rows
+        return f"; {held} samples are lost" if held else ""
 
     def _ask_for_model(self, now: float) -> list[Instruction]:
         if self._connection.silent or not self._models.should_resubscribe(now):

@@ -43,6 +43,7 @@ from vedette_services.config.settings import (
 from vedette_services.errors import ManySettingsError, SettingError, raise_errors
 
 DEFAULT_ENV = "CartPole-v1"
+_SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")  # of every version's files
 EXTRA_FRAMES_SHARE = 0.08
 """Frames that are in two batches, of all, where `actors.n_buffer` is left to us."""
 
@@ -118,7 +119,7 @@ def load_config(
     try:
         if saved is None:
             return _with_preset(given)
-        layers.insert(0, Layer(str(saved), read_toml(saved)))
+        layers.insert(0, Layer(str(saved), _read_saved(saved)))
         return _with_saved(layers[0].table, given)
     except (SettingError, ManySettingsError) as e:
         raise_errors(add_sources(e, layers))
@@ -131,12 +132,28 @@ def read_config(path: Path) -> RunConfig:
     Raises:
         SettingError: it is not readable, or not ours.
     """
-    table = read_toml(path)
+    table = _read_saved(path)
     try:
         return config_from_table(table)
     except (SettingError, ManySettingsError) as e:
         raise_errors(add_sources(e, [Layer(str(path), table)]))
         raise
+
+
+def _read_saved(path: Path) -> Table:
+    """Read a run's own configuration, of which no part may be missing."""
+    fix = (
+        "put a whole one back, or rename it and give the command of before again, with all its "
+        f"settings ({path.with_name('provenance.json')} has it): checkpoints and replay stay"
+    )
+    try:
+        table = read_toml(path)
+    except SettingError as error:
+        raise SettingError(error.key, error.why, fix) from error
+    missing = [f"[{part}]" for part in _SAVED_PARTS if part not in table]
+    if missing:
+        raise SettingError(str(path), f"it is damaged: it has no {', '.join(missing)}", fix)
+    return table
 
 
 def read_toml(path: Path) -> Table:

@@ -6,11 +6,13 @@ parent dies; elsewhere a thread notices that the parent is another.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
 import select
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -141,8 +143,28 @@ SECOND_REQUEST_S = 1.0
 terminal and from `timeout`, or from a service manager that signals every process of a group."""
 
 
+def stop_signals() -> list[signal.Signals]:
+    """SIGTERM, Ctrl-C and SIGHUP, which the end of a terminal or of an ssh session sends.
+
+    Without SIGHUP where it is ignored, as ``nohup`` has it.
+    """
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT, *([] if ignored else [signal.SIGHUP])]
+
+
+def _leave_terminal() -> None:
+    """Discard what is written to a terminal that has ended: such a write would raise an error."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):  # it is closed
+            # A terminal that has ended does not answer, so it is none to `isatty`.
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
+                os.dup2(null, descriptor)
+    os.close(null)
+
+
 class StopSignals:
-    """SIGTERM and Ctrl-C as state: the first asks to stop, a later second one leaves at once.
+    """Stop signals as state: the first asks to stop, a later second one leaves at once.
 
     In a child of a daemon of ours no second one counts: its parent decides, and kills it.
 
@@ -154,7 +176,7 @@ class StopSignals:
 
     def __init__(
         self,
-        signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
+        signals: Sequence[signal.Signals] | None = None,
         leave: Callable[[], None] | None = None,
     ) -> None:
         self._asked_at: float | None = None
@@ -162,10 +184,12 @@ class StopSignals:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        for number in signals:
+        for number in stop_signals() if signals is None else signals:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            _leave_terminal()
         self.request()
 
     def request(self) -> None:
@@ -185,11 +209,14 @@ class StopSignals:
 
 
 def ignore_stop_signals() -> None:
-    """Leave SIGTERM and Ctrl-C to the parent, which says by other ways when to end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A handler, which is not inherited: programs that an environment starts can be terminated.
+    """Leave stop signals to the parent, which says by other ways when to end."""
+    # Handlers, which are not inherited: programs that an environment starts can be terminated.
+    if signal.SIGHUP in stop_signals():
+        signal.signal(signal.SIGHUP, lambda *_: _leave_terminal())
+        signal.siginterrupt(signal.SIGHUP, False)
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.siginterrupt(signal.SIGTERM, False)  # what an environment waits for goes on
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def pause(signals: StopSignals, seconds: float) -> None:

@@ -61,8 +61,12 @@ class Fleet:
         self._figures_time, self._max_managers = figures_time, max_managers
         self._members: dict[str, FleetMember] = {}
 
-    def on_report(self, report: Report, now: float) -> bool:
-        """Take a report; True if the manager was unknown, gone, or is another incarnation."""
+    def on_report(self, report: Report, now: float, inserted: int = 0) -> bool:
+        """Take a report; True if the manager was unknown, gone, or is another incarnation.
+
+        Args:
+            inserted: rows of this incarnation in the replay until now.
+        """
         member = self._members.get(report.manager)
         claims = _update_claims(member.claims if member else [], report, now)
         if member is not None and claims and claims[-1].report is not report:
@@ -73,7 +77,7 @@ class Fleet:
         rate = member.rate if member is not None and same else RateMeter()
         gone = report.state == "gone"
         actors = tuple(_actor(actor, alive=actor.alive and not gone) for actor in report.actors)
-        samples_per_sec = rate.update(report.produced, self._figures_time(now))
+        samples_per_sec = rate.update(inserted, self._figures_time(now))
         self._members[report.manager] = FleetMember(
             report, now, actors, gone, rate, samples_per_sec, claims
         )

@@ -47,8 +47,8 @@ class Budget(NamedTuple):
     reason: str = ""
 
 
-Sender = tuple[str, int]
-"""A manager's id and its incarnation."""
+IncarnationId = tuple[str, int]
+"""A manager's id, and which start of it."""
 
 
 class CreditGrants:
@@ -67,7 +67,7 @@ class CreditGrants:
     ) -> None:
         self._limiter, self._rows_per_batch = limiter, rows_per_batch
         self._most = max(1, limits.batches_of(batch_bytes))
-        self._open: dict[Sender, int] = {}
+        self._open: dict[IncarnationId, int] = {}
         self._open_sum = 0
         self.claims_left = limits.batches
         """Batches by which limits may still be raised because their managers claim that an earlier
@@ -90,7 +90,7 @@ class CreditGrants:
 
     def grant(
         self,
-        sender: Sender,
+        incarnation: IncarnationId,
         account: IncarnationAccount,
         budget: Budget,
         managers: int,
@@ -103,25 +103,25 @@ class CreditGrants:
             managers: number of those that share the budget.
             draining: it sends what it holds, and its window bounds that: the budget does not count.
         """
-        self.update(sender, account)
+        self.update(incarnation, account)
         have, share = account.open_batches, self.share(budget, managers)
         left = budget.batches - self._open_sum
         if draining:
-            share = left = self._most // max(1, managers)
+            share = left = max(1, self._most // max(1, managers))
         if share:
             account.grant(max(min(share, have + left), 1))
-            self.update(sender, account)
+            self.update(incarnation, account)
 
-    def update(self, sender: Sender, account: IncarnationAccount) -> None:
+    def update(self, incarnation: IncarnationId, account: IncarnationAccount) -> None:
         """Note how many batches of an account are open now."""
         now_open = account.open_batches
-        self._open_sum += now_open - self._open.get(sender, 0)
-        self._open[sender] = now_open
+        self._open_sum += now_open - self._open.get(incarnation, 0)
+        self._open[incarnation] = now_open
 
-    def retain(self, living: Iterable[Sender]) -> None:
+    def retain(self, living: Iterable[IncarnationId]) -> None:
         """Forget everybody else: their open batches are free for others."""
         living = set(living)
-        for gone in [sender for sender in self._open if sender not in living]:
+        for gone in self._open.keys() - living:
             self._open_sum -= self._open.pop(gone)
 
 

@@ -12,6 +12,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import zmq
@@ -41,6 +42,8 @@ from vedette_services.run.replay_layout import (
 )
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
+    DISK_LAG_S,
+    DISK_LAGS,
     GatewayStatus,
     StatusRecordReader,
     StatusRecordWriter,
@@ -106,6 +109,7 @@ class Gateway:
         self._disk_lag = DiskLag()
         queue, copies = self._publisher.queue_chunks, self._state.stacks
         self._sockets = GatewaySockets(spec.address, keys, queue, copies=copies)
+        self._state.admit_keys(self._sockets.admitted)  # before the first message
         self._wakeup = wakeup
         self._sockets.poller.register(wakeup.fileno(), zmq.POLLIN)
         whom = "listed keys" if keys else "everybody who reaches it"
@@ -171,7 +175,7 @@ class Gateway:
         state, receive = self._state, self._sockets.receive
         bytes_left = _DRAIN_BYTES
         # No more than the ring has room for: a commit in between would count held rows as inserted.
-        room = self._ring.room // self._spec.config.actors.n_buffer
+        room = self._batches_room
         self._disk_lag.note(now, lags=not room)
         if not room:
             return True
@@ -191,6 +195,11 @@ class Gateway:
                     break
         self._insert(now)
         return all_taken
+
+    @property
+    def _batches_room(self) -> int:
+        """Batches that may be inserted before the disk has more of the ring."""
+        return self._ring.room // self._spec.config.actors.n_buffer
 
     def _insert(self, now: float) -> None:
         for block in self._state.blocks(now):
@@ -232,13 +241,14 @@ class Gateway:
 
     def _tick(self, now: float) -> None:
         state = self._state
-        state.admit_keys(self._sockets.admitted)
         state.tick(now)
+        self._disk_lag.note(now, lags=not self._batches_room)  # also when nothing more comes
         self._receive_backoff.managers = len(state.fleet.present)
         self._sockets.log_refusals(state.rejections, now)
         for line in state.take_log_lines(now):
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
         self._sockets.close_removed_keys(now)
+        state.admit_keys(self._sockets.admitted)  # those that may connect from now on
         if now >= self._next_status:  # with thousands of managers it takes long to write
             began = time.monotonic()
             self._status_record.write(self._ingest(now))
@@ -247,7 +257,8 @@ class Gateway:
     def _ingest(self, now: float, *, ended: bool = False) -> GatewayStatus:
         ring = self._ring
         refused, size = self._sockets.refused, ring.manifest.total_bytes
-        return self._state.status(ring, size, now, refused=refused, ended=ended)
+        found = self._state.status(ring, size, now, refused=refused, ended=ended)
+        return replace(found, replay=replace(found.replay, disk_lag_s=self._disk_lag.seconds(now)))
 
     def _status_json(self, now: float) -> bytes:
         learning, evaluations = self._learning.read(), self._evaluations.read()
@@ -369,12 +380,7 @@ class ReceiveBackoff:
         return max(0, round(1e3 * (self._until - now)))
 
 
-_DISK_LAG_S = 1.0
 _DISK_LINE_EVERY_S = 60.0
-_DISK_LAGS = (
-    "samples wait for the disk, which is slow to sync the replay: raise "
-    "replay.sync_interval_s, or name a faster disk as replay.directory"
-)
 
 
 class DiskLag:
@@ -384,14 +390,18 @@ class DiskLag:
         self._since: float | None = None
         self._lines = RateLimitedLog(_DISK_LINE_EVERY_S)
 
+    def seconds(self, now: float) -> float:
+        """Return for how long samples have waited; 0.0 if they do not."""
+        return 0.0 if self._since is None else round(now - self._since, 3)
+
     def note(self, now: float, *, lags: bool) -> None:
         """Note that the disk lags behind, or not; log it where that lasts."""
         if not lags:
             self._since = None
             return
         self._since = now if self._since is None else self._since
-        if now - self._since > _DISK_LAG_S and self._lines.should_log("disk", _DISK_LAGS, now):
-            log.warning(_DISK_LAGS)
+        if now - self._since > DISK_LAG_S and self._lines.should_log("disk", DISK_LAGS, now):
+            log.warning(DISK_LAGS)
 
 
 if __name__ == "__main__":

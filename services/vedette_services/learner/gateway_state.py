@@ -255,7 +255,8 @@ class GatewayState:
         self.ledger.mark_alive(manager, report.incarnation, now, key)  # refused if there is no room
         self._grants.claims_left -= self.ledger.on_report(report, now, self._grants.claims_left)
         self.dirty = True
-        new = self.fleet.on_report(report, now) or not was_living
+        inserted = self.ledger.account(manager, report.incarnation).inserted
+        new = self.fleet.on_report(report, now, inserted) or not was_living
         if rivals := self.fleet.pop_rivals(manager):
             self.admission.refuse_rival(*rivals, now)
         if report.state == "gone":

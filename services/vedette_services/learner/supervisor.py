@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from vedette_rl.errors import LatestValueFormatError, OneWriterError
 from vedette_rl.replay.ring import recover_replay
-from vedette_rl.storage.atomic_files import write_json
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
@@ -46,13 +45,18 @@ from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import RunEventLog
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import holds_model
-from vedette_services.run.outcome import describe_unsaved, exit_at_once
+from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.resume import prepare_start
 from vedette_services.run.ring_stamp import count_lost
 from vedette_services.run.status import Checkpoint, Status
-from vedette_services.run.status_records import StatusReader, StatusRecordWriter, TrainerStatus
+from vedette_services.run.status_records import (
+    StatusReader,
+    StatusRecordWriter,
+    TrainerStatus,
+    clear_status_records,
+)
 from vedette_services.run.status_text import final_report_lines
 
 if TYPE_CHECKING:  # an extra
@@ -97,8 +101,7 @@ class Supervisor:
     ) -> None:
         self._spec, self._on_status, self._linger_s = spec, on_status, linger_s
         run = spec.run
-        for path in (run.learning_map, run.ingest_map, run.evaluation_map):
-            path.unlink(missing_ok=True)  # of an earlier start: its last phase was "done"
+        clear_status_records(run)
         self._records = StatusReader(spec)
         self._children: dict[str, _Child] = {}
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
@@ -251,7 +254,7 @@ class Supervisor:
         reason = self._records.learning.read().exit_reason or "interrupted"
         status = replace(self._records.read(), exit_reason=reason)
         self._event_log.log("ended", "learner", reason)
-        self._write_summary(status)
+        self._write_summary(status, ended=True)
         if self._on_status:
             self._on_status(status)
         for line in final_report_lines(status):
@@ -294,14 +297,12 @@ class Supervisor:
             self._summary_due = now + _SUMMARY_EVERY_S
             self._write_summary(status)
 
-    def _write_summary(self, status: Status) -> None:
-        try:
-            write_json(self._spec.run.summary_file, status.as_dict())
-        except OSError as error:  # a full disk: the run goes on
-            if self._failures.first("summary"):
-                log.warning("summary.json not written: %s", error.strerror or error)
-        else:
+    def _write_summary(self, status: Status, *, ended: bool = False) -> None:
+        why = write_summary(self._spec.run.summary_file, status, ended=ended)
+        if not why:
             self._failures.reset("summary")
+        elif self._failures.first("summary"):
+            log.warning("summary.json not written: %s", why)
 
 
 def run_learner(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import logging
 import os
 import socket
 import time
@@ -12,12 +13,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from vedette_rl.storage.atomic_files import write_json
+from vedette_rl.storage.atomic_files import NO_ROOM, write_json
 from vedette_services.errors import AddressError, RunOverError
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.stop_conditions import EXIT_REASONS
+
+log = logging.getLogger("vedette.learner")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class LearnerLocation:
 def publish_location(run: RunDirectory, bind: Address, advertise: str | None) -> Iterator[None]:
     """Say in the run directory where its learner listens, for as long as it does.
 
+    On a full disk it goes on without that.
+
     Args:
         advertise: the name by which other hosts reach this one; None: its full name.
 
@@ -77,7 +82,12 @@ def publish_location(run: RunDirectory, bind: Address, advertise: str | None) ->
     if advertise is not None:
         reached = Address.parse(f"{advertise}:{bind.port}")
     location = LearnerLocation(str(reached), str(bind), host, os.getpid(), time.time())
-    write_json(run.location_file, asdict(location))
+    try:
+        write_json(run.location_file, asdict(location))
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        log.warning("%s not written: %s", run.location_file.name, error.strerror)
     try:
         yield
     finally:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from vedette_rl.errors import LatestValueFormatError
+from vedette_rl.storage.atomic_files import write_json
 from vedette_services.errors import FAILED
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.number_format import format_number
@@ -26,6 +27,19 @@ def read_summary(out: Path) -> Status:
         return decode(Status, (out / "summary.json").read_bytes()) or Status()
     except OSError:
         return Status()
+
+
+def write_summary(file: Path, status: Status, *, ended: bool) -> str:
+    """Write ``RUN/summary.json``; return why it cannot be written, such as on a full disk, or "".
+
+    Args:
+        ended: a power failure does not take it. Each few seconds of a run that would cost too much.
+    """
+    try:
+        write_json(file, status.as_dict(), durable=ended)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def last_status(out: Path, received: Status | None, *, since: float, stopped: bool) -> Status:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -92,8 +92,8 @@ def read_overview(directory: Path) -> RunOverview:
     return RunOverview(
         str(directory),
         "running" if running else _ended_state(run, summary),
-        summary.agent or str(config.get("agent", {}).get("name", "")),
-        summary.env or str(config.get("env", {}).get("id", "")),
+        summary.agent or _text(config, "agent", "name"),
+        summary.env or _text(config, "env", "id"),
         summary.eval.return_mean,
         summary.eval.best_return_mean,
         summary.env_steps,
@@ -101,6 +101,11 @@ def read_overview(directory: Path) -> RunOverview:
         starts[0].began_s if starts else (events[0].time_s if events else None),
         starts[-1].code if starts else "",
     )
+
+
+def _text(config: Mapping[str, Any], part: str, key: str) -> str:
+    table = config.get(part)
+    return str(table.get(key, "")) if isinstance(table, dict) else ""
 
 
 def is_running(run: RunDirectory) -> bool:

@@ -114,6 +114,7 @@ class Replay(Part):
     )
     capacity: Count | None = gauge("samples that it has room for", "samples")
     bytes: Count | None = gauge("size of its files", "bytes")
+    disk_lag_s: float | None = gauge("since samples wait because the disk is too slow", "s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +252,7 @@ class Manager(Part):
     host: str = ""
     state: str = ""
     left: bool = gauge("it said that it leaves", default=False)
-    samples_per_sec: float | None = gauge("samples produced", "1/s")
+    samples_per_sec: float | None = gauge("its samples inserted", "1/s")
     actors: tuple[Actor, ...] = ()
     actors_hidden: Count = gauge("actors that there was no room for", default=0)
     window: Window = Window()

@@ -17,7 +17,7 @@ from vedette_services.net.handshake import CONTROL, EVENTS, HandshakeMonitor
 from vedette_services.net.keys import ClientKeys
 from vedette_services.net.sockets import control_sub
 from vedette_services.run.status import Status
-from vedette_services.run.status_schema import decode
+from vedette_services.run.status_schema import decode, printable_json
 
 
 def ask_status(
@@ -73,7 +73,7 @@ class StatusClient:
         return None if text is None else decode(Status, text)
 
     def ask_json(self, timeout_s: float = 5.0) -> bytes | None:
-        """Like `ask`, but return the JSON as received, with the fields of other versions.
+        """Like `ask`, but return the JSON, with the fields of other versions and printable texts.
 
         Raises:
             RefusedError: the learner does not let us in.
@@ -101,8 +101,8 @@ class StatusClient:
                 raise RefusedError(f"the learner at {self.address}: {error}") from error
             except ProtocolError:
                 continue  # not of a learner
-            if isinstance(message, messages.Status):
-                return message.json
+            if isinstance(message, messages.Status) and (text := printable_json(message.json)):
+                return text
         return None
 
     def _poll_monitor(self) -> None:

@@ -7,12 +7,15 @@ restarts rereads it.
 
 from __future__ import annotations
 
+import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vedette_protocol.limits import PROTOCOL_VERSION
+from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterError
 from vedette_rl.storage.latest_value import (
     SLOTS,
     LatestValueReader,
@@ -20,7 +23,7 @@ from vedette_rl.storage.latest_value import (
     latest_value_file_bytes,
 )
 from vedette_services.host.versions import vedette_version
-from vedette_services.run.directory import LearnerSpec
+from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.status import (
     Checkpoint,
     Eval,
@@ -43,6 +46,12 @@ if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.run_config import RunConfig
 
 GONE_AFTER_S = 10.0  # silence after which a manager is shown as gone; it may still come back
+
+DISK_LAG_S = 1.0  # a wait of samples for the disk that is longer is shown
+DISK_LAGS = (
+    "samples wait for the disk, which is slow to sync the replay: raise "
+    "replay.sync_interval_s, or name a faster disk as replay.directory"
+)
 
 # Parts of the status before anything was measured.
 _NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
@@ -164,6 +173,27 @@ class StatusRecordReader(Generic[B]):
         return self._record
 
 
+def clear_status_records(run: RunDirectory) -> None:
+    """Remove the records of an earlier start, whose last phase was "done".
+
+    Where the disk has no room for new files, the files stay, each with an empty record.
+    """
+    has_room = shutil.disk_usage(run.live).free >= status_records_bytes()
+    _clear(run.learning_map, TrainerStatus, has_room)
+    _clear(run.ingest_map, GatewayStatus, has_room)
+    _clear(run.evaluation_map, Eval, has_room)
+
+
+def _clear(path: Path, kind: type[B], has_room: bool) -> None:
+    if not has_room:
+        with suppress(LatestValueFormatError, MapSpaceError, OneWriterError):
+            record = StatusRecordWriter(path, kind)
+            record.write(kind())
+            record.close()
+            return
+    path.unlink(missing_ok=True)
+
+
 # The status
 
 
@@ -236,8 +266,9 @@ class StatusReader:
 
 
 def describe_wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
-    """Return who waits and why, and why no checkpoint can be written; "" if all is well."""
-    reasons = (_wait(learning, ingest), _failing_checkpoint(learning.checkpoint))
+    """Return who waits and why, and what the disk cannot do; "" if all is well."""
+    disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
+    reasons = (_wait(learning, ingest), disk, _failing_checkpoint(learning.checkpoint))
     return "; ".join(reason for reason in reasons if reason)
 
 

@@ -9,12 +9,15 @@ from typing import Annotated, Any, TypeVar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from vedette_protocol.foreign_text import printable
+
 P = TypeVar("P", bound="Part")
 R = TypeVar("R")
 
 Count = Annotated[int, Field(ge=-(2**64), le=2**64)]
 """An integer that a float can hold, whoever sent it."""
 
+_TEXT_MAX_CHARS = 2000  # a wait's reasons, with the errors that they quote
 _CORRECTIONS = 3  # of a JSON text with values of wrong types; after the first none is left, mostly
 
 
@@ -177,6 +180,30 @@ def decode(kind: type[R], text: bytes) -> R | None:
             for one in reversed(error.errors(include_url=False, include_context=False)):
                 _remove(found, one["loc"])
     return None
+
+
+def printable_json(text: bytes) -> bytes | None:
+    """Make each text in a JSON object of whatever origin one printable line.
+
+    Returns:
+        None if it is not a JSON object.
+    """
+    try:
+        found = _printable(json.loads(text))
+        return json.dumps(found).encode() if isinstance(found, dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _printable(found: Any) -> Any:  # Any: JSON of whatever origin
+    if isinstance(found, str):
+        short = len(found) <= _TEXT_MAX_CHARS
+        return found if short and found.isprintable() else printable(found, _TEXT_MAX_CHARS)
+    if isinstance(found, list):
+        return [_printable(value) for value in found]
+    if isinstance(found, dict):
+        return {_printable(name): _printable(value) for name, value in found.items()}
+    return found
 
 
 def _remove(found: Any, place: tuple[int | str, ...]) -> None:  # Any: JSON of whatever origin

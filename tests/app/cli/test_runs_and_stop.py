@@ -86,6 +86,13 @@ def test_runs_as_json(vedette: Run, tmp_path: Path) -> None:
     assert (found["state"], found["env_steps"], found["seconds"]) == ("done", 10, 65.0)
 
 
+def test_a_run_with_a_damaged_configuration_is_listed(vedette: Run, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "one", 200.0)
+    run.config_file.write_text('agent = "dqn"\n')
+    status, text = vedette("runs", tmp_path, "--json")
+    assert (status, json.loads(text)["agent"]) == (0, "")
+
+
 def test_a_directory_without_runs_is_said(vedette: Run, tmp_path: Path) -> None:
     assert vedette("runs", tmp_path) == (0, f"no run in {tmp_path}\n")
     status, text = vedette("runs", "nowhere")

@@ -117,7 +117,7 @@ def assert_same(rows: Rows, reference: Reference) -> None:
         reference.assert_equal(sample.columns, sample.indices)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(BATCHES, st.integers(1, 40), st.integers(100, 250), st.integers(0, 9))
 def test_a_ring_in_memory_gives_back_every_live_stack(
     batches: list[tuple[int, int, bool]], capacity: int, frames_capacity: int, seed: int
@@ -129,7 +129,7 @@ def test_a_ring_in_memory_gives_back_every_live_stack(
     assert_same(ring, reference)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(BATCHES, BATCHES, st.integers(1, 40), st.integers(100, 250))
 def test_a_ring_on_disk_goes_on_after_it_was_closed(
     before: list[tuple[int, int, bool]],

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vedette_rl.errors import LimiterDeadlockError
@@ -54,7 +54,6 @@ def test_a_band_narrower_than_a_batch_is_refused_with_the_fix() -> None:
     Limiter(4.0, min_size=100, error_buffer=16.0, batch_size=32)
 
 
-@settings(deadline=None)
 @given(
     rate=st.floats(0.01, 100.0),
     min_size=st.integers(0, 5000),

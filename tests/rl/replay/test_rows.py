@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counting_rows import DTYPE, assert_rows, rows
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vedette_rl.replay.rows import MemoryRing, default_guard, live_places
@@ -21,7 +21,6 @@ def assert_live_rows(ring: MemoryRing) -> None:
     assert_rows({name: column[places] for name, column in ring.columns.items()}, live(ring))
 
 
-@settings(deadline=None)
 @given(
     capacity=st.integers(1, 40),
     guard=st.integers(1, 20),
@@ -40,7 +39,6 @@ def test_live_rows_stay_whole_whatever_is_appended(
             assert_live_rows(ring)
 
 
-@settings(deadline=None)
 @given(
     capacity=st.integers(1, 40),
     guard=st.integers(1, 20),
@@ -94,7 +92,6 @@ def test_stacked_batches_that_do_not_fit_are_refused_and_none_is_appended(
     assert ring.pending == 0
 
 
-@settings(deadline=None)
 @given(st.integers(0, 500), st.integers(1, 60), st.integers(1, 30))
 def test_live_places_are_the_live_rows_oldest_first(
     inserted: int, capacity: int, guard: int

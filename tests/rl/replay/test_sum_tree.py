@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vedette_rl.replay import sum_tree
@@ -46,7 +46,6 @@ def test_a_place_of_no_mass_is_never_found() -> None:
     assert np.isin(found, chosen).all()
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 20_000), st.integers(0, 300), st.floats(0.0, 1e6)), max_size=12

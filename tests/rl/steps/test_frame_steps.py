@@ -100,7 +100,7 @@ def assert_equal(found: Columns, expected: Columns) -> None:
         np.testing.assert_array_equal(found[name], column, err_msg=name)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     scripts=st.lists(SCRIPT, min_size=1, max_size=4),
     stack=st.integers(2, 4),

@@ -68,7 +68,7 @@ scripts = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(scripts, min_size=1, max_size=3), st.integers(1, 5), st.integers(1, 25))
 def test_any_trajectory_gives_the_transitions_of_a_naive_walk(
     all_scripts: list[list[tuple[int, Any]]], n: int, steps: int

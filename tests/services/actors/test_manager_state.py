@@ -77,6 +77,13 @@ def test_a_refusal_ends_the_manager_it_names_and_no_other() -> None:
     assert (end.code, "another m1 is here" in end.reason) == (3, True)
 
 
+def test_a_refused_manager_says_how_many_samples_are_lost_with_it() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    (end,) = of(Exit, rig.state.on_control(Refusal("m1", 100, "id", "another m1 is here"), 0.0))
+    assert end.reason == f"refused by the learner: another m1 is here; {ROWS} samples are lost"
+
+
 def test_a_learner_of_another_version_is_no_learner_of_ours() -> None:
     (end,) = of(Exit, Rig().state.on_invalid_message(VersionError(2, 1), 0.0))
     assert end.code == 3

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -64,7 +67,8 @@ def test_only_the_parent_ends_a_child_at_once(
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -72,8 +76,8 @@ def handlers() -> Iterator[None]:
 
 def test_a_process_that_obeys_its_parent_survives_stop_signals(handlers: None) -> None:
     ignore_stop_signals()
-    os.kill(os.getpid(), signal.SIGTERM)
-    os.kill(os.getpid(), signal.SIGINT)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(os.getpid(), number)
 
 
 def test_programs_that_it_starts_can_be_terminated(handlers: None) -> None:
@@ -83,3 +87,41 @@ def test_programs_that_it_starts_can_be_terminated(handlers: None) -> None:
     program = subprocess.Popen(["sleep", "60"])
     program.terminate()
     assert program.wait(10.0) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_asks_to_stop(handlers: None, number: signal.Signals) -> None:
+    stop = StopSignals(leave=lambda: None)
+    os.kill(os.getpid(), number)
+    assert stop
+
+
+def test_the_end_of_a_session_stops_nobody_under_nohup(handlers: None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stop = StopSignals(leave=lambda: None)
+    ignore_stop_signals()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert not stop
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+_PRINTS_AFTERWARDS = """
+import sys, time
+from vedette_services.host.processes import StopSignals, pause
+stop = StopSignals()
+print("ready", flush=True)
+pause(stop, 20.0)
+print("stopping", flush=True)  # an error, had the terminal not been left
+open(sys.argv[1], "w").write("saved")
+"""
+
+
+def test_what_is_printed_after_the_end_of_a_terminal_is_discarded(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if not pid:
+        saved = str(tmp_path / "saved")
+        os.execv(sys.executable, [sys.executable, "-c", _PRINTS_AFTERWARDS, saved])
+    assert b"ready" in os.read(terminal, 100)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert (tmp_path / "saved").read_text() == "saved"

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import pytest
 from test_gateway_state import RUN_ID, acks, batch_frames, gateway, report_frames
 
+from vedette.local.daemons import free_port
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.messages import ActorReport, Refusal, Report
+from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import MemoryRing
+from vedette_services.config import RunConfig
+from vedette_services.host.processes import WakeupEvent
 from vedette_services.learner.fleet import BOTH_ALIVE_S
+from vedette_services.learner.gateway import Gateway
 from vedette_services.learner.gateway_state import GatewayState
-from vedette_services.run.status_records import GONE_AFTER_S
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import make_keys
+from vedette_services.run.directory import LearnerSpec, RunDirectory
+from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus, StatusRecordReader
 
 RING = MemoryRing(np.dtype([("obs", np.float32)]), 8)
 
@@ -174,3 +185,37 @@ def test_texts_of_peers_forge_no_line_in_the_log_and_reach_no_terminal() -> None
     manager = state.fleet.status(1.0)[0]
     for text in (state.log_lines[0].text, manager.host, manager.actors[0].error):
         assert text.isprintable()
+
+
+@pytest.fixture
+def real_gateway(tmp_path: Path) -> Iterator[Gateway]:
+    """A gateway with its sockets and ring, and keys for `lab`."""
+    run, keys = RunDirectory(tmp_path / "run"), tmp_path / "keys"
+    run.make()
+    make_keys(keys, ["lab"])
+    table = {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}, "replay": {"capacity": 1000}}
+    address = Address("127.0.0.1", free_port())
+    spec = LearnerSpec(run, RUN_ID, RunConfig.model_validate(table), address, keys)
+    gateway = Gateway(spec, WakeupEvent())
+    yield gateway
+    gateway._sockets.close()
+    gateway._ring.close()
+
+
+def test_reserved_places_are_known_before_the_first_message(real_gateway: Gateway) -> None:
+    """A gateway that came back took its first messages before its first tick."""
+    places = real_gateway._state.ledger.places
+    assert places.is_admitted("lab")
+    assert places.reserved > 0
+
+
+def test_a_disk_that_syncs_too_slowly_is_in_the_status(
+    real_gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = StatusRecordReader(tmp_path / "run" / "live" / "ingest.map", GatewayStatus)
+    real_gateway._tick(100.0)
+    assert record.read().replay.disk_lag_s == 0.0
+    monkeypatch.setattr(RingWriter, "room", property(lambda self: 0))
+    real_gateway._tick(200.0)
+    real_gateway._tick(205.0)
+    assert record.read().replay.disk_lag_s == 5.0

@@ -57,6 +57,12 @@ def test_one_that_leaves_may_send_what_it_holds() -> None:
     assert account.limit == EXTRAS_MAX
 
 
+def test_one_that_leaves_may_send_though_there_are_more_managers_than_batches() -> None:
+    made, account = grants(FlightLimits(batches=2)), IncarnationAccount(1)
+    made.grant(("m", 1), account, Budget(0, "the learner waits"), 3, draining=True)
+    assert account.limit == 1
+
+
 def test_bytes_bound_the_batches_and_the_exact_set_does_too() -> None:
     few = grants(FlightLimits(payload_bytes=1000))
     assert few.budget(0, 0) == Budget(10)

@@ -24,17 +24,17 @@ def report(produced: int = 0, incarnation: int = 1, state: Any = "running") -> R
     )
 
 
-def test_a_manager_is_shown_with_what_it_brings_a_second() -> None:
+def test_a_manager_is_shown_with_what_it_brings_a_second_and_not_with_what_it_claims() -> None:
     fleet = Fleet()
     for second in range(4):
-        fleet.on_report(report(produced=100 * second), float(second))
+        fleet.on_report(report(produced=10**9 * second), float(second), 100 * second)
     assert fleet.status(3.0)[0]["samples_per_sec"] == 100.0
 
 
 def test_another_incarnation_begins_its_rate_anew() -> None:
     fleet = Fleet()
-    fleet.on_report(report(produced=1000), 0.0)
-    fleet.on_report(report(produced=0, incarnation=2), 1.0)
+    fleet.on_report(report(), 0.0, 1000)
+    fleet.on_report(report(incarnation=2), 1.0, 0)
     assert fleet.status(1.0)[0]["samples_per_sec"] == 0.0
 
 

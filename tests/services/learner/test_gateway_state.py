@@ -542,3 +542,13 @@ def test_a_gateway_is_told_of_batches_beyond_a_limit_and_goes_on_when_they_come_
     state.position = Position(epoch=1, version=10, sampled=1000)
     assert acks(state, 1.1, inserted=4 * limit)["m"].limit > limit
     assert take(state, batch_frames(limit)) is not None
+
+
+def test_the_rate_of_a_manager_is_that_of_its_inserted_rows() -> None:
+    state = gateway()
+    for second in range(1, 4):
+        state.on_samples(batch_frames(second - 1), float(second))
+        state.on_samples(report_frames(produced=1000 * second), float(second))
+        state.acks_due(float(second), 0)
+    [manager] = state.fleet.status(3.0)
+    assert manager.samples_per_sec == 4.0

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vedette_protocol.messages import Batch
@@ -30,7 +30,6 @@ def intake() -> Intake:
     return Intake(SCHEMA, ROWS, ROWS, {"m0": 5, "m1": 6}.__getitem__)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([ROWS, ROWS, ROWS, 2]), st.booleans()), max_size=20))
 def test_every_sound_batch_is_handed_on_and_no_other(sent: list[tuple[int, bool]]) -> None:
     held = intake()

@@ -1,6 +1,6 @@
 """Who waits for what, as the status says it."""
 
-from vedette_services.run.status import Checkpoint, Manager
+from vedette_services.run.status import Checkpoint, Manager, Replay
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, describe_wait
 
 WAITING = TrainerStatus(phase="waiting", waits="learner waits: 0 of 64 warm-up samples")
@@ -30,3 +30,10 @@ def test_a_learner_that_trains_says_that_no_checkpoint_can_be_written() -> None:
         "no checkpoint can be written (No space left on device), and the last is of optimization "
         "step 1,200"
     )
+
+
+def test_a_disk_that_is_too_slow_for_the_replay_is_told_once_that_lasts() -> None:
+    training = TrainerStatus(phase="training")
+    assert describe_wait(training, GatewayStatus(replay=Replay(disk_lag_s=0.4))) == ""
+    said = describe_wait(training, GatewayStatus(replay=Replay(disk_lag_s=12.0)))
+    assert said.startswith("samples wait for the disk, which is slow to sync the replay: raise")

@@ -1,5 +1,6 @@
 """What a run's directory tells of its end."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from vedette_services.run.outcome import (
     describe_resume_point,
     describe_unsaved,
     last_status,
+    read_summary,
+    write_summary,
 )
 from vedette_services.run.status import Status
 from vedette_services.run.status_records import StatusRecordWriter, TrainerStatus
@@ -121,3 +124,17 @@ def test_seconds_and_an_interruption_leave_more_to_do(tmp_path: Path) -> None:
         summary(tmp_path, ENDED, exit_reason=reason, seconds=20.0)
         stop = StopConfig.model_validate({"max_seconds": 10.0, "max_opts": 100})
         assert describe_already_done(tmp_path, stop) == ""
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_summary_of_an_end_is_on_the_disk_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink())
+    )
+    assert write_summary(tmp_path / "summary.json", ENDED, ended=ended) == ""
+    assert read_summary(tmp_path) == ENDED
+    aside = tmp_path / f".summary.json.{os.getpid()}.new"
+    assert synced == ([aside, tmp_path] if ended else [])

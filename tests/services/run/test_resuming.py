@@ -1,7 +1,9 @@
 """Whether a run directory can take a run; nothing is started here."""
 
 import os
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,8 @@ from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import default_guard
 from vedette_rl.storage.state_file import STATE_FILE, write_state
-from vedette_services.config import RunConfig, load_config, write_config
-from vedette_services.errors import UsageError
+from vedette_services.config import RunConfig, load_config, read_config, write_config
+from vedette_services.errors import SettingError, UsageError
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import replay_directory, ring_dtype
@@ -342,3 +344,32 @@ def test_a_start_says_where_it_goes_on(tmp_path: Path) -> None:
     assert check_config(config, tmp_path)[1:] == (
         f"no checkpoint in {tmp_path}: learns from the beginning, on the samples that are there",
     )
+
+
+@pytest.mark.parametrize(
+    ("damage", "place"),
+    [
+        (lambda whole: whole[:200] + bytes(4096), "line"),
+        (lambda whole: whole.replace(b"[env]", b"[env", 1), "line"),
+        (lambda whole: whole[:50] + b"\xff" + whole[51:], "position 50"),
+        (lambda whole: whole[: whole.index(b"[replay]")], "it has no [replay]"),
+        (lambda whole: b"", "it has no [env], [agent]"),
+    ],
+)
+def test_a_damaged_configuration_of_a_run_is_refused_with_its_place_and_the_fix(
+    tmp_path: Path, damage: Callable[[bytes], bytes], place: str
+) -> None:
+    file = make_run(tmp_path, config_of()).config_file
+    file.write_bytes(damage(file.read_bytes()))
+    for read in (lambda: load_config(saved=file, environment={}), lambda: read_config(file)):
+        with pytest.raises(SettingError) as refused:
+            read()
+        said = str(refused.value)
+        assert said.startswith(f"{file}: ")
+        assert place in said
+        assert "put a whole one back, or rename it and give the command of before again" in said
+        assert "checkpoints and replay stay" in said
+        assert "\n" not in said
+        assert not re.search("delete|erase|--fresh", said)
+    file.rename(tmp_path / "damaged.toml")
+    assert "goes on from optimization step 1,234" in line_of_start(tmp_path)

@@ -2,24 +2,41 @@
 
 import io
 import json
+import re
+import threading
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vedette.live import print_once
+from vedette.local.daemons import free_port
 from vedette.reports.charts import CHART_SPECS
+from vedette_protocol import messages
+from vedette_protocol.codec import encode as encode_message
 from vedette_protocol.messages import ActorReport, Report
 from vedette_services.config import RunConfig
 from vedette_services.learner.fleet import Fleet
+from vedette_services.net import sockets
+from vedette_services.net.addresses import Address
 from vedette_services.prometheus import PREFIX, metrics
 from vedette_services.run.status import Actor, Eval, Manager, Samples, Status, Stop
+from vedette_services.run.status_client import StatusClient
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
-from vedette_services.run.status_schema import Count, Part, declared, decode, encode, tagged
+from vedette_services.run.status_schema import (
+    Count,
+    Part,
+    declared,
+    decode,
+    encode,
+    printable_json,
+    tagged,
+)
 from vedette_services.run.status_text import status_line, summary_lines
 
 NAMES = json.loads((Path(__file__).parent / "status_names.json").read_text())
@@ -151,3 +168,53 @@ def test_whatever_a_learner_answers_is_shown(data: st.DataObject) -> None:
     assert list(metrics(found))
     print_once(found, io.StringIO())
     assert decode(Status, encode(found)) is not None
+
+
+HOSTILE = "\x1b]0;x\x07evil\r\n\u202e\ud800 \x9b2J"
+
+
+def test_texts_of_a_learner_are_printable_lines() -> None:
+    said = {
+        "waits": HOSTILE,
+        "record": {HOSTILE: 1.0},
+        "managers": [{"id": HOSTILE}],
+        "x": [HOSTILE],
+    }
+    found = printable_json(json.dumps(said).encode())
+    assert found is not None
+    assert json.loads(found)["managers"][0]["id"].isprintable()
+    texts = [*paths(json.loads(found)), *re.findall('"([^"]*)"', json.dumps(json.loads(found)))]
+    assert all(json.loads(f'"{text}"').isprintable() for text in texts)
+    whole = whole_status()
+    assert decode(Status, printable_json(encode(whole)) or b"") == whole
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"3", b"null", b"[" * 100_000, b"\xff"])
+def test_what_is_no_json_object_has_no_texts(text: bytes) -> None:
+    assert printable_json(text) is None
+
+
+def test_a_learner_sends_no_escape_sequence_to_who_asks_for_its_status() -> None:
+    address = Address("127.0.0.1", free_port())
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    learner = sockets.control_xpub(context, address, None)
+
+    def answer() -> None:
+        for waits in (HOSTILE, HOSTILE):
+            event = b""
+            while event[:1] != b"\x01":
+                event = learner.recv()
+            text = json.dumps({"run_id": "r", "waits": waits}).encode()
+            learner.send_multipart([event[1:], *encode_message(messages.Status(text))])
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with StatusClient(address) as asker:
+        text, found = asker.ask_json(10.0), asker.ask(10.0)
+    thread.join(10.0)
+    context.destroy(linger=0)
+    assert text is not None
+    assert json.loads(text)["waits"].isprintable()
+    assert found is not None
+    assert found.waits.isprintable()
+    assert "evil" in found.waits
