@@ -28,7 +28,7 @@ from vedette_services.run.finished import FinishedRun, evaluate_policy, evaluate
 from vedette_services.run.number_format import format_clock, format_number
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import Start, read_provenance
-from vedette_services.run.stop_conditions import exit_sentence
+from vedette_services.run.stop_conditions import EXIT_REASONS, exit_sentence
 
 SCHEME = "hf://"
 POLICY = "policy.safetensors"
@@ -224,7 +224,7 @@ def _hub_errors(repository: Repository) -> Iterator[None]:
     except errors.HFValidationError as error:
         raise UsageError(f"{name}: {' '.join(str(error).split())}") from error
     except errors.HfHubHTTPError as error:
-        why = " ".join(str(error.server_message or error).split())
+        why = " ".join(str(error.server_message or error).split()).rstrip(".")
         denied = error.response.status_code in (401, 403)
         raise HubError(name, why, _LOG_IN if denied else "") from error
     except (transport_error, OSError, RuntimeError, ValueError) as error:
@@ -259,7 +259,7 @@ def model_card(
         env_steps=format_number(summary.env_steps),
         opt_steps=format_number(summary.opt_steps),
         duration=None if summary.seconds is None else format_clock(summary.seconds),
-        ended=exit_sentence(summary.exit_reason),
+        ended=exit_sentence(summary.exit_reason) if summary.exit_reason in EXIT_REASONS else "",
         seed=config.seed,
         start=_public(starts[-1]) if starts else None,
         code=starts[-1].code if starts else "",

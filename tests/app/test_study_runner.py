@@ -73,6 +73,8 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         script: str = "", trials: int = 3, seeds: int = 1, pruner: str = "none", **options: Any
     ) -> StudyRunner:
         monkeypatch.setenv("FAKE", script)
+        monkeypatch.setattr("vedette.sweep.jobs._LOOK_S", 0.02)
+        monkeypatch.setattr("vedette.sweep.study_runner._LOOK_EVERY_S", 0.05)
         monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
         file = tmp_path / "study.toml"
         file.write_text(STUDY.format(trials=trials, seeds=seeds, pruner=pruner))
@@ -165,7 +167,7 @@ def test_a_trial_without_an_evaluation_has_failed(study: Make) -> None:
 def test_a_stop_leaves_trials_that_the_next_start_goes_on_with(study: Make) -> None:
     said: list[str] = []
     runner = study("at(50); time.sleep(60)", jobs=2)
-    assert runner.run(_After(2.0)) == 0
+    assert runner.run(_After(0.7)) == 0
     assert states(runner) == ["RUNNING", "RUNNING"]
     runner = study(say=said.append)
     assert runner.run() == 0
