@@ -9,6 +9,7 @@ from vedette.cli.app import main
 from vedette.sweep.study import Study, check_budget
 from vedette_services.config import load_config
 from vedette_services.errors import ManySettingsError, SettingError, UsageError
+from vedette_services.run.checks import check_settings
 
 pytest.importorskip("optuna")
 GOOD = """
@@ -70,6 +71,17 @@ def test_the_table_of_a_trial_is_a_configuration_file(tmp_path: Path) -> None:
     opened = study(tmp_path)
     found = load_config(table=opened.table(PARAMS), environment={}).config
     assert found == opened.configure(PARAMS)
+
+
+def test_the_study_of_the_documentation_can_be_run(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs/how-to/seeds-and-sweeps.md"
+    text = page.read_text("utf-8").partition("```toml\n")[2].partition("```")[0]
+    found = study(tmp_path, text)
+    for params in found.ends():
+        config = found.configure(params)
+        check_settings(config)
+        for objective in ("last", "best", "area"):
+            check_budget(config, objective)
 
 
 @pytest.mark.parametrize(
