@@ -4,43 +4,51 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vedette.cli.options import Settings, complete_arguments, split_arguments
+from vedette_services.errors import FAILED, UsageError
+
+if TYPE_CHECKING:
+    from vedette.sweep.study import Study
+
+StudyArguments = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STUDY [KEY=VALUE]...",
+        help="The study's TOML file, and settings over those in it, as with --set.",
+        autocompletion=complete_arguments,
+        show_default=False,
+    ),
+]
+StudyOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Directory of the study; one with trials goes on. [runs/NAME of the file]",
+        show_default=False,
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=256,
+        metavar="N",
+        help="So many trials at a time. [as the cores allow]",
+        show_default=False,
+    ),
+]
 
 
 def sweep(
-    arguments: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="STUDY [KEY=VALUE]...",
-            help="The study's TOML file, and settings over those in it, as with --set.",
-            autocompletion=complete_arguments,
-            show_default=False,
-        ),
-    ],
+    arguments: StudyArguments,
     settings: Settings = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="Directory of the study; one with trials goes on. [runs/NAME of the file]",
-            show_default=False,
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=256,
-            metavar="N",
-            help="So many trials at a time. [as the cores allow]",
-            show_default=False,
-        ),
-    ] = None,
+    out: StudyOut = None,
+    jobs: Jobs = None,
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Each run in one process, in lock step.")
     ] = False,
@@ -55,13 +63,8 @@ def sweep(
     Several processes may work on one study, also on several hosts that share its directory.
     """
     from vedette.reports.record import is_run
-    from vedette.sweep import jobs_within
-    from vedette.sweep.study import Study, check_budget
-    from vedette.sweep.study_runner import StudyRunner
-    from vedette_services.errors import FAILED, UsageError
-    from vedette_services.host.processes import StopSignals
-    from vedette_services.run.checks import check_config, check_out, check_settings
-    from vedette_services.run.stop_conditions import exit_sentence
+    from vedette.sweep.study import Study
+    from vedette_services.run.checks import check_out
 
     path, more = split_arguments(arguments)
     if path is None:
@@ -70,6 +73,18 @@ def sweep(
     if is_run(directory):
         raise UsageError(f"--out {directory}: holds a run of its own; name another for a study")
     check_out(directory)
+    _search(study, directory, jobs, in_process)
+
+
+def _search(study: Study, directory: Path, jobs: int | None, in_process: bool) -> None:
+    """Check the settings of a study, run it, print its result and exit with its status."""
+    from vedette.sweep import jobs_within
+    from vedette.sweep.study import check_budget
+    from vedette.sweep.study_runner import StudyRunner
+    from vedette_services.host.processes import StopSignals
+    from vedette_services.run.checks import check_config, check_settings
+    from vedette_services.run.stop_conditions import exit_sentence
+
     configs = [study.configure(params) for params in study.ends()]
     for config in configs:
         check_budget(config, study.config.objective)
