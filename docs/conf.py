@@ -15,7 +15,7 @@ html_title = "Vedette"
 html_theme = "furo"
 html_show_copyright = False
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "curves/table.md", "reference/_commands.md"]
+exclude_patterns = ["_build", "curves/*.md", "reference/_commands.md"]
 highlight_language = "none"
 default_role = "code"  # docstrings write `name` for code
 

@@ -1,52 +1,44 @@
-"""Pictures and the table of docs/curves: interquartile means with 95 % intervals, and all seeds."""
+"""Pictures and tables of docs/curves from its data, by the code of `vedette report`."""
 
 import tomllib
-from collections import defaultdict
-from collections.abc import Sequence
-from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
-from curves_data import DATA, PLACE, Point, read_points
+from curves_data import DATA, PLACE
 from matplotlib import pyplot
-from numpy.typing import NDArray
 
-from vedette.reports.statistics import (
-    SeedCurve,
-    aggregate_curves,
-    bootstrap_interval,
-    carry,
-    interquartile_mean,
-)
+from vedette.reports.charts import page_data
+from vedette.reports.configurations import Configuration, group_runs
+from vedette.reports.record import EVALUATION, read_baseline
 
 COLORS = {"in-process": "#1f5fa8", "networked": "#c8102e", "stable-baselines3": "#3a7d34"}
-GRID = 200
 PRESETS = Path(__file__).resolve().parent.parent / "services/vedette_services/config/presets"
-
-Array = NDArray[np.float64]
+TABLES = {
+    "results": "preset | run | target | seeds | reached it | env steps to it | last evaluation | "
+    "best evaluation | mean over the curve | env steps",
+    "seeds": "preset | run | last evaluation of each seed (its best)",
+}
 
 
 def draw_all() -> None:
-    """Every file of data as a picture, and the table."""
+    """Every file of data as a picture, and the tables."""
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.hashsalt": "curves", "svg.fonttype": "none", "font.size": 9})
-    lines = [
-        "| preset | run | target | seeds | reached it | env steps to it | last evaluation | "
-        "best evaluation | mean over the curve | after env steps |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    rows: dict[str, list[list[str]]] = {table: [] for table in TABLES}
     for file in sorted(DATA.glob("*.csv")):
-        target = target_of(file.stem)
-        labels = by_label(read_points(file))
-        draw(file.stem, labels, target)
-        lines += [table_line(file.stem, label, runs, target) for label, runs in labels.items()]
-    (PLACE / "table.md").write_text("\n".join(lines) + "\n", "utf-8")
-    for file in sorted(DATA.glob("*.csv")):
-        labels = by_label(read_points(file))
-        if {"in-process", "networked"} <= set(labels):
-            print(f"{file.stem}: {agreement(labels['in-process'], labels['networked'])}")
-    print("\n".join(lines))
+        name, target = file.stem, target_of(file.stem)
+        configurations = group_runs(read_baseline(file, name, target))
+        draw(name, configurations)
+        span = common_steps(configurations)
+        rows["results"] += [results_row(name, each, target, span) for each in configurations]
+        rows["seeds"] += [seeds_row(name, each) for each in configurations]
+    for table, head in TABLES.items():
+        rule = "|".join("---" for _ in head.split("|"))
+        lines = [f"| {head} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows[table])]
+        (PLACE / f"{table}.md").write_text("\n".join(lines) + "\n", "utf-8")
+        print("\n".join(lines))
 
 
 def target_of(name: str) -> float | None:
@@ -55,62 +47,24 @@ def target_of(name: str) -> float | None:
     return stop.get("target_return")
 
 
-def by_label(points: list[Point]) -> dict[str, list[list[Point]]]:
-    """The runs of each label, each in the order of its evaluations."""
-    runs: dict[str, dict[int, list[Point]]] = defaultdict(lambda: defaultdict(list))
-    for point in points:
-        runs[point.label][point.seed].append(point)
-    return {label: list(seeds.values()) for label, seeds in runs.items()}
-
-
-def seed_curves(runs: list[list[Point]]) -> list[SeedCurve]:
-    """Return against env steps of each run."""
-    return [
-        SeedCurve(
-            str(run[0].seed),
-            np.array([float(point.env_steps) for point in run]),
-            np.array([point.return_mean for point in run]),
-        )
-        for run in runs
-    ]
-
-
-def agreement(one: list[list[Point]], other: list[list[Point]]) -> str:
-    """Whether two ways of running differ by more than seeds do: of each run the mean return over
-    the env steps that all have, and an exact permutation test of the difference of their means."""
-    curves = seed_curves([*one, *other])
-    first, last = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
-    means = carry(curves, np.linspace(first, max(first, last), GRID)).mean(axis=1)
-    count = len(one)
-    whole = set(range(len(means)))
-
-    def difference(chosen: tuple[int, ...]) -> float:
-        rest = sorted(whole - set(chosen))
-        return abs(float(means[list(chosen)].mean() - means[rest].mean()))
-
-    found = difference(tuple(range(count)))
-    splits = [difference(chosen) for chosen in combinations(range(len(means)), count)]
-    share = sum(split >= found - 1e-9 for split in splits) / len(splits)
-    ours, theirs = means[:count], means[count:]
-    return (
-        f"in-process {ours.mean():.1f} (deviation of {count} seeds {ours.std(ddof=1):.1f}), "
-        f"networked {theirs.mean():.1f} ({len(theirs)} seeds, {theirs.std(ddof=1):.1f}); "
-        f"a difference as large comes in {share:.0%} of all ways to deal the runs out"
-    )
-
-
-def draw(name: str, labels: dict[str, list[list[Point]]], target: float | None) -> None:
+def draw(name: str, configurations: list[Configuration]) -> None:
+    """Draw the report's first chart: each seed, and the aggregate of each configuration."""
+    data = page_data(configurations)
+    chart = data["charts"][0]
     figure, axes = pyplot.subplots(figsize=(5.6, 3.2))
-    for label, runs in labels.items():
-        curves = seed_curves(runs)
-        grid, middle, low, high = aggregate_curves(curves, GRID)
-        color = COLORS.get(label, "#7a5c00")
-        for curve in curves:
-            axes.plot(curve.x, curve.y, color=color, lw=0.5, alpha=0.5)
-        axes.fill_between(grid, low, high, color=color, alpha=0.2, lw=0)
-        axes.plot(grid, middle, color=color, lw=1.6, label=f"{label}, {len(runs)} seeds")
-    if target is not None:
-        axes.axhline(target, color="#888888", lw=0.8, ls="--", label=f"target {target:g}")
+    for line in chart["lines"]:
+        each = configurations[line["config"]]
+        color, label = COLORS[each.name], f"{each.name}, {len(each.runs)} seeds"
+        if "aggregate" not in line:
+            alone = len(each.runs) == 1
+            style = {"lw": 1.6, "label": f"{each.name}, one seed"} if alone else {"lw": 0.5}
+            axes.plot(data["xs"][line["x"]]["env"], line["y"], color=color, **style)
+            continue
+        x, y, low, high = (np.array(column, float) for column in line["aggregate"]["env"].values())
+        axes.fill_between(x, low, high, color=color, alpha=0.2, lw=0)
+        axes.plot(x, y, color=color, lw=1.6, label=label)
+    for level, label in chart["levels"]:
+        axes.axhline(level, color="#888888", lw=0.8, ls="--", label=f"{label} {level:g}")
     axes.set(title=name, xlabel="environment steps", ylabel="greedy return, mean of an evaluation")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=7, framealpha=0.6, edgecolor="none", loc="best")
@@ -119,33 +73,31 @@ def draw(name: str, labels: dict[str, list[list[Point]]], target: float | None) 
     pyplot.close(figure)
 
 
-def steps_to(run: list[Point], target: float) -> float:
-    """Env steps at the first evaluation that reached the target; infinity where none did."""
-    return next((float(p.env_steps) for p in run if p.return_mean >= target), np.inf)
+def common_steps(configurations: list[Configuration]) -> tuple[float, float]:
+    """The env steps that all runs have: over these no run's last value is carried on."""
+    steps = [run.curves[EVALUATION].steps for each in configurations for run in each.runs]
+    return float(max(each[0] for each in steps)), float(min(each[-1] for each in steps))
 
 
-def table_line(name: str, label: str, runs: list[list[Point]], target: float | None) -> str:
-    curves = seed_curves(runs)
-    grid = np.linspace(max(c.x[0] for c in curves), max(c.x[-1] for c in curves), GRID)
-    cells = [name, label, "" if target is None else f"{target:g}", str(len(runs))]
-    if target is None:
-        cells += ["", ""]
-    else:
-        steps = [steps_to(run, target) for run in runs]
-        reached = [count for count in steps if np.isfinite(count)]
-        cells += [f"{len(reached)} of {len(runs)}", estimate(reached, 0)]
-    cells.append(estimate([curve.y[-1] for curve in curves]))
-    cells.append(estimate([curve.y.max() for curve in curves]))
-    cells.append(estimate(carry(curves, grid).mean(axis=1)))
-    cells.append(f"{min(run[-1].env_steps for run in runs):,}")
-    return f"| {' | '.join(cells)} |"
+def results_row(
+    name: str, each: Configuration, target: float | None, span: tuple[float, float]
+) -> list[str]:
+    found = each.statistics(span)
+    reached = ["", "", ""]
+    if target is not None:
+        count, steps = f"{found['reached']} of {found['seeds']}", found["env_steps_to_target"]
+        reached = [f"{target:g}", count, interval(steps, 0)]
+    parts = [interval(found[part]) for part in ("eval_last", "eval_best", "eval_area")]
+    end = f"{found['env_steps']:,.0f}"
+    return [name, each.name, reached[0], str(found["seeds"]), *reached[1:], *parts, end]
 
 
-def estimate(scores: Sequence[float] | Array, digits: int = 1) -> str:
+def seeds_row(name: str, each: Configuration) -> list[str]:
+    runs = [f"{run.last_return:.1f} ({run.best_return:.1f})" for run in each.runs]
+    return [name, each.name, ", ".join(runs)]
+
+
+def interval(found: dict[str, Any], digits: int = 1) -> str:
     """Interquartile mean over seeds with its 95 % interval."""
-    if not len(scores):
-        return ""
-    array = np.asarray(scores, np.float64)
-    low, high = bootstrap_interval(array)
-    interval = f" [{low:,.{digits}f}, {high:,.{digits}f}]" if len(array) > 1 else ""
-    return f"{interquartile_mean(array, 0):,.{digits}f}{interval}"
+    middle, low, high = (x if x is None else f"{x:,.{digits}f}" for x in found.values())
+    return (middle or "") if low is None else f"{middle} [{low}, {high}]"

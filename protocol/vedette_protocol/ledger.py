@@ -59,6 +59,7 @@ class Ledger:
         batch_rows, window_batches: of a batch, and of a manager's window: claims of more are not
             believed. The caller may set them.
         living: managers with an incarnation that is not gone; they get acks.
+        env_steps: environment steps that inserted batches carried, as in `accounting`.
     """
 
     def __init__(self, run_id: str, closed: SampleAccounting | None = None) -> None:
@@ -70,6 +71,7 @@ class Ledger:
         self._full: set[str] = set()  # keys for which no account could be closed
         self._next_number = 0
         self._closed = closed or SampleAccounting()
+        self.env_steps = self._closed.env_steps
         self._retired: dict[int, None] = {}  # closed incarnations, oldest first
 
     @classmethod
@@ -97,6 +99,7 @@ class Ledger:
             ledger.places.add(entry.key, len(entry.accounts))
             for account in entry.accounts.values():
                 account.last_seen = now
+        ledger.env_steps = ledger.accounting().env_steps
         return ledger
 
     def to_bytes(self) -> bytes:
@@ -176,6 +179,7 @@ class Ledger:
         if account.settle(batch.seq):
             account.inserted += batch.rows
             account.env_steps += batch.env_steps
+            self.env_steps += batch.env_steps
             return "new"
         account.duplicates += min(batch.rows, self.batch_rows)
         return "duplicate"
@@ -190,6 +194,7 @@ class Ledger:
         account = entry.accounts[batch.incarnation]
         account.inserted -= batch.rows
         account.env_steps -= batch.env_steps
+        self.env_steps -= batch.env_steps
         account.rejected += min(batch.rows, self.batch_rows)
         account.rejected_batches += 1
         account.rejected_reason = why

@@ -187,10 +187,10 @@ def test_environment_steps_are_those_of_inserted_batches_once_each() -> None:
     insert(ledger, batch(1)._replace(env_steps=7))
     insert(ledger, batch(2)._replace(env_steps=1000))
     ledger.reject_batch(batch(2)._replace(env_steps=1000))
-    assert ledger.accounting().env_steps == 47
+    assert ledger.accounting().env_steps == ledger.env_steps == 47
     again = Ledger.from_bytes(ledger.to_bytes(), 0.0)
     insert(again, batch(0, incarnation=8)._replace(env_steps=1))
-    assert again.accounting().env_steps == 48
+    assert again.accounting().env_steps == again.env_steps == 48
 
 
 def test_claims_that_sequence_numbers_do_not_make_possible_are_not_believed() -> None:

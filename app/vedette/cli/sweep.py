@@ -62,9 +62,9 @@ def sweep(
 
     Several processes may work on one study, also on several hosts that share its directory.
     """
-    from vedette.reports.record import is_run
     from vedette.sweep.study import Study
     from vedette_services.run.checks import check_out
+    from vedette_services.run.overview import is_run
 
     path, more = split_arguments(arguments)
     if path is None:

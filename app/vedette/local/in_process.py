@@ -191,7 +191,6 @@ class InProcessRun:
         self._evaluate_until = clock() + (config.stop.max_seconds or math.inf)
         self._gave_up = False
         self._event_log = RunEventLog(run.events_file)
-        self._event_log.log("started", "learner", f"in one process on {host}")
         spaces = probe_environment(config.env)
         layout = replay_layout(config, spaces)
         self.ring = _memory_ring(config, layout)
@@ -206,6 +205,10 @@ class InProcessRun:
             clock=clock,
         )
         self.agent, self.replay = self.learner.agent, self.learner.replay
+        self._event_log.log_start(
+            f"in one process on {host}", self.agent.opt_steps, self.learner.earlier.env_steps
+        )
+        self._env_steps = self.learner.earlier.env_steps  # when the last model was published
         self._evaluation = ModelEvaluation(config, self.run_id, run.best)
         self._models = Schema.from_arrays(self.agent.model_info().arrays)
         self.clock = VirtualClock()
@@ -240,6 +243,7 @@ class InProcessRun:
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             batch_bytes=layout.batch_bytes,
             batch_env_steps=actors.env_steps_max(config.agent.n_step),
+            max_env_steps=config.stop.max_env_steps,
             figures_time=lambda _: self._wall_clock(),
         )
         return GatewayHost(state, self.ring, network, actors.n_buffer)
@@ -263,7 +267,6 @@ class InProcessRun:
             last = self.learner.train(self, lock_step(self.config), idle=self._play, tick_s=0.0)
         finally:
             self._manager.kill()  # actors that an error left behind
-        self._evaluate_last(last.exit_reason)
         self.learner.close(last)
         self._evaluation.close()
         self._event_log.log("ended", "learner", last.exit_reason)
@@ -283,7 +286,8 @@ class InProcessRun:
 
     # Evaluating
 
-    def _evaluate_last(self, exit_reason: str) -> None:
+    def end_evaluation(self, exit_reason: str) -> None:
+        """Evaluate the last model, unless its result is not needed or the run was stopped."""
         if self._stop or self._gave_up or exit_reason == "target_return":
             return
         over_time = exit_reason == "max_seconds"
@@ -305,7 +309,7 @@ class InProcessRun:
             self._gave_up = self._is_over(now)
             return self._gave_up
 
-        self._evaluation.evaluate(self._epoch, model, is_cancelled=is_cancelled)
+        self._evaluation.evaluate(self._epoch, model, self._env_steps, is_cancelled=is_cancelled)
         self._next_show = 0.0  # the result is shown at once
 
     def _is_over(self, now: float) -> bool:
@@ -333,15 +337,17 @@ class InProcessRun:
             self._refresh()
         elif self._commits != self._gateway.commits:
             self._commits = self._gateway.commits
-            samples, env_steps = self._gateway.state.accounting()
-            status = replace(self._gateway_status, samples=samples, env_steps=env_steps)
-            self._gateway_status = status
+            state = self._gateway.state
+            self._gateway_status = replace(
+                self._gateway_status, samples=state.accounting(), env_steps=state.ledger.env_steps
+            )
         return self._gateway_status, self._evaluation.status
 
     def publish_model(self, model: ModelInfo) -> None:
         check_model(model.version, model.arrays, self._models)  # raises if the agent diverged
         body = pack_model(model.version, model.arrays, self._models)
         self._gateway.publish(self._announced, model.version, body)
+        self._env_steps = self._gateway.state.ledger.env_steps
         self._pass_time(0.0)
         if self._evaluation.is_due(model.version) and not self._is_over(self._wall_clock()):
             self._evaluate(model)

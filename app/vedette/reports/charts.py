@@ -89,12 +89,10 @@ def _levels(spec: ChartSpec, run: RunRecord) -> Iterator[tuple[float, str]]:
 
 def _moments(run: RunRecord) -> Iterator[dict[str, float]]:
     """The places at which later starts of the trainer began."""
-    times, env_steps = run.steps_over_time("env")
     for event in run.events:
         if event.kind == "epoch" and event.epoch > 1:
-            before = env_steps[times < event.time_s]  # the event itself may not know them yet
             second = float(run.active_seconds(np.array([event.time_s]))[0])
-            yield {"env": float(before.max(initial=0)), "opt": event.opt_steps, "s": second}
+            yield {"env": event.env_steps, "opt": event.opt_steps, "s": second}
 
 
 def _lines(

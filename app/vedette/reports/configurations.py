@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,11 +52,7 @@ class Configuration:
             span: env steps over which the area under the curve is taken.
         """
         runs = self.runs
-        env_steps = [run.summary.env_steps for run in runs]
-        solved = [run.exit_reason == "target_return" for run in runs]
-        to_target = [
-            n if at_target else None for n, at_target in zip(env_steps, solved, strict=True)
-        ]
+        to_target = [run.env_steps_to_target for run in runs]
         return {
             "name": self.name,
             "runs": len(runs),
@@ -63,13 +60,17 @@ class Configuration:
             "eval_last": self._estimate([run.last_return for run in runs]),
             "eval_best": self._estimate([run.best_return for run in runs]),
             "eval_area": self._area(span),
-            "env_steps": self._estimate(env_steps)["iqm"],
+            "env_steps": self._estimate([run.summary.env_steps for run in runs])["iqm"],
             "env_steps_to_target": self._estimate(to_target),
-            "solved": len({seed for seed, at in zip(self.seeds, solved, strict=True) if at}),
+            "reached": self._count_seeds(steps is not None for steps in to_target),
+            "solved": self._count_seeds(run.exit_reason == "target_return" for run in runs),
             "ended": dict(Counter(run.state for run in runs)),
             "seed_values": self.seeds,
             "directories": [str(run.directory) for run in runs],
         }
+
+    def _count_seeds(self, are_counted: Iterable[bool]) -> int:
+        return len(set(itertools.compress(self.seeds, are_counted)))
 
     def _area(self, span: tuple[float, float] | None) -> dict[str, float | None]:
         """The mean evaluation over a range of env steps; a run that has ended keeps its last."""

@@ -105,6 +105,14 @@ class RunRecord:
         return float(known.values.max()) if best is None and known else best
 
     @property
+    def env_steps_to_target(self) -> float | None:
+        """Env steps of the first evaluation at the target, or of a run that stopped at it."""
+        known, target = self.curves.get(EVALUATION), self.target
+        if known and target is not None and (at_target := known.steps[known.values >= target]).size:
+            return float(at_target[0])
+        return self.summary.env_steps if self.exit_reason == "target_return" else None
+
+    @property
     def starts(self) -> list[tuple[float, float]]:
         """Begin and end of each start of the learner. A killed one ends with its last record."""
         begins = [event.time_s for event in self.events if event.kind == "started"]
@@ -173,8 +181,9 @@ def read_record(directory: Path) -> RunRecord:
         NotARunError: the directory holds no run.
     """
     run = RunDirectory(directory)
-    if not is_run(directory):
-        raise NotARunError(directory, "config.toml")
+    places = (run.config_file, run.summary_file, run.events_file, run.tensorboard)
+    if not run.exists and not any(place.exists() for place in places):
+        raise NotARunError(directory, "config.toml, and no run below it")
     notes: list[str] = []
     config, summary = _config(run, notes), read_summary(directory)
     if summary == Status() and run.summary_file.exists():
@@ -195,11 +204,12 @@ def read_record(directory: Path) -> RunRecord:
     return replace(record, notes=(*_state(record), *notes))
 
 
-def read_baseline(file: Path, env: str | None) -> list[RunRecord]:
+def read_baseline(file: Path, env: str | None, target: float | None = None) -> list[RunRecord]:
     """Read the evaluations of another program from CSV: a run for each label and seed.
 
     Args:
         env: the environment that it was evaluated on.
+        target: the return at which that counts as solved.
 
     Raises:
         SettingError: the file is no table with the columns of `BASELINE_COLUMNS`.
@@ -219,7 +229,8 @@ def read_baseline(file: Path, env: str | None) -> list[RunRecord]:
         curves = {EVALUATION: returns, "eval/version": opt_steps}
         summary = Status(exit_reason="recorded", env_steps=int(env_steps[-1]), seconds=times[-1])
         found = {n: Curve(env_steps.astype(np.int64), times, y) for n, y in curves.items()}
-        config = {"baseline": label, "seed": seed, "env": {"id": env}}
+        stop = {} if target is None else {"target_return": target}
+        config = {"baseline": label, "seed": seed, "env": {"id": env}, "stop": stop}
         begin = RunEvent(0.0, "started")
         records.append(RunRecord(file, config, summary, found, (begin,), (), False, ()))
     return records
@@ -228,36 +239,6 @@ def read_baseline(file: Path, env: str | None) -> list[RunRecord]:
 def _finite(curve: Curve) -> Curve:
     kept = np.isfinite(curve.values)
     return Curve(curve.steps[kept], curve.times[kept], curve.values[kept])
-
-
-def is_run(directory: Path) -> bool:
-    """Return True if a run has left anything in a directory."""
-    run = RunDirectory(directory)
-    places = (run.config_file, run.summary_file, run.events_file, run.tensorboard)
-    return run.exists or any(place.exists() for place in places)
-
-
-def runs_below(directory: Path) -> list[Path]:
-    """Find the run in a directory, or the runs in its folders, at most two levels deep.
-
-    Raises:
-        NotARunError: there is no run.
-    """
-    if is_run(directory):
-        return [directory]
-    for pattern in ("*", "*/*"):
-        found = sorted(filter(is_run, directory.glob(pattern)), key=_numeric_order)
-        if found:
-            return found
-    raise NotARunError(directory, "config.toml, and no run in it")
-
-
-def _numeric_order(path: Path) -> tuple[str, str, int]:
-    """The key that sorts seed-2 before seed-10."""
-    head, _, tail = path.name.rpartition("-")
-    if tail.isdecimal() and len(tail) < 16:
-        return str(path.parent), head, int(tail)
-    return str(path.parent), path.name, 0
 
 
 def _config(run: RunDirectory, notes: list[str]) -> dict[str, Any]:

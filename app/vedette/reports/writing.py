@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from vedette.reports.charts import GROUPS, page_data
 from vedette.reports.configurations import Configuration, flatten, group_runs, statistics_of
-from vedette.reports.record import RunRecord, read_baseline, read_record, runs_below
+from vedette.reports.record import RunRecord, read_baseline, read_record
 from vedette.reports.timeline import BAD_EVENTS, fleet_lanes
 from vedette_protocol.foreign_text import replace_unprintable
 from vedette_rl.bytes_text import bytes_text
@@ -32,6 +32,7 @@ from vedette_services.run.number_format import (
     format_duration,
     format_time,
 )
+from vedette_services.run.overview import find_runs
 from vedette_services.run.status_schema import numbers
 
 VIDEO_BYTES_MAX = 8 << 20
@@ -82,10 +83,11 @@ def report_statistics(runs: Iterable[str | Path]) -> list[dict[str, Any]]:
 def _read(given: Sequence[Path]) -> list[RunRecord]:
     tables = [path for path in given if path.suffix == ".csv"]
     folders = [path for path in given if path not in tables]
-    found = {run.resolve(): run for directory in folders for run in runs_below(directory)}
-    records = [read_record(run) for run in found.values()]
-    env = records[0].configured("env", "id") if records else None
-    return records + [run for table in tables for run in read_baseline(table, env)]
+    # A directory without a run below may be a damaged one.
+    runs = [run for directory in folders for run in find_runs(directory) or [directory]]
+    records = [read_record(run) for run in {run.resolve(): run for run in runs}.values()]
+    known = (records[0].configured("env", "id"), records[0].target) if records else (None, None)
+    return records + [run for table in tables for run in read_baseline(table, *known)]
 
 
 def _render(configurations: Sequence[Configuration], command: str) -> str:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from vedette.local.daemons import daemon_command
-from vedette.reports.record import is_run
 from vedette.reports.writing import write_report
 from vedette.sweep.jobs import Jobs, Say, StartOptions, Trial, TrialOutcome, describe_result
 from vedette_services.config import RunConfig
 from vedette_services.errors import DONE, UsageError
 from vedette_services.host.processes import StopSignals
 from vedette_services.run.outcome import read_summary
+from vedette_services.run.overview import is_run
 from vedette_services.run.resume import saved_config
 from vedette_services.run.stop_conditions import is_over
 

@@ -6,6 +6,7 @@ from vedette_protocol.messages import Ack
 from vedette_services.actors.connection import Connection
 from vedette_services.actors.instructions import Instruction, Level, WriteLog
 from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.run.stop_conditions import ENV_STEPS_REACHED
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0
@@ -63,7 +64,8 @@ class ManagerLog:
         if not ack.rejected_reason:
             return []
         text = f"the learner rejects batches of this manager: {ack.rejected_reason}"
-        return self.log("warning", "rejected", text, now)
+        level: Level = "info" if ack.rejected_reason == ENV_STEPS_REACHED else "warning"
+        return self.log(level, "rejected", text, now)
 
     def log_actor_death(
         self, index: int, why: str, traceback: str, now: float

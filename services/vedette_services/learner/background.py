@@ -209,13 +209,13 @@ class BackgroundPublisher:
         self._models, self._epoch, self._tell = models, epoch, tell
         self._thread = LatestJobThread("models", self._write)
 
-    def publish(self, info: ModelInfo) -> None:
+    def publish(self, info: ModelInfo, env_steps: int = 0) -> None:
         """Write a model in the background; its arrays must not change any more.
 
         Raises:
             Exception: of an earlier model that could not be written.
         """
-        self._thread.submit(info)
+        self._thread.submit((info, env_steps))
 
     def raise_failure(self) -> None:
         """Raise the exception of a model that could not be written; cheap."""
@@ -231,7 +231,7 @@ class BackgroundPublisher:
         if not self._thread.close(timeout_s):
             raise TimeoutError(f"the last model is not written after {timeout_s:g} s")
 
-    def _write(self, info: ModelInfo) -> bool:
-        self._models.write(self._epoch, info)
+    def _write(self, job: tuple[ModelInfo, int]) -> bool:
+        self._models.write(self._epoch, *job)
         self._tell()
         return True

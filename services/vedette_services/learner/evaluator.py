@@ -51,7 +51,7 @@ class EvaluatorProcess:
                 model = self._read_latest_model()
             if model is not None and self._should_evaluate(model.version, done):
                 set_log_context(epoch=model.epoch)
-                if self._evaluation.evaluate(model.epoch, model.info()):
+                if self._evaluation.evaluate(model.epoch, model.info(), model.env_steps):
                     self._writer.write(self._evaluation.status)
             elif done:
                 break
@@ -100,7 +100,7 @@ class ModelEvaluation:
         self._policy = build_greedy_policy(config)
         self.status = self._read_best()
         """The last evaluation and the best one."""
-        self._unwritten: tuple[int, ModelInfo, Evaluation] | None = None
+        self._unwritten: tuple[int, ModelInfo, int, Evaluation] | None = None
         self._next = 0  # the version from which on the next evaluation is due
 
     def _read_best(self) -> Eval:
@@ -121,7 +121,12 @@ class ModelEvaluation:
         return version > (self.status.version or 0)
 
     def evaluate(
-        self, epoch: int, model: ModelInfo, *, is_cancelled: Callable[[], bool] = lambda: False
+        self,
+        epoch: int,
+        model: ModelInfo,
+        env_steps: int,
+        *,
+        is_cancelled: Callable[[], bool] = lambda: False,
     ) -> bool:
         """Play a model and update `status`.
 
@@ -130,6 +135,7 @@ class ModelEvaluation:
 
         Args:
             epoch: the learner's start that made the model.
+            env_steps: environment steps in the replay when it was made.
             is_cancelled: called before every step; True ends the evaluation.
 
         Returns:
@@ -151,12 +157,13 @@ class ModelEvaluation:
             return False
         best, best_version = self.status.best_return_mean, self.status.best_version
         if best is None or found.return_mean > best:
-            self._unwritten = (epoch, model, found)
+            self._unwritten = (epoch, model, env_steps, found)
             best, best_version = found.return_mean, model.version
         if self._unwritten is not None:
             self._save_best(*self._unwritten)
         self.status = Eval(
             version=found.version,
+            env_steps=env_steps,
             return_mean=found.return_mean,
             return_std=found.return_std,
             return_min=min(found.returns),
@@ -176,12 +183,13 @@ class ModelEvaluation:
         )
         return True
 
-    def _save_best(self, epoch: int, model: ModelInfo, found: Evaluation) -> None:
+    def _save_best(self, epoch: int, model: ModelInfo, env_steps: int, found: Evaluation) -> None:
         """Write ``RUN/best``, which `eval` and `export` read."""
         meta = {
             "run_id": self._run_id,
             "epoch": epoch,
             "version": model.version,
+            "env_steps": env_steps,
             "return_mean": found.return_mean,
             "return_std": found.return_std,
             "episodes": found.episodes,

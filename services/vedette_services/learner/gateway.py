@@ -45,6 +45,7 @@ from vedette_services.run.status_records import (
     DISK_LAG_S,
     DISK_LAGS,
     GatewayStatus,
+    IngestProgress,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
@@ -94,6 +95,7 @@ class Gateway:
             batch_bytes=layout.batch_bytes,
             batch_env_steps=config.actors.env_steps_max(config.agent.n_step),
             max_managers=config.learner.max_managers,
+            max_env_steps=config.stop.max_env_steps,
         )
         if keys:
             self._adopt_owners()
@@ -102,6 +104,7 @@ class Gateway:
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
         self._status_record = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
+        self._progress = StatusRecordWriter(spec.run.progress_map, IngestProgress)
         self._run: Run | None = None
         self._last_status: GatewayStatus | None = None  # once the run has ended
         self._next_tick = self._next_status = 0.0
@@ -149,6 +152,7 @@ class Gateway:
             self._receive_backoff.start(now)
         if self._state.dirty or self._ring.pending:
             self._ring.commit(self._state.stamp())
+            self._progress.write(IngestProgress(self._state.ledger.env_steps))
         self._answer_subscriptions(ready, now)
         self._poll_trainer(now)
         sockets.set_model_queue(self._publisher.queue_chunks)

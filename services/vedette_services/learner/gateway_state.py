@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from vedette_protocol import topics
 from vedette_protocol.codec import BatchReader, encode
@@ -30,6 +31,7 @@ from vedette_services.learner.meters import LagMeter, RateMeter
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.run.status import Rates, Refused, Replay, Samples
 from vedette_services.run.status_records import GONE_AFTER_S, GatewayStatus
+from vedette_services.run.stop_conditions import ENV_STEPS_REACHED
 
 _LOG_LINES_A_TICK = 5
 
@@ -44,8 +46,7 @@ class LogLine:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """The trainer's progress, as it was last reported."""
 
     epoch: int = 0
@@ -79,6 +80,7 @@ class GatewayState:
         batch_bytes: int = 0,
         batch_env_steps: int | None = None,
         max_managers: int = ACCOUNTS_MAX,
+        max_env_steps: int = 0,
         figures_time: Callable[[float], float] | None = None,
     ) -> None:
         """State of a gateway.
@@ -87,25 +89,25 @@ class GatewayState:
             window: of each manager.
             batch_bytes: of a usual full batch.
             batch_env_steps: the most that a batch may carry; None: as many as it has rows.
+            max_env_steps: the batch that reaches them is the last one inserted; 0: no limit.
             figures_time: turns a `now` into the time that rates and lag are measured in.
         """
         self.run_id, self.learner, self.schema = run_id, learner, schema
         self._started = now
         self.ledger, self.actor_numbers = read_stamp(run_id, stamp, now)
-        self._figures_time = figures_time or _same
+        self._figures_time = figures_time or (lambda now: now)
         self.ledger.places.limit = max_managers
         self.fleet = Fleet(self._figures_time, max_managers)
         self._rate = RateMeter()
         self.lag = LagMeter()
         self.position = Position()
-        self.garbage = 0
-        self.refused_credit = 0
+        self.garbage = self.refused_credit = 0
         self.rejections = RateLimitedLog()
         self.admission = Admission(self.ledger, self.rejections)
         self.rejecting = ""  # why the last batch was rejected; "" if one was inserted since
         self.log_lines: list[LogLine] = []
         self.dirty = False  # the ledger holds something that the ring has not committed
-        self._rows_per_batch = rows_per_batch
+        self._rows_per_batch, self._max_env_steps = rows_per_batch, max_env_steps or math.inf
         self._batch_env_steps = rows_per_batch if batch_env_steps is None else batch_env_steps
         self.ledger.batch_rows = rows_per_batch
         self.ledger.window_batches = window.batches if window else EXTRAS_MAX
@@ -177,6 +179,7 @@ class GatewayState:
             return
         manager = batch.manager
         self._ack_scheduler.on_batch(manager)
+        beyond_limit = self._is_limit_reached(now)
         try:
             verdict = self.ledger.record_batch(batch, now)
         except KeyError:
@@ -184,13 +187,21 @@ class GatewayState:
             self.ledger.mark_alive(manager, batch.incarnation, now, key)
             verdict = self.ledger.record_batch(batch, now)
         if verdict == "new":
-            self._intake.add(batch)
             self.dirty = True
-            return
+            if not beyond_limit:
+                self._intake.add(batch)
+                return
+            self.ledger.reject_batch(batch, ENV_STEPS_REACHED)
         self.fleet.on_batch(manager, now)
         if verdict == "beyond":
             self.refused_credit += 1  # not settled: it may come again, within its limit
             self.rejections.add("credit", f"manager {manager} sends more than it may")
+
+    def _is_limit_reached(self, now: float) -> bool:
+        """Return True if valid batches have carried `max_env_steps`."""
+        if self.ledger.env_steps >= self._max_env_steps:
+            self._validate_held(now)  # an invalid one may have claimed them
+        return self.ledger.env_steps >= self._max_env_steps
 
     def _validate_held(self, now: float) -> None:
         """Validate the batches that are held, and reject the invalid ones."""
@@ -443,11 +454,10 @@ class GatewayState:
             lines.append(LogLine("warning", f"and {more} more lines like these"))
         return lines + [LogLine("warning", line) for line in self.rejections.due_lines(now)]
 
-    def accounting(self) -> tuple[Samples, int]:
-        """Return the sample accounting, and the environment steps of inserted batches."""
+    def accounting(self) -> Samples:
+        """Return the sample accounting."""
         counts = asdict(self.ledger.accounting())
-        env_steps = counts.pop("env_steps")
-        return Samples(**counts), env_steps
+        return Samples(**{name: n for name, n in counts.items() if name != "env_steps"})
 
     def status(
         self,
@@ -465,10 +475,9 @@ class GatewayState:
             refused: refused connections, by reason.
             ended: the end was announced and the last batches have come.
         """
-        samples, env_steps = self.accounting()
         return GatewayStatus(
-            env_steps=env_steps,
-            samples=samples,
+            env_steps=self.ledger.env_steps,
+            samples=self.accounting(),
             managers=self.fleet.status(now),
             replay=Replay(size=ring.size, bytes=ring_bytes),
             rates=Rates(samples_per_sec=self._rate.update(ring.inserted, self._figures_time(now))),
@@ -489,7 +498,3 @@ class GatewayState:
 
     def _log(self, level: str, text: str) -> None:
         self.log_lines.append(LogLine(level, text))
-
-
-def _same(now: float) -> float:
-    return now

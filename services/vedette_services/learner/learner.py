@@ -54,7 +54,8 @@ class Peers(Protocol):
         gateway, evaluator = peers.read_status()
         peers.publish_model(model)            # every few optimization steps
         peers.end_production()                # after the last one
-        peers.publish_status(status)          # everything is written
+        peers.publish_status(status)          # all is written but the last evaluation
+        peers.end_evaluation(exit_reason)     # then that is recorded
     """
 
     def publish_status(self, status: TrainerStatus) -> None:
@@ -75,6 +76,10 @@ class Peers(Protocol):
 
     def end_production(self) -> None:
         """Collect what actors have begun, so that the last checkpoint counts it."""
+        ...
+
+    def end_evaluation(self, exit_reason: str) -> None:
+        """Return when the last model was evaluated, or will not be."""
         ...
 
     def is_stopped(self) -> bool:
@@ -215,14 +220,15 @@ class Learner:
             raise
 
     def close(self, last: TrainerStatus) -> TrainerStatus:
-        """Finish the last checkpoint and the records, and publish the last status."""
+        """Finish the last checkpoint, publish the last status and record the last evaluation."""
         unsaved = self._checkpoint_writer.close(_LAST_SAVE_S)
         last = replace(self._over_all_starts(last), unsaved=unsaved)
         if last.unsaved:
             log.warning("the last checkpoint is not written: %s", last.unsaved)
+        self._peers.publish_status(last)
+        self._peers.end_evaluation(last.exit_reason)
         self._curves.record(self._clock(), last, *self._peers.read_status())
         self._recorder.close()
-        self._peers.publish_status(last)
         return last
 
     # The training loop's callbacks

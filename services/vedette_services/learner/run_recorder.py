@@ -100,17 +100,19 @@ _NO_EVALUATION = Eval(episodes=None)  # they have steps of their own
 class CurveRecorder:
     """Writes the status into a recorder, once a second and at every evaluation.
 
+    An evaluation stands at the env steps of the model that was played.
+
     Args:
         run_id, config: of the run.
-        env_steps: the last that earlier starts of the run have recorded. After a kill the steps of
-            the fleet are not known to the last one, and a curve must not run backwards.
+        env_steps: the last that earlier starts of the run have recorded. After a power failure the
+            replay has fewer, and a curve must not run backwards.
     """
 
     def __init__(
         self, recorder: Recorder, run_id: str, config: RunConfig, env_steps: int = 0
     ) -> None:
         self._recorder, self._run_id, self._config = recorder, run_id, config
-        self._env_steps = env_steps
+        self._first = self._env_steps = env_steps
         self._next = 0.0
         self._evaluated: int | None = None
 
@@ -121,7 +123,7 @@ class CurveRecorder:
         env_steps = self._env_steps = max(self._env_steps, ingest.env_steps)
         if seen.version != self._evaluated:
             self._evaluated = seen.version
-            self._recorder.write(tagged(seen), env_steps)
+            self._recorder.write(tagged(seen), max(self._first, seen.env_steps or 0))
         if now >= self._next and ingest.env_steps:
             self._next = now + _EVERY_S
             record = tagged(

@@ -49,9 +49,10 @@ from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_s
 from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.resume import prepare_start
-from vedette_services.run.ring_stamp import count_lost
+from vedette_services.run.ring_stamp import count_lost, read_env_steps
 from vedette_services.run.status import Checkpoint, Status
 from vedette_services.run.status_records import (
+    IngestProgress,
     StatusReader,
     StatusRecordWriter,
     TrainerStatus,
@@ -113,11 +114,8 @@ class Supervisor:
 
     def run(self, stop: StopSignals) -> int:
         """Serve to the end of the run; returns the exit status."""
-        self._event_log.log(
-            "started", "learner", f"on {socket.gethostname()} at {self._spec.address}"
-        )
         try:
-            self._recover_replay()
+            self._begin()
             for name in ("trainer", "gateway", "evaluator"):
                 self._start(name)
             while self._watch(stop):
@@ -135,16 +133,22 @@ class Supervisor:
             for event in (self._wakeup, *self._stops.values()):
                 event.close()
 
-    def _recover_replay(self) -> None:
-        """Recover the replay from a power failure, before the trainer maps it."""
-        spec = self._spec
+    def _begin(self) -> None:
+        """Log the start; before the trainer maps it, recover the replay from a power failure."""
+        spec, run = self._spec, self._spec.run
+        directory, recovery = replay_directory(spec.config, run.root), None
         with suppress(OneWriterError):  # an earlier gateway still ends: the new one will do it
-            directory = replay_directory(spec.config, spec.run.root)
             recovery = recover_replay(directory, partial(count_lost, spec.run_id))
-            if recovery is not None:
-                spec.run.model_map.unlink(missing_ok=True)  # as torn as the replay was
-                log.warning("the replay: %s", recovery)
-                self._event_log.log("recovered", "replay", str(recovery))
+        env_steps = read_env_steps(spec.run_id, directory)
+        progress = StatusRecordWriter(run.progress_map, IngestProgress)
+        progress.write(IngestProgress(env_steps))  # for the trainer until the gateway writes it
+        progress.close()
+        where = f"on {socket.gethostname()} at {spec.address}"
+        self._event_log.log_start(where, run.newest_checkpoint() or 0, env_steps)
+        if recovery is not None:
+            run.model_map.unlink(missing_ok=True)  # as torn as the replay was
+            log.warning("the replay: %s", recovery)
+            self._event_log.log("recovered", "replay", str(recovery))
 
     # Children
 
@@ -236,19 +240,19 @@ class Supervisor:
     def _end(self, stop: StopSignals) -> None:
         """End the trainer with its last checkpoint, then the gateway with the last batches."""
         trainer, gateway = self._children["trainer"].process, self._children["gateway"].process
+        evaluator = self._children["evaluator"].process
         if stop:
             log.info("stopping: writing a checkpoint and telling the actors")
-            self._stops["trainer"].set()
-        evaluator = self._children["evaluator"].process
         if stop or self._records.learning.read().exit_reason == "target_return":
             evaluator.kill()  # its current evaluation is not needed
+        elif wait_all([evaluator], _EVALUATOR_END_S):
+            log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
+        self._stops["trainer"].set()  # one that is done records the last evaluation
         if wait_all([trainer], _TRAINER_END_S):
             log.warning("the trainer did not end within %.0f s", _TRAINER_END_S)
         if self._records.learning.read().phase != "done":
             self._stops["gateway"].set()  # the trainer died: the gateway does not know of the end
         self._wait_for_gateway(gateway)
-        if wait_all([evaluator], _EVALUATOR_END_S):
-            log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
         self._log_events()
         # A trainer that was stopped before it began has no exit reason.
         reason = self._records.learning.read().exit_reason or "interrupted"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import select
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,7 @@ from vedette_services.run.replay_layout import make_run_limiter, replay_director
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
     GatewayStatus,
+    IngestProgress,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
@@ -38,6 +41,7 @@ from vedette_services.run.status_records import (
 log = logging.getLogger("vedette.trainer")
 
 _LAST_MODEL_S = 20.0
+_LAST_EVALUATION_S = 75.0  # the supervisor waits for 60 s
 
 
 class Trainer:
@@ -66,6 +70,7 @@ class Trainer:
         self._models = BackgroundPublisher(ModelMapWriter(run.model_map, schema), epoch, wakeup.set)
         self._status_record = StatusRecordWriter(run.learning_map, TrainerStatus)
         self._ingest = StatusRecordReader(run.ingest_map, GatewayStatus)
+        self._progress = StatusRecordReader(run.progress_map, IngestProgress)
         self._evaluations = StatusRecordReader(run.evaluation_map, Eval)
 
     def run(self) -> None:
@@ -83,13 +88,19 @@ class Trainer:
         self._status_record.write(status)
 
     def read_status(self, *, fresh: bool = False) -> tuple[GatewayStatus, Eval]:
-        return self._ingest.read(), self._evaluations.read()
+        ingest = replace(self._ingest.read(), env_steps=self._progress.read().env_steps)
+        return ingest, self._evaluations.read()
 
     def publish_model(self, model: ModelInfo) -> None:
-        self._models.publish(model)
+        self._models.publish(model, self._progress.read().env_steps)
 
     def end_production(self) -> None:
         """Do nothing: the gateway collects it once it reads that training is over."""
+
+    def end_evaluation(self, exit_reason: str) -> None:
+        """Wait until the supervisor, which sees the evaluator end, asks this process to end."""
+        if not select.select([self._stop.fileno()], [], [], _LAST_EVALUATION_S)[0]:
+            log.warning("the last evaluation is not recorded: it takes too long")
 
     def is_stopped(self) -> bool:
         return self._stop.is_set

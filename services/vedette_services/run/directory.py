@@ -72,6 +72,7 @@ class RunDirectory:
         self.model_map = self.live / "model.map"
         self.learning_map = self.live / "learning.map"
         self.ingest_map = self.live / "ingest.map"
+        self.progress_map = self.live / "progress.map"
         self.evaluation_map = self.live / "evaluation.map"
         self.spec_file = self.live / "learner.json"
         self.location_file = root / "learner.json"

@@ -239,11 +239,17 @@ class RunEventLog:
         self._file, self._clock = EventFile(path), clock
         self._fleet = FleetChanges()
         self._learning, self._ingest = TrainerStatus(), GatewayStatus()
-        self._epoch = 0
+        self._epoch = self._env_steps = 0
 
     def log(self, kind: str, process: str, text: str) -> None:
         """Log what happened to a process of the learner, as `RunEvent` has it."""
         self._file.add(self._event(kind, process, text))
+
+    def log_start(self, where: str, opt_steps: int, env_steps: int) -> None:
+        """Log a start of the learner, and the steps that it goes on from."""
+        self._learning = replace(self._learning, opt_steps=opt_steps)
+        self._env_steps = env_steps
+        self.log("started", "learner", where)
 
     def log_epoch(self, epoch: int, opt_steps: int) -> None:
         """Log the start of the trainer, and the optimization steps that it goes on from."""
@@ -257,6 +263,7 @@ class RunEventLog:
         if ingest is self._ingest:
             return
         self._ingest = ingest
+        self._env_steps = max(self._env_steps, ingest.env_steps)
         happened = list(self._fleet.compare(ingest.managers))
         more = len(happened) - _EVENTS_AT_ONCE
         if more > 0:
@@ -264,5 +271,5 @@ class RunEventLog:
         self._file.add(*(self._event(*event) for event in happened))
 
     def _event(self, kind: str, who: str, text: str) -> RunEvent:
-        steps, produced = self._learning.opt_steps, self._ingest.env_steps
-        return RunEvent(self._clock(), kind, who, text, self._epoch, steps, produced)
+        steps = self._learning.opt_steps, self._env_steps
+        return RunEvent(self._clock(), kind, who, text, self._epoch, *steps)

@@ -17,7 +17,7 @@ from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
 from vedette_rl.storage.latest_value import LatestValueReader, LatestValueWriter, read_latest_value
 
-_HEADER = struct.Struct("<QI8s")  # epoch, bytes of the schema that follows, the body's digest
+_HEADER = struct.Struct("<QQI8s")  # epoch, env steps, bytes of the schema behind, body's digest
 _NO_DIGEST = b"\xff" * 8  # no digest is that: a CRC-32 has four bytes of zeros
 
 
@@ -27,6 +27,7 @@ class MappedModel:
 
     Args:
         digest: of the body; None: the writer is a manager, which has checked the body.
+        env_steps: environment steps in the replay when it was made; 0 in a manager's map.
     """
 
     epoch: int
@@ -34,6 +35,7 @@ class MappedModel:
     schema: Schema
     body: Buffer
     digest: bytes | None
+    env_steps: int = 0
 
     def info(self) -> ModelInfo:
         """Return the named arrays as views of the body.
@@ -56,17 +58,18 @@ class ModelMapWriter:
         max_bytes = _HEADER.size + len(self._text) + body_bytes(schema)
         self._map = LatestValueWriter(path, max_bytes, summed=False)
 
-    def write(self, epoch: int, info: ModelInfo) -> None:
+    def write(self, epoch: int, info: ModelInfo, env_steps: int = 0) -> None:
         """Write a model with its digest."""
         parts = pack_model_parts(info.version, info.arrays, self.schema)
-        self._write(epoch, digest_of(*parts), *parts)
+        self._write(epoch, env_steps, digest_of(*parts), *parts)
 
     def write_body(self, epoch: int, body: Buffer) -> None:
         """Write a packed model that was checked, without a digest."""
-        self._write(epoch, _NO_DIGEST, body)
+        self._write(epoch, 0, _NO_DIGEST, body)
 
-    def _write(self, epoch: int, digest: bytes, *body: Buffer) -> None:
-        self._map.write(_HEADER.pack(epoch, len(self._text), digest), self._text, *body)
+    def _write(self, epoch: int, env_steps: int, digest: bytes, *body: Buffer) -> None:
+        header = _HEADER.pack(epoch, env_steps, len(self._text), digest)
+        self._map.write(header, self._text, *body)
 
 
 class ModelMapReader:
@@ -89,14 +92,14 @@ class ModelMapReader:
         if found is None:
             return None
         self._seq, data = found[0], found[1].data
-        epoch, length, digest = _HEADER.unpack_from(data)
+        epoch, env_steps, length, digest = _HEADER.unpack_from(data)
         start = _HEADER.size + length
         text = bytes(data[_HEADER.size : start])
         if self._schema is None or text != self._text:
             self._schema, self._text = Schema.from_wire(json.loads(text)), text
         version = int.from_bytes(data[start : start + 8], "little")
         given = digest if digest != _NO_DIGEST else None
-        return MappedModel(epoch, version, self._schema, data[start:], given)
+        return MappedModel(epoch, version, self._schema, data[start:], given, env_steps)
 
 
 def holds_model(path: Path) -> bool:
@@ -114,5 +117,5 @@ def holds_model(path: Path) -> bool:
         return False
     length: int
     digest: bytes
-    _, length, digest = _HEADER.unpack_from(data)
+    *_, length, digest = _HEADER.unpack_from(data)
     return digest_of(data[_HEADER.size + length :]) == digest

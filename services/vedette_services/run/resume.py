@@ -267,7 +267,8 @@ def prepare_start(
     changes = _changes(config, run.root)
     if run.exists:
         epoch, steps = run.identity().epoch + 1, run.newest_checkpoint() or 0
-        events = [RunEvent(time.time(), "changed", c.key, c.values, epoch, steps) for c in changes]
+        at = epoch, steps, read_summary(run.root).env_steps or 0
+        events = [RunEvent(time.time(), "changed", c.key, c.values, *at) for c in changes]
         EventFile(run.events_file).add(*events)
         if new_replay and not in_process:
             _begin_new_replay(config, run)

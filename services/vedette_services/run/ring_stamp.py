@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
+from pathlib import Path
 
 from vedette_protocol.errors import StampError
 from vedette_protocol.ledger import Ledger
+from vedette_rl.replay.commits import COMMITS, last_commit
 
 _PREFIX = struct.Struct("<I")  # bytes of the numbers that follow; the ledger is the rest
 
@@ -34,6 +36,17 @@ def read_stamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, ActorNumb
     if ledger.run_id != run_id:
         raise StampError(f"it is of run {ledger.run_id!r}, not {run_id!r}")
     return ledger, slots
+
+
+def read_env_steps(run_id: str, replay: Path) -> int:
+    """Return the environment steps that a replay's inserted batches carried; 0 without a replay.
+
+    Raises:
+        ReplayTornError, StampError: its last commit cannot be read.
+    """
+    if not (replay / COMMITS).exists():
+        return 0
+    return read_stamp(run_id, last_commit(replay).stamp, now=0.0)[0].env_steps
 
 
 def count_lost(run_id: str, synced: bytes, newer: bytes) -> bytes:

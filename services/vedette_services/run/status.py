@@ -67,7 +67,10 @@ class Samples(Part):
         "by managers with a full window (actors.on_full)", "samples", "wire/dropped", **_LISTED
     )
     rejected: Count | None = counter(
-        "by the learner: not as agreed", "samples", "wire/rejected", **_LISTED
+        "by the learner: not as agreed, or beyond stop.max_env_steps",
+        "samples",
+        "wire/rejected",
+        **_LISTED,
     )
     in_flight: Count | None = gauge(
         "sent, or waiting to be", "samples", "wire/in_flight", **_LISTED
@@ -190,6 +193,7 @@ class Eval(Part):
     )
     episodes: Count | None = gauge("episodes played", "", "eval/episodes", default=0)
     version: Count | None = gauge("version that was played", "", "eval/version")
+    env_steps: Count | None = gauge("environment steps in the replay when that version was made")
     best_return_mean: float | None = gauge("mean return of the best", "", "eval/best_mean_reward")
     best_version: Count | None = gauge("version of the best")
 

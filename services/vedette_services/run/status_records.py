@@ -127,12 +127,20 @@ class GatewayStatus:
     env_steps: int = 0
 
 
-B = TypeVar("B", TrainerStatus, GatewayStatus, Eval)
+@dataclass(frozen=True, slots=True)
+class IngestProgress:
+    """The environment steps of inserted batches, which the gateway writes at every commit."""
+
+    env_steps: int = 0
+
+
+B = TypeVar("B", TrainerStatus, GatewayStatus, IngestProgress, Eval)
 
 
 _STATUS_RECORD_BYTES = {
     TrainerStatus: 256 << 10,
     GatewayStatus: 4 << 20,  # 1,000 managers of 16 actors fit
+    IngestProgress: 64,
     Eval: 16 << 10,
 }
 
@@ -181,6 +189,7 @@ def clear_status_records(run: RunDirectory) -> None:
     has_room = shutil.disk_usage(run.live).free >= status_records_bytes()
     _clear(run.learning_map, TrainerStatus, has_room)
     _clear(run.ingest_map, GatewayStatus, has_room)
+    _clear(run.progress_map, IngestProgress, has_room)
     _clear(run.evaluation_map, Eval, has_room)
 
 

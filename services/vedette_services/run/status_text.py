@@ -121,10 +121,12 @@ def _returns(status: Status) -> str:
     found, actors = status.eval, _rollout_return(status)
     evaluated = "no evaluation yet"
     if found.return_mean is not None:
+        at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
         evaluated = (
             f"evaluation {format_number(found.return_mean, 1)} ± "
-            f"{format_number(found.return_std, 1)}, best {format_number(found.best_return_mean, 1)}"
-            f" at version {format_number(found.best_version)}"
+            f"{format_number(found.return_std, 1)}{at}, "
+            f"best {format_number(found.best_return_mean, 1)} at version "
+            f"{format_number(found.best_version)}"
         )
     return evaluated if actors is None else f"actors {format_number(actors, 1)}, {evaluated}"
 

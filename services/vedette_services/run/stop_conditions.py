@@ -29,12 +29,14 @@ class ExitReason:
     now: Callable[[Status], float | None]
 
 
+ENV_STEPS_REACHED = "stop.max_env_steps is reached"
+
 EXIT_REASONS = {
     "max_opts": ExitReason(
         "done", "stop.max_opts is reached", "optimization steps", lambda s: s.opt_steps
     ),
     "max_env_steps": ExitReason(
-        "done", "stop.max_env_steps is reached", "environment steps", lambda s: s.env_steps
+        "done", ENV_STEPS_REACHED, "environment steps", lambda s: s.env_steps
     ),
     "max_seconds": ExitReason(
         "done", "stop.max_seconds are over", "seconds", lambda s: elapsed_seconds(s)

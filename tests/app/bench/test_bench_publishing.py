@@ -16,9 +16,9 @@ def test_every_step_of_the_blocks_that_publish_gives_out_a_model(
     versions = []
 
     class Watched(ModelMapWriter):
-        def write(self, epoch: int, info: ModelInfo) -> None:
+        def write(self, epoch: int, info: ModelInfo, env_steps: int = 0) -> None:
             versions.append(info.version)
-            super().write(epoch, info)
+            super().write(epoch, info, env_steps)
 
     monkeypatch.setattr(publishing, "ModelMapWriter", Watched)
     interval_s = sys.getswitchinterval()

@@ -102,8 +102,20 @@ def test_a_directory_without_runs_is_said(vedette: Run, tmp_path: Path) -> None:
 def test_nothing_inside_of_a_run_is_a_run(tmp_path: Path) -> None:
     outer = make_run(tmp_path / "a")
     make_run(outer.root / "inner")
-    assert list(find_runs(tmp_path)) == [outer.root]
-    assert list(find_runs(outer.root)) == [outer.root]
+    assert find_runs(tmp_path) == [outer.root]
+    assert find_runs(outer.root) == [outer.root]
+
+
+def test_runs_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    names = ["seed-10", "seed-2", "other", "sweep/rate=0.01/seed-1", "sweep/rate=0.001/seed-11"]
+    for name in names:
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "run.json").touch()
+    (tmp_path / "sweep/rate=0.01/deeper/than/three").mkdir(parents=True)
+    (tmp_path / "sweep/rate=0.01/deeper/than/three/run.json").touch()
+    (tmp_path / "config.toml").touch()  # of a project, not of a run
+    found = [run.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)]
+    assert found == [names[2], names[1], names[0], names[4], names[3]]
 
 
 def test_a_run_of_a_held_lock_runs_and_is_stopped_gracefully(

@@ -40,4 +40,20 @@ def test_more_or_fewer_rows_than_one_a_step_do_not_shift_the_environment_steps(
     played = sum(actor["env_steps"] for actor in summary["managers"][0]["actors"])
     most = config.actors.env_steps_max(config.agent.n_step)
     assert 600 <= summary["env_steps"] <= played < 600 + 3 * most
-    assert summary["samples"]["inserted"] == pytest.approx(played * rows_per_step, rel=0.1)
+    made = summary["samples"]["inserted"] + summary["samples"]["rejected"]
+    assert made == pytest.approx(played * rows_per_step, rel=0.1)
+
+
+@pytest.mark.parametrize(("actors", "n_buffer"), [(1, 100), (8, 100), (8, 1)])
+def test_a_run_stops_within_a_batch_of_its_environment_steps(
+    tmp_path: Path, actors: int, n_buffer: int
+) -> None:
+    shape = {"count": actors, "envs_per_actor": 8, "n_buffer": n_buffer}
+    config = config_of(actors=shape, stop={"max_opts": 0, "max_env_steps": 1000})
+    _, summary = trained(config, tmp_path)
+    assert summary["exit_reason"] == "max_env_steps"
+    assert 1000 <= summary["env_steps"] < 1000 + config.actors.env_steps_max(config.agent.n_step)
+    samples = summary["samples"]
+    parts = ("inserted", "rejected", "dropped", "in_flight", "lost")
+    assert samples["produced"] == sum(samples[part] for part in parts)
+    assert samples["lost"] == samples["in_flight"] == 0

@@ -67,10 +67,10 @@ def test_an_evaluation_that_is_not_finite_is_not_the_best(
         config.agent, probe_environment(config.env), device="cpu", seed=0
     )
     arrays = policy.model_info().arrays
-    assert not evaluation.evaluate(1, ModelInfo(40, arrays))
+    assert not evaluation.evaluate(1, ModelInfo(40, arrays), 160)
     assert "version 40 does not count" in caplog.text
     monkeypatch.setattr(BadWhenGreedy, "bad", False)
-    assert evaluation.evaluate(1, ModelInfo(80, arrays))
+    assert evaluation.evaluate(1, ModelInfo(80, arrays), 320)
     assert evaluation.status.best_version == 80
     assert read_state(tmp_path / "best")[1]["version"] == 80
     evaluation.close()

@@ -116,6 +116,24 @@ def test_a_baseline_stands_beside_the_runs(tmp_path: Path) -> None:
     )
 
 
+def test_seeds_reach_the_target_at_their_first_evaluation_there_and_may_fall_again(
+    tmp_path: Path,
+) -> None:
+    make_run(tmp_path / "run", stop={"target_return": 10.0})
+    table = tmp_path / "other.csv"
+    returns = {1: (5, 12, 8), 2: (9, 9, 11), 3: (2, 9, 3)}
+    lines = [f"other,{seed},{at},{at},{at},{value}" for seed, values in returns.items()
+             for at, value in zip((100, 200, 300), values, strict=True)]  # fmt: skip
+    head = "label,seed,env_steps,opt_steps,wall_s,return_mean"
+    table.write_text("\n".join([head, *lines]))
+    ours, other = report_statistics([tmp_path / "run", table])
+    assert (ours["reached"], ours["env_steps_to_target"]["iqm"]) == (0, None)
+    assert (other["reached"], other["solved"], other["seeds"]) == (2, 0, 3)
+    assert other["env_steps_to_target"]["iqm"] == 250.0  # of 200 and 300
+    assert other["eval_last"]["iqm"] == pytest.approx((8 + 11 + 3) / 3)
+    assert other["eval_best"]["iqm"] == pytest.approx((12 + 11 + 9) / 3)
+
+
 def test_a_table_that_is_no_baseline_is_refused_in_a_line(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
     table = tmp_path / "other.csv"

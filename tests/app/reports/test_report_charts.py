@@ -83,13 +83,13 @@ def test_the_time_between_two_starts_is_no_time_of_the_run(tmp_path: Path) -> No
     EventFile(run / "events.jsonl").add(
         RunEvent(day - 9, "changed", "stop.max_opts", "50 -> 60", 2),
         RunEvent(day, "started", "learner"),
-        RunEvent(day + 1, "epoch", "trainer", "epoch 2", 2, 50, 0),
+        RunEvent(day + 1, "epoch", "trainer", "epoch 2", 2, 50, 100),
         RunEvent(day + 60, "ended", "learner"),
     )
     record(run, ({"late": 1.0}, 600), ({"late": 2.0}, 700), begin_s=day)
     charts, data = charts_of(run)
     assert data["xs"][charts["late"]["lines"][0]["x"]]["s"] == [130, 140]  # after 100 s
-    (moment,) = data["moments"]  # the event knows no env steps: its gateway has just begun
+    (moment,) = data["moments"]
     assert moment == {"env": 100, "opt": 50, "s": 101.0}
     # the first start's 100 s; the summary, which is older than the second start, counts 90
     assert read_record(run).seconds == 160.0

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from run_folders import make_run, write_summary
 
-from vedette.reports.record import read_record, runs_below
+from vedette.reports import report_statistics
+from vedette.reports.record import read_record
 from vedette_services.errors import NotARunError
 
 
@@ -94,20 +95,12 @@ def test_values_of_another_type_are_not_read_as_numbers(run: Path) -> None:
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotARunError, match="not a run"):
         read_record(tmp_path)
-    with pytest.raises(NotARunError, match="and no run in it"):
-        runs_below(tmp_path)
-    for look in (read_record, runs_below):
-        with pytest.raises(NotARunError, match="there is no such folder"):
-            look(tmp_path / "nowhere")
+    with pytest.raises(NotARunError, match="and no run below it"):
+        report_statistics([tmp_path])
+    with pytest.raises(NotARunError, match="there is no such folder"):
+        report_statistics([tmp_path / "nowhere"])
 
 
-def test_runs_in_a_folder_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    for name in ("seed-10", "seed-9", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.toml").touch()
-    (tmp_path / "notes").mkdir()
-    assert [run.name for run in runs_below(tmp_path)] == ["other", "seed-9", "seed-10"]
-    deeper = tmp_path / "notes" / "sweep" / "rate=1"
-    deeper.mkdir(parents=True)
-    (deeper / "config.toml").touch()
-    assert runs_below(tmp_path / "notes") == [deeper]
+def test_a_named_run_is_read_though_little_of_it_is_left(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("seed = 1\n")
+    assert report_statistics([tmp_path])[0]["directories"] == [str(tmp_path)]

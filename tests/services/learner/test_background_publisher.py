@@ -28,10 +28,10 @@ class HeldWriter(ModelMapWriter):
         self.begun, self.let = threading.Event(), threading.Event()
         self.written: list[int] = []
 
-    def write(self, epoch: int, info: ModelInfo) -> None:
+    def write(self, epoch: int, info: ModelInfo, env_steps: int = 0) -> None:
         self.begun.set()
         assert self.let.wait(10)
-        super().write(epoch, info)
+        super().write(epoch, info, env_steps)
         self.written.append(info.version)
 
 

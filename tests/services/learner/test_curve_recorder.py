@@ -12,14 +12,18 @@ from vedette_services.run.status_schema import is_against_opt_steps
 
 
 class Steps(TeeRecorder):
-    """Remembers at which steps something was written."""
+    """Remembers at which steps something was written, and the evaluated versions among it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[int] = []
+        self.evaluations: list[tuple[int, float]] = []
 
     def write(self, record: Record, step: int) -> None:
-        self.steps.append(step)
+        if "eval/version" in record:
+            self.evaluations.append((step, record["eval/version"]))
+        else:
+            self.steps.append(step)
 
 
 CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
@@ -35,6 +39,23 @@ def test_a_curve_never_runs_backwards_where_a_killed_run_goes_on() -> None:
     for now, produced in enumerate((0, 900, 980, 1020)):
         curves.record(now * 2.0, TrainerStatus(), ingest(produced), Eval())
     assert recorder.steps == [1000, 1000, 1020]
+
+
+def test_an_evaluation_stands_at_the_env_steps_of_the_model_that_was_played() -> None:
+    recorder = Steps()
+    curves = CurveRecorder(recorder, "r", CONFIG)
+    played = [Eval(), Eval(version=480, env_steps=400), Eval(version=960, env_steps=880)]
+    for seen in (*played, played[-1]):
+        curves.record(0.0, TrainerStatus(), ingest(1000), seen)
+    assert recorder.evaluations == [(400, 480.0), (880, 960.0)]
+
+
+def test_an_evaluation_after_a_resume_stands_where_the_last_start_ended_or_beyond() -> None:
+    recorder = Steps()
+    curves = CurveRecorder(recorder, "r", CONFIG, env_steps=1000)
+    for seen in (Eval(version=480, env_steps=900), Eval(version=960, env_steps=1300)):
+        curves.record(0.0, TrainerStatus(), ingest(1500), seen)
+    assert recorder.evaluations == [(1000, 480.0), (1300, 960.0)]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from vedette_services.learner.flow_control import FlightLimits
 from vedette_services.learner.gateway_state import GatewayState, Position
 from vedette_services.learner.intake import Block
 from vedette_services.run.status_records import GONE_AFTER_S
+from vedette_services.run.stop_conditions import ENV_STEPS_REACHED
 
 SCHEMA = Schema(
     (
@@ -34,6 +35,7 @@ def gateway(
     now: float = 0.0,
     admitted: tuple[str, ...] = ("m",),
     max_managers: int = 2048,
+    max_env_steps: int = 0,
 ) -> GatewayState:
     """A gateway; unless it restores a stamp, the managers `admitted` have reported and an ack."""
     state = GatewayState(
@@ -45,6 +47,7 @@ def gateway(
         limiter=limiter,
         rows_per_batch=4,
         max_managers=max_managers,
+        max_env_steps=max_env_steps,
     )
     state.position = Position(epoch=1, version=10)
     state.announce_run(Run(RUN_ID, 1, 7, SCHEMA, MODEL, {}, {}, {}, 0, 4, 4))
@@ -78,8 +81,8 @@ def batch_frames(
     return [bytes(frame) for frame in encode(batch)]
 
 
-def state_batch(seq: int, env_steps: int) -> list[bytes]:
-    message = decode_up(batch_frames(seq))
+def state_batch(seq: int, env_steps: int, manager: str = "m") -> list[bytes]:
+    message = decode_up(batch_frames(seq, manager=manager))
     assert isinstance(message, Batch)
     return [bytes(frame) for frame in encode(message._replace(env_steps=env_steps))]
 
@@ -351,6 +354,38 @@ def test_claims_move_neither_environment_steps_nor_sums_beyond_what_is_possible(
     assert (accounting.env_steps, accounting.rejected) == (0, 6 * 4)
     assert accounting.produced == 4 * EXTRAS_MAX
     assert acks(state, 1.1)["m"].rejected_reason == "1048576 rows, the run's have 4"
+
+
+def test_the_batch_that_reaches_the_limit_of_environment_steps_is_the_last_one_inserted() -> None:
+    managers = ("m", "n")
+    state = gateway(admitted=managers, max_env_steps=10)
+    for seq in range(4):
+        for manager in managers:
+            state.on_samples(state_batch(seq, 4, manager), 1.0)
+    inserted = sum(block.batches for block in state.blocks(1.0))
+    accounting = state.ledger.accounting()
+    assert (inserted, accounting.env_steps) == (3, 12)  # of 4 steps each
+    assert (accounting.inserted, accounting.rejected) == (12, 20)
+    said = acks(state, 1.1)
+    # They are settled: nobody holds them, and nobody has to wait for them.
+    assert {name: ack.contiguous for name, ack in said.items()} == {"m": 4, "n": 4}
+    assert said["m"].rejected_reason == ENV_STEPS_REACHED
+    assert state.rejecting == ""
+    assert not state.rejections.due_lines(2.0)
+    resumed = gateway(stamp=state.stamp(), max_env_steps=14)
+    take(resumed, report_frames(sequenced=4), 2.0)
+    acks(resumed, 2.0)
+    assert take(resumed, state_batch(4, 4), 2.1) is not None
+    assert take(resumed, state_batch(5, 4), 2.1) is None
+    assert resumed.ledger.accounting().env_steps == 16
+
+
+def test_an_invalid_batch_does_not_use_up_environment_steps() -> None:
+    state = gateway(max_env_steps=10)
+    for seq, env_steps in enumerate((4, 1 << 40, 4, 4, 4)):
+        state.on_samples(state_batch(seq, env_steps), 1.0)
+    inserted = sum(block.batches for block in state.blocks(1.0))
+    assert (inserted, state.ledger.env_steps) == (3, 12)
 
 
 def test_a_batch_of_more_environment_steps_than_the_run_allows_is_rejected() -> None:

@@ -71,12 +71,12 @@ def test_a_start_after_a_power_failure_is_not_refused_and_tells_what_was_lost(
     assert any("100 rows kept, 23 lost" in x for x in check_config(spec.config, spec.run.root))
     supervisor = Supervisor(spec, None)
     with caplog.at_level(logging.WARNING):
-        supervisor._recover_replay()
-        supervisor._recover_replay()  # there is nothing more to do
+        supervisor._begin()
+        supervisor._begin()  # there is nothing more to do
     (said,) = caplog.messages
     assert said.endswith("recovered to its last sync: 100 rows kept, 23 lost")
     events, _ = read_events(spec.run.events_file)
-    assert [(event.kind, event.who) for event in events] == [("recovered", "replay")]
+    assert [event.kind for event in events] == ["started", "recovered", "started"]
     assert not spec.run.model_map.exists()
     found = open_replay(spec)
     assert found.live() == (0, 100)

@@ -21,10 +21,11 @@ SCHEMA = Schema.from_arrays(ARRAYS)
 
 
 def test_a_trainers_model_comes_out_with_the_digest_of_its_body(tmp_path: Path) -> None:
-    ModelMapWriter(tmp_path / "map", SCHEMA).write(3, ModelInfo(7, ARRAYS))
+    ModelMapWriter(tmp_path / "map", SCHEMA).write(3, ModelInfo(7, ARRAYS), 400)
     found = ModelMapReader(tmp_path / "map").read()
     assert found is not None
-    assert (found.epoch, found.version, found.schema) == (3, 7, SCHEMA)
+    assert (found.epoch, found.version, found.env_steps) == (3, 7, 400)
+    assert found.schema == SCHEMA
     assert bytes(found.body) == pack_model(7, ARRAYS, SCHEMA)
     assert found.digest == digest_of(found.body)
     for name, array in found.info().arrays.items():

@@ -81,6 +81,23 @@ def test_what_happens_is_kept_over_starts(tmp_path: Path) -> None:
     assert events[3].text == "signal 9"
 
 
+def test_the_events_of_a_resumed_start_carry_the_steps_that_it_goes_on_from(tmp_path: Path) -> None:
+    event_log = RunEventLog(tmp_path / "events.jsonl")
+    event_log.log_start("on gpu-1", 40, 3312)
+    event_log.log_epoch(2, 40)
+    event_log.log_changes(TrainerStatus(opt_steps=40), GatewayStatus())  # it opens the replay
+    event_log.log("died", "evaluator", "signal 9")
+    event_log.log_changes(TrainerStatus(opt_steps=50), GatewayStatus(Samples(), env_steps=3400))
+    event_log.log("ended", "learner", "interrupted")
+    events, _ = read_events(tmp_path / "events.jsonl")
+    assert [(event.kind, event.opt_steps, event.env_steps) for event in events] == [
+        ("started", 40, 3312),
+        ("epoch", 40, 3312),
+        ("died", 40, 3312),
+        ("ended", 50, 3400),
+    ]
+
+
 def test_a_crowd_is_counted_and_not_listed(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     event_log = RunEventLog(path)
