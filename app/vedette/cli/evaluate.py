@@ -15,15 +15,18 @@ if TYPE_CHECKING:
     from vedette_rl.core import Evaluation
 
 
+PolicyPlace = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run's directory, an exported policy, or hf://USER/NAME.",
+        show_default=False,
+    ),
+]
+
+
 def evaluate(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN",
-            help="A run's directory, an exported policy, or hf://USER/NAME.",
-            show_default=False,
-        ),
-    ],
+    run: PolicyPlace,
     episodes: Annotated[
         int | None,
         typer.Option(min=1, max=100_000, help="[as the run's evaluations: 20]", show_default=False),
