@@ -304,7 +304,7 @@ class StudyRunner:
         point = int(POINTS * progress(summary))
         if active.pruned or value is None or not active.report(point, value):
             return
-        if active.trial.should_prune():
+        if point < POINTS and active.trial.should_prune():  # else it is over anyway
             active.pruned = True
             self._jobs.stop(run)
 
