@@ -469,6 +469,7 @@ class Workers:
                 return path.stat().st_mtime > self._own.stat().st_mtime - self.stale_s
             with path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()  # of a process that was killed
         except BlockingIOError:
             return True
         except OSError:
