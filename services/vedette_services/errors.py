@@ -14,7 +14,7 @@
     │   ├── NotARunError               a folder that holds no run
     │   └── NotInRunError              a run that lacks what was asked of it
     ├── RefusedError               3   the other side message no (version, spec, key, id)
-    ├── PortInUseError             2 if another program has the port, else 1
+    ├── PortInUseError             1   a port of a learner is taken, or cannot be bound here
     ├── MetricsError               1   the port for metrics cannot be had
     ├── NoAnswerError              1   nobody answers at an address
     ├── RunOverError               1   a run has ended, so that no learner listens

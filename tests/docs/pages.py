@@ -107,6 +107,7 @@ def make_place(place: Path) -> dict[str, str]:
     made = {
         "vedette": _VEDETTE.format(short=SHORT, long=LONG, python=sys.executable),
         "python": f'#!/bin/bash\nexec {sys.executable} "$@"\n',
+        "pytest": f'#!/bin/bash\nexec {sys.executable} -m pytest "$@"\n',
         "tensorboard": f'#!/bin/bash\nexec {sys.executable} -m tensorboard.main "$@" --port 0\n',
         "ssh": '#!/bin/bash\nmkdir -p "$1"\ncd "$1"\nshift\nexec "$@"\n',
         "scp": '#!/bin/bash\nmkdir -p "${3%:*}"\ncp -rp "$2" "${3%:*}/${3#*:}"\n',

@@ -17,8 +17,6 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SAYS = {
     "own_agent": "max_opts",
     "own_encoder": "max_opts",
-    "own_environment": "target_return -8.0",
-    "own_network": "max_opts",
     "own_recorder": "time_s,step,name,value",
     "own_steps": "max_opts",
     "trained_elsewhere": "500.0 ± 0.0 over 20 episodes",

@@ -1,12 +1,9 @@
-"""The still of the live view is what the live view draws of the status beside it."""
+"""The still of the live view is what the live view draws of the statuses beside it."""
 
 import re
 import runpy
 
 from pages import ROOT
-
-from vedette_services.run.status import Status
-from vedette_services.run.status_schema import decode
 
 PICTURES = ROOT / "docs" / "pictures"
 
@@ -17,9 +14,7 @@ def words(svg: str) -> list[str]:
 
 def test_the_still_is_drawn_by_the_program() -> None:
     still = runpy.run_path(str(ROOT / "scripts" / "still.py"))["still"]
-    status = decode(Status, (PICTURES / "status.json").read_bytes())
-    assert status is not None
-    now = still(status)
+    now = still((PICTURES / "statuses.jsonl").read_text("utf-8"))
     assert words(now) == words((PICTURES / "live.svg").read_text("utf-8")), "run scripts/docs"
 
 

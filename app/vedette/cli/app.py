@@ -20,8 +20,10 @@ from vedette.cli.config import config
 from vedette.cli.doctor import doctor
 from vedette.cli.evaluate import evaluate
 from vedette.cli.export import export
+from vedette.cli.init import init
 from vedette.cli.keys import app as keys
 from vedette.cli.learner import learner
+from vedette.cli.listing import list_names
 from vedette.cli.push import push
 from vedette.cli.report import report
 from vedette.cli.run import run
@@ -69,7 +71,9 @@ _MISUSE: type[Exception] = typer.BadParameter.__bases__[0]
 
 _MEANT = {
     **dict.fromkeys(("train", "fit", "start", "resume"), "run"),
-    **dict.fromkeys(("list", "ls", "ps"), "runs"),
+    **dict.fromkeys(("ls", "ps"), "runs"),
+    **dict.fromkeys(("presets", "agents", "envs", "environments"), "list"),
+    **dict.fromkeys(("new", "create", "scaffold"), "init"),
     **dict.fromkeys(("test", "play", "enjoy", "evaluate"), "eval"),
     **dict.fromkeys(("watch", "monitor", "top"), "status"),
     **dict.fromkeys(("worker", "workers", "actor", "manager"), "actors"),
@@ -97,6 +101,8 @@ app.command("push")(push)
 app.command("sweep")(sweep)
 app.command("report")(report)
 app.command("config")(config)
+app.command("list")(list_names)
+app.command("init")(init)
 app.add_typer(keys, name="keys")
 app.add_typer(bench.app, name="bench")
 
@@ -113,7 +119,9 @@ def _version(asked: bool) -> None:
 def _vedette(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Say it and leave."),
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Asynchronous reinforcement learning: actors on many hosts, one learner, every sample counted.
@@ -165,33 +173,45 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
             sys.exit(USAGE)
 
 
+_PLAIN = (
+    (r"Value error, ", ""),
+    (r"Input should be greater than or equal to ", "must be at least "),
+    (r"Input should be less than or equal to ", "must be at most "),
+    (r"Input should be a valid integer.*", "must be a whole number"),
+    (r"Input should be a valid number.*", "must be a number"),
+)
+"""Words of the validator of the command line, and ours."""
+
+
 def _print_usage_error(error: Any) -> None:  # click's, whose own module typer keeps to itself
     """Print a wrong command line's error as one line; the whole help where no command was given."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
         return
-    message = " ".join(error.format_message().split()).rstrip(".")
     command = error.ctx.command_path if error.ctx is not None else "vedette"
-    message = f"{message[:1].lower()}{message[1:]}{_suggest(error)}"
-    print(f"vedette: {message}; see {command} --help", file=sys.stderr)
+    print(f"vedette: {_explain_misuse(error)}; see {command} --help", file=sys.stderr)
 
 
-def _suggest(error: Any) -> str:  # click's, as above
-    """Suggest what a wrong command or option was meant to be; "" if there is no suggestion."""
+def _explain_misuse(error: Any) -> str:  # click's, as above
+    """Word a wrong command line's error, with what was probably meant."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    for theirs, ours in _PLAIN:
+        message = re.sub(theirs, ours, message)
+    message = f"{message[:1].lower()}{message[1:]}"
     if error.ctx is None:
-        return ""
+        return message
     asked = error.ctx.command
-    if "no such command" in str(error).lower():
-        given = str(error).partition("'")[2].partition("'")[0]
-        meant = _MEANT.get(given)
+    if hasattr(asked, "commands") and "no such command" in message:
+        given, *alike = re.findall("'([^']*)'", message)
+        meant = _MEANT.get(given, next(iter(alike), ""))
         hint = f"; did you mean {meant}?" if meant in asked.commands else ""
-        return f" (there are {', '.join(asked.commands)}{hint})"
-    if type(error).__name__ != "NoSuchOption" or "settings" not in (p.name for p in asked.params):
-        return ""
-    from vedette.cli.options import suggest_setting
+        return f"no such command '{given}' (there are {', '.join(asked.commands)}{hint})"
+    if type(error).__name__ == "NoSuchOption" and "settings" in (p.name for p in asked.params):
+        from vedette.cli.options import suggest_setting
 
-    key = suggest_setting(error.option_name)
-    return f" (a setting is given as {key}=VALUE)" if key else ""
+        if key := suggest_setting(error.option_name):
+            return f"no such option: {error.option_name}; a setting is given as {key}=VALUE"
+    return message
 
 
 def exit_status(error: Exception) -> int:

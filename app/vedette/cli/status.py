@@ -42,7 +42,9 @@ def status(
             show_default=False,
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Wait no longer.")] = 5.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="S", help="Seconds to wait at most.")
+    ] = 5.0,
     keys: Keys = None,
     insecure: Insecure = False,
 ) -> None:

@@ -12,7 +12,7 @@ from vedette.cli.options import RunArgument
 def stop(
     run: RunArgument,
     timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="S", help="Wait no longer for its end.")
+        float, typer.Option(min=0.1, metavar="S", help="Seconds to wait for its end.")
     ] = 90.0,
 ) -> None:
     """Stop a run on this host, as Ctrl-C does: with a checkpoint. It resumes by the same command.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from statistics import fmean
 
 from vedette_services.run.number_format import format_clock, format_number, format_short
 from vedette_services.run.status import Actor, Manager, Status
 
 SILENT_S = 3.0
-"""Seconds without a report after which a manager counts as held back."""
+"""Seconds without a report after which a manager counts as silent."""
 
 FULL = 0.9
 """Share of a full window from which a manager counts as held back."""
@@ -22,9 +23,10 @@ class Health(IntEnum):
     LEFT = 0  # it ended in good order
     WELL = 1
     RESTARTED = 2  # some of its actors were started again
-    HELD_BACK = 3  # leaving, silent for seconds, or its window is full
-    TROUBLE = 4  # an actor is down or reports an error
-    GONE = 5  # it ended without a message
+    HELD_BACK = 3  # leaving, or its window is full: the learner is slower than its actors
+    SILENT = 4  # no report for seconds
+    TROUBLE = 5  # an actor is down or reports an error
+    GONE = 6  # it ended without a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class FleetRow:
     Args:
         lag: versions between the learner's model and the oldest that its actors act on.
         window: batches that are not settled, with their share of the window if its limit is known.
-        what: the error or the state.
+        what: the error, the state, or how the actors play.
     """
 
     health: Health
@@ -132,13 +134,13 @@ def _assess(manager: Manager, alive: int, restarts: int, share: float | None) ->
         return Health.TROUBLE, ": ".join(filter(None, parts))
     if starting:
         return Health.RESTARTED, f"{starting} starting"
+    if silent_s >= SILENT_S:
+        return Health.SILENT, "no report"
     if manager.state == "draining":
         return Health.HELD_BACK, "leaving"
-    if silent_s >= SILENT_S:
-        return Health.HELD_BACK, "no report"
     if share is not None and share >= FULL:
         return Health.HELD_BACK, "window full"
-    return (Health.RESTARTED if restarts else Health.WELL), ""
+    return (Health.RESTARTED if restarts else Health.WELL), _playing(own)
 
 
 def _starts(actor: Actor) -> bool:
@@ -152,9 +154,16 @@ def _doing(actor: Actor) -> str:
         return actor.error
     if _starts(actor):
         return "starting"
-    if not actor.episodes:
-        return "no episode yet"
-    return f"return {format_number(actor.return_mean, 1)} ({format_short(actor.episodes)} episodes)"
+    return _playing([actor]) or "no episode yet"
+
+
+def _playing(own: Sequence[Actor]) -> str:
+    """Describes how actors play; "" before their first episode has ended."""
+    returns = [actor.return_mean for actor in own if actor.return_mean is not None]
+    if not returns:
+        return ""
+    episodes = format_short(sum(actor.episodes for actor in own))
+    return f"return {format_number(fmean(returns), 1)} ({episodes} episodes)"
 
 
 def _lag(own: Sequence[Actor], status: Status) -> float | None:

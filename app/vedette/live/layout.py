@@ -1,12 +1,12 @@
 """Lays out what `vedette run` and `vedette status` show; `views` draws it on the terminal.
 
-It shows the learner, then the managers, the worst first. Managers for which the given height has
-no room are counted.
+It shows the returns, the learner, then the managers, the worst first. Managers for which the given
+height has no room are counted.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vedette.live.fleet import FleetRow, Health, actor_rows, fleet_rows, fleet_summary
+from vedette.live.progress import Progress, describe_trend, sparkline
 from vedette_services.run import status_text
 from vedette_services.run.number_format import format_clock, format_number, format_short
 from vedette_services.run.status import Status
@@ -24,16 +25,36 @@ from vedette_services.run.stop_conditions import elapsed_seconds, stop_progress
 
 WIDE = 100
 """Columns from which numbers are written out and hosts are shown."""
+HIGH = 32
+"""Lines from which the curve of the evaluations has several."""
+
+GLOSSARY = {
+    "evaluation": "mean return of greedy episodes of a recent model",
+    "actors": "mean return of their last, exploring episodes",
+    "rising": "change over 10 evaluations; level: within chance",
+    "goal": "ends the run; the time left is at this pace",
+    "samples": "transitions made by actors, kept in the replay",
+    "replay": "stored samples, drawn many times by the learner",
+    "version": "optimization steps of a model",
+    "lag": "age of the model that made a sample, in versions",
+    "learner": "shares of its time over the last 10 seconds",
+    "waits": "who waits to keep the replay ratio; it is normal",
+    "window": "batches sent that are not acknowledged yet",
+    "seen": "seconds since a manager's last report",
+    "epoch": "starts of the learner on this run",
+}
+"""The terms on the screen, each in a line of 60 columns."""
 
 _LABEL = 8
-_BAR = 24
-_SPLIT_BAR = 10
 _ERRORS = 3
-_PHASES = {"training": "green", "waiting": "yellow", "done": "bold green"}
+_CURVE_LEAST = 8  # columns
+_CURVE_LINES = 3
+_NOBODY_S = 15.0
+_PHASES = {"training": "green", "done": "bold green"}
 _SHARES = (
     ("optimizing", "█", "green"),
     ("sampling", "▓", "cyan"),
-    ("waiting", "▒", "yellow"),
+    ("waiting", "▒", "blue"),
     ("other", "░", "dim"),
 )
 
@@ -45,45 +66,68 @@ class Screen:
     Args:
         title: agent and environment.
         status: the learner's last answer; None before the first.
-        split: of the learner's time.
-        first_return: the first evaluation, from which progress is drawn; None if not known.
+        progress: what the statuses so far show.
         silent_s: seconds since the last answer.
         height: lines of the screen; None: as many as needed.
+        explain: show the glossary in place of what is below the goals.
+        hint: a last line; "" for none.
     """
 
     title: str
     status: Status | None
-    split: TimeSplit | None = None
-    first_return: float | None = None
+    progress: Progress = Progress()  # noqa: RUF009 - it is frozen
     silent_s: float = 0.0
     height: int | None = None
+    explain: bool = False
+    hint: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         options = options.update(height=None)
+        room = None if self.height is None else self.height - bool(self.hint)
         drawn: list[list[Segment]] = []
-        for part in self._learner(options.max_width):
+        for part in self._above(options.max_width):
             drawn += console.render_lines(part, options, pad=False)
-        if self.status is not None:
-            room = None if self.height is None else max(2, self.height - len(drawn))
-            wide = options.max_width >= WIDE
-            for part in fleet_table(fleet_rows(self.status), self.status, room, wide=wide):
+        if self.status is not None and not self.explain:
+            left = None if room is None else max(2, room - len(drawn))
+            for part in fleet_table(self.status, left, options.max_width):
                 drawn += console.render_lines(part, options, pad=False)
-        for line in drawn[: self.height]:
+        drawn = drawn[:room]
+        if self.hint:
+            last = Text(self.hint, style="dim", no_wrap=True, overflow="ellipsis")
+            drawn += console.render_lines(last, options, pad=False)
+        for line in drawn:
             yield from line
             yield Segment.line()
 
-    def _learner(self, width: int) -> Iterable[RenderableType]:
+    def _above(self, width: int) -> Iterable[RenderableType]:
+        """All but the managers."""
         yield self._header(width)
-        if self.status is None:
-            return
-        status, short = self.status, width < WIDE
-        yield from self._bars(format_short if short else format_number)
+        begun = self.status is not None and self.status.run_id
+        if begun:
+            yield self._returns(width)
+            yield from self._goals(width, format_number if width >= WIDE else format_short)
+        if self.explain:
+            yield self._glossary()
+        elif self.status is not None:
+            yield self._learner(self.status, short=width < WIDE)
+
+    def _glossary(self) -> RenderableType:
+        table = self._grid(max(map(len, GLOSSARY)))
+        for term, meaning in GLOSSARY.items():
+            table.add_row(Text(term), Text(meaning))
+        return table
+
+    def _learner(self, status: Status, *, short: bool) -> RenderableType:
+        """The rows about samples, learner and fleet."""
         table = self._grid()
-        for label, message in status_text.status_rows(status, short=short):
-            table.add_row(Text(label), Text(message))
-        table.add_row(Text("learner"), self._time())
+        rows = status_text.status_rows(status, short=short) if status.run_id else []
+        for label, message in rows:
+            if label != "returns":
+                table.add_row(Text(label), Text(message))
+        if status.run_id:
+            table.add_row(Text("learner"), self._time())
         if waits := status_text.wait_reason(status):
-            table.add_row(Text("waits"), Text(waits, style="yellow"))
+            table.add_row(Text("waits"), Text(waits, style=_wait_style(status)))
         errors, fits = status_text.actor_errors(status), self.height is not None
         for message in errors[:_ERRORS]:
             cut = Text(message, style="red", no_wrap=fits, overflow="ellipsis")
@@ -91,7 +135,7 @@ class Screen:
         if len(errors) > _ERRORS:
             table.add_row(Text(""), Text(f"and {len(errors) - _ERRORS} other errors", style="red"))
         table.add_row(Text("fleet"), Text(fleet_summary(status)))
-        yield table
+        return table
 
     def _header(self, width: int) -> RenderableType:
         digits = 16 if width >= WIDE else 6
@@ -108,54 +152,96 @@ class Screen:
             return Text("waiting for the learner" if self.silent_s >= 3.0 else "starting")
         if self.silent_s >= 3.0:
             return Text(f"no answer for {format_clock(self.silent_s)}", style="bold red")
-        phase = self.status.phase
+        phase = self.status.phase or "starting"
         return Text(phase, style=_PHASES.get(phase, "cyan"))
 
-    def _bars(self, number: Callable[[float], str]) -> Iterable[RenderableType]:
-        """The progress to each condition that ends the run."""
-        assert self.status is not None, "the bars are drawn only with a status"
-        grid = self._grid()
-        for words, now, goal in stop_progress(self.status):
-            self._add_bar(grid, goal, now, f"{number(now)} of {number(goal)} {words}")
-        target, best = self.status.stop.target_return, self.status.eval.best_return_mean
-        if target is not None and best is not None:
-            message = f"best evaluation {format_number(best, 1)} of {target:g}"
-            if self.first_return is None:  # without a beginning there is no share to draw
-                grid.add_row(Text("goal"), Text(message))
-            else:
-                way = max(target - self.first_return, 1e-9)
-                gone = way if best >= target else best - self.first_return
-                self._add_bar(grid, way, gone, message)
+    def _returns(self, width: int) -> RenderableType:
+        """The evaluations and the actors' returns: numbers, curves as wide as fits, trend."""
+        assert self.status is not None, "the returns are drawn only with a status"
+        evaluated, actors = status_text.return_texts(self.status, short=width < WIDE)
+        trend = describe_trend(self.progress.evaluations, short=width < WIDE)
+        beside = max(map(len, (evaluated, actors))) + 2
+        room = width - _LABEL - 1 - beside
+        if room - len(trend) - 2 < _CURVE_LEAST:
+            trend = ""
+        room = max(0, room - (len(trend) + 2 if trend else 0))
+        lines = _CURVE_LINES if self.height is not None and self.height >= HIGH else 1
+        curve = sparkline(self.progress.evaluations, room, lines)
+        table = self._grid()
+        for row, drawn in enumerate(curve):
+            text = Text(no_wrap=True, overflow="ellipsis")
+            text.append(f"{evaluated if row == 0 else '':<{beside}}", style="bold")
+            text.append(drawn, style="green")
+            text.append(f"  {trend}" if row == 0 and trend else "")
+            table.add_row(Text("returns" if row == 0 else ""), text)
+        text = Text(f"{actors:<{beside}}", no_wrap=True, overflow="ellipsis")
+        text.append(sparkline(self.progress.rollouts, room)[0], style="cyan")
+        table.add_row(Text(""), text)
+        return table
+
+    def _goals(self, width: int, number: Callable[[float], str]) -> Iterable[RenderableType]:
+        """How far it is to each condition that ends the run: the target, then the nearest first."""
+        assert self.status is not None, "the goals are drawn only with a status"
+        grid, bar = self._grid(), min(max(width // 5, 10), 40)
+        self._add_target(grid, bar, "best evaluation" if width >= 80 else "best")
+        left, never = self.progress.left_s, float("inf")
+        rows = sorted(stop_progress(self.status), key=lambda row: left.get(row[0], never))
+        for place, (words, now, goal) in enumerate(rows):
+            message = f"{number(now)} of {number(goal)} {words}"
+            if place == 0 and words in left:
+                message = f"about {format_clock(left[words])} left, {message}"
+            _add_bar(grid, bar, now / goal, message)
         if grid.row_count:
             yield grid
 
-    def _add_bar(self, grid: Table, whole: float, done: float, message: str) -> None:
-        row = Table.grid(padding=(0, 2))
-        bar = ProgressBar(whole, min(max(done, 0.0), whole), width=_BAR)
-        row.add_row(bar, Text(message, no_wrap=True, overflow="ellipsis"))
-        grid.add_row(Text("goal"), row)
+    def _add_target(self, grid: Table, bar: int, words: str) -> None:
+        assert self.status is not None, "the goals are drawn only with a status"
+        target, best = self.status.stop.target_return, self.status.eval.best_return_mean
+        if target is None or best is None:
+            return
+        away = f", {format_number(target - best, 1)} to go" if best < target else ""
+        message = f"{words} {format_number(best, 1)} of {target:g}{away}"
+        first = self.progress.first_return
+        if first is None:  # without a beginning there is no share to draw
+            grid.add_row(Text("goal"), Text(message))
+        else:
+            way = max(target - first, 1e-9)
+            _add_bar(grid, bar, 1.0 if best >= target else (best - first) / way, message)
 
     def _time(self) -> Text:
         """The learner's time: a bar, and the shares in the colours of the bar."""
-        message = Text(no_wrap=True, overflow="ellipsis")
-        if self.split is None:
+        message, split = Text(no_wrap=True, overflow="ellipsis"), self.progress.split
+        if split is None:
             return message.append("-")
-        shares = [(name, getattr(self.split, name), *look) for name, *look in _SHARES]
+        shares = [(name, getattr(split, name), *look) for name, *look in _SHARES]
         edge, drawn = 0.0, 0
         for _, share, block, style in shares:
             edge += share
-            cells = round(edge * _SPLIT_BAR) - drawn
+            cells = round(edge * 10) - drawn
             message.append(block * cells, style=style)
             drawn += cells
         for name, share, block, style in shares:
             message.append(f" {block} ", style=style).append(f"{name} {share:.0%}")
         return message
 
-    def _grid(self) -> Table:
+    def _grid(self, label: int = _LABEL) -> Table:
         table = Table.grid(padding=(0, 1))
-        table.add_column(style="bold", no_wrap=True, width=_LABEL)
+        table.add_column(style="bold", no_wrap=True, width=label)
         table.add_column()
         return table
+
+
+def _add_bar(grid: Table, width: int, share: float, message: str) -> None:
+    row = Table.grid(padding=(0, 2))
+    bar = ProgressBar(1.0, min(max(share, 0.0), 1.0), width=width, complete_style="cyan")
+    row.add_row(bar, Text(message, no_wrap=True, overflow="ellipsis"))
+    grid.add_row(Text("goal"), row)
+
+
+def _wait_style(status: Status) -> str:
+    """Amber only where somebody has to do something: sides that wait for each other are normal."""
+    nobody = status.managers_present == 0 and (elapsed_seconds(status) or 0.0) >= _NOBODY_S
+    return "yellow" if nobody or status.checkpoint.failing else ""
 
 
 _ACTORS = 64
@@ -164,28 +250,27 @@ _ACTORS = 64
 _STYLES = {
     Health.GONE: "red",
     Health.TROUBLE: "red",
-    Health.HELD_BACK: "yellow",
+    Health.SILENT: "yellow",
     Health.LEFT: "dim",
 }
 _WORDS = {
     Health.GONE: "gone",
     Health.TROUBLE: "in trouble",
+    Health.SILENT: "silent",
     Health.HELD_BACK: "held back",
     Health.LEFT: "left",
 }
 
 
-def fleet_table(
-    lines: Sequence[FleetRow], status: Status, room: int | None, *, wide: bool
-) -> Iterator[RenderableType]:
-    """Make the table of the managers, and a count of those without room.
+def fleet_table(status: Status, room: int | None, width: int) -> Iterator[RenderableType]:
+    """Make the table of the managers, the worst first, and a count of those without room.
 
     Args:
-        lines: rows of the managers, the worst first.
-        status: with their actors, which are shown if there is room for them.
+        status: with the managers and their actors, which are shown if there is room for them.
         room: lines of the table with its heading; None: as many as needed.
-        wide: show hosts, too.
+        width: columns of the screen; a wide one has the hosts, too.
     """
+    lines = fleet_rows(status)
     if not lines:
         return
     fits = room is None or len(lines) <= room - 1
@@ -193,7 +278,7 @@ def fleet_table(
     if fits:
         shown = _with_actors(shown, status, None if room is None else room - 1)
     if shown:
-        yield _table(shown, wide=wide)
+        yield _table(shown, width)
     if not fits:
         yield Text(_rest(lines[len(shown) :]), style="dim", no_wrap=True, overflow="ellipsis")
 
@@ -213,11 +298,12 @@ def _with_actors(lines: list[FleetRow], status: Status, room: int | None) -> lis
     return shown
 
 
-def _table(lines: Sequence[FleetRow], *, wide: bool) -> Table:
+def _table(lines: Sequence[FleetRow], width: int) -> Table:
+    wide, most = width >= WIDE, max(24, width // 5)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", expand=True)
-    table.add_column("manager", no_wrap=True, overflow="ellipsis", max_width=28 if wide else 17)
+    table.add_column("manager", no_wrap=True, overflow="ellipsis", max_width=most if wide else 17)
     if wide:
-        table.add_column("host", no_wrap=True, overflow="ellipsis", max_width=24)
+        table.add_column("host", no_wrap=True, overflow="ellipsis", max_width=most)
     for heading in ("actors", "restarts", "steps/s", "lag", "window", "seen"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -236,61 +322,3 @@ def _rest(lines: Sequence[FleetRow]) -> str:
         if counts[health]
     ]
     return f"and {format_number(len(lines))} more managers: {', '.join(parts) or 'all well'}"
-
-
-WINDOW_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class TimeSplit:
-    """Shares of the time; `other` is publishing, checkpoints, records and starting."""
-
-    waiting: float
-    sampling: float
-    optimizing: float
-    other: float
-
-
-class TimeSplitTracker:
-    """Computes the shares of the last seconds from the times of successive statuses.
-
-    Args:
-        window_s: seconds over which the shares are taken.
-    """
-
-    def __init__(self, window_s: float = WINDOW_S) -> None:
-        self._window_s = window_s
-        self._epoch: int | None = None
-        self._seen: deque[tuple[float, ...]] = deque()
-
-    def update(self, status: Status) -> TimeSplit | None:
-        """Add a status. Return the shares of the last seconds; None if it has no times."""
-        now = _times(status)
-        if now is None:
-            return None
-        if status.epoch != self._epoch or (self._seen and now[0] < self._seen[-1][0]):
-            self._epoch = status.epoch
-            self._seen.clear()
-        seen = self._seen
-        if not seen or now[0] > seen[-1][0]:
-            seen.append(now)
-        while len(seen) > 2 and now[0] - seen[1][0] >= self._window_s:
-            seen.popleft()
-        before = seen[0] if len(seen) > 1 else (0.0,) * 4
-        return _split([late - early for late, early in zip(now, before, strict=True)])
-
-
-def _times(status: Status) -> tuple[float, ...] | None:
-    """Seconds: of the epoch, waiting, sampling, optimizing; None if one is not known."""
-    time, elapsed_s = status.time, elapsed_seconds(status)
-    found = (elapsed_s, time.waiting_s, time.sampling_s, time.optimizing_s)
-    known = tuple(seconds for seconds in found if seconds is not None)
-    return known if len(known) == len(found) else None
-
-
-def _split(spent: list[float]) -> TimeSplit | None:
-    whole = max(spent[0], sum(spent[1:]))
-    if whole <= 0.0:
-        return None
-    waiting, sampling, optimizing = (max(0.0, part) / whole for part in spent[1:])
-    return TimeSplit(waiting, sampling, optimizing, max(0.0, 1 - waiting - sampling - optimizing))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from vedette.live.layout import TimeSplit, TimeSplitTracker
+from vedette.live.progress import Progress, ProgressTracker
+from vedette.live.terminal import TerminalSession
 from vedette_services.run.number_format import format_clock
 from vedette_services.run.status import Status
-from vedette_services.run.status_text import run_title, status_line
+from vedette_services.run.status_text import evaluation_line, run_title, status_line
+from vedette_services.run.stop_conditions import elapsed_seconds
 
 if TYPE_CHECKING:  # rich is loaded only where there is a terminal to draw on
     from rich.console import RenderableType
@@ -21,6 +24,10 @@ LINE_EVERY_S = 5.0
 PIPE_WIDTH = 120
 WATCH_HEADING = 2
 """Lines of the heading of `watch`."""
+
+_LINES_KEPT = 1000
+_LINES_SHOWN = 4  # above a whole screen
+_LINES_FROM = 30  # lines of the terminal
 
 
 class View:
@@ -41,14 +48,17 @@ class View:
     def print_line(self, text: str) -> None:
         """Print a line that stays."""
 
+    def release(self) -> None:
+        """Give the terminal back at once, because the process ends without leaving the view."""
+
 
 class LineView(View):
-    """Prints a line every few seconds.
+    """Prints a line every few seconds, and one for each evaluation.
 
     Args:
         every_s: seconds between lines.
         out: the output; None: the standard output.
-        log: takes the lines instead, and adds the time by itself.
+        log: takes the lines instead, and adds the time by itself; it has the evaluations already.
         now: a monotonic clock.
     """
 
@@ -65,9 +75,12 @@ class LineView(View):
         self._began = now()
         self._last = self._began
         self._seen = False
+        self._tracker = ProgressTracker()
 
     def show(self, status: Status | None) -> None:
-        """Print a line if the last one is at least `every_s` old."""
+        """Print a line if the last one is at least `every_s` old, or for a new evaluation."""
+        if status is not None and self._tracker.update(status)[1] and self._log is None:
+            self.print_line(evaluation_line(status))
         if self._now() - self._last < self._every_s:
             return
         self._last = self._now()
@@ -88,11 +101,13 @@ class LineView(View):
 
 
 class TerminalView(View):
-    """Draws the run on a terminal, twice a second.
+    """Draws the run on a terminal, twice a second; evaluations stay above it as lines.
+
+    In the background it prints lines, as a `LineView` does.
 
     Args:
         title: agent and environment; "": those of the status.
-        whole: use the whole terminal until the end, then print the last screen.
+        whole: use the whole terminal until the end, then print the lines and the last screen.
         out: the terminal; None: the standard output.
         now: a monotonic clock.
     """
@@ -105,63 +120,107 @@ class TerminalView(View):
         out: IO[str] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        from rich.console import Console
+
         self._title, self._whole, self._now = title, whole, now
-        self._out = out
+        self._console = Console(file=out)
         self._live: Live | None = None
-        self._times = TimeSplitTracker()
+        self._session = TerminalSession(out or sys.stdout, self._draw, self._on_key, whole=whole)
+        self._tracker, self._progress = ProgressTracker(), Progress()
         self._status: Status | None = None
-        self._split: TimeSplit | None = None
-        self._first_return: float | None = None
-        self._heard = now()
+        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)  # of a whole screen
+        self._explain, self._entered = False, False
+        self._heard = self._last_line = now()
 
     def __enter__(self) -> Self:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._live = Live(
-            console=Console(file=self._out),
-            get_renderable=self.screen,
-            refresh_per_second=2,
-            transient=not self._whole,
-            screen=self._whole,
-        )
-        self._live.__enter__()
+        self._entered = True
+        self._session.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._live is None:
+        if not self._entered:
             return
-        self._live.__exit__(*error)
+        self._session.__exit__(*error)
+        self._entered, self._explain = False, False
         if self._whole:
-            self._live.console.print(self.screen())
+            for line in self._lines:
+                self._print(line)
+            self._console.print(self.screen())
+
+    def release(self) -> None:
+        """Give the terminal back at once."""
+        self._session.release()
 
     def show(self, status: Status | None) -> None:
         """Draw a status. Without one the last is kept, with the time since it came."""
         if status is None:
             return
         self._status, self._heard = status, self._now()
-        self._split = self._times.update(status)
-        if self._first_return is None:
-            self._first_return = status.eval.best_return_mean
+        self._progress, is_new = self._tracker.update(status)
+        if is_new:
+            self.print_line(f"{_clock(status)}  {evaluation_line(status)}")
+        if self._live is None and self._heard - self._last_line >= LINE_EVERY_S:
+            self._last_line = self._heard
+            self._print(f"{_clock(status)}  {status_line(status)}")
 
     def print_line(self, text: str) -> None:
         """Print a line above the view."""
-        if self._live is not None:
-            self._live.console.print(text, markup=False, highlight=False)
+        if self._whole:
+            self._lines.append(text)
+        else:
+            self._print(text)
 
     def screen(self) -> RenderableType:
         """The current screen, cut to the terminal's height."""
+        from rich.console import Group
+        from rich.text import Text
+
         from vedette.live.layout import Screen
 
-        status = self._status
-        return Screen(
+        status, height = self._status, self._console.height - 1
+        lines = list(self._lines)[-_LINES_SHOWN:] if height >= _LINES_FROM and self._live else []
+        screen = Screen(
             self._title or ("a run" if status is None else run_title(status)),
             status,
-            split=self._split,
-            first_return=self._first_return,
+            self._progress,
             silent_s=self._now() - self._heard,
-            height=None if self._live is None else self._live.console.height - 1,
+            height=height - len(lines),
+            explain=self._explain,
+            hint=self._hint() if self._entered else "",
         )
+        shown = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
+        return Group(*shown, screen)
+
+    def _hint(self) -> str:
+        leave = "Ctrl-C leaves" if self._whole else "Ctrl-C stops with a checkpoint"
+        words = "?: back to the managers" if self._explain else "?: what these words mean"
+        return f"{words} · {leave}" if self._session.has_keys else leave
+
+    def _on_key(self, key: str) -> None:
+        if key == "?":
+            self._explain = not self._explain
+            if live := self._live:
+                live.refresh()
+
+    def _draw(self, shown: bool) -> None:
+        """Begin to draw, or end it; a `Live` of rich cannot begin again where it ended."""
+        from rich.live import Live
+
+        if shown:
+            self._live = Live(
+                console=self._console,
+                get_renderable=self.screen,
+                refresh_per_second=2,
+                transient=True,
+                screen=self._whole,
+            )
+            self._live.start(refresh=True)
+        elif self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
 
 
 def view_for(title: str = "", out: IO[str] | None = None, *, whole: bool = False) -> View:
@@ -192,9 +251,13 @@ def print_once(status: Status, out: IO[str] | None = None) -> None:
     screen = Screen(
         run_title(status),
         status,
-        split=TimeSplitTracker().update(status),
+        ProgressTracker().update(status)[0],
         height=max(8, int(lines) - WATCH_HEADING) if cut else None,
     )
     with console.capture() as drawn:
         console.print(screen)
     stream.writelines(f"{line.rstrip()}\n" for line in drawn.get().splitlines())
+
+
+def _clock(status: Status) -> str:
+    return format_clock(elapsed_seconds(status) or 0.0)

@@ -95,10 +95,12 @@ def run_locally(
     from vedette_services.run.status_client import StatusClient
 
     erase = ["--fresh", "--force"] * fresh + ["--new-replay"] * new_replay
-    run = LocalRun(config, out, erase=erase, note=note, view=view or View())
+    view = view or View()
+    run = LocalRun(config, out, erase=erase, note=note, view=view)
 
     def leave() -> None:
         run.kill()
+        view.release()
         exit_at_once(out)
 
     stop = StopSignals(leave=leave) if signals else None

@@ -422,8 +422,14 @@ def run_in_process(
     run.lock()
     try:
         prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note, in_process=True)
-        with view or View() as shown, record_provenance(config, run):
-            stop = StopSignals(leave=lambda: exit_at_once(out)) if signals else None
+        shown = view or View()
+
+        def leave() -> None:
+            shown.release()
+            exit_at_once(out)
+
+        stop = StopSignals(leave=leave) if signals else None
+        with shown, record_provenance(config, run):
             status = InProcessRun(config, run, view=shown, stop=stop).train()
         if why := describe_unsaved(out, status):
             raise UnsavedEndError(why, status)

@@ -179,6 +179,7 @@ class Manager:
             if self._lost != str(error):
                 log.warning("waiting for the learner's address: %s", error)
             self._lost, self._open_at = str(error), now + _FIND_EVERY_S
+            self._state.on_unknown_address(error.why)
             return
         if address is None:
             return

@@ -23,6 +23,8 @@ class ManagerLog:
         self._where = f"the learner at {learner}"
         self._repeats = RateLimitedLog(REPEAT_S, changed_s=REPEAT_S / 10)
         self._credit_at = now
+        self.address_error = ""
+        """Why the learner's address is not known; "" if it is."""
 
     def log(self, level: Level, subject: str, text: str, now: float) -> list[Instruction]:
         """A line, unless the same was logged of its subject a short time ago."""
@@ -46,7 +48,7 @@ class ManagerLog:
             return self.log("warning", "silence", f"connecting anew to {self._where}", now)
         if not connection.ever_received:
             nothing = "nothing answers there yet; `vedette doctor` says how far one gets"
-            why = "it is connected and silent" if connected else nothing
+            why = "it is connected and silent" if connected else self.address_error or nothing
             return self.log("info", "silence", f"waiting for {self._where}: {why}", now)
         text = f"no word from {self._where}: connecting anew until it answers"
         return self.log("warning", "silence", text, now)

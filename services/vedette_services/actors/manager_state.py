@@ -259,7 +259,12 @@ class ManagerState:
     def on_opened(self) -> None:
         """The sockets are new. Their connection may be made before anybody watches for it, so that
         sending is tried from now on."""
+        self._log.address_error = ""
         self._connection.on_new_sockets()
+
+    def on_unknown_address(self, why: str) -> None:
+        """The learner's address cannot be found out now: the log says so while this lasts."""
+        self._log.address_error = why
 
     def on_connected(self, now: float) -> list[Instruction]:
         """The samples' connection is made: what went before it may be lost."""

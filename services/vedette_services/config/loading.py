@@ -271,7 +271,7 @@ def _with_preset(given: Table) -> LoadedConfig:
     if name is None:
         name = preset_agent(str(env_id))
         if name is None:
-            name, chosen = _suiting_agent(_table(given, "env"))
+            name, chosen = _choose_agent(given)
     base: Table = {"env": {"id": env_id}, "agent": {"name": name}}
     wanted = given.get("preset", "auto")
     tuned = read_preset(str(name), str(env_id)) if wanted == "auto" else None
@@ -325,6 +325,25 @@ def _with_long_batches(config: RunConfig) -> RunConfig:
     most = max(actors.n_buffer, config.replay.capacity // 20)
     rows = min(max(actors.n_buffer, math.ceil(extra_frames / EXTRA_FRAMES_SHARE)), most)
     return config.model_copy(update={"actors": actors.model_copy(update={"n_buffer": rows})})
+
+
+def _choose_agent(given: Table) -> tuple[str, str]:
+    """The agent for an environment that has no preset, and why.
+
+    Raises:
+        SettingError: the environment cannot be made; with what is wrong in the parts whose keys no
+            agent decides.
+    """
+    try:
+        return _suiting_agent(_table(given, "env"))
+    except (SettingError, ManySettingsError) as error:
+        others: Sequence[SettingError] = ()
+        try:
+            config_from_table({**given, "env": {"id": DEFAULT_ENV}, "agent": {"name": "dqn"}})
+        except (SettingError, ManySettingsError) as beside:
+            others = beside.errors
+        raise_errors([*error.errors, *others])
+        raise
 
 
 def _suiting_agent(env: Table) -> tuple[str, str]:

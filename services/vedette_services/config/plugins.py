@@ -13,6 +13,7 @@ is looked up, and nothing is imported for it. Our own names are never looked up.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -31,14 +32,59 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 MLFLOW = "vedette_services.mlflow:MlflowRecorder"
 WANDB = "vedette_services.wandb:WandbRecorder"
 
-OURS: Mapping[str, tuple[str, ...]] = {
-    "vedette.agents": ("dqn", "iqn", "sac"),
-    "vedette.networks": ("auto", "mlp", "cnn"),
-    "vedette.explorations": ("ladder", "linear", "constant", "softmax"),
-    "vedette.step_processors": ("n_step",),
-    "vedette.recorders": ("tensorboard", "csv", "jsonl", "mlflow", "wandb"),
+OURS: Mapping[str, Mapping[str, str]] = {
+    "vedette.agents": {
+        "dqn": "deep Q-network, double, with n-step returns; for discrete actions",
+        "iqn": "implicit quantile network, the distribution of returns; for discrete actions",
+        "sac": "soft actor-critic with a learned temperature; for continuous actions",
+    },
+    "vedette.networks": {
+        "auto": "cnn for images, else mlp",
+        "mlp": "fully connected layers of agent.hidden_sizes",
+        "cnn": "the convolutions of Mnih et al. 2015, then fully connected layers",
+    },
+    "vedette.explorations": {
+        "ladder": "an epsilon of its own for each environment (Ape-X)",
+        "linear": "one epsilon for all, falling over the first versions of the model",
+        "constant": "one epsilon for all",
+        "softmax": "actions with probabilities from their values",
+    },
+    "vedette.step_processors": {"n_step": "transitions over agent.n_step steps"},
+    "vedette.recorders": {
+        "tensorboard": "event files in RUN/tensorboard",
+        "csv": "RUN/records.csv",
+        "jsonl": "RUN/records.jsonl",
+        "mlflow": "the MLflow server of MLFLOW_TRACKING_URI; needs the extra mlflow",
+        "wandb": "Weights & Biases, online or WANDB_MODE=offline; needs the extra wandb",
+    },
 }
-"""Names that come with Vedette. All but two recorders stand for themselves."""
+"""Names that come with Vedette, described. All but two recorders stand for themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartName:
+    """A short name that the configuration knows.
+
+    Args:
+        name: what is typed.
+        origin: the distribution that declares it; "vedette" for ours.
+        what: its description; for those of others the ``module:Name`` that it stands for.
+    """
+
+    name: str
+    origin: str
+    what: str
+
+
+def part_names(group: str) -> list[PartName]:
+    """List the names of a group: ours, then those of installed packages. Nothing is imported."""
+    ours = [PartName(name, "vedette", what) for name, what in OURS[group].items()]
+    others = {
+        point.name: PartName(point.name, point.dist.name if point.dist else "-", point.value)
+        for point in sorted(entry_points(group=group), key=lambda point: point.name)
+        if point.name not in OURS[group]
+    }
+    return [*ours, *others.values()]
 
 
 def expand_plugin_names(given: Mapping[str, Any]) -> Table:

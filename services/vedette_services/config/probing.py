@@ -41,3 +41,12 @@ def probe_spaces(env: EnvConfig) -> Spaces:
 def _plain(warning: str) -> str:
     """Gymnasium's warning without its colours."""
     return re.sub(r"\x1b\[\d*m", "", warning).removeprefix("WARN: ").strip()
+
+
+def environment_errors(env: EnvConfig) -> tuple[SettingError, ...]:
+    """Why an environment cannot be made here; nothing if it can."""
+    try:
+        probe_spaces(env)
+    except SettingError as error:
+        return error.errors
+    return ()

@@ -28,9 +28,15 @@ from vedette_rl.replay.budget import (
     used_disk_bytes,
 )
 from vedette_services.config.contradictions import contradictions
-from vedette_services.config.probing import probe_spaces
+from vedette_services.config.probing import environment_errors, probe_spaces
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ConfigError, SettingError, foreign_error_message, raise_errors
+from vedette_services.errors import (
+    ConfigError,
+    ManySettingsError,
+    SettingError,
+    foreign_error_message,
+    raise_errors,
+)
 from vedette_services.host.devices import missing_device
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import (
@@ -71,7 +77,10 @@ def check_config(
     Raises:
         UsageError: one line that names the key and the fix.
     """
-    check_settings(config)
+    try:
+        check_settings(config)
+    except (SettingError, ManySettingsError) as error:
+        raise_errors([*error.errors, *environment_errors(config.env)])
     check_out(out)
     RunDirectory(out).check_free()
     check_fresh(out, fresh=fresh, force=force)

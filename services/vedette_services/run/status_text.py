@@ -61,7 +61,7 @@ def status_line(status: Status) -> str:
     parts = [
         f"opts {_of(status.opt_steps, stop.max_opts)}",
         f"env steps {_of(status.env_steps, stop.max_env_steps)}",
-        f"return {format_number(_rollout_return(status), 1)}",
+        f"return {format_number(rollout_return(status), 1)}",
         f"best eval {format_number(status.eval.best_return_mean, 1)}{target}",
         format_rate(status.rates.samples_per_sec).replace("/s", " samples/s"),
         format_rate(status.rates.opt_steps_per_sec).replace("/s", " opts/s"),
@@ -118,7 +118,7 @@ def _steps(status: Status, *, short: bool) -> str:
 
 
 def _returns(status: Status) -> str:
-    found, actors = status.eval, _rollout_return(status)
+    found, actors = status.eval, rollout_return(status)
     evaluated = "no evaluation yet"
     if found.return_mean is not None:
         at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
@@ -131,7 +131,37 @@ def _returns(status: Status) -> str:
     return evaluated if actors is None else f"actors {format_number(actors, 1)}, {evaluated}"
 
 
-def _rollout_return(status: Status) -> float | None:
+def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
+    """Return the last evaluation, and the best where no target says it; the actors' mean return.
+
+    Args:
+        short: without the version of the best.
+    """
+    found = status.eval
+    if found.return_mean is None:
+        evaluated = "no evaluation yet"
+    else:
+        evaluated = (
+            f"evaluation {format_number(found.return_mean, 1)} ± "
+            f"{format_number(found.return_std, 1)}"
+        )
+    if status.stop.target_return is None and found.best_return_mean is not None:
+        evaluated += f", best {format_number(found.best_return_mean, 1)}"
+        evaluated += "" if short else f" at version {format_number(found.best_version)}"
+    return evaluated, f"actors     {format_number(rollout_return(status), 1)}"
+
+
+def evaluation_line(status: Status) -> str:
+    """Return the last evaluation in one line."""
+    found = status.eval
+    best = ", best so far" if found.version == found.best_version else ""
+    return (
+        f"evaluation {format_number(found.return_mean, 1)} ± {format_number(found.return_std, 1)} "
+        f"({format_number(found.episodes)} episodes), version {format_number(found.version)}{best}"
+    )
+
+
+def rollout_return(status: Status) -> float | None:
     """Return the mean return of recent episodes; older learners send only that of each actor."""
     known = status.rollout.return_mean
     return rollout_of(status.managers).return_mean if known is None else known

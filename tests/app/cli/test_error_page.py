@@ -227,7 +227,7 @@ PLACES = [
     ),
     ("eval nothing", "nothing: there is no such folder"),
     ("eval folder", "folder: not a run, it has no config.toml"),
-    ("report folder", "folder: not a run, it has no config.toml, and no run in it"),
+    ("report folder", "folder: not a run, it has no config.toml, and no run below it"),
     (
         "eval arun",
         "arun: it has no best/: no evaluation of it has ended yet; "
@@ -298,22 +298,28 @@ COMMAND_LINES = [
         "no such command 'train' (there are run, learner, actors, eval, runs, status, stop, ...; "
         "did you mean run?); see vedette --help",
     ),
-    ("list", "no such command 'list' (...; did you mean runs?); see vedette --help"),
+    ("ls", "no such command 'ls' (...; did you mean runs?); see vedette --help"),
+    ("presets", "no such command 'presets' (...; did you mean list?); see vedette --help"),
+    (
+        "list games",
+        "invalid value for 'KIND': 'games' is not one of 'agents', 'environments', ...; see "
+        "vedette list --help",
+    ),
     (
         "run --steps 1000",
-        "no such option: --steps ...(a setting is given as stop.max_env_steps=VALUE); see vedette "
-        "run --help",
+        "no such option: --steps; a setting is given as stop.max_env_steps=VALUE; see vedette run "
+        "--help",
     ),
     ("bench nope", "no such command 'nope' (there are replay, ...); see vedette bench --help"),
     ("run --frobnicate", "no such option: --frobnicate...; see vedette run --help"),
     (
         "run --lr 1e-3",
-        "no such option: --lr ...(a setting is given as agent.learning_rate=VALUE); see vedette "
-        "run --help",
+        "no such option: --lr; a setting is given as agent.learning_rate=VALUE; see vedette run "
+        "--help",
     ),
     (
         "run --seed 3",
-        "no such option: --seed ...(a setting is given as seed=VALUE); see vedette run --help",
+        "no such option: --seed; a setting is given as seed=VALUE; see vedette run --help",
     ),
     ("run --env", "option '--env' requires an argument; see vedette ..."),
     (
@@ -322,9 +328,13 @@ COMMAND_LINES = [
     ),
     (
         "actors --learner host --count 0",
-        "invalid value for '--count' (env var: 'VEDETTE_COUNT'): ...; see vedette actors --help",
+        "invalid value for '--count' (env var: 'VEDETTE_COUNT'): must be at least 1; see vedette "
+        "actors --help",
     ),
-    ("status --timeout x", "invalid value for '--timeout': ...; see vedette status --help"),
+    (
+        "status --timeout x",
+        "invalid value for '--timeout': must be a number; see vedette status --help",
+    ),
     ("keys new", "missing argument 'DIR'; see vedette keys new --help"),
 ]
 
@@ -422,6 +432,19 @@ def test_settings_that_contradict_each_other_are_told_beside_wrong_ones(vedette:
         "least 100 or lower learner.warmup_period",
         "vedette: seed: must be a whole number, not 'x'",
     ]
+
+
+def test_an_environment_that_cannot_be_made_hides_no_other_error(vedette: Run) -> None:
+    status, text = vedette("run", "--env", "NoSuch-v9", "stop.max_opts=x", "replay.capacity=10")
+    assert status == 2
+    assert [line.split(":")[1] for line in text.splitlines()] == [
+        " env.id",
+        " stop.max_opts",
+        " replay.capacity",
+    ]
+    status, text = vedette("run", "--env", "NoSuch-v9", "--agent", "dqn", "replay.capacity=10")
+    assert status == 2
+    assert [line.split(":")[1] for line in text.splitlines()] == [" replay.capacity", " env.id"]
 
 
 def test_a_contradiction_with_a_wrong_setting_is_not_told(vedette: Run) -> None:

@@ -9,11 +9,12 @@ from fleets import ERROR, broken, fleet, full, gone, made, manager  # beside thi
 from rich.console import Console
 
 from vedette.live.fleet import Health, fleet_rows, fleet_summary
-from vedette.live.layout import Screen, TimeSplit, TimeSplitTracker
-from vedette_services.run.status import Status, Time
+from vedette.live.layout import GLOSSARY, Screen
+from vedette.live.progress import Progress, ProgressTracker
+from vedette_services.run.status import Status
 from vedette_services.run.status_text import actor_errors
 
-SIZES = [(80, 24), (120, 40)]
+SIZES = [(60, 24), (80, 24), (120, 40), (200, 60)]
 
 
 def drawn(
@@ -21,8 +22,9 @@ def drawn(
 ) -> list[str]:
     """The lines of a screen, without colours."""
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    split = TimeSplitTracker().update(status) if status else None
-    console.print(Screen("dqn on ALE/Pong-v5", status, split=split, height=height, **more))
+    progress = ProgressTracker().update(status)[0] if status else Progress()
+    progress = more.pop("progress", progress)
+    console.print(Screen("dqn on ALE/Pong-v5", status, progress, height=height, **more))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is the StringIO above
 
 
@@ -42,10 +44,98 @@ def test_it_fits_the_terminal_with_any_number_of_managers(
 
 def test_the_way_to_the_target_has_a_bar_only_where_its_beginning_is_known() -> None:
     status = fleet([manager(0)])
-    bare = next(line for line in drawn(status) if "12.5 of 18" in line).rstrip()
-    assert bare == "goal     best evaluation 12.5 of 18"
-    begun = next(line for line in drawn(status, first_return=0.0) if "12.5 of 18" in line)
-    assert begun.index("best evaluation") > bare.index("best evaluation")
+    bare = drawn(status, progress=Progress())
+    assert [line.rstrip() for line in bare if "12.5 of 18" in line] == [
+        "goal     best evaluation 12.5 of 18, 5.5 to go"
+    ]
+    begun = next(
+        line for line in drawn(status, progress=Progress(first_return=0.0)) if "12.5 of 18" in line
+    )
+    assert begun.index("best evaluation") > bare[0].index("dqn") + 9
+
+
+def test_the_returns_come_first_with_their_curves_and_the_trend() -> None:
+    progress = Progress(evaluations=[0.0, 2.5, 5.0, 7.5, 10.25], rollouts=[1.0, 2.0])
+    found = drawn(fleet([manager(0)]), progress=progress)
+    assert found[1].startswith("returns  evaluation 10.2 ± 2.0  ▁")
+    assert found[1].rstrip().endswith("█  rising +10.2")
+    assert found[2].split()[:2] == ["actors", "203.5"]
+    assert "▁" in found[2]
+    assert "█" in found[2]
+
+
+def test_the_curve_of_a_high_screen_has_several_lines_and_that_of_a_wide_one_more_columns() -> None:
+    progress = Progress(evaluations=[float(number) for number in range(200)])
+    high = drawn(fleet([manager(0)]), 120, 40, progress=progress)
+    assert all("█" in line for line in high[1:4])
+    narrow, wide = (
+        sum(block in "▁▂▃▄▅▆▇█" for block in drawn(fleet([]), width, 24, progress=progress)[1])
+        for width in (60, 200)
+    )
+    assert narrow >= 8
+    assert wide > 100
+
+
+def test_the_nearest_condition_comes_first_with_the_time_left() -> None:
+    status = fleet([], stop={"max_opts": 100_000, "max_seconds": 7200.0})
+    left_s = {"optimization steps": 5000.0, "seconds": 3475.0}
+    goals = [
+        line for line in drawn(status, 120, progress=Progress(left_s=left_s)) if "goal" in line
+    ]
+    assert [line.rstrip().split("  ")[-1].strip() for line in goals] == [
+        "about 0:57:55 left, 3,725 of 7,200 seconds",
+        "12,000 of 100,000 optimization steps",
+    ]
+
+
+def test_the_goals_fit_a_narrow_screen() -> None:
+    progress = Progress(left_s={"seconds": 3475.0}, first_return=0.0)
+    status = fleet([], stop={"max_seconds": 7200.0, "target_return": 18.0})
+    goals = [line for line in drawn(status, 60, progress=progress) if "goal" in line]
+    assert [line.split("  ")[-1].strip() for line in map(str.rstrip, goals)] == [
+        "best 12.5 of 18, 5.5 to go",
+        "about 0:57:55 left, 3,725 of 7,200 s…",
+    ]
+
+
+def test_without_a_target_the_best_evaluation_stands_beside_the_last() -> None:
+    found = drawn(fleet([], stop={"max_opts": 100_000}), 120)
+    assert "evaluation 10.2 ± 2.0, best 12.5 at version 10,000" in found[1]
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_glossary_takes_the_place_of_the_managers_and_fits(width: int, height: int) -> None:
+    status = fleet([manager(number) for number in range(100)])
+    found = drawn(status, width, height, explain=True, hint="?: back")
+    assert len(found) <= height
+    assert max(map(len, found)) <= width
+    text = "\n".join(found)
+    assert all(meaning in text for meaning in GLOSSARY.values())
+    assert "host-000" not in text
+    assert found[-1].startswith("?: back")
+
+
+def test_the_glossary_explains_words_that_are_on_the_screen() -> None:
+    said = "actors wait: 5 samples are still to be drawn"
+    progress = Progress(evaluations=[1.0, 2.0, 3.0, 4.0])
+    status = replace(fleet([manager(0)], stop={"max_opts": 100_000}), waits=said)
+    text = "\n".join(drawn(status, 120, 40, progress=progress))
+    assert [term for term in GLOSSARY if term not in text] == []
+
+
+def test_only_what_somebody_has_to_look_at_is_yellow() -> None:
+    said = "actors wait: 5 samples are still to be drawn"
+    well = replace(fleet([manager(0), full(manager(1))]), waits=said, managers_present=2)
+    assert "yellow" not in styles(well)
+    assert "yellow" in styles(replace(well, managers_present=0))
+    assert "yellow" in styles(fleet([{**manager(0), "last_seen_s": 4.0}]))
+
+
+def styles(status: Status) -> str:
+    """The styles of a screen."""
+    console = Console(file=io.StringIO(), width=120, color_system="standard", force_terminal=True)
+    screen = Screen("", status, ProgressTracker().update(status)[0], height=40)
+    return " ".join(str(segment.style) for segment in console.render(screen))
 
 
 def test_one_manager_is_shown_with_its_actors_and_how_they_play() -> None:
@@ -111,6 +201,12 @@ def test_without_answers_the_last_screen_stays_with_the_time_since() -> None:
     assert "waiting for the learner" in drawn(None, silent_s=5.0)[0]
 
 
+def test_before_a_run_begins_only_its_wait_is_shown() -> None:
+    found = drawn(Status(waits="the learner starts: its process loads"))
+    assert "starting" in found[0]
+    assert [line.split()[0] for line in found[1:]] == ["waits", "fleet"]
+
+
 def test_managers_have_a_health() -> None:
     restarted = manager(5)
     restarted["actors"][0]["restarts"] = 1
@@ -139,7 +235,7 @@ def test_managers_have_a_health() -> None:
         "host-003": Health.GONE,
         "host-004": Health.LEFT,
         "host-005": Health.RESTARTED,
-        "host-006": Health.HELD_BACK,
+        "host-006": Health.SILENT,
         "host-007": Health.HELD_BACK,
     }
 
@@ -163,32 +259,3 @@ def test_the_fleet_is_counted_in_a_line() -> None:
 def test_a_status_of_wrong_types_is_drawn() -> None:
     strange = {"managers": [1, {"actors": "x", "window": 3, "id": 5}], "time": 3, "eval": None}
     assert drawn(made({**strange, "stop": {"target_return": 3.0}}))
-
-
-def test_time_is_split_over_the_last_seconds() -> None:
-    watch = TimeSplitTracker(window_s=10.0)
-    spent = Time(optimizing_s=10.0, sampling_s=5.0, waiting_s=80.0)
-    first = watch.update(Status(epoch=1, seconds=100.0, time=spent))
-    assert first == TimeSplit(
-        waiting=pytest.approx(0.8),
-        sampling=pytest.approx(0.05),
-        optimizing=pytest.approx(0.1),
-        other=pytest.approx(0.05),
-    )
-    later = Time(optimizing_s=17.0, sampling_s=7.0, waiting_s=80.0)
-    assert watch.update(Status(epoch=1, seconds=110.0, time=later)) == TimeSplit(
-        waiting=0.0,
-        sampling=pytest.approx(0.2),
-        optimizing=pytest.approx(0.7),
-        other=pytest.approx(0.1),
-    )
-
-
-def test_the_time_split_starts_again_with_a_new_epoch() -> None:
-    watch = TimeSplitTracker()
-    spent = Time(optimizing_s=10.0, sampling_s=0.0, waiting_s=0.0)
-    watch.update(Status(epoch=1, seconds=100.0, time=spent))
-    found = watch.update(Status(epoch=2, seconds=20.0, time=spent))
-    assert found is not None
-    assert found.optimizing == pytest.approx(0.5)
-    assert watch.update(Status(epoch=2)) is None

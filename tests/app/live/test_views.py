@@ -2,12 +2,14 @@
 
 import io
 import re
+from typing import Any
 
 import pytest
 from fleets import fleet, manager  # beside this file
 
 from vedette.live import LineView, print_once, view_for
 from vedette.live.views import TerminalView
+from vedette_services.run.status import Status
 
 COLOUR = r"\x1b\[(\d;)?3[0-7]m"
 STATUS = fleet([manager(number) for number in range(100)])
@@ -44,6 +46,43 @@ def test_a_whole_view_takes_the_terminal_and_leaves_its_last_picture() -> None:
     assert "\x1b[?1049h" in taken
     assert "dqn on ALE/Pong-v5" in after
     assert "more managers" in after
+
+
+def evaluated(version: int, **more: Any) -> Status:
+    result = {"version": version, "return_mean": 2.5, "return_std": 0.5, "episodes": 10, **more}
+    return fleet([manager(0)], seconds=65.0, eval=result)
+
+
+def test_the_lines_of_a_whole_view_stay_when_it_ends() -> None:
+    out = Terminal()
+    with view_for(out=out, whole=True) as view:
+        for version in (100, 200):
+            view.show(evaluated(version))
+        view.print_line("a learner runs again")
+    after = out.getvalue().partition("\x1b[?1049l")[2]
+    lines = after.splitlines()
+    assert "0:01:05  evaluation 2.5 ± 0.5 (10 episodes), version 200" in lines
+    assert "a learner runs again" in lines
+    assert "Ctrl-C" not in after
+
+
+def test_a_pipe_gets_a_line_for_each_evaluation() -> None:
+    out = io.StringIO()
+    view = LineView(every_s=60.0, out=out, now=lambda: 0.0)
+    for version in (100, 200, 200, 300):
+        view.show(evaluated(version, best_version=300))
+    assert [line.partition(", version ")[2] for line in out.getvalue().splitlines()] == [
+        "200",
+        "300, best so far",
+    ]
+
+
+def test_a_log_that_has_the_evaluations_already_gets_none() -> None:
+    lines: list[str] = []
+    view = LineView(every_s=60.0, log=lines.append, now=lambda: 0.0)
+    for version in (100, 200):
+        view.show(evaluated(version))
+    assert lines == []
 
 
 def test_a_pipe_gets_a_line_without_colours_and_a_terminal_gets_them(

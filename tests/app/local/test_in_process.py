@@ -13,7 +13,6 @@ from small_runs import SMALL, config_of, trained  # beside this file
 from torch import nn
 
 from vedette.cli.app import main
-from vedette.local import in_process as run
 from vedette.local.in_process import lock_step, run_in_process
 from vedette_protocol.errors import ModelError
 from vedette_rl.agents.registry import agent_kind
@@ -26,6 +25,7 @@ from vedette_services.config.saving import config_table
 from vedette_services.errors import UnsavedEndError
 from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.run_recorder import hyperparameters
+from vedette_services.run import outcome
 
 
 def test_two_runs_of_one_seed_are_bit_identical(tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_another_seed_is_another_run(tmp_path: Path) -> None:
 def test_a_summary_that_cannot_be_written_ends_no_training_but_is_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, content: object) -> None:
+    def full(path: Path, content: object, *, durable: bool = False) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(run, "write_json", full)
+    monkeypatch.setattr(outcome, "write_json", full)
     with pytest.raises(UnsavedEndError, match=r"summary\.json is older than the end") as e:
         run_in_process(config_of(), tmp_path)
     assert (e.value.status["exit_reason"], e.value.status["opt_steps"]) == ("max_opts", 100)

@@ -56,6 +56,14 @@ def test_the_end_of_another_run_ends_a_manager_whose_own_learner_is_silent() -> 
 # The address
 
 
+def test_an_address_that_cannot_be_found_out_is_the_reason_why_nobody_answers() -> None:
+    rig = Rig()
+    rig.state.on_unknown_address("host 'far' does not resolve")
+    assert "waiting for the learner at far:5555: host 'far' does not resolve" in said(rig.tick(5.0))
+    rig.state.on_opened()
+    assert "nothing answers there yet" in said(rig.tick(60.0))
+
+
 def test_of_several_addresses_the_next_is_tried_until_one_answers() -> None:
     found = [Address("10.0.0.1", 1), Address("::1", 1), Address("10.0.0.3", 1)]
     lookup = LearnerLookup(lambda: Several(found))  # type: ignore[arg-type, return-value]  # a test's

@@ -120,7 +120,8 @@ def test_nothing_is_kept_of_a_run_that_is_erased(tmp_path: Path) -> None:
 
 def test_a_saved_configuration_that_is_damaged_is_named(tmp_path: Path) -> None:
     run = make_run(tmp_path, config_of())
-    run.config_file.write_text("[agent]\nname = 'dqn'\nlerning_rate = 1\n")
+    saved = run.config_file.read_text()
+    run.config_file.write_text(saved.replace("learning_rate", "lerning_rate"))
     with pytest.raises(Exception, match=r"config.toml: agent.lerning_rate: unknown key"):
         again(tmp_path)
 

@@ -3,8 +3,6 @@
 import torch
 from torch import nn
 
-from vedette import train_async
-
 
 class MyNet(nn.Module):
     def __init__(self, observation, actions):  # a gymnasium space, and how many actions there are
@@ -15,15 +13,3 @@ class MyNet(nn.Module):
 
     def forward(self, obs):  # (B, *shape) -> (B, actions)
         return self.last(torch.relu(self.norm(self.first(obs))))
-
-
-if __name__ == "__main__":
-    # In a terminal: vedette run --env CartPole-v1 --set agent.network=own_network:MyNet
-    result = train_async(
-        env="CartPole-v1",
-        agent={"name": "dqn", "network": "own_network:MyNet"},
-        learner={"eval_interval": 100},
-        stop={"max_opts": 200},
-        in_process=True,  # leave it out, and actors are processes of their own
-    )
-    print(result.summary["exit_reason"], result.summary["eval"]["best_return_mean"])

@@ -1,0 +1,247 @@
+"""What successive statuses of a run show together: curves, trend, time left, the learner's time."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, linear_regression
+
+from vedette_services.run.status import Status
+from vedette_services.run.status_text import rollout_return
+from vedette_services.run.stop_conditions import elapsed_seconds, stop_progress
+
+SPLIT_S = 10.0
+"""Seconds over which the learner's time is split."""
+PACE_S = 60.0
+"""Seconds over which the pace towards the stop conditions is measured."""
+TREND = 10
+"""Evaluations, the last ones, of which the trend is computed."""
+
+_TREND_LEAST = 4
+_COLUMNS_EACH = 4
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSplit:
+    """Shares of the time; `other` is publishing, checkpoints, records and starting."""
+
+    waiting: float
+    sampling: float
+    optimizing: float
+    other: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the statuses so far show.
+
+    Args:
+        split: of the learner's time.
+        first_return: the first evaluation, from which the way to the target is drawn; None if it
+            is not known.
+        evaluations: mean returns of the evaluations, the oldest first.
+        rollouts: mean returns of the actors, at even distances.
+        left_s: estimated seconds to each stop condition, by its unit.
+    """
+
+    split: TimeSplit | None = None
+    first_return: float | None = None
+    evaluations: Sequence[float] = ()
+    rollouts: Sequence[float] = ()
+    left_s: dict[str, float] = field(default_factory=dict)
+
+
+class ProgressTracker:
+    """Computes the progress of a run from its successive statuses."""
+
+    def __init__(self) -> None:
+        self._split, self._pace = TimeSplitTracker(), PaceTracker()
+        self._evaluations: deque[float] = deque(maxlen=4096)
+        self._rollouts = Series()
+        self._first_return: float | None = None
+        self._version: int | None = None
+        self._seen = False
+
+    def update(self, status: Status) -> tuple[Progress, bool]:
+        """Add a status. Return the progress, and True if it has an evaluation that is new and was
+        not there when the first status came."""
+        found, fresh = status.eval, False
+        if found.version is not None and found.version != self._version:
+            fresh, self._version = self._seen, found.version
+            self._evaluations.extend(_finite(found.return_mean))
+        self._seen = True
+        self._rollouts.extend(_finite(rollout_return(status)))
+        if self._first_return is None:
+            self._first_return = found.best_return_mean
+        progress = Progress(
+            self._split.update(status),
+            self._first_return,
+            tuple(self._evaluations),
+            self._rollouts.values,
+            self._pace.update(status),
+        )
+        return progress, fresh
+
+
+class Series:
+    """Values at even distances; when it is full, every two of them become one.
+
+    Args:
+        capacity: the most values; even.
+    """
+
+    def __init__(self, capacity: int = 512) -> None:
+        self._capacity, self._stride = capacity, 1
+        self._values: list[float] = []
+        self._held: list[float] = []
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The values, the oldest first."""
+        return tuple(self._values)
+
+    def extend(self, values: Sequence[float]) -> None:
+        """Add values."""
+        for value in values:
+            self._held.append(value)
+            if len(self._held) == self._stride:
+                self._values.append(fmean(self._held))
+                self._held.clear()
+            if len(self._values) == self._capacity:
+                pairs = zip(self._values[::2], self._values[1::2], strict=True)
+                self._values, self._stride = [fmean(pair) for pair in pairs], 2 * self._stride
+
+
+def sparkline(values: Sequence[float], width: int, height: int = 1) -> list[str]:
+    """Draw values as bars from the least to the greatest, in `height` lines of at most `width`
+    columns. Few values have several columns each; a column of many is the mean of its share."""
+    if not values or width < 1:
+        return [""] * height
+    each = min(_COLUMNS_EACH, max(1, width // len(values)))
+    shown = [value for value in _resample(values, width) for _ in range(each)]
+    low, high = min(shown), max(shown)
+    steps = 8 * height - 1
+    levels = [
+        1 + round((value - low) / (high - low) * steps) if high > low else 4 * height
+        for value in shown
+    ]
+    return [
+        "".join(_BLOCKS[min(max(level - 8 * below, 0), 8)] for level in levels)
+        for below in reversed(range(height))
+    ]
+
+
+def _resample(values: Sequence[float], count: int) -> list[float]:
+    if len(values) <= count:
+        return list(values)
+    edges = [number * len(values) // count for number in range(count + 1)]
+    return [fmean(values[edges[n] : edges[n + 1]]) for n in range(count)]
+
+
+def describe_trend(values: Sequence[float], *, short: bool = False) -> str:
+    """Describe how the last values change along the line through them: "level" if the change is
+    less than twice its standard error; "" for fewer than four values.
+
+    Args:
+        short: without the number of values.
+    """
+    last = list(values)[-TREND:]
+    count = len(last)
+    if count < _TREND_LEAST:
+        return ""
+    slope, intercept = linear_regression(range(count), last)
+    change = slope * (count - 1)
+    left = sum((y - slope * x - intercept) ** 2 for x, y in enumerate(last))
+    error = math.sqrt(left / (count - 2) * 12 / (count * (count**2 - 1))) * (count - 1)
+    over = "" if short else f" over the last {count}"
+    if abs(change) <= 2 * error or math.isclose(change, 0.0, abs_tol=1e-9):
+        return f"level{over}"
+    return f"{'rising' if change > 0 else 'falling'} {change:+,.1f}{over}"
+
+
+class PaceTracker:
+    """Estimates the time left to each stop condition from the pace of the last minute."""
+
+    def __init__(self) -> None:
+        self._recent = _Recent(PACE_S)
+
+    def update(self, status: Status) -> dict[str, float]:
+        """Add a status. Return the seconds left by unit, only of conditions that come nearer."""
+        rows, elapsed_s = stop_progress(status), elapsed_seconds(status)
+        if elapsed_s is None:
+            return {}
+        now = (elapsed_s, *(value for _, value, _ in rows))
+        before = self._recent.add(status.epoch, now)
+        if before is None or elapsed_s <= before[0]:
+            return {}
+        left = {}
+        for (unit, value, goal), past in zip(rows, before[1:], strict=True):
+            if value > past:
+                left[unit] = max(0.0, goal - value) * (elapsed_s - before[0]) / (value - past)
+        return left
+
+
+class TimeSplitTracker:
+    """Computes the shares of the last seconds from the times of successive statuses.
+
+    Args:
+        window_s: seconds over which the shares are taken.
+    """
+
+    def __init__(self, window_s: float = SPLIT_S) -> None:
+        self._recent = _Recent(window_s)
+
+    def update(self, status: Status) -> TimeSplit | None:
+        """Add a status. Return the shares of the last seconds; None if it has no times."""
+        now = _times(status)
+        if now is None:
+            return None
+        before = self._recent.add(status.epoch, now) or (0.0,) * len(now)
+        return _split([late - early for late, early in zip(now, before, strict=True)])
+
+
+class _Recent:
+    """Tuples of the last seconds, each with its time as the first value.
+
+    It begins anew with another epoch, with time that goes back and with tuples of another length.
+    """
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._epoch: int | None = None
+        self._seen: deque[tuple[float, ...]] = deque()
+
+    def add(self, epoch: int | None, now: tuple[float, ...]) -> tuple[float, ...] | None:
+        """Add a tuple. Return the oldest of the window; None if there is no other."""
+        seen = self._seen
+        if epoch != self._epoch or (seen and (now[0] < seen[-1][0] or len(now) != len(seen[-1]))):
+            self._epoch = epoch
+            seen.clear()
+        if not seen or now[0] > seen[-1][0]:
+            seen.append(now)
+        while len(seen) > 2 and now[0] - seen[1][0] >= self._window_s:
+            seen.popleft()
+        return seen[0] if len(seen) > 1 else None
+
+
+def _times(status: Status) -> tuple[float, ...] | None:
+    """Seconds: of the epoch, waiting, sampling, optimizing; None if one is not known."""
+    time, elapsed_s = status.time, elapsed_seconds(status)
+    found = (elapsed_s, time.waiting_s, time.sampling_s, time.optimizing_s)
+    known = tuple(seconds for seconds in found if seconds is not None)
+    return known if len(known) == len(found) else None
+
+
+def _split(spent: list[float]) -> TimeSplit | None:
+    whole = max(spent[0], sum(spent[1:]))
+    if whole <= 0.0:
+        return None
+    waiting, sampling, optimizing = (max(0.0, part) / whole for part in spent[1:])
+    return TimeSplit(waiting, sampling, optimizing, max(0.0, 1 - waiting - sampling - optimizing))
+
+
+def _finite(value: float | None) -> list[float]:
+    return [] if value is None or not math.isfinite(value) else [value]

@@ -1,0 +1,108 @@
+"""What successive statuses of a run show together."""
+
+import pytest
+from fleets import fleet  # beside this file
+
+from vedette.live.progress import (
+    PaceTracker,
+    ProgressTracker,
+    Series,
+    TimeSplit,
+    TimeSplitTracker,
+    describe_trend,
+    sparkline,
+)
+from vedette_services.run.status import Eval, Status, Stop, Time
+
+
+def test_a_curve_goes_from_the_least_to_the_greatest() -> None:
+    assert sparkline([0.0, 1.0, 7.0], 3) == ["▁▂█"]
+    assert sparkline([3.0, 3.0], 2) == ["▄▄"]
+    assert sparkline([], 5) == [""]
+    assert sparkline([0.0, 15.0], 2, 2) == [" █", "▁█"]
+
+
+def test_a_curve_is_as_wide_as_its_place() -> None:
+    assert len(sparkline([float(n) for n in range(1000)], 37)[0]) == 37
+    assert sparkline([0.0, 0.0, 7.0, 7.0], 2) == ["▁█"]
+    assert sparkline([0.0, 7.0], 100) == ["▁▁▁▁████"]
+
+
+def test_the_trend_says_no_more_than_the_scatter_allows() -> None:
+    assert describe_trend([1.0, 2.0, 3.0]) == ""
+    assert describe_trend([0.0, 1.0, 2.0, 3.0]) == "rising +3.0 over the last 4"
+    assert describe_trend([3.0, 2.0, 1.0, 0.0], short=True) == "falling -3.0"
+    assert describe_trend([5.0, 5.0, 5.0, 5.0], short=True) == "level"
+    assert describe_trend([0.0, 9.0, 1.0, 8.0, 2.0, 9.0, 0.0, 8.0], short=True) == "level"
+
+
+def test_the_trend_is_that_of_the_last_evaluations() -> None:
+    assert describe_trend([*range(50, 0, -1), *range(10)]) == "rising +9.0 over the last 10"
+
+
+def test_a_full_series_keeps_its_shape_at_half_the_resolution() -> None:
+    series = Series(capacity=4)
+    series.extend([float(n) for n in range(9)])
+    assert series.values == (1.5, 5.5)
+    series.extend([9.0, 10.0, 11.0])
+    assert series.values == (1.5, 5.5, 9.5)
+
+
+def test_the_time_left_follows_the_pace_of_the_last_minute() -> None:
+    pace, stop = PaceTracker(), Stop(max_opts=1000, max_seconds=400.0, max_env_steps=10_000)
+    assert pace.update(Status(epoch=1, seconds=100.0, opt_steps=0, env_steps=500, stop=stop)) == {}
+    found = pace.update(Status(epoch=1, seconds=110.0, opt_steps=50, env_steps=500, stop=stop))
+    assert found == {"optimization steps": pytest.approx(190.0), "seconds": pytest.approx(290.0)}
+    for seconds in range(120, 300, 10):
+        found = pace.update(
+            Status(epoch=1, seconds=seconds, opt_steps=50, env_steps=500, stop=stop)
+        )
+    assert list(found) == ["seconds"]
+
+
+def test_the_pace_is_measured_anew_after_a_restart() -> None:
+    pace, stop = PaceTracker(), Stop(max_opts=1000)
+    pace.update(Status(epoch=1, seconds=100.0, opt_steps=500, stop=stop))
+    assert pace.update(Status(epoch=2, seconds=101.0, opt_steps=400, stop=stop)) == {}
+
+
+def test_an_evaluation_is_new_once_and_not_where_the_first_status_has_it() -> None:
+    tracker = ProgressTracker()
+    evaluated = [
+        fleet([], eval={"version": version, "return_mean": float(version)})
+        for version in (100, 100, 200, 200)
+    ]
+    assert [tracker.update(status)[1] for status in evaluated] == [False, False, True, False]
+    assert tracker.update(evaluated[-1])[0].evaluations == (100.0, 200.0)
+    fresh = ProgressTracker()
+    assert not fresh.update(Status())[1]
+    assert fresh.update(Status(eval=Eval(version=1, return_mean=2.0)))[1]
+
+
+def test_time_is_split_over_the_last_seconds() -> None:
+    watch = TimeSplitTracker(window_s=10.0)
+    spent = Time(optimizing_s=10.0, sampling_s=5.0, waiting_s=80.0)
+    first = watch.update(Status(epoch=1, seconds=100.0, time=spent))
+    assert first == TimeSplit(
+        waiting=pytest.approx(0.8),
+        sampling=pytest.approx(0.05),
+        optimizing=pytest.approx(0.1),
+        other=pytest.approx(0.05),
+    )
+    later = Time(optimizing_s=17.0, sampling_s=7.0, waiting_s=80.0)
+    assert watch.update(Status(epoch=1, seconds=110.0, time=later)) == TimeSplit(
+        waiting=0.0,
+        sampling=pytest.approx(0.2),
+        optimizing=pytest.approx(0.7),
+        other=pytest.approx(0.1),
+    )
+
+
+def test_the_time_split_starts_again_with_a_new_epoch() -> None:
+    watch = TimeSplitTracker()
+    spent = Time(optimizing_s=10.0, sampling_s=0.0, waiting_s=0.0)
+    watch.update(Status(epoch=1, seconds=100.0, time=spent))
+    found = watch.update(Status(epoch=2, seconds=20.0, time=spent))
+    assert found is not None
+    assert found.optimizing == pytest.approx(0.5)
+    assert watch.update(Status(epoch=2)) is None
