@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from socketserver import ThreadingMixIn
-from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from vedette_services.errors import AddressError, MetricsError, SettingError
-from vedette_services.net.addresses import Address
+from vedette_services.net.http_server import BoundedHttpServer, start_http_server
 from vedette_services.run.status import Manager, Status
 from vedette_services.run.status_schema import Part, numbers
 
@@ -27,16 +20,6 @@ except ImportError as error:
     raise SettingError(
         "--metrics-port", "prometheus_client is not installed", "pip install 'vedette[metrics]'"
     ) from error
-
-
-log = logging.getLogger("vedette.learner")
-
-CONNECTIONS = 16
-"""Open at a time, about: one more ends the one that has been open for longest."""
-
-_PLACE_S = 1.0  # the thread of a connection that was hung up is gone sooner
-REQUEST_S = 10.0
-"""A connection is ended after this time, however busy it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,78 +81,12 @@ def serve_metrics(place: MetricsAddress, status: Callable[[], Status]) -> Callab
     registry = CollectorRegistry()
     registry.register(StatusCollector(status))
     try:
-        server = _MetricsServer(place)
+        server = BoundedHttpServer(place.host, place.port, make_wsgi_app(registry))
     except OSError as error:
         raise MetricsError(place.host, place.port, error.strerror or str(error)) from error
     except AddressError as error:
         raise MetricsError(place.host, place.port, error.why) from error
-    server.set_app(make_wsgi_app(registry))
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
-    thread.start()
-
-    def close() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join(5.0)
-
-    return close
-
-
-class _MetricsServer(ThreadingMixIn, WSGIServer):
-    """An HTTP server whose connections are bounded in number and time.
-
-    It runs beside the supervisor's own work, and whoever reaches the port may connect.
-    """
-
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
-    def __init__(self, place: MetricsAddress) -> None:
-        host = Address(place.host, place.port).resolved()[0].host
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._since: dict[socket.socket, float] = {}  # of connections whose thread has not ended
-        self._places = threading.Semaphore(2 * CONNECTIONS)
-        super().__init__((host, place.port), _QuietHandler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:  # as its bases have it
-        """Answer in a thread of its own, once there is a place for one."""
-        if len(self._since) >= CONNECTIONS:
-            _hang_up(next(iter(list(self._since))))  # the oldest; its thread ends in a moment
-        if not self._places.acquire(timeout=_PLACE_S):
-            super().shutdown_request(request)
-            return
-        self._since[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """End a connection; its thread calls this last."""
-        if self._since.pop(request, None) is not None:
-            self._places.release()
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """End what has been open for too long; called about twice a second."""
-        too_old = time.monotonic() - REQUEST_S
-        for request in [r for r, since in list(self._since.items()) if since < too_old]:
-            _hang_up(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log the failure of one request, such as of a client that went away."""
-        log.debug("a request for metrics failed", exc_info=True)
-
-
-def _hang_up(request: socket.socket) -> None:
-    """Wake the thread that waits for this connection: it reads its end."""
-    with contextlib.suppress(OSError):  # it has ended meanwhile
-        request.shutdown(socket.SHUT_RDWR)
-
-
-class _QuietHandler(WSGIRequestHandler):
-    """Logs no requests."""
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing."""
+    return start_http_server(server, "metrics")
 
 
 PREFIX = "vedette"

@@ -18,11 +18,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from vedette.local.daemons import free_port
-from vedette_services import prometheus
 from vedette_services.errors import MetricsError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.prometheus import (
-    CONNECTIONS,
     PREFIX,
     MetricsAddress,
     metrics,
@@ -188,37 +186,6 @@ def scrape(place: MetricsAddress) -> str:
     with urllib.request.urlopen(f"http://{place.host}:{place.port}/metrics", timeout=10) as said:
         text: str = said.read().decode()
     return text
-
-
-def half_request(place: MetricsAddress) -> socket.socket:
-    connection = socket.create_connection((place.host, place.port), timeout=10)
-    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: ")
-    return connection
-
-
-def test_half_requests_take_a_bounded_number_of_threads_and_keep_nobody_out() -> None:
-    place = MetricsAddress("127.0.0.1", free_port())
-    close = serve_metrics(place, lambda: STATUS)
-    before = threading.active_count()
-    flood = [half_request(place) for _ in range(100)]
-    try:
-        assert "vedette_opt_steps_total" in scrape(place)
-        assert threading.active_count() - before <= 2 * CONNECTIONS
-    finally:
-        close()
-        for connection in flood:
-            connection.close()
-
-
-def test_a_request_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus, "REQUEST_S", 0.2)
-    place = MetricsAddress("127.0.0.1", free_port())
-    close = serve_metrics(place, lambda: STATUS)
-    try:
-        with half_request(place) as slow:
-            assert slow.recv(1) == b""
-    finally:
-        close()
 
 
 def test_two_that_scrape_at_once_read_one_after_the_other() -> None:

@@ -17,6 +17,7 @@ import typer
 from vedette.cli import bench
 from vedette.cli.actors import actors
 from vedette.cli.config import config
+from vedette.cli.dashboard import dashboard
 from vedette.cli.doctor import doctor
 from vedette.cli.evaluate import evaluate
 from vedette.cli.export import export
@@ -54,7 +55,7 @@ from vedette_services.host.exit_report import send_exit_report, take_report_desc
 from vedette_services.host.logs import tolerate_full_disk
 from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent, stop_signals
 
-_DAEMONS = ("run", "learner", "actors")
+_DAEMONS = ("run", "learner", "actors", "dashboard")
 
 _USAGE = (
     VideoError,
@@ -76,6 +77,7 @@ _MEANT = {
     **dict.fromkeys(("new", "create", "scaffold"), "init"),
     **dict.fromkeys(("test", "play", "enjoy", "evaluate"), "eval"),
     **dict.fromkeys(("watch", "monitor", "top"), "status"),
+    **dict.fromkeys(("board", "ui", "web", "tensorboard"), "dashboard"),
     **dict.fromkeys(("worker", "workers", "actor", "manager"), "actors"),
     **dict.fromkeys(("kill", "cancel", "end"), "stop"),
 }
@@ -100,6 +102,7 @@ app.command("export")(export)
 app.command("push")(push)
 app.command("sweep")(sweep)
 app.command("report")(report)
+app.command("dashboard")(dashboard)
 app.command("config")(config)
 app.command("list")(list_names)
 app.command("init")(init)

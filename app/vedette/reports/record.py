@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vedette_rl.recording.reading import Curve, Floats, read_curves
+from vedette_rl.recording.reading import Curve, CurveReader, Floats
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
 from vedette_services.run.directory import RunDirectory
@@ -80,6 +80,7 @@ class RunRecord:
     def target(self) -> float | None:
         """The return at which the environment counts as solved; None where there is none."""
         value = self.configured("stop", "target_return")
+        value = self.summary.stop.target_return if value is None else value
         return float(value) if isinstance(value, int | float) and np.isfinite(value) else None
 
     @property
@@ -146,7 +147,10 @@ class RunRecord:
 
     def steps_over_time(self, kind: str) -> tuple[Floats, Floats]:
         """Return all times at which ``env`` or ``opt`` steps are known, in order, and the steps."""
-        curves = [curve for name, curve in self.curves.items() if _kind(name) == kind]
+        of_kind = [curve for name, curve in self.curves.items() if _kind(name) == kind]
+        # Most curves are recorded together; their arrays differ if a value was not finite.
+        ends = {(*c.times[[0, -1]], *c.steps[[0, -1]], c.times.size): c for c in of_kind}
+        curves = ends.values()
         times = np.concatenate([np.zeros(0), *(curve.times for curve in curves)])
         steps = np.concatenate([np.zeros(0), *(curve.steps for curve in curves)])
         order = np.argsort(times, kind="stable")
@@ -174,8 +178,11 @@ def _kind(name: str) -> str:
     return "opt" if is_against_opt_steps(name) else "env"
 
 
-def read_record(directory: Path) -> RunRecord:
+def read_record(directory: Path, curves_of: CurveReader | None = None) -> RunRecord:
     """Read a run.
+
+    Args:
+        curves_of: that of the last call for this run, which reads on where it ended.
 
     Raises:
         NotARunError: the directory holds no run.
@@ -188,7 +195,7 @@ def read_record(directory: Path) -> RunRecord:
     config, summary = _config(run, notes), read_summary(directory)
     if summary == Status() and run.summary_file.exists():
         notes.append("summary.json holds no summary")
-    recorded = read_curves(directory)
+    recorded = (curves_of or CurveReader(directory)).read()
     notes += recorded.damage
     events, provenance = _events(run, notes), _provenance(run, notes)
     try:
@@ -238,7 +245,7 @@ def read_baseline(file: Path, env: str | None, target: float | None = None) -> l
 
 def _finite(curve: Curve) -> Curve:
     kept = np.isfinite(curve.values)
-    return Curve(curve.steps[kept], curve.times[kept], curve.values[kept])
+    return curve if kept.all() else curve.where(kept)
 
 
 def _config(run: RunDirectory, notes: list[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 "use strict";
-const page = JSON.parse(document.getElementById("data").textContent);
-const plots = [...document.querySelectorAll(".plot")];
+let page = JSON.parse(document.getElementById("data").textContent);
+let plots = [];
 const input = (id) => document.getElementById(id);
 const titles = { env: "env steps", opt: "optimization steps", s: "wall time, seconds" };
 const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
@@ -107,9 +107,19 @@ const seen = new Set(); // charts that are near the window
 const observer = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
   if (isIntersecting) { seen.add(target); draw(target); } else seen.delete(target);
 }), { rootMargin: "200px" });
-plots.forEach((plot) => observer.observe(plot));
 const redraw = () => seen.forEach(draw);
-document.querySelector(".tools").addEventListener("input", redraw);
+
+/** Draw other data, in other elements if the charts are not the same as before. */
+function show(data) {
+  page = data;
+  plots.filter((plot) => !plot.isConnected).forEach((plot) => { observer.unobserve(plot); seen.delete(plot); Plotly.purge(plot); });
+  plots = [...document.querySelectorAll(".plot")];
+  plots.forEach((plot) => observer.observe(plot));
+  redraw();
+}
+
+show(page);
+document.addEventListener("input", ({ target }) => { if (target.closest(".tools")) redraw(); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 addEventListener("beforeprint", () => plots.forEach(draw));
 document.addEventListener("click", async ({ target }) => {

@@ -8,24 +8,27 @@ import json
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
+from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
+from vedette.live.fleet import fleet_summary
 from vedette.reports.charts import GROUPS, page_data
 from vedette.reports.configurations import Configuration, flatten, group_runs, statistics_of
 from vedette.reports.record import RunRecord, read_baseline, read_record
-from vedette.reports.timeline import BAD_EVENTS, fleet_lanes
+from vedette.reports.timeline import BAD_EVENTS, fleet_lanes, manager_table
 from vedette_protocol.foreign_text import replace_unprintable
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.storage.atomic_files import replace_file
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.errors import SettingError
 from vedette_services.host.versions import vedette_version
-from vedette_services.run.directory import REPORT_FILE
+from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.number_format import (
     format_count,
     format_decimal,
@@ -34,10 +37,12 @@ from vedette_services.run.number_format import (
 )
 from vedette_services.run.overview import find_runs
 from vedette_services.run.status_schema import numbers
+from vedette_services.run.status_text import actor_errors, wait_reason
 
 VIDEO_BYTES_MAX = 8 << 20
 ALL_VIDEOS_BYTES_MAX = 24 << 20
 _VIDEO_TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
+_ERRORS_MAX = 3
 _ACCOUNTED = ("inserted", "dropped", "rejected", "in_flight", "lost")
 
 
@@ -94,17 +99,26 @@ def _render(configurations: Sequence[Configuration], command: str) -> str:
     """Fill the template. Every text is escaped: names and errors came over the network."""
     here = files(__package__)
     library = (here / "plotly" / "plotly-basic.min.js").read_text("utf-8")
-    style, script, template = (
-        (here / f"report.{kind}").read_text("utf-8") for kind in ("css", "js", "html")
-    )
-    environment = Environment(autoescape=True, finalize=_showable, trim_blocks=True)
+    style, script = ((here / f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    hashes = " ".join(map(_hash, (library, script)))
+    code = {"library": library, "style": style, "script": script, "hashes": hashes}
+    marked = {name: Markup(text) for name, text in code.items()}  # our own files
+    return fill_page("report.html", **page_contents(configurations), **marked, command=command)
+
+
+def fill_page(template: str, **contents: Any) -> str:
+    """Fill a template of this package with what `page_contents` returns."""
+    found = _environment().get_template(template)
+    return found.render(**contents, version=vedette_version(), now=time.time())
+
+
+@cache
+def _environment() -> Environment:
+    loader = PackageLoader("vedette.reports", "")
+    environment = Environment(loader=loader, autoescape=True, finalize=_showable, trim_blocks=True)
     environment.filters |= {"time": format_time, "duration": format_duration,
                             "whole": format_count, "decimal": format_decimal}  # fmt: skip
-    context = {**_contents(configurations), "command": command, "version": vedette_version()}
-    hashes = " ".join(map(_hash, (library, script)))
-    code = {"library": library, "script": script, "style": style, "hashes": hashes}
-    marked = {name: Markup(text) for name, text in code.items()}  # our own files
-    return environment.from_string(template).render(**context, **marked, now=time.time())
+    return environment
 
 
 def _showable(value: object) -> object:
@@ -117,8 +131,14 @@ def _hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def _contents(configurations: Sequence[Configuration]) -> dict[str, Any]:
-    """What the template shows of one run or of several."""
+def page_contents(
+    configurations: Sequence[Configuration], *, videos: bool = True
+) -> dict[str, Any]:
+    """Return what the template shows of one run or of several, at least one.
+
+    Args:
+        videos: embed those of a single run.
+    """
     runs = [run for each in configurations for run in each.runs]
     data = page_data(configurations)
     settings: dict[str, list[tuple[str, str]]] = {}
@@ -126,13 +146,15 @@ def _contents(configurations: Sequence[Configuration]) -> dict[str, Any]:
         part, _, name = key.rpartition(".")
         settings.setdefault(part or "run", []).append((name, value))
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    more = _of_one(runs[0]) if len(runs) == 1 else _of_several(configurations, runs)
     return {
         "charts": data["charts"],
         "data": Markup(text),  # JSON without "<"
         "groups": GROUPS,
         "settings": settings,
         "runs": runs,
-        **(_of_one(runs[0]) if len(runs) == 1 else _of_several(configurations, runs)),
+        "videos": [*_videos(runs[0].directory)] if videos and len(runs) == 1 else [],
+        **more,
     }
 
 
@@ -140,21 +162,43 @@ def _of_one(run: RunRecord) -> dict[str, Any]:
     lanes = fleet_lanes(run) if run.events else []
     spans = [span for lane in lanes for span in lane.spans] or [(0.0, 0.0)]
     begin, end = min(spans)[0], max(end for _, end in spans)
-    known = (run.summary.run_id, f"seed {run.configured('seed')}", str(run.directory.resolve()))
-    kind = "good" if run.exit_reason not in ("", "interrupted") else ""
+    seed, place = run.configured("seed"), run.directory
+    known = (run.summary.run_id, "" if seed is None else f"seed {seed}",
+             str(place.resolve() if place.exists() else place))  # fmt: skip
     return {
         "run": run,
         "title": run.title,
         "subtitle": ", ".join(filter(None, known)),
-        "notes": [(kind if note == run.notes[0] else "", note) for note in run.notes],
+        "notes": [*_notes(run)],
+        "fleet": fleet_summary(run.summary),
+        "managers": manager_table(run.summary),
         "lanes": lanes,
         "bad": BAD_EVENTS,
         "percent": partial(_percent, begin, max(end - begin, 1.0)),
+        "checkpoints": [*_checkpoints(place)],
         "accounting": [*numbers(run.summary.samples)],
         "accounted": sum(getattr(run.summary.samples, name) or 0 for name in _ACCOUNTED),
         "parts": _ACCOUNTED,
-        "videos": [*_videos(run.directory)],
     }
+
+
+def _notes(run: RunRecord) -> Iterator[tuple[str, str]]:
+    """Kind and text of each note: the run's state, who waits, what is wrong."""
+    kind = "good" if run.exit_reason not in ("", "interrupted") else ""
+    yield from ((kind if note == run.notes[0] else "", note) for note in run.notes)
+    if run.running:
+        if waits := wait_reason(run.summary):
+            yield "", f"{waits[:1].upper()}{waits[1:]}."
+        yield from (("bad", error) for error in actor_errors(run.summary, left=False)[:_ERRORS_MAX])
+        if failing := run.summary.checkpoint.failing:
+            yield "bad", f"The checkpoint cannot be written: {failing}"
+
+
+def _checkpoints(run: Path) -> Iterator[tuple[int, float]]:
+    """Optimization steps and time of each checkpoint, the newest first."""
+    for path in reversed(Checkpoints(RunDirectory(run).checkpoints, keep=1).list()):
+        with suppress(OSError):  # it has just been replaced by a newer one
+            yield int(path.name), path.stat().st_mtime
 
 
 def _percent(begin: float, width: float, at: float) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +34,10 @@ class Curve:
     times: Floats
     values: Floats
 
+    def where(self, kept: NDArray[np.bool_]) -> Curve:
+        """Return the part for which `kept` is True."""
+        return Curve(self.steps[kept], self.times[kept], self.values[kept])
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedCurves:
@@ -58,106 +63,222 @@ def read_curves(run: Path) -> RecordedCurves:
         run: the run's directory, with ``tensorboard/``, ``records.jsonl`` or ``records.csv``; it
             may be written to meanwhile.
     """
-    damage: list[str] = []
-    for source, read in _SOURCES.items():
-        if not (run / source).exists():
-            continue
-        found = _CurveBuilder()
-        try:
-            read(run / source, found)
-        except OSError as error:
-            damage.append(f"{source}: cannot be read: {error.strerror or error}")
-        damage += [f"{source}: {line}" for line in found.damage]
-        if found.columns:
-            return RecordedCurves(found.curves(), source, tuple(damage))
-    return RecordedCurves(damage=tuple(damage))
+    return CurveReader(run).read()
 
 
-class _CurveBuilder:
-    """Collects values by name, in the order in which they are read."""
+class CurveReader:
+    """Reads the curves of a run as `read_curves` does, again and again.
+
+    Of event files it reads only what was added since the last call.
+
+    Args:
+        run: its directory.
+        rows_max: values of a name in event files that are kept in memory; None: all.
+    """
+
+    def __init__(self, run: Path, rows_max: int | None = None) -> None:
+        self._run = run
+        self._event_files = _EventFiles(run / "tensorboard", rows_max)
+
+    def read(self) -> RecordedCurves:
+        """Return all curves as they are now."""
+        damage: list[str] = []
+        for source, read in self._sources():
+            if not (self._run / source).exists():
+                continue
+            try:
+                found, lines = read(self._run / source)
+            except OSError as error:
+                damage.append(f"{source}: cannot be read: {error.strerror or error}")
+                continue
+            damage += [f"{source}: {line}" for line in lines]
+            if curves := found.curves():
+                return RecordedCurves(curves, source, tuple(damage))
+        return RecordedCurves(damage=tuple(damage))
+
+    def _sources(self) -> Iterator[tuple[str, Callable[[Path], tuple[CurveTable, list[str]]]]]:
+        yield "tensorboard", lambda _: self._event_files.read()
+        yield "records.jsonl", _read_jsonl
+        yield "records.csv", _read_csv
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What was recorded under the same names: a row of `values` for each step."""
+
+    places: array[int] = field(default_factory=lambda: array("q"))
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    times: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+
+class CurveTable:
+    """Collects values in the order in which they were recorded, and makes curves of them.
+
+    Names that are recorded together share their steps and times.
+    """
 
     def __init__(self) -> None:
-        self.columns: dict[str, tuple[list[int], list[float], list[float]]] = {}
-        self.damage: list[str] = []
+        self._rows: dict[tuple[str, ...], _Rows] = {}
+        self._count = 0
 
-    def add(self, name: str, step: int, time_s: float, value: float) -> None:
-        """Add a value; what was recorded at later steps is of a start that was gone back behind."""
-        steps, times, values = self.columns.setdefault(name, ([], [], []))
-        while steps and steps[-1] > step:
-            for column in (steps, times, values):
-                column.pop()
-        steps.append(step)
-        times.append(time_s)
-        values.append(value)
+    def add(self, names: Sequence[str], step: int, time_s: float, values: Sequence[float]) -> None:
+        """Add a value for each name."""
+        rows = self._rows.setdefault(tuple(names), _Rows())
+        rows.steps.append(step)  # first: it may be too large
+        rows.places.append(self._count)
+        rows.times.append(time_s)
+        rows.values.extend(values)
+        self._count += 1
 
-    def add_broken_lines(self, count: int) -> None:
-        """Note lines that could not be read; one may be what a writer has not finished yet."""
-        if count > 1:
-            self.damage.append(f"{count} lines are damaged and left out")
+    def thin(self, rows_max: int) -> None:
+        """Forget every second row, but not the last, of names that have more than `rows_max`."""
+        for names, rows in self._rows.items():
+            while len(rows.steps) > rows_max:
+                first = 1 - len(rows.steps) % 2
+                kept = np.array(rows.values).reshape(-1, len(names))[first::2]
+                rows.values = array("d", kept.tobytes())
+                del rows.places[1 - first :: 2], rows.steps[1 - first :: 2]
+                del rows.times[1 - first :: 2]
 
     def curves(self) -> dict[str, Curve]:
-        return {
-            name: Curve(np.array(steps, np.int64), np.array(times), np.array(values))
-            for name, (steps, times, values) in self.columns.items()
-        }
+        """Return a curve for each name.
+
+        What was recorded at higher steps before a value is of a start that was gone back behind.
+        """
+        parts: dict[str, list[tuple[NDArray[np.int64], Curve]]] = {}
+        for names, rows in self._rows.items():
+            places, steps = np.array(rows.places), np.array(rows.steps)
+            times, values = np.array(rows.times), np.array(rows.values).reshape(-1, len(names))
+            for column, name in enumerate(names):
+                curve = Curve(steps, times, values[:, column])
+                parts.setdefault(name, []).append((places, curve))
+        return {name: _joined(found) for name, found in parts.items()}
 
 
-def _read_event_files(directory: Path, into: _CurveBuilder) -> None:
-    for path in sorted(directory.glob("events.out.tfevents.*")):
-        data = path.read_bytes()
-        whole, broken = 0, 0
+def _joined(parts: Sequence[tuple[NDArray[np.int64], Curve]]) -> Curve:
+    """Join the parts of a curve in the order of their places, as `CurveTable.curves` says."""
+    (_, curve), *others = parts
+    if others:
+        order = np.argsort(np.concatenate([places for places, _ in parts]), kind="stable")
+        curve = Curve(
+            np.concatenate([part.steps for _, part in parts])[order],
+            np.concatenate([part.times for _, part in parts])[order],
+            np.concatenate([part.values for _, part in parts])[order],
+        )
+    kept = curve.steps <= np.minimum.accumulate(curve.steps[::-1])[::-1]
+    return curve if kept.all() else curve.where(kept)
+
+
+@dataclass(slots=True)
+class _EventFile:
+    """An event file, as far as it was read: to `offset` of `size` bytes."""
+
+    inode: int
+    size: int = 0
+    offset: int = 0
+    broken: int = 0
+
+
+class _EventFiles:
+    """The event files of a directory, read on from where the last reading ended."""
+
+    def __init__(self, directory: Path, rows_max: int | None) -> None:
+        self._directory, self._rows_max = directory, rows_max
+        self._files: dict[Path, _EventFile] = {}
+        self._found = CurveTable()
+
+    def read(self) -> tuple[CurveTable, list[str]]:
+        """Read what was added; what was replaced or cut is read anew, with all that follows it."""
+        failures: list[str] = []
+        try:
+            self._read_all(sorted(self._directory.glob("events.out.tfevents.*")))
+        except OSError as error:
+            failures.append(f"cannot be read: {error.strerror or error}")
+        damage = [line for path, file in self._files.items() for line in _damage(path, file)]
+        return self._found, failures + damage
+
+    def _read_all(self, paths: Sequence[Path]) -> None:
+        if not self._goes_on(paths):
+            self._files, self._found = {}, CurveTable()
+        for path in paths:
+            known = self._files.setdefault(path, _EventFile(path.stat().st_ino))
+            if path.stat().st_size != known.size:
+                self._read_on(path, known)
+                if self._rows_max is not None:
+                    self._found.thin(self._rows_max)
+
+    def _goes_on(self, paths: Sequence[Path]) -> bool:
+        """Return True if nothing but the end of the last file, and new files, have come."""
+        known = list(self._files.items())
+        if [path for path, _ in known] != [*paths[: len(known)]]:
+            return False
+        for path, file in known:
+            now = path.stat()
+            grown = now.st_size > file.size and path == known[-1][0]
+            if now.st_ino != file.inode or not (grown or now.st_size == file.size):
+                return False
+        return True
+
+    def _read_on(self, path: Path, file: _EventFile) -> None:
+        with path.open("rb") as opened:
+            opened.seek(file.offset)
+            data = opened.read()
+        file.size = file.offset + len(data)
         for record in iterate_records(data):
-            whole += len(record)
+            file.offset += len(record)
             event = parse_event(record)
             if event is None:
-                broken += 1
+                file.broken += 1
                 continue
-            for value in event.summary.value:
-                if value.WhichOneof("value") == "simple_value":
-                    into.add(value.tag, event.step, event.wall_time, value.simple_value)
-        if broken:
-            into.damage.append(f"{broken} records of {path.name} are damaged and left out")
-        if len(data) - whole > _HALF_WRITTEN_BYTES:
-            left = len(data) - whole
-            into.damage.append(f"{path.name} is damaged, its last {left:,} bytes are left out")
+            found = [v for v in event.summary.value if v.WhichOneof("value") == "simple_value"]
+            if found:
+                names = [value.tag for value in found]
+                values = [value.simple_value for value in found]
+                self._found.add(names, event.step, event.wall_time, values)
 
 
-def _read_jsonl(path: Path, into: _CurveBuilder) -> None:
-    broken = 0
+def _damage(path: Path, file: _EventFile) -> Iterator[str]:
+    if file.broken:
+        yield f"{file.broken} records of {path.name} are damaged and left out"
+    left = file.size - file.offset
+    if left > _HALF_WRITTEN_BYTES:
+        yield f"{path.name} is damaged, its last {left:,} bytes are left out"
+
+
+def _read_jsonl(path: Path) -> tuple[CurveTable, list[str]]:
+    found, broken = CurveTable(), 0
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
                 record = json.loads(line)
                 if "text" not in record:
-                    _add_record(record, into)
-            except (ValueError, TypeError, KeyError):
+                    _add_record(record, found)
+            except (ValueError, TypeError, KeyError, OverflowError):
                 broken += 1
-    into.add_broken_lines(broken)
+    return found, _broken_lines(broken)
 
 
-def _add_record(record: dict[str, object], into: _CurveBuilder) -> None:
-    step, time_s = int(str(record["step"])), float(str(record["time_s"]))
-    for name, value in record.items():
-        if name not in ("step", "time_s"):
-            into.add(name, step, time_s, np.nan if value is None else float(str(value)))
+def _add_record(record: dict[str, object], into: CurveTable) -> None:
+    step, time_s = int(str(record.pop("step"))), float(str(record.pop("time_s")))
+    values = [np.nan if value is None else float(str(value)) for value in record.values()]
+    into.add([*record], step, time_s, values)
 
 
-def _read_csv(path: Path, into: _CurveBuilder) -> None:
-    broken = 0
+def _read_csv(path: Path) -> tuple[CurveTable, list[str]]:
+    found, broken = CurveTable(), 0
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         rows = csv.reader(line.replace("\0", "") for line in file)
         next(rows, None)  # the names of the columns
         for row in rows:
             try:
                 time_s, step, name, value = row
-                into.add(name, int(step), float(time_s), float(value))
-            except ValueError:
+                found.add([name], int(step), float(time_s), [float(value)])
+            except (ValueError, OverflowError):
                 broken += 1
-    into.add_broken_lines(broken)
+    return found, _broken_lines(broken)
 
 
-_SOURCES: dict[str, Callable[[Path, _CurveBuilder], None]] = {
-    "tensorboard": _read_event_files,
-    "records.jsonl": _read_jsonl,
-    "records.csv": _read_csv,
-}
+def _broken_lines(count: int) -> list[str]:
+    """A line on lines that could not be read; one may be what a writer has not finished yet."""
+    return [f"{count} lines are damaged and left out"] if count > 1 else []

@@ -34,14 +34,15 @@ class Browser:
         self._place += f"/session/{session['sessionId']}"
 
     def open(
-        self, page: Path, *, width: int = 1280, height: int = 1000, dark: bool = False
+        self, page: Path | str, *, width: int = 1280, height: int = 1000, dark: bool = False
     ) -> None:
-        """Load a page in a window of a size and a colour scheme, without a network."""
+        """Load a file or a URL in a window of a size and a colour scheme, without a network."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.command("Emulation.setDeviceMetricsOverride", size)
         self.command("Emulation.setEmulatedMedia", {"features": scheme})
-        self._post("/url", {"url": page.resolve().as_uri()})
+        url = page if isinstance(page, str) else page.resolve().as_uri()
+        self._post("/url", {"url": url})
 
     def command(self, name: str, parameters: dict[str, Any]) -> Any:
         """Run a command of Chrome's DevTools."""

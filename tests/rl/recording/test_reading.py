@@ -1,16 +1,19 @@
 """What recorders write is read back, also where a run was killed, resumed or damaged."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vedette_rl.core import Recorder
+from vedette_rl.recording import reading
 from vedette_rl.recording.file_recorder import CsvRecorder, JsonlRecorder
-from vedette_rl.recording.reading import read_curves
-from vedette_rl.recording.tensorboard import TensorboardRecorder
+from vedette_rl.recording.reading import CurveReader, CurveTable, read_curves
+from vedette_rl.recording.tensorboard import TensorboardRecorder, iterate_records, purge_events
 
 RECORDERS: dict[str, Callable[[Path], Recorder]] = {
     "tensorboard": lambda run: TensorboardRecorder(run / "tensorboard", clock=lambda: 7.0),
@@ -88,8 +91,112 @@ def test_lines_that_are_none_are_counted_and_left_out(tmp_path: Path) -> None:
     assert found.damage == ("records.csv: 3 lines are damaged and left out",)
 
 
-def test_a_folder_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:
-    (tmp_path / "tensorboard" / "events.out.tfevents.0.folder").mkdir(parents=True)
+def test_a_file_that_cannot_be_read_is_a_line_and_those_before_it_are_read(tmp_path: Path) -> None:
+    recorder = TensorboardRecorder(tmp_path / "tensorboard", clock=lambda: 7.0)
+    recorder.write({"x": 1.0}, 1)
+    recorder.close()
+    (tmp_path / "tensorboard" / "events.out.tfevents.9.folder").mkdir(parents=True)
     found = read_curves(tmp_path)
-    assert found.curves == {}
+    assert found.curves["x"].steps.tolist() == [1]
     assert found.damage == ("tensorboard: cannot be read: Is a directory",)
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what is parsed, a number for each time that bytes are read."""
+    sizes: list[int] = []
+
+    def counted(data: bytes) -> Iterator[bytes]:
+        sizes.append(len(data))
+        return iterate_records(data)
+
+    monkeypatch.setattr(reading, "iterate_records", counted)
+    return sizes
+
+
+def test_a_reader_reads_what_was_added_and_no_more(tmp_path: Path, parsed: list[int]) -> None:
+    recorder = TensorboardRecorder(tmp_path / "tensorboard")
+    for step in range(100):
+        recorder.write({"x": float(step)}, step)
+    recorder.close()
+    whole = recorder.path.read_bytes()
+    cuts = [len(whole) // 2, len(whole) - 3, len(whole)]  # two of them within a record
+    reader = CurveReader(tmp_path)
+    for cut in cuts:
+        with recorder.path.open("r+b") as file:  # the same file, as a writer has it
+            file.truncate()
+            file.write(whole[:cut])
+        assert reader.read().curves.keys() == {"x"}
+    found = reader.read()
+    assert found.curves["x"].values.tolist() == list(range(100))
+    assert found.damage == ()
+    assert parsed[0] == cuts[0]
+    assert sum(parsed[1:]) < len(whole) - cuts[0] + 200
+    assert len(parsed) == 3
+
+
+def test_a_reader_goes_on_with_a_later_file_and_its_earlier_steps(
+    tmp_path: Path, parsed: list[int]
+) -> None:
+    reader = CurveReader(tmp_path)
+    assert reader.read().curves == {}
+    for begin, steps in ((1, (10, 20, 30)), (2, (20, 40))):
+        recorder = TensorboardRecorder(tmp_path / "tensorboard", clock=lambda at=begin: float(at))
+        recorder.write({"x": 0.0, "y": 0.0}, steps[0])
+        for step in steps[1:]:
+            recorder.write({"x": float(step)}, step)
+        recorder.close()
+        found = reader.read()
+    assert found.curves["x"].steps.tolist() == [10, 20, 20, 40]
+    assert found.curves["y"].steps.tolist() == [10, 20]
+    assert len(parsed) == 2
+
+
+def test_a_reader_begins_anew_where_a_file_was_replaced(tmp_path: Path) -> None:
+    recorder = TensorboardRecorder(tmp_path / "tensorboard")
+    for step in (1, 2, 3):
+        recorder.write({"x": float(step)}, step)
+    recorder.close()
+    reader = CurveReader(tmp_path)
+    assert reader.read().curves["x"].steps.tolist() == [1, 2, 3]
+    purge_events(tmp_path / "tensorboard", 1, lambda _: True)
+    assert reader.read().curves["x"].steps.tolist() == [1]
+    recorder.path.unlink()
+    assert reader.read().curves == {}
+
+
+def test_curves_that_are_recorded_together_share_their_steps(tmp_path: Path) -> None:
+    recorder = TensorboardRecorder(tmp_path / "tensorboard")
+    recorder.write({"x": 1.0, "y": 2.0}, 1)
+    recorder.close()
+    curves = read_curves(tmp_path).curves
+    assert curves["x"].steps is curves["y"].steps
+
+
+def test_a_reader_with_a_limit_keeps_every_second_of_many_values(tmp_path: Path) -> None:
+    recorder = TensorboardRecorder(tmp_path / "tensorboard")
+    for step in range(1, 10):
+        recorder.write({"x": float(step), "y": -float(step)}, step)
+        if step in (2, 7):
+            recorder.write({"rare": float(step)}, step)
+    recorder.close()
+    curves = CurveReader(tmp_path, 4).read().curves
+    assert curves["x"].steps.tolist() == curves["x"].values.tolist() == [1, 5, 9]
+    assert curves["y"].values.tolist() == [-1, -5, -9]
+    assert curves["rare"].values.tolist() == [2, 7]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([("x",), ("x", "y"), ("y",)]))))
+def test_a_value_stays_until_a_lower_step_is_recorded(
+    rows: list[tuple[int, tuple[str, ...]]],
+) -> None:
+    table = CurveTable()
+    kept: dict[str, list[tuple[int, int]]] = {"x": [], "y": []}
+    for place, (step, names) in enumerate(rows):
+        table.add(names, step, 0.0, [place] * len(names))
+        for name in names:
+            while kept[name] and kept[name][-1][0] > step:
+                kept[name].pop()
+            kept[name].append((step, place))
+    found = {name: [*zip(c.steps, c.values, strict=True)] for name, c in table.curves().items()}
+    assert found == {name: column for name, column in kept.items() if column}

@@ -1,0 +1,258 @@
+"""Where the dashboard's runs come from: directories, which it reads on, or a remote learner."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from vedette.reports.record import RunRecord, read_record
+from vedette_rl.recording.reading import CurveReader, CurveTable
+from vedette_services.errors import RefusedError
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.events import FleetChanges, RunEvent
+from vedette_services.run.number_format import format_clock
+from vedette_services.run.overview import (
+    RunOverview,
+    find_runs,
+    is_run,
+    is_running,
+    read_overview,
+)
+from vedette_services.run.status import Status
+from vedette_services.run.status_client import StatusClient
+from vedette_services.run.status_schema import is_against_opt_steps, tagged
+from vedette_services.run.stop_conditions import exit_sentence
+
+RUNS_MAX = 500
+"""Runs of a list; the newest are shown."""
+ASK_EVERY_S = 2.0
+SILENT_S = 10.0
+"""A learner that has not answered for so long is shown as one that does not."""
+
+_RECORDS_MAX = 40  # runs whose curves are kept in memory
+_POINTS_MAX = 20_000  # of a curve in memory; of more, every second is dropped
+_EVENTS_MAX = 500
+
+
+class DirectorySource:
+    """The runs in a directory and below it, or the run that it is. Used by one thread at a time.
+
+    Args:
+        directory: `place` is its name, `only` the key of its one run, "" if it has a list.
+
+    Raises:
+        NotARunError: there is no such directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.place = str(directory)
+        self._directory = directory
+        self._overviews: dict[str, tuple[object, RunOverview]] = {}
+        self._records: dict[str, tuple[object, RunRecord, CurveReader]] = {}
+        self._paths = {_key(directory): directory}
+        self.only = next(iter(self._paths)) if is_run(directory) else ""
+        if not self.only:
+            self._list()
+
+    def overviews(self) -> dict[str, RunOverview]:
+        """List the runs, those that run first, then the newest."""
+        self._list()
+        found = {}
+        for key, path in self._paths.items():
+            version = self.version(key)
+            if self._overviews.get(key, (None,))[0] != version:
+                name = str(path.relative_to(self._directory))
+                self._overviews[key] = version, replace(read_overview(path), run=name)
+            found[key] = self._overviews[key][1]
+        order = sorted(found, key=lambda key: _newest_first(found[key]))
+        return {key: found[key] for key in order[:RUNS_MAX]}
+
+    def version(self, key: str) -> object:
+        """Return sizes and times of the files of a run; None: it is not in the list."""
+        path = self._paths.get(key)
+        return None if path is None else (is_running(RunDirectory(path)), *_marks(path))
+
+    def record(self, key: str) -> RunRecord:
+        """Read what is new of a run in the list."""
+        version = self.version(key)
+        known, record, reader = self._records.pop(key, (None, None, None))
+        if record is None or known != version:
+            reader = reader or CurveReader(self._paths[key], _POINTS_MAX)
+            record = read_record(self._paths[key], reader)
+        assert reader is not None  # it comes with the record
+        self._records[key] = version, record, reader  # the last one used
+        for oldest in [*self._records][:-_RECORDS_MAX]:
+            del self._records[oldest]
+        return record
+
+    def is_read(self, key: str) -> bool:
+        """Return True if the curves of a run are in memory, so that reading it is quick."""
+        return key in self._records
+
+    def _list(self) -> None:
+        self._paths = {_key(path): path for path in find_runs(self._directory)}
+
+
+def _key(path: Path) -> str:
+    """Return a hash: what a browser sends leads to a run of the list, or nowhere."""
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+
+def _newest_first(run: RunOverview) -> tuple[bool, float]:
+    return run.state != "running", -(run.began_s or 0.0)
+
+
+def _marks(run: Path) -> Iterator[tuple[str, int, int, int]]:
+    """Name, inode, size and time of every file that a report reads, but for videos."""
+    for folder in (run, run / "tensorboard", run / "checkpoints"):
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                with suppress(OSError):  # removed meanwhile
+                    found = entry.stat()
+                    yield entry.name, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@dataclass(slots=True)
+class _History:
+    """What the statuses of one run have said, one after the other."""
+
+    run_id: str = ""
+    table: CurveTable = field(default_factory=CurveTable)
+    fleet: FleetChanges = field(default_factory=FleetChanges)
+    events: deque[RunEvent] = field(default_factory=lambda: deque(maxlen=_EVENTS_MAX))
+    epoch: int = 0
+    evaluated: int | None = None
+
+    def add(self, status: Status) -> None:
+        """Add a status: a point of each curve, and what has changed in the fleet."""
+        now, env_steps, opts = status.time_s or time.time(), status.env_steps, status.opt_steps
+        where = (status.epoch or 0, opts or 0, env_steps or 0)
+        if not self.events:
+            begun = now - (status.seconds or 0.0)
+            self.events.append(RunEvent(begun, "started", "learner", "", *where))
+        if status.epoch and status.epoch != self.epoch:
+            self.epoch = status.epoch
+            self.events.append(RunEvent(now, "epoch", "trainer", f"epoch {status.epoch}", *where))
+        for kind, who, text in self.fleet.compare(status.managers):
+            self.events.append(RunEvent(now, kind, who, text, *where))
+        self._add_points(status, now)
+
+    def _add_points(self, status: Status, now: float) -> None:
+        evaluation = tagged(status.eval)
+        numbers = tagged(status) | {f"train/{name}": x for name, x in status.record.items()}
+        names: dict[bool, list[str]] = {
+            True: [],
+            False: [],
+        }  # of curves against optimization steps, and of others
+        for name in numbers.keys() - evaluation.keys():
+            names[is_against_opt_steps(name)].append(name)
+        self._add_row(names[False], status.env_steps, now, numbers)
+        self._add_row(names[True], status.opt_steps, now, numbers)
+        if status.eval.version is not None and status.eval.version != self.evaluated:
+            self.evaluated = status.eval.version
+            known = status.eval.env_steps
+            self._add_row([*evaluation], status.env_steps if known is None else known, now, numbers)
+        self.table.thin(_POINTS_MAX)
+
+    def _add_row(
+        self, names: list[str], step: int | None, now: float, numbers: Mapping[str, float]
+    ) -> None:
+        if step and names:
+            self.table.add(sorted(names), step, now, [numbers[name] for name in sorted(names)])
+
+
+class LearnerSource:
+    """The run of a remote learner, which a thread asks for its status all the time.
+
+    Args:
+        client: connected to the learner; used by this source alone from now on.
+
+    Raises:
+        RefusedError: the learner does not let us in.
+    """
+
+    only = "learner"
+
+    def __init__(self, client: StatusClient) -> None:
+        self.place = f"learner {client.address}"
+        self._client, self._lock, self._ended = client, threading.Lock(), threading.Event()
+        self._status: Status | None = None
+        self._heard_s = self._began_s = time.time()
+        self._fault, self._count, self._history = "", 0, _History()
+        self.ask()
+        self._thread = threading.Thread(target=self._go_on, name="status", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._ended.set()
+        self._thread.join()
+        self._client.close()
+
+    def ask(self) -> None:
+        """Ask the learner once.
+
+        Raises:
+            RefusedError: it does not let us in.
+        """
+        status = self._client.ask(ASK_EVERY_S)
+        with self._lock:
+            self._count += 1
+            if status is None:
+                return
+            self._fault, self._heard_s, self._status = "", time.time(), status
+            if status.run_id != self._history.run_id:
+                self._history = _History(status.run_id)
+            self._history.add(status)
+
+    def _go_on(self) -> None:
+        while not self._ended.wait(ASK_EVERY_S):
+            try:
+                self.ask()
+            except RefusedError as error:  # it has removed our key, perhaps
+                with self._lock:
+                    self._fault = str(error)
+
+    def overviews(self) -> dict[str, RunOverview]:
+        """Return nothing: there is one run."""
+        return {}
+
+    def version(self, key: str) -> object:
+        """Return the number of times that it was asked."""
+        return self._count if key == self.only else None
+
+    def record(self, key: str) -> RunRecord:
+        """Make the record of what it has said so far."""
+        with self._lock:
+            status, history = self._status or Status(), self._history
+            silent_s = time.time() - self._heard_s
+            running = self._status is not None and not status.exit_reason and silent_s < SILENT_S
+            curves, events = history.table.curves(), tuple(history.events)
+            notes = tuple(self._notes(status, silent_s))
+        return RunRecord(Path(self.place), {}, status, curves, events, (), running, notes)
+
+    def _notes(self, status: Status, silent_s: float) -> Sequence[str]:
+        if ended := exit_sentence(status.exit_reason):
+            return [f"It is {ended}."]
+        if self._fault:
+            return [self._fault]
+        if silent_s >= SILENT_S or self._status is None:
+            return [f"No answer from the {self.place} for {format_clock(silent_s)}."]
+        since = format_clock(time.time() - self._began_s)
+        return [
+            f"It is {status.phase or 'running'}. Curves began {since} ago, with this dashboard."
+        ]
+
+    def is_read(self, key: str) -> bool:
+        """Return True: all that is known is in memory."""
+        return True
+
+
+Source = DirectorySource | LearnerSource

@@ -1,0 +1,156 @@
+"""A remote learner's run, as far as its statuses tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+from served import FakeClient, fleet_status, serving
+
+from vedette.dashboard import Dashboard, LearnerSource, sources
+from vedette_services.errors import RefusedError
+from vedette_services.run.status import Actor, Manager, Status
+
+Open = Callable[..., LearnerSource]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Opens a source with a list of answers; further ones are asked for by the tests."""
+    monkeypatch.setattr(sources, "ASK_EVERY_S", 600.0)
+    with ExitStack() as closing:
+
+        def open_source(*answers: Status | Exception | None) -> LearnerSource:
+            source = LearnerSource(FakeClient.of(*answers))
+            closing.callback(source.close)
+            return source
+
+        yield open_source
+
+
+def test_the_statuses_become_curves(opened: Open) -> None:
+    source = opened(*(fleet_status(2, step) for step in (1, 2, 3)))
+    source.ask()
+    source.ask()
+    record = source.record("learner")
+    assert record.running
+    assert record.title == "dqn on CartPole-v1"
+    loss, inserted = record.curves["train/loss"], record.curves["samples_total"]
+    assert loss.steps.tolist() == [100, 200, 300]
+    assert loss.values.tolist() == [1, 1 / 2, 1 / 3]
+    assert inserted.steps.tolist() == inserted.values.tolist() == [1000, 2000, 3000]
+    evaluations = record.curves["eval/mean_reward"]
+    assert evaluations.values.tolist() == [10, 20, 30]
+    assert evaluations.steps.tolist() == [900, 1800, 2700]  # of the models that were played
+    assert record.positions("train/loss")["env"].tolist() == [1000, 2000, 3000]
+
+
+def test_an_evaluation_is_one_point_however_often_it_is_told(opened: Open) -> None:
+    first = fleet_status(1, 1)
+    source = opened(first, *(replace(first, env_steps=n, opt_steps=n) for n in (1100, 1200)))
+    source.ask()
+    source.ask()
+    curves = source.record("learner").curves
+    assert curves["eval/mean_reward"].steps.tolist() == [900]
+    assert curves["samples_total"].steps.tolist() == [1000, 1100, 1200]
+
+
+def test_the_fleets_changes_are_events(opened: Open) -> None:
+    def manager(restarts: int) -> tuple[Manager, ...]:
+        return (Manager("m", 1, "gpu-2", "running", actors=(Actor(0, restarts=restarts),)),)
+
+    source = opened(*(fleet_status(1, n, managers=manager(n - 1)) for n in (1, 2)))
+    source.ask()
+    events = [(event.kind, event.who, event.text) for event in source.record("learner").events]
+    assert events == [
+        ("started", "learner", ""),
+        ("epoch", "trainer", "epoch 1"),
+        ("joined", "m", "on gpu-2, 1 actor"),
+        ("actor", "m/0", "restart 1"),
+    ]
+
+
+def test_another_run_at_the_address_begins_anew(opened: Open) -> None:
+    source = opened(fleet_status(1, 5), fleet_status(1, 1, run_id="b" * 16))
+    source.ask()
+    assert source.record("learner").curves["train/loss"].steps.tolist() == [100]
+
+
+def test_a_long_watch_takes_bounded_memory(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_POINTS_MAX", 8)
+    source = opened(*(fleet_status(1, step) for step in range(1, 101)))
+    for _ in range(99):
+        source.ask()
+    steps = source.record("learner").curves["train/loss"].steps.tolist()
+    assert 4 <= len(steps) <= 8
+    assert steps[-1] == 10_000
+    assert steps == sorted(steps)
+
+
+def test_silence_is_said_and_the_last_status_stays(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = opened(fleet_status(1, 1), None)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 75)
+    source.ask()
+    record = source.record("learner")
+    assert not record.running
+    assert record.notes == ("No answer from the learner 127.0.0.1:5555 for 0:01:15.",)
+    assert record.summary.opt_steps == 100
+
+
+def test_a_learner_that_is_not_there_yet_is_waited_for(opened: Open) -> None:
+    source = opened(None, fleet_status(1, 1))
+    with serving(Dashboard(source)) as served:
+        first = served.get()
+        assert "No answer from the learner 127.0.0.1:5555" in first.text
+        source.ask()
+        page = served.get(If_None_Match=first.headers["ETag"])
+    assert "dqn on CartPole-v1" in page.text
+
+
+def test_the_end_is_said_after_the_learner_has_gone(opened: Open) -> None:
+    source = opened(fleet_status(1, 1), fleet_status(1, 2, exit_reason="target_return"), None)
+    source.ask()
+    source.ask()
+    record = source.record("learner")
+    assert record.state == "target_return"
+    assert record.notes == ("It is solved: the target return is reached.",)
+
+
+def test_a_refusal_at_the_start_is_an_error(opened: Open) -> None:
+    with pytest.raises(RefusedError, match="not listed"):
+        opened(RefusedError("our key is not listed"))
+
+
+def test_a_later_refusal_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "ASK_EVERY_S", 0.01)
+    client = FakeClient([fleet_status(1, 1), RefusedError("our key is not listed any more")])
+    source = LearnerSource(client)  # type: ignore[arg-type]  # it asks as one does
+    deadline = time.monotonic() + 10
+    while client.asked < 3:
+        assert time.monotonic() < deadline
+    assert source.record("learner").notes == ("our key is not listed any more",)
+    source.close()
+
+
+def test_a_hundred_managers_are_a_table_with_the_worst_first(opened: Open) -> None:
+    source = opened(fleet_status(100))
+    with serving(Dashboard(source)) as served:
+        text = " ".join(served.get().text.split())
+    assert "97 managers connected, 3 gone" in text
+    table = text.partition("<h2>The fleet</h2>")[2].partition("</table>")[0]
+    rows = table.split("<tr")[2:]
+    assert len(rows) == 100
+    assert all('class="bad"' in row for row in rows[:7])
+    assert not any('class="bad"' in row for row in rows[7:])
+    assert "gone" in rows[0]
+    assert "licence server" in rows[3]
+    for cell in ("node-000.cluster.example.org", "8/8", "812", "10", "16 25%", "0.3 s", "40,000"):
+        assert f"<td>{cell}</td>" in table, cell
+    assert "Actors wait: 64 samples are still to be drawn" in text
+    assert "newest checkpoint, 12 s ago</span><b>100</b>" in text
