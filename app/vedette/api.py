@@ -6,7 +6,7 @@ Errors are a `ServicesError` or `RlError`, whose text is the line that the comma
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
@@ -25,7 +25,6 @@ from vedette_rl.core import Evaluation as Evaluation
 from vedette_rl.core import Policy as Policy
 from vedette_rl.envs.config import EnvConfig as EnvConfig
 from vedette_rl.envs.config import WrapperConfig as WrapperConfig
-from vedette_rl.exported import load_policy as load_policy
 from vedette_rl.import_by_name import module_being_imported
 from vedette_rl.recording.reading import Curve as Curve
 from vedette_rl.recording.reading import read_curves
@@ -43,7 +42,7 @@ from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
-from vedette_services.run.finished import FinishedRun, evaluate_run
+from vedette_services.run.finished import FinishedRun
 from vedette_services.run.outcome import describe_already_done, read_summary
 from vedette_services.run.resume import saved_config
 from vedette_services.run.status import Status as Status
@@ -63,15 +62,18 @@ def evaluate(
     seed: int | None = None,
     checkpoint: str | None = None,
     video: Place | None = None,
+    allow_import: Collection[str] = (),
 ) -> Evaluation:
-    """Play the policy of a run greedily, as ``vedette eval`` does.
+    """Play a policy greedily, as ``vedette eval`` does.
 
     Args:
-        run: the run's directory; the run may still go on.
+        run: the run's directory, where the run may still go on; an exported policy; or
+            ``hf://USER/NAME`` of the Hugging Face Hub.
         episodes: how many to play. None: as many as the run's own evaluations.
         seed: seed of the first episode. None: that of the run's own evaluations.
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
         video: a ``.gif`` or ``.mp4`` of the first episode to write.
+        allow_import: packages from which an exported policy may import.
 
     Returns:
         Every episode's return and length, and the model's version.
@@ -81,14 +83,74 @@ def evaluate(
         NotInRunError: it has no such model.
         VideoError: no video can be made here.
     """
-    found, _ = evaluate_run(
-        Path(run),
+    from vedette.hub import evaluate_place
+
+    found, _ = evaluate_place(
+        run,
         episodes=episodes,
         seed=seed,
         checkpoint=checkpoint,
         video=Path(video) if video is not None else None,
+        allow_import=allow_import,
     )
     return found
+
+
+def load_policy(
+    policy: Place, *, seed: int = 0, allow_import: bool | Collection[str] = False
+) -> Policy:
+    """Load a policy that was exported as ``numpy`` or ``safetensors``, or pushed; without torch.
+
+    Args:
+        policy: the file, or ``hf://USER/NAME`` of the Hugging Face Hub, with ``@REVISION`` for
+            another one than the newest.
+        seed: of exploration, where it is asked to explore.
+        allow_import: import what the file names of your own (an agent, a network, an exploration):
+            all of it, or that of these packages.
+
+    Returns:
+        The policy, whose actions are the environment's own.
+
+    Raises:
+        PolicyFileError: it is no such file, it is torn, or it names a module.
+        HubError: the Hub has no such policy, or cannot be reached.
+    """
+    from vedette.hub import local_policy
+    from vedette_rl.exported import load_policy as load_file
+
+    return load_file(local_policy(policy), seed=seed, allow_import=allow_import)
+
+
+def push_policy(
+    run: Place,
+    repository: str,
+    *,
+    private: bool = False,
+    checkpoint: str | None = None,
+    episodes: int | None = None,
+) -> str:
+    """Push a run's policy to the Hugging Face Hub with a model card, as ``vedette push`` does.
+
+    Args:
+        run: the run's directory.
+        repository: ``USER/NAME``; made if it does not exist.
+        private: make it a private one.
+        checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
+        episodes: to evaluate for the card. None: as many as the run's own evaluations.
+
+    Returns:
+        The address of its page.
+
+    Raises:
+        NotARunError: there is no such run.
+        NotInRunError: it has no such model.
+        HubError: there is no token, or the Hub refuses it.
+    """
+    from vedette import hub
+
+    return hub.push_policy(
+        Path(run), repository, private=private, checkpoint=checkpoint, episodes=episodes
+    )
 
 
 def export_policy(

@@ -22,6 +22,7 @@
     ├── ActorDiedError             1   an actor of a measurement died
     ├── ManagerFailedError         1   an actor manager cannot go on
     ├── ChildFailedError           1   a process of a daemon died and would die again
+    ├── HubError                   1   the Hugging Face Hub does not do what was asked
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
 """
@@ -295,6 +296,20 @@ class ChildFailedError(ServicesError):
         message = f": {words}" if words else f"; {IN_THE_LOG}"
         super().__init__(f"the {name} ended with {describe_exit(status)}{message}")
         self.name, self.status, self.report = name, status, words
+
+
+class HubError(ServicesError):
+    """The Hugging Face Hub refused a push or a pull, or could not be reached.
+
+    Args:
+        repo: ``USER/NAME``.
+        why: what is wrong.
+        fix: what to do about it; "" where `why` says it already.
+    """
+
+    def __init__(self, repo: str, why: str, fix: str = "") -> None:
+        super().__init__(f"hf://{repo}: {why}" + (f"; {fix}" if fix else ""))
+        self.repo = repo
 
 
 class UnsavedEndError(ServicesError):

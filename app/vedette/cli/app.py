@@ -26,11 +26,13 @@ from vedette.cli.init import init
 from vedette.cli.keys import app as keys
 from vedette.cli.learner import learner
 from vedette.cli.listing import list_names
+from vedette.cli.push import push
 from vedette.cli.report import report
 from vedette.cli.run import run
 from vedette.cli.runs import runs
 from vedette.cli.status import status
 from vedette.cli.stop import stop
+from vedette.cli.sweep import sweep
 from vedette_rl.errors import (
     CustomNetworkError,
     NoImageError,
@@ -100,6 +102,8 @@ app.command("status")(status)
 app.command("stop")(stop)
 app.command("doctor")(doctor)
 app.command("export")(export)
+app.command("push")(push)
+app.command("sweep")(sweep)
 app.command("report")(report)
 app.command("dashboard")(dashboard)
 app.command("config")(config)

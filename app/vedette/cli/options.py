@@ -159,7 +159,7 @@ AllowImport = Annotated[
     typer.Option(
         envvar="VEDETTE_ALLOW_IMPORT",
         metavar="PKG",
-        help="A package that the learner's environment or agent may import here.",
+        help="A package from which the environment or agent of others may import here.",
         show_default=False,
     ),
 ]

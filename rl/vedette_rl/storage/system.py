@@ -31,16 +31,20 @@ def open_file(path: Path, *, writable: bool = False) -> int:
     return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_BINARY", 0))
 
 
-def lock_file(file: int, *, shared: bool = False) -> None:
-    """Take the lock of an open file, without waiting. Closing the file releases it.
+def lock_file(file: int, *, shared: bool = False, wait: bool = False) -> None:
+    """Take the lock of an open file. Closing the file releases it.
 
     Does nothing on Windows, where no process of ours writes what a lock protects.
+
+    Args:
+        wait: until it is free; only for locks that are held for a moment.
 
     Raises:
         BlockingIOError: another process has it.
     """
     if fcntl is not None:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
 
 
 def reserve_space(file: int, size: int) -> None:

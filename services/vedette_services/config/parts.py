@@ -11,7 +11,7 @@ from vedette_rl.stored_settings import IN_SAMPLES
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
-RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow")]
+RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow", "wandb")]
 
 
 class ActorsConfig(BaseModel):
@@ -80,8 +80,8 @@ class LearnerConfig(BaseModel):
     """older ones are removed."""
     recorders: tuple[RecorderName, ...] = ("tensorboard",)
     """where curves go: ``tensorboard``, ``csv``, ``jsonl``, ``mlflow`` (the tracking server that
-    ``MLFLOW_TRACKING_URI`` names), and ``module:Name`` of your own, which is made with the run's
-    directory."""
+    ``MLFLOW_TRACKING_URI`` names), ``wandb``, and ``module:Name`` of your own, which is made with
+    the run's directory."""
     device: str = Field(default="auto", pattern=DEVICES)
     """``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
     max_managers: int = Field(default=2048, ge=1, le=4096)

@@ -67,7 +67,7 @@ def export_policy(
 
 def policy_of(run: FinishedRun, kept: SavedModel) -> PolicyFile:
     """The policy of a run's model, as a file would hold it."""
-    meta = {"env": run.config.env.id, **kept.meta}
+    meta = {"env": run.config.env.id, "played": run.played(), **kept.meta}
     spaces = replace(
         probe_environment(run.config.env), action=environment_action_space(run.config.env)
     )

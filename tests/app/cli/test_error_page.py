@@ -160,8 +160,8 @@ OWN_NAMES = [
     ),
     (
         'run learner.recorders=["nope"]',
-        "learner.recorders.0: must be 'tensorboard', 'csv', 'jsonl', 'mlflow' or module:Name, not "
-        "'nope'",
+        "learner.recorders.0: must be 'tensorboard', 'csv', 'jsonl', 'mlflow', 'wandb' or "
+        "module:Name, not 'nope'",
     ),
 ]
 
