@@ -34,6 +34,8 @@ HOSTILE_KINDS: tuple[HostileKind, ...] = (
 )
 """Those that are drawn often: the others are drawn by `_add_rare`."""
 
+_GAP_MOST_S = 20.0  # an actor that finds no room tries again only after its gap
+
 _CUTS: tuple[Cut, ...] = ("seen", "silent", "up", "down")
 
 
@@ -115,8 +117,8 @@ class Scenario:
 
     @property
     def is_full(self) -> bool:
-        """True if the ledger has no place for a manager that comes while another starts again."""
-        return not self.keyed and self.max_managers == self.managers
+        """True if a manager may come when all places are taken, by those that start again, too."""
+        return self.max_managers < 1.1 * self.managers
 
     @property
     def shared_ids(self) -> frozenset[str]:
@@ -147,7 +149,7 @@ def draw_scenario(seed: int, managers: int | None = None, fault_s: float | None 
     lasts_s = rng.uniform(4.0, 20.0) if fault_s is None else fault_s
     has = _Families(rng)
     slow = max(1.0, count / 10)  # large fleets make fewer batches each
-    gap_s = slow * math.exp(rng.uniform(math.log(0.04), math.log(0.8)))
+    gap_s = min(_GAP_MOST_S, slow * math.exp(rng.uniform(math.log(0.04), math.log(0.8))))
     names = [f"m{number}" for number in range(count)]
     hostile = tuple(_draw_hostile(rng)) if has("hostile peers") else ()
     keyed = rng.random() < 0.6
@@ -191,6 +193,9 @@ def _add_rare(drawn: Scenario, rng: random.Random) -> Scenario:
         hostile = (*hostile, ("copy", rng.uniform(0.1, 1.0)))
     if not (drawn.keyed or hostile or copies) and rng.random() < 0.5:
         places = drawn.managers
+        for _ in range(3):  # starts again before anybody else has been heard
+            at, name = rng.uniform(0.0, lasts_s), rng.choice(drawn.names)
+            faults.append(Fault(at, "kill", name, 0.05))
     return replace(
         drawn,
         faults=tuple(sorted(faults, key=_order)),

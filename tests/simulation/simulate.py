@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import sys
@@ -61,7 +62,7 @@ def simulate_many(
     """Simulate seeds in parallel until there are no more, or so much was simulated."""
     outcomes: list[Outcome] = []
     done_s, began = 0.0, time.monotonic()
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with ProcessPoolExecutor(options.jobs, initializer=_collect_garbage_seldom) as pool:
         while bunch := list(islice(seeds, _BUNCH * options.jobs)):
             futures = [
                 pool.submit(simulate, seed, options.managers, options.seconds) for seed in bunch
@@ -77,6 +78,12 @@ def simulate_many(
             if done_s >= until_manager_s or late or (failed and not options.keep_going):
                 break
     return outcomes
+
+
+def _collect_garbage_seldom() -> None:
+    """Save about a tenth of the time of large fleets, which are full of living objects."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 def main() -> int:
