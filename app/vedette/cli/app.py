@@ -21,17 +21,15 @@ from vedette.cli.config import config
 from vedette.cli.dashboard import dashboard
 from vedette.cli.doctor import doctor
 from vedette.cli.evaluate import evaluate
-from vedette.cli.export import export
+from vedette.cli.export import export, push
 from vedette.cli.init import init
 from vedette.cli.keys import app as keys
 from vedette.cli.learner import learner
 from vedette.cli.listing import list_names
-from vedette.cli.push import push
 from vedette.cli.report import report
 from vedette.cli.run import run
-from vedette.cli.runs import runs
+from vedette.cli.runs import runs, stop
 from vedette.cli.status import status
-from vedette.cli.stop import stop
 from vedette.cli.sweep import sweep
 from vedette_rl.errors import (
     CustomNetworkError,

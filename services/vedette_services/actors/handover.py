@@ -25,8 +25,8 @@ from vedette_protocol.frame_sharing import ENTRIES_BYTES, write_entries
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
-from vedette_services.actors.errors import HandoverError
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.errors import HandoverError
 from vedette_services.host.system import anonymous_file
 
 _HEADER = struct.Struct("<QQQQQ")  # rows, epoch, version, entries of what rows share, env steps

@@ -13,8 +13,8 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Run
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.import_by_name import find_import_names
-from vedette_services.actors.errors import RunImportRefusedError, RunNotUnderstoodError
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.errors import RunImportRefusedError, RunNotUnderstoodError
 
 
 def validate_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:

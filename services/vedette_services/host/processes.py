@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from vedette_rl.storage.system import lock_file
 from vedette_services.host.system import kill_with_parent, wakeup_descriptors
 
 PARENT_VARIABLE = "VEDETTE_PARENT_PID"
@@ -283,3 +286,44 @@ class WakeupEvent:
 
 _ONE = (1).to_bytes(8, sys.byteorder)  # as an eventfd takes it
 _READ_BYTES = 4096
+
+
+_OWN_PREFIX = "vedette-actors-"
+_SETTLED_S = 60.0  # a directory younger than this may not be locked yet
+
+
+class PrivateDirectory:
+    """A temporary directory (0700), removed at the end.
+
+    One that a killed daemon left behind is removed by the next: the lock on it says whether its
+    owner lives.
+    """
+
+    def __init__(self) -> None:
+        remove_abandoned(Path(tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=_OWN_PREFIX))
+        self._lock = os.open(self.path, os.O_RDONLY)
+        lock_file(self._lock)
+
+    def remove(self) -> None:
+        """Remove it and all it holds; may be called twice."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove our directories whose owner is dead."""
+    for path in parent.glob(f"{_OWN_PREFIX}*"):
+        try:
+            status = path.stat()
+            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _SETTLED_S:
+                continue
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue  # gone already, or not ours to look into
+        try:
+            lock_file(lock)
+            shutil.rmtree(path, ignore_errors=True)
+        except BlockingIOError:
+            continue  # its owner lives
+        finally:
+            os.close(lock)

@@ -27,9 +27,8 @@ from vedette_rl.replay.budget import (
     same_disk,
     used_disk_bytes,
 )
-from vedette_services.config.contradictions import contradictions
 from vedette_services.config.probing import environment_errors, probe_spaces
-from vedette_services.config.run_config import RunConfig
+from vedette_services.config.run_config import RunConfig, contradictions
 from vedette_services.errors import (
     ConfigError,
     ManySettingsError,

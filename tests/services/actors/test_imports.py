@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vedette_rl.envs.config import EnvConfig
-from vedette_services.actors.errors import RunImportRefusedError
 from vedette_services.actors.run_validation import check_imports
+from vedette_services.errors import RunImportRefusedError
 
 PLAIN = EnvConfig(id="CartPole-v1")
 
