@@ -4,8 +4,12 @@
 
     import vedette
 
-    result = vedette.train_async(env="CartPole-v1")
-    print(vedette.evaluate(result.run, episodes=100).return_mean)
+    result = vedette.train(
+        env="CartPole-v1",
+        agent=vedette.DQN(learning_rate=1e-3),
+        stop=vedette.StopConfig(target_return=475),
+    )
+    print(result.evaluate(episodes=100).return_mean)
     vedette.export_policy(result.run, "policy.npz")
     vedette.report(result.run)
 
@@ -19,29 +23,69 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vedette.api import (
+        DQN,
+        IQN,
+        SAC,
+        ActorsConfig,
+        AgentConfig,
+        Curve,
+        EnvConfig,
+        Evaluation,
+        EvaluationConfig,
+        ExplorationConfig,
+        LearnerConfig,
+        Policy,
+        ReplayConfig,
+        Result,
+        RunConfig,
+        Settings,
+        Status,
+        StopConfig,
         SweepResult,
-        TrainResult,
+        WrapperConfig,
         curves,
         evaluate,
         export_policy,
         export_replay,
         load_policy,
+        push_policy,
         report,
         status,
+        train,
         train_async,
         train_seeds,
     )
 
 __all__ = [
+    "DQN",
+    "IQN",
+    "SAC",
+    "ActorsConfig",
+    "AgentConfig",
+    "Curve",
+    "EnvConfig",
+    "Evaluation",
+    "EvaluationConfig",
+    "ExplorationConfig",
+    "LearnerConfig",
+    "Policy",
+    "ReplayConfig",
+    "Result",
+    "RunConfig",
+    "Settings",
+    "Status",
+    "StopConfig",
     "SweepResult",
-    "TrainResult",
+    "WrapperConfig",
     "curves",
     "evaluate",
     "export_policy",
     "export_replay",
     "load_policy",
+    "push_policy",
     "report",
     "status",
+    "train",
     "train_async",
     "train_seeds",
 ]

@@ -24,13 +24,13 @@ from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_protocol.messages import Run, Stop
 from vedette_rl.errors import RlError
-from vedette_services.actors.errors import RunImportRefusedError
 from vedette_services.errors import (
     DONE,
     FAILED,
     REFUSED,
     AddressError,
     RefusedError,
+    RunImportRefusedError,
     foreign_error_message,
 )
 from vedette_services.host.versions import vedette_version

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from vedette import train_async
+import vedette
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.kind import AgentKind
 from vedette_rl.core import ModelInfo, OptResult
@@ -72,11 +72,11 @@ Linear = AgentKind("own_agent:Linear", AgentConfig, build_agent, build_policy)
 
 if __name__ == "__main__":
     # In a terminal: vedette run --env CartPole-v1 --agent own_agent:Linear
-    result = train_async(
+    result = vedette.train(
         env="CartPole-v1",
-        agent={"name": "own_agent:Linear", "learning_rate": 0.01, "n_step": 3},
-        learner={"eval_interval": 250},
-        stop={"max_opts": 500},
+        agent=AgentConfig(name="own_agent:Linear", learning_rate=0.01, n_step=3),
+        learner=vedette.LearnerConfig(eval_interval=250),
+        stop=vedette.StopConfig(max_opts=500),
         in_process=True,
     )
     print(result.summary["exit_reason"], result.summary["eval"]["best_return_mean"])

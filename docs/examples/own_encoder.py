@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from vedette import train_async
+import vedette
 
 
 class MyEncoder(nn.Module):
@@ -18,12 +18,12 @@ class MyEncoder(nn.Module):
 
 if __name__ == "__main__":
     # In a terminal: vedette run --env Pendulum-v1 --set agent.network=own_encoder:MyEncoder
-    result = train_async(
+    result = vedette.train(
         env="Pendulum-v1",
-        agent={"name": "sac", "network": "own_encoder:MyEncoder"},
-        evaluation={"episodes": 2},
-        learner={"eval_interval": 20, "warmup_period": 300},
-        stop={"max_opts": 60},
+        agent=vedette.SAC(network="own_encoder:MyEncoder"),
+        evaluation=vedette.EvaluationConfig(episodes=2),
+        learner=vedette.LearnerConfig(eval_interval=20, warmup_period=300),
+        stop=vedette.StopConfig(max_opts=60),
         in_process=True,  # leave it out, and actors are processes of their own
     )
     print(result.summary["exit_reason"], result.summary["eval"]["best_return_mean"])

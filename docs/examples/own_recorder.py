@@ -1,6 +1,6 @@
 """A recorder of your own: five methods, made with the run's directory."""
 
-from vedette import train_async
+import vedette
 
 
 class Printer:
@@ -27,10 +27,12 @@ class Printer:
 
 if __name__ == "__main__":
     # In a terminal: vedette run --set 'learner.recorders=["csv", "own_recorder:Printer"]'
-    result = train_async(
+    result = vedette.train(
         env="CartPole-v1",
-        learner={"recorders": ["csv", "own_recorder:Printer"], "flush_record_interval": 100},
-        stop={"max_opts": 500},
+        learner=vedette.LearnerConfig(
+            recorders=("csv", "own_recorder:Printer"), flush_record_interval=100
+        ),
+        stop=vedette.StopConfig(max_opts=500),
         in_process=True,
     )
     print((result.run / "records.csv").read_text().splitlines()[0])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vedette import train_async
+import vedette
 from vedette_rl.steps import NStep
 
 
@@ -27,11 +27,11 @@ class Greedier:
 
 
 if __name__ == "__main__":
-    result = train_async(
+    result = vedette.train(
         env="CartPole-v1",
-        agent={"name": "dqn", "exploration": {"kind": "own_steps:Greedier"}},
-        actors={"step_processor": "own_steps:SignedRewards"},
-        stop={"max_opts": 200},
+        agent=vedette.DQN(exploration=vedette.ExplorationConfig(kind="own_steps:Greedier")),
+        actors=vedette.ActorsConfig(step_processor="own_steps:SignedRewards"),
+        stop=vedette.StopConfig(max_opts=200),
         in_process=True,
     )
     print(result.summary["exit_reason"], result.summary["samples"]["inserted"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,9 @@ from vedette_rl.errors import UnknownNameError
 
 IMPORT_NAME = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 """The regular expression of such a name."""
+
+
+_importing: ContextVar[str] = ContextVar("importing", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,24 @@ def find_import_names(settings: object) -> Iterator[str]:
             return
 
 
+def import_named_module(module: str) -> Any:
+    """Import a module that a configuration names. The caller decides if that is allowed."""
+    token = _importing.set(module)
+    try:
+        return importlib.import_module(module)
+    finally:
+        _importing.reset(token)
+
+
+def module_being_imported() -> str:
+    """The module that is imported just now because a configuration names it; "" for none.
+
+    Code that it runs then is not what its author wants to run: a script that trains is imported
+    for its environment.
+    """
+    return _importing.get()
+
+
 def import_by_name(key: str, name: str) -> Any:  # whatever its author made it
     """Import the object of a name. The caller decides if that is allowed.
 
@@ -83,7 +105,7 @@ def import_by_name(key: str, name: str) -> Any:  # whatever its author made it
     """
     module_name, _, attribute = name.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = import_named_module(module_name)
     except ModuleNotFoundError as error:
         raise UnknownNameError(key, name, describe_import_failure(module_name, error)) from error
     if not hasattr(module, attribute):

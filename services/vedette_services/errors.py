@@ -13,15 +13,18 @@
     │   ├── RunInUseError              another learner runs in a run directory
     │   ├── NotARunError               a folder that holds no run
     │   └── NotInRunError              a run that lacks what was asked of it
-    ├── RefusedError               3   the other side message no (version, spec, key, id)
+    ├── RefusedError               3   the other side refuses (version, spec, key, id)
+    │   └── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError: this host, of a run
     ├── PortInUseError             1   a port of a learner is taken, or cannot be bound here
     ├── MetricsError               1   the port for metrics cannot be had
     ├── NoAnswerError              1   nobody answers at an address
     ├── RunOverError               1   a run has ended, so that no learner listens
     ├── AbsentManagerError         1   a manager sends the learner no reports
+    ├── ActorError                 1   an actor manager; HandoverError: its actors' shared memory
     ├── ActorDiedError             1   an actor of a measurement died
     ├── ManagerFailedError         1   an actor manager cannot go on
     ├── ChildFailedError           1   a process of a daemon died and would die again
+    ├── HubError                   1   the Hugging Face Hub does not do what was asked
     ├── UnsavedEndError            1   a run has ended, and its end is not on the disk
     └── DaemonFailedError          1, 2 or 3: a daemon that we started ended badly
 """
@@ -297,6 +300,20 @@ class ChildFailedError(ServicesError):
         self.name, self.status, self.report = name, status, words
 
 
+class HubError(ServicesError):
+    """The Hugging Face Hub refused a push or a pull, or could not be reached.
+
+    Args:
+        repo: ``USER/NAME``.
+        why: what is wrong.
+        fix: what to do about it; "" where `why` says it already.
+    """
+
+    def __init__(self, repo: str, why: str, fix: str = "") -> None:
+        super().__init__(f"hf://{repo}: {why}" + (f"; {fix}" if fix else ""))
+        self.repo = repo
+
+
 class UnsavedEndError(ServicesError):
     """A run has ended, and its last checkpoint or its summary could not be written.
 
@@ -370,3 +387,43 @@ def user_code_location(error: BaseException) -> str:
         if frame.filename.endswith(".py") and not frame.filename.startswith(_NOT_USER_CODE):
             return f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}"
     return ""
+
+
+class ActorError(ServicesError):
+    """Everything that `vedette_services.actors` raises on its own account."""
+
+
+class HandoverError(ActorError):
+    """An actor's shared memory holds what no actor of ours writes."""
+
+
+class SpecMismatchError(ActorError, RefusedError):
+    """This host would build something else than the learner's run describes: never acted on."""
+
+    def __init__(self, what: str, difference: str) -> None:
+        super().__init__(
+            f"this host's {what} differs from the run's: {difference}; "
+            "install the learner's versions of vedette and of the environment here"
+        )
+        self.what = what
+
+
+class RunImportRefusedError(ActorError, RefusedError):
+    """The run names code to import that the operator of this host has not allowed."""
+
+    def __init__(self, name: str, package: str) -> None:
+        super().__init__(
+            f"the learner's run imports {name!r}, which this host does not allow; "
+            f"if you trust it, start with --allow-import {package}"
+        )
+        self.package = package
+
+
+class RunNotUnderstoodError(ActorError, RefusedError):
+    """The run's settings are not those that this version of Vedette knows."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the learner's run cannot be played here: {why}; "
+            "fix the learner's configuration, or install its version of vedette here"
+        )

@@ -1,22 +1,18 @@
-"""The recorder ``mlflow``. A thread of its own sends, so that training waits for no network."""
+"""The recorder ``mlflow``."""
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import os
-import threading
 import time
 import urllib.parse
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from vedette_rl.core import Record
-from vedette_rl.recording.file_recorder import Means
+from vedette_rl.recording.sending_recorder import Scalar, SendingRecorder
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.errors import SettingError
 
@@ -25,11 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("vedette.mlflow")
 
-_SEND_EVERY_S = 2.0
 _AGAIN_AFTER_S = 15.0
-_CLOSE_S = 15.0
-_KEPT_MAX = 100_000  # scalars, while the server does not answer
-_METRICS_PER_REQUEST = 500  # a server takes at most 1000
 _PARAMETERS_PER_REQUEST = 100  # a server takes no more
 _PARAMETER_MAX_CHARS = 500  # in the oldest servers
 _TAG_MAX_CHARS = 5000
@@ -42,26 +34,15 @@ _DEFAULTS = {
 """MLflow's own variables, where the user has not set them."""
 
 
-class _Scalar(NamedTuple):
-    """One value of a curve; the time in milliseconds since 1970."""
-
-    key: str
-    value: float
-    timestamp_ms: int
-    step: int
-
-
-class MlflowRecorder:
+class MlflowRecorder(SendingRecorder):
     """Sends scalars, hyperparameters and the configuration to a tracking server.
 
-    The server is that of ``MLFLOW_TRACKING_URI``; MLflow's other variables apply too. While it
-    does not answer, the latest `_KEPT_MAX` scalars are kept, and the number of those dropped is
-    logged. A run that resumes continues its MLflow run, whose id is in ``RUN/mlflow.json``. Values
-    that are not finite are dropped.
+    The server is that of ``MLFLOW_TRACKING_URI``; MLflow's other variables apply too. A run that
+    resumes continues its MLflow run, whose id is in ``RUN/mlflow.json``.
 
     Args:
         run: the run's directory; its name is the MLflow run's.
-        clock: seconds since 1970.
+        clock, again_after_s: as of `SendingRecorder`.
 
     Raises:
         SettingError: the variables name no server, or mlflow is not installed.
@@ -76,110 +57,34 @@ class MlflowRecorder:
     ) -> None:
         self._uri, self._experiment = tracking_from(os.environ)
         self._client = _client(self._uri)
-        self._run, self._clock, self._again_after_s = run, clock, again_after_s
-        self._means = Means()
-        self._kept: deque[_Scalar] = deque(maxlen=_KEPT_MAX)
-        self._parameters: dict[str, object] = {}
-        self._texts: dict[str, str] = {}
-        self._left_out = 0
-        self._failing = False
-        self._run_id = ""
-        self._lock = threading.Lock()
-        self._stop, self._wake = threading.Event(), threading.Event()
-        self._sender = threading.Thread(target=self._send, name="mlflow", daemon=True)
-        self._sender.start()
+        self._run, self._run_id = run, ""
+        super().__init__(f"MLflow at {self._uri}", clock=clock, again_after_s=again_after_s)
 
-    def write(self, record: Record, step: int) -> None:
-        """Hand scalars to the sender."""
-        now_ms = round(self._clock() * 1e3)
-        with self._lock:
-            for name, value in record.items():
-                if math.isfinite(value):
-                    self._left_out += len(self._kept) == _KEPT_MAX
-                    self._kept.append(_Scalar(name, float(value), now_ms, step))
+    @staticmethod
+    def check_environment(environ: Mapping[str, str]) -> None:
+        """Raise `SettingError` if recording cannot work with these variables."""
+        tracking_from(environ)
 
-    def store(self, record: Record) -> None:
-        """Keep scalars until the next flush, which writes the mean of each name."""
-        self._means.store(record)
-
-    def flush(self, step: int) -> None:
-        """Hand the means of the stored scalars to the sender and wake it; this does not wait."""
-        self.write(self._means.pop_means(), step)
-        self._wake.set()
-
-    def write_text(self, name: str, text: str) -> None:
-        """Set a tag of the run."""
-        with self._lock:
-            self._texts[name] = text
-
-    def write_hparams(self, hparams: Mapping[str, bool | float | str]) -> None:
-        """Set parameters of the run."""
-        with self._lock:
-            self._parameters.update(hparams)
-
-    def close(self) -> None:
-        """Send what is left, for 15 s at most, and end the sender."""
-        self._stop.set()
-        self._wake.set()
-        self._sender.join(_CLOSE_S)
-        left_out = self._left_out + len(self._kept)
-        if left_out:
-            log.warning("MLflow at %s: %d scalars were not sent", self._uri, left_out)
-
-    # The sender's thread
-
-    def _send(self) -> None:
-        from mlflow.exceptions import MlflowException
-
-        while True:
-            stopping = self._stop.is_set()
-            try:
-                self._send_all(ending=stopping)
-                self._log_recovery()
-            except MlflowException as error:
-                if not self._failing:
-                    text = "MLflow at %s: %s; tried again every %g s"
-                    log.warning(text, self._uri, error, self._again_after_s)
-                self._failing = True
-            if stopping:
-                return
-            if self._failing:
-                self._stop.wait(self._again_after_s)
-            else:
-                self._wake.wait(_SEND_EVERY_S)
-                self._wake.clear()
-
-    def _log_recovery(self) -> None:
-        if self._failing:
-            log.warning("recording to MLflow again")
-        self._failing = False
-
-    def _send_all(self, *, ending: bool) -> None:
-        from mlflow.entities import Metric
-
+    def open(self) -> None:
         self._run_id = self._run_id or self._open_run()
-        self._send_notes()
-        while self._kept:
-            with self._lock:
-                some = [self._kept[k] for k in range(min(_METRICS_PER_REQUEST, len(self._kept)))]
-            self._client.log_batch(self._run_id, metrics=[Metric(*scalar) for scalar in some])
-            with self._lock:  # some of these may have been dropped meanwhile, as the oldest
-                while some and self._kept and self._kept[0] is some[0]:
-                    self._kept.popleft()
-                    some.pop(0)
-        if ending:
-            self._client.set_terminated(self._run_id, "FINISHED", round(self._clock() * 1e3))
 
-    def _send_notes(self) -> None:
-        with self._lock:
-            parameters, texts = dict(self._parameters), dict(self._texts)
-        if parameters:
-            self._send_parameters(parameters)
+    def send_notes(
+        self, hparams: Mapping[str, bool | float | str], texts: Mapping[str, str]
+    ) -> None:
+        """Set parameters and tags of the run."""
+        if hparams:
+            self._send_parameters(hparams)
         for name, text in texts.items():
             self._client.set_tag(self._run_id, f"vedette.{name}", text[:_TAG_MAX_CHARS])
-        with self._lock:
-            self._parameters = {k: v for k, v in self._parameters.items() if k not in parameters}
-            self._texts = {k: v for k, v in self._texts.items() if texts.get(k) != v}
+
+    def send_scalars(self, scalars: Sequence[Scalar]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [Metric(s.name, s.value, round(s.time_s * 1e3), s.step) for s in scalars]
+        self._client.log_batch(self._run_id, metrics=metrics)
+
+    def finish(self) -> None:
+        self._client.set_terminated(self._run_id, "FINISHED", round(self._clock() * 1e3))
 
     def _send_parameters(self, parameters: Mapping[str, object]) -> None:
         from mlflow.entities import Param

@@ -21,9 +21,24 @@ SMALL = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("api") / "run"
-    result = api.train_async(env="CartPole-v1", out=out, in_process=True, **SMALL)
+    result = api.train(env="CartPole-v1", out=out, in_process=True, **SMALL)
     assert result.summary["exit_reason"] == "max_opts"
     return result.run
+
+
+def test_a_result_evaluates_acts_and_reports(run: Path) -> None:
+    result = vedette.train(out=run, in_process=True)  # over: it trains no further
+    assert (result.run, result.exit_reason) == (run, "max_opts")
+    assert result.best_return == result.summary.eval.best_return_mean
+    assert str(result).startswith("done")
+    assert repr(result) == f"Result(run={str(run)!r}, max_opts, best_return={result.best_return})"
+    assert result.evaluate(episodes=1) == api.evaluate(run, episodes=1)
+    action = result.load_policy(checkpoint="latest").act(
+        {"obs": np.zeros((1, 4), np.float32)}, explore=False
+    )
+    assert action.shape == (1,)
+    assert [*result.curves()] == [*api.curves(run)]
+    assert result.report() == run / "report.html"
 
 
 def test_a_run_is_evaluated_as_it_evaluates_itself(run: Path) -> None:
@@ -99,4 +114,4 @@ def test_no_module_takes_the_place_of_a_public_name() -> None:
     ours = {
         name for name, part in vars(api).items() if getattr(part, "__module__", "") == api.__name__
     }
-    assert {name for name in ours if not name.startswith("_")} < set(vedette.__all__)
+    assert {name for name in ours if not name.startswith("_")} <= set(vedette.__all__)

@@ -149,7 +149,7 @@ def test_ctrl_c_in_a_script_ends_all_and_is_raised_again(fakes: Any) -> None:
 
 
 def test_a_learner_and_its_actors_take_a_core_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vedette.sweep.count_cores", lambda: 8)
+    monkeypatch.setattr("vedette.sweep.jobs.count_cores", lambda: 8)
     config = load_config(settings=["actors.count=3"], environment={}).config
     assert jobs_within(config, in_process=False) == 2
     assert jobs_within(config, in_process=True) == 8

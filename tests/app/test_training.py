@@ -3,11 +3,13 @@ from typing import Any
 
 import pytest
 
+import vedette
 from vedette import api as training
-from vedette.api import train_async
+from vedette.api import train
 from vedette_services.config import RunConfig, load_config, write_config
 from vedette_services.errors import ConfigError
 from vedette_services.run.directory import RunDirectory, default_out
+from vedette_services.run.status import Status
 
 
 @pytest.fixture
@@ -15,17 +17,17 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     """Configurations that were asked to run; nothing runs."""
     asked: list[RunConfig] = []
 
-    def pretend(config: RunConfig, out: Path, **_: Any) -> dict[str, Any]:
+    def pretend(config: RunConfig, out: Path, **_: Any) -> Status:
         asked.append(config)
         out.mkdir(parents=True, exist_ok=True)
-        return {"exit_reason": "max_opts"}
+        return Status(exit_reason="max_opts")
 
     monkeypatch.setattr(training, "run_locally", pretend)
     return asked
 
 
 def test_training_is_one_call(ran: list[RunConfig], tmp_path: Path) -> None:
-    result = train_async(
+    result = train(
         env="CartPole-v1", agent="dqn", seed=3, stop={"max_opts": 10}, out=tmp_path / "run"
     )
     assert (ran[0].seed, ran[0].stop.max_opts) == (3, 10)
@@ -35,10 +37,16 @@ def test_training_is_one_call(ran: list[RunConfig], tmp_path: Path) -> None:
 
 def test_training_takes_a_whole_configuration(ran: list[RunConfig], tmp_path: Path) -> None:
     config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
-    train_async(config, out=str(tmp_path / "run"))
+    train(config, out=str(tmp_path / "run"))
     assert ran == [config]
     with pytest.raises(TypeError, match="not both: seed"):
-        train_async(config, seed=3)
+        train(config, seed=3)
+
+
+def test_a_configuration_file_goes_below_the_settings(ran: list[RunConfig], tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('seed = 3\n[agent]\nname = "dqn"\nbatch_size = 8\n')
+    train(tmp_path / "mine.toml", seed=4, agent=vedette.DQN(n_step=2), out=tmp_path / "run")
+    assert (ran[0].seed, ran[0].agent.batch_size, ran[0].agent.n_step) == (4, 8, 2)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +57,7 @@ def test_a_wrong_setting_starts_nothing(
     ran: list[RunConfig], tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError):
-        train_async(out=tmp_path / "run", **settings)
+        train(out=tmp_path / "run", **settings)
     assert not ran
     assert not list(tmp_path.iterdir())
 
@@ -62,7 +70,7 @@ def test_a_call_on_a_run_that_exists_keeps_its_settings(
     run.ensure_id()
     saved = load_config(agent="iqn", settings=["agent.batch_size=8"], environment={}).config
     write_config(saved, run.config_file)
-    train_async(out=tmp_path, seed=5)
+    train(out=tmp_path, seed=5)
     assert ran == [saved.model_copy(update={"seed": 5})]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -97,22 +98,26 @@ def script(page: Path) -> str:
 def make_place(place: Path) -> dict[str, str]:
     """A folder with the examples, and a PATH on which our commands are this checkout's.
 
+    With ``VEDETTE_PYTHON`` they are those of another environment, and nothing is the checkout's.
+
     Returns:
         the variables that make it so.
     """
+    python = os.environ.get("VEDETTE_PYTHON", sys.executable)
+    path = [str(place), *(sys.path if python == sys.executable else [])]
     tools = place / "bin"
     tools.mkdir()
     for example in (DOCS / "examples").glob("*.py"):
         (place / example.name).write_bytes(example.read_bytes())
     made = {
-        "vedette": _VEDETTE.format(short=SHORT, long=LONG, python=sys.executable),
-        "python": f'#!/bin/bash\nexec {sys.executable} "$@"\n',
-        "pytest": f'#!/bin/bash\nexec {sys.executable} -m pytest "$@"\n',
-        "tensorboard": f'#!/bin/bash\nexec {sys.executable} -m tensorboard.main "$@" --port 0\n',
+        "vedette": _VEDETTE.format(short=SHORT, long=LONG, python=python),
+        "python": f'#!/bin/bash\nexec {python} "$@"\n',
+        "pytest": f'#!/bin/bash\nexec {python} -m pytest "$@"\n',
+        "tensorboard": f'#!/bin/bash\nexec {python} -m tensorboard.main "$@" --port 0\n',
         "ssh": '#!/bin/bash\nmkdir -p "$1"\ncd "$1"\nshift\nexec "$@"\n',
         "scp": '#!/bin/bash\nmkdir -p "${3%:*}"\ncp -rp "$2" "${3%:*}/${3#*:}"\n',
     }
     for name, text in made.items():
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
-    return {"PATH": f"{tools}:/usr/bin:/bin", "PYTHONPATH": ":".join([str(place), *sys.path])}
+    return {"PATH": f"{tools}:/usr/bin:/bin", "PYTHONPATH": ":".join(path)}

@@ -2,7 +2,9 @@
 
 import json
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,9 +19,10 @@ def test_every_block_of_the_page_runs(
     page = (DOCS / "tutorial" / "python.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     assert len(blocks) > 5
-    names: dict[str, object] = {}
+    main = ModuleType("__main__")  # as a notebook's: no file
+    monkeypatch.setitem(sys.modules, "__main__", main)
     for block in blocks:
-        exec(block, names)
+        exec(block, vars(main))
     said = capsys.readouterr().out
     assert "max_opts" in said
     assert "agent.learning_rate=0.0003/seed-0" in said

@@ -42,7 +42,7 @@ def test_the_readme_and_contributing_are_short() -> None:
     assert len((ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines()) <= 80
 
 
-def test_the_wheels_readme_has_no_link_into_the_checkout() -> None:
+def test_the_wheels_readme_links_to_the_repository() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     hook = settings["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
     text = "".join((ROOT / part["path"]).read_text("utf-8") for part in hook["fragments"])
@@ -50,7 +50,12 @@ def test_the_wheels_readme_has_no_link_into_the_checkout() -> None:
     for change in hook["substitutions"]:
         text = re.sub(change["pattern"], change["replacement"], text)
     assert not LINK.search(text)
-    assert "](" in text or "https:" not in text
+    linked = re.findall(r"https://github.com/vedette-rl/vedette/blob/main/([^)#]+)", text)
+    assert "CHANGELOG.md" in linked
+    assert [path for path in linked if not (ROOT / path).exists()] == []
+    assert re.search(
+        r"!\[[^]]*\]\(https://raw\.githubusercontent\.com/\S+/main/docs/\S+\.svg\)", text
+    )
 
 
 @cache

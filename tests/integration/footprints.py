@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from daemons import role_of
 
-from vedette_services.learner.supervisor import private_bytes
+from vedette_services.host.system import private_bytes
 
 _SHOWN = ("learner", "gateway", "trainer", "evaluator", "actors", "actor")
 

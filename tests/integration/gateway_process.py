@@ -83,14 +83,14 @@ class GatewayProcess:
         self.start()
 
     def start(self) -> None:
-        descriptors = [self._wakeup.fileno(), self._stop.fileno()]
+        events = (self._wakeup, self._stop)
         with self.log_file.open("ab") as out:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "vedette_services.learner.gateway"),
-                    *(str(self.run.root), *map(str, descriptors)),
+                    *(str(self.run.root), *(event.argument for event in events)),
                 ],
-                pass_fds=descriptors,
+                pass_fds=[one for event in events for one in event.descriptors],
                 env=environment(""),
                 stdout=out,
                 stderr=out,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from vedette.api import train_async
+from vedette.api import train
 
 SYNTHETIC = "vedette.bench.synthetic:Synthetic-v0"
 WARMUP = 256
@@ -24,7 +24,7 @@ def samples_per_insert(
         "stop": {"max_opts": 400},
         "env": {"id": SYNTHETIC, "kwargs": {"sleep_s": sleep_s}},
     }
-    result = train_async(out=out, **settings)
+    result = train(out=out, **settings)
     assert result.summary["exit_reason"] == "max_opts"
     return float(result.summary["limiter"]["samples_per_insert"])
 

@@ -27,9 +27,9 @@ FORBIDDEN_ATTRIBUTES = {"recv_pyobj", "send_pyobj", "unsafe_load", "load_module"
                         "locate", "system", "popen"}  # fmt: skip
 
 IMPORTS_BY_NAME = {
-    # environments: guarded by `allow_import`, and before it by `actors/imports.py`
-    "vedette_rl/envs/registry.py": 2,
-    # agents, networks, explorations, step processors, recorders: guarded by `actors/imports.py`
+    # packages that register environments: names of our own
+    "vedette_rl/envs/registry.py": 1,
+    # what a configuration names: guarded by `actors/run_validation.py` where it comes from outside
     "vedette_rl/import_by_name.py": 1,
 }
 """Where modules are imported by a name that is data, and how often."""

@@ -76,7 +76,7 @@ def actors(
     manager_id = chosen_id(manager_id)
     shown = client_keys(keys, insecure)
     from vedette_services.actors.manager import run_manager
-    from vedette_services.host.processes import count_cores
+    from vedette_services.host.system import count_cores
 
     run_manager(
         learner,

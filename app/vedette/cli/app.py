@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import signal
@@ -20,16 +21,16 @@ from vedette.cli.config import config
 from vedette.cli.dashboard import dashboard
 from vedette.cli.doctor import doctor
 from vedette.cli.evaluate import evaluate
-from vedette.cli.export import export
+from vedette.cli.export import export, push
 from vedette.cli.init import init
 from vedette.cli.keys import app as keys
 from vedette.cli.learner import learner
 from vedette.cli.listing import list_names
 from vedette.cli.report import report
 from vedette.cli.run import run
-from vedette.cli.runs import runs
+from vedette.cli.runs import runs, stop
 from vedette.cli.status import status
-from vedette.cli.stop import stop
+from vedette.cli.sweep import sweep
 from vedette_rl.errors import (
     CustomNetworkError,
     NoImageError,
@@ -52,8 +53,10 @@ from vedette_services.errors import (
 from vedette_services.host.exit_report import send_exit_report, take_report_descriptor
 from vedette_services.host.logs import tolerate_full_disk
 from vedette_services.host.processes import PARENT_VARIABLE, die_with_parent, stop_signals
+from vedette_services.host.system import require_daemons, runs_daemons
 
 _DAEMONS = ("run", "learner", "actors", "dashboard")
+_NOT_ON_WINDOWS = (*_DAEMONS, "bench", "keys")
 
 _USAGE = (
     VideoError,
@@ -97,6 +100,8 @@ app.command("status")(status)
 app.command("stop")(stop)
 app.command("doctor")(doctor)
 app.command("export")(export)
+app.command("push")(push)
+app.command("sweep")(sweep)
 app.command("report")(report)
 app.command("dashboard")(dashboard)
 app.command("config")(config)
@@ -135,13 +140,15 @@ def _vedette(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit with its status. Every error is a line on stderr."""
     _join_parent()
+    _print_what_is_possible()
     parent = take_report_descriptor()
     asked = sys.argv[1:] if arguments is None else arguments
-    if asked and asked[0] in _DAEMONS:
+    if asked and asked[0] in _DAEMONS and runs_daemons():
         _exit_on_signal()
         tolerate_full_disk()
     _refuse_empty(asked)
     try:
+        _refuse_system(asked)
         status = app(args=list(asked), prog_name="vedette", standalone_mode=False)
     except typer.Abort:
         sys.exit(FAILED)
@@ -158,6 +165,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(f"vedette: {line}", file=sys.stderr)
         sys.exit(exit_status(e))
     sys.exit(status if isinstance(status, int) else DONE)
+
+
+def _print_what_is_possible() -> None:
+    """Print a ``?`` for what the output's encoding lacks, as Windows's often lacks ``±``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _refuse_system(arguments: Sequence[str]) -> None:
+    """Refuse a command that cannot work on this operating system; its help is shown all the same.
+
+    Raises:
+        UsageError: names the command.
+    """
+    asked_help = {"-h", "--help"}.intersection(arguments)
+    if arguments and arguments[0] in _NOT_ON_WINDOWS and not asked_help:
+        require_daemons(f"vedette {arguments[0]}")
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:

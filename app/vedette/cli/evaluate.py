@@ -1,4 +1,4 @@
-"""``vedette eval``: plays a policy of a run."""
+"""``vedette eval``: plays a policy of a run, of a file or of the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vedette.cli.options import Checkpoint, RunArgument
+from vedette.cli.options import AllowImport, Checkpoint
 
 if TYPE_CHECKING:
     from vedette_rl.core import Evaluation
 
 
+PolicyPlace = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run's directory, an exported policy, or hf://USER/NAME.",
+        show_default=False,
+    ),
+]
+
+
 def evaluate(
-    run: RunArgument,
+    run: PolicyPlace,
     episodes: Annotated[
         int | None,
         typer.Option(min=1, max=100_000, help="[as the run's evaluations: 20]", show_default=False),
@@ -32,6 +42,7 @@ def evaluate(
         ),
     ] = None,
     checkpoint: Checkpoint = None,
+    allow_import: AllowImport = None,
     video: Annotated[
         Path | None,
         typer.Option(
@@ -46,14 +57,21 @@ def evaluate(
     vedette eval runs/cart
     vedette eval runs/cart --episodes 100 --json
     vedette eval runs/cart --checkpoint latest --video cart.gif
+    vedette eval policy.safetensors
+    vedette eval hf://me/cart-dqn
     """
     import numpy as np
 
+    from vedette.hub import evaluate_place
     from vedette.reports.statistics import bootstrap_interval, mean
-    from vedette_services.run.finished import evaluate_run
 
-    found, pictures = evaluate_run(
-        run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video
+    found, pictures = evaluate_place(
+        run,
+        episodes=episodes,
+        seed=seed,
+        checkpoint=checkpoint,
+        video=video,
+        allow_import=allow_import or (),
     )
     low, high = bootstrap_interval(np.array(found.returns), statistic=mean)
     interval = float(low), float(high)

@@ -93,7 +93,7 @@ Env = Annotated[
         "--env",
         envvar="VEDETTE_ENV",
         metavar="ID",
-        help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv-v0. [CartPole-v1]",
+        help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv. [CartPole-v1]",
         autocompletion=complete_environments,
         show_default=False,
     ),
@@ -159,7 +159,7 @@ AllowImport = Annotated[
     typer.Option(
         envvar="VEDETTE_ALLOW_IMPORT",
         metavar="PKG",
-        help="A package that the learner's environment or agent may import here.",
+        help="A package from which the environment or agent of others may import here.",
         show_default=False,
     ),
 ]
@@ -200,13 +200,17 @@ def client_keys(keys: Path | None, insecure: bool) -> ClientKeys | None:
     """Read the keys of a command that connects; None: it connects without keys.
 
     Raises:
-        UsageError: the command line has `--keys` and `--insecure`.
+        UsageError: the command line has `--keys` and `--insecure`, or this is Windows.
         KeysError: the keys are missing or damaged.
     """
+    from vedette_services.host.system import require_daemons
     from vedette_services.net.keys import ClientKeys
 
     keys = chosen_keys(keys, insecure)
-    return None if keys is None else ClientKeys.read(keys)
+    if keys is None:
+        return None
+    require_daemons("--keys")  # a secret is protected by its file's mode
+    return ClientKeys.read(keys)
 
 
 def chosen_keys(keys: Path | None, insecure: bool) -> Path | None:

@@ -1,4 +1,4 @@
-"""``vedette runs``: the runs in a directory, a line each."""
+"""``vedette runs``: the runs in a directory, a line each; ``vedette stop`` ends one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from vedette.cli.options import RunArgument
 
 if TYPE_CHECKING:
     from vedette_services.run.overview import RunOverview
@@ -59,3 +61,23 @@ def _cells(run: RunOverview) -> tuple[str, ...]:
         run.commit or "-",
         run.run,
     )
+
+
+def stop(
+    run: RunArgument,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="S", help="Seconds to wait for its end.")
+    ] = 90.0,
+) -> None:
+    """Stop a run on this host, as Ctrl-C does: with a checkpoint. It resumes by the same command.
+
+    \b
+    vedette stop runs/cart
+    """
+    from vedette_services.run.overview import describe_end
+    from vedette_services.run.stop_request import stop_run
+
+    if stop_run(run, timeout):
+        typer.echo(f"{run}: {describe_end(run)}")
+    else:
+        typer.echo(f"{run}: nothing to stop: {describe_end(run)}")

@@ -15,7 +15,6 @@ from pathlib import Path
 from vedette.reports.record import RunRecord, read_record
 from vedette_rl.recording.reading import CurveReader, CurveTable
 from vedette_services.errors import RefusedError
-from vedette_services.learner.run_recorder import is_against_opt_steps
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import FleetChanges, RunEvent
 from vedette_services.run.number_format import format_clock
@@ -28,7 +27,7 @@ from vedette_services.run.overview import (
 )
 from vedette_services.run.status import Status
 from vedette_services.run.status_client import StatusClient
-from vedette_services.run.status_schema import tagged
+from vedette_services.run.status_schema import is_against_opt_steps, tagged
 from vedette_services.run.stop_conditions import exit_sentence
 
 RUNS_MAX = 500

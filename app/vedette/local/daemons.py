@@ -29,6 +29,7 @@ from vedette_services.errors import (
 )
 from vedette_services.host.exit_report import ExitReportReader
 from vedette_services.host.processes import StopSignals, end_children, python_module, spawn
+from vedette_services.host.system import anonymous_file
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.outcome import exit_at_once, last_status, startup_stage
@@ -229,9 +230,10 @@ class LocalRun:
         arguments = ["--out", str(self._out), "--bind", str(self.address)]
         arguments += ["--linger", "0", "--complete", *self._erase]  # its only manager is ours
         arguments += ["--note", self._note] if self._note else []
-        config = os.memfd_create("config.toml")  # a file would need room on a disk that may be full
+        config = anonymous_file("config.toml")  # a file would need room on a disk that may be full
         try:
             os.write(config, config_text(self._config).encode())
+            os.lseek(config, 0, os.SEEK_SET)  # macOS opens /dev/fd where the descriptor stands
             self._start("learner", "learner", f"/dev/fd/{config}", *arguments, config=config)
         finally:
             os.close(config)

@@ -19,13 +19,13 @@ import numpy as np
 from vedette_rl.recording.reading import Curve, CurveReader, Floats
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
-from vedette_services.learner.run_recorder import is_against_opt_steps
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.number_format import format_time
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import read_provenance
 from vedette_services.run.status import Status
+from vedette_services.run.status_schema import is_against_opt_steps
 from vedette_services.run.stop_conditions import elapsed_seconds, exit_sentence
 
 EVALUATION = "eval/mean_reward"

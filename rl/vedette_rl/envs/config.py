@@ -56,15 +56,16 @@ def _wrapper(value: Any) -> Any:  # whatever stood in the file; pydantic checks 
 
 
 class EnvConfig(BaseModel):
-    """An environment by its Gymnasium name."""
+    """An environment by its name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     id: Annotated[str, IN_SAMPLES, IN_WEIGHTS]
-    """as Gymnasium names it: ``CartPole-v1``, or ``my_pkg.envs:MyEnv-v0`` which imports
-    `my_pkg.envs` first."""
+    """as Gymnasium names it: ``CartPole-v1``, or ``my_pkg.envs:MyEnv-v0``, which imports
+    `my_pkg.envs` first; or ``my_pkg.envs:MyEnv``, a class or function of that module that makes
+    one."""
     kwargs: Annotated[Kwargs, IN_SAMPLES] = {}
-    """arguments of its constructor."""
+    """arguments of its class or function."""
     max_episode_steps: PositiveInt | None = None
     """truncate episodes here instead of where it is registered to."""
     wrappers: Annotated[
@@ -78,12 +79,13 @@ class EnvConfig(BaseModel):
     vectorization: Literal["loop", "vector_entry_point", "auto"] = "auto"
     """``loop`` steps one environment after the other and wastes no step; ``vector_entry_point``
     asks Gymnasium for the environment's own vector form; ``auto`` takes that form where it plays
-    the same spaces, is not wrapped and is the faster one. ALE's own form preprocesses, skips and
-    stacks frames by `env.kwargs` (`frameskip`, `stack_num`) and takes no wrappers; rewards are left
-    as they are unless `env.kwargs.reward_clipping` says otherwise."""
-    reward_scale: Annotated[float, IN_SAMPLES] = Field(1.0, allow_inf_nan=False)
+    the same spaces, is not wrapped and is the faster one, and where `id` is a class of vector
+    environments. ALE's own form preprocesses, skips and stacks frames by `env.kwargs` (`frameskip`,
+    `stack_num`) and takes no wrappers; rewards are left as they are unless
+    `env.kwargs.reward_clipping` says otherwise."""
+    reward_scale: Annotated[float, IN_SAMPLES] = Field(default=1.0, allow_inf_nan=False)
     """rewards in transitions are multiplied by it; not 0."""
-    reward_clip: Annotated[float, IN_SAMPLES] = Field(0.0, ge=0.0, allow_inf_nan=False)
+    reward_clip: Annotated[float, IN_SAMPLES] = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     """then clipped to ±this; 0 is off. Episode returns stay true."""
 
     @field_validator("id")
@@ -91,7 +93,9 @@ class EnvConfig(BaseModel):
     def _is_a_name(cls, env_id: str) -> str:
         module, colon, name = env_id.rpartition(":")
         if not name or (colon and not module.replace(".", "").isidentifier()):
-            raise ValueError(f"{env_id!r} is not of the form Name-v0 or module:Name-v0")
+            raise ValueError(
+                f"{env_id!r} is not of the form Name-v0, module:Name-v0 or module:MyEnv"
+            )
         return env_id
 
     @field_validator("reward_scale")
@@ -116,7 +120,8 @@ class EnvConfig(BaseModel):
 
     @property
     def name(self) -> str:
-        """The id without its module: its name in Gymnasium's registry."""
+        """The id without its module: its name in Gymnasium's registry, or that of a class or
+        function of the module."""
         return self.id.rpartition(":")[2]
 
     @property

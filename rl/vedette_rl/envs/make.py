@@ -51,9 +51,10 @@ def make_env(
         ImportNotAllowedError: `allow_import` refused.
         CannotRenderError: it can be made, but not with a `render_mode`.
     """
-    if config.vectorization == "vector_entry_point":  # it may show other observations
-        return SingleOfVector(make_vector(config, 1, allow_import, render_mode=render_mode))
     spec = find_spec(config, allow_import)
+    if config.vectorization == "vector_entry_point" or spec.entry_point is None:
+        # it may show other observations, or be all that there is
+        return SingleOfVector(make_vector(config, 1, allow_import, render_mode=render_mode))
     kwargs: dict[str, Any] = dict(config.kwargs)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
@@ -70,6 +71,9 @@ def make_env(
     except (gym.error.DependencyNotInstalled, ImportError) as e:
         raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     except TypeError as e:
+        if "gymnasium.Env" in str(e):
+            why = "what it makes is no gymnasium.Env"
+            raise UnknownEnvironmentError(config.id, why) from e
         if "argument" not in str(e) or "environment creator" not in str(e):
             raise
         if render_mode is not None and _can_be_made(config, allow_import):
@@ -106,7 +110,10 @@ def make_vector_environment(
     if count < 1:
         raise ValueError(f"a vector has at least one environment, not {count}")
     rewards = RewardTransform(config.reward_scale, config.reward_clip)
-    if config.vectorization == "vector_entry_point":
+    only_vector = find_spec(config, allow_import).entry_point is None
+    if config.vectorization == "vector_entry_point" or (
+        only_vector and config.vectorization == "auto"
+    ):
         return NativeVectorEnv(make_vector(config, count, allow_import), seed=seed, rewards=rewards)
     envs = [make_env(config, allow_import=allow_import)]
     if config.vectorization == "auto" and count >= AUTO_VECTOR_COUNT:
@@ -115,6 +122,9 @@ def make_vector_environment(
             envs[0].close()
             return NativeVectorEnv(vector, seed=seed, rewards=rewards)
     envs.extend(make_env(config, allow_import=allow_import) for _ in range(count - 1))
+    if len({id(env.unwrapped) for env in envs}) < count:
+        why = "it gives the same environment at every call: make a new one in it"
+        raise UnknownEnvironmentError(config.id, why)
     return LoopVectorEnv(envs, seed=seed, rewards=rewards)
 
 

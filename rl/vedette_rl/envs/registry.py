@@ -1,4 +1,5 @@
-"""Gymnasium's registry: the specification behind a name, after the imports that it needs."""
+"""The specification behind an environment's name: of Gymnasium's registry, or of a class or
+function of the user's own."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
+import inspect
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import ImportNotAllowedError, UnknownEnvironmentError
-from vedette_rl.import_by_name import describe_import_failure
+from vedette_rl.import_by_name import describe_import_failure, import_named_module
 
 AllowImport = Callable[[str], bool]
 """Decides if a module of this dotted name may be imported for the author of a configuration."""
@@ -40,8 +43,9 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
         UnknownEnvironmentError: nothing is.
         ImportNotAllowedError: `allow_import` refused.
     """
+    module = None
     if config.module is not None:
-        import_environment_module(config.module, config, allow_import)
+        module = import_environment_module(config.module, config, allow_import)
     namespace = config.name.rpartition("/")[0]
     if namespace in _REGISTERED_BY and config.name not in gym.registry:
         try:
@@ -49,9 +53,59 @@ def find_spec(config: EnvConfig, allow_import: AllowImport | None = None) -> Env
         except ModuleNotFoundError as e:
             raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     spec = gym.registry.get(config.name)
+    if spec is None and module is not None:
+        return _own_spec(config, module)
     if spec is None:
         raise UnknownEnvironmentError(config.id, _nearest(config.name))
     return spec
+
+
+def _own_spec(config: EnvConfig, module: Any) -> EnvSpec:
+    """The specification of a class or function of a user's module, as if it were registered."""
+    maker = getattr(module, config.name, None)
+    if maker is None:
+        raise UnknownEnvironmentError(config.id, _describe_module(config, module))
+    if not is_environment_maker(maker):
+        why = "it is no class of gymnasium.Env and no function that makes one"
+        raise UnknownEnvironmentError(config.id, why)
+    home = maker.__module__
+    # Whoever allows a package allows what is defined in it, and not what it has imported.
+    if sys.modules.get(home) is not module and _top(home) != _top(module.__name__):
+        why = f"it is defined in {home!r}: name it {home}:{maker.__qualname__}"
+        raise UnknownEnvironmentError(config.id, why)
+    is_vector = inspect.isclass(maker) and issubclass(maker, gym.vector.VectorEnv)
+    form = "vector_entry_point" if is_vector else "entry_point"
+    return EnvSpec(config.id, **{form: maker})
+
+
+def is_environment_maker(value: object) -> bool:
+    """True for a class of environments, one or a vector of them, and for a Python function."""
+    if inspect.isclass(value):
+        return issubclass(value, (gym.Env, gym.vector.VectorEnv))
+    return inspect.isfunction(value)
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _describe_module(config: EnvConfig, module: Any) -> str:
+    """Say that a module has no such environment, and which it has."""
+    if config.module == "__main__":
+        return (
+            "it was defined in a notebook or an interactive session, and is not in this one: "
+            "put it into a module"
+        )
+    own = [
+        name
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and is_environment_maker(value)
+    ]
+    have = f"; it has {', '.join(own[:3])}" if own else ""
+    return (
+        f"module {config.module!r} registers no environment {config.name!r} and has no class or "
+        f"function of that name{have}"
+    )
 
 
 def _register(namespace: str) -> None:
@@ -74,7 +128,7 @@ def import_environment_module(
     if allow_import is not None and not allow_import(module):
         raise ImportNotAllowedError(module, config.id)
     try:
-        return importlib.import_module(module)
+        return import_named_module(module)
     except ModuleNotFoundError as e:
         raise UnknownEnvironmentError(config.id, describe_import_failure(module, e)) from e
 
@@ -103,8 +157,8 @@ def _nearest(name: str) -> str:
     if found := [env_id for bare in alike for env_id in by_bare[bare]]:
         return f"no such environment is registered; nearest: {', '.join(found[:3])}"
     return (
-        "no such environment is registered; one of your own is named module:Name-v0, "
-        f"which imports the module that registers it{_atari_hint(name)}"
+        "no such environment is registered; one of your own is named module:MyEnv, its class, or "
+        f"module:Name-v0, if the module registers it{_atari_hint(name)}"
     )
 
 

@@ -11,6 +11,7 @@ import json
 import math
 import zipfile
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +36,10 @@ FORMAT_VERSION = 1
 _HEADER = "header"
 _MODEL = "model/"
 _ZIP_MAGIC = b"PK"
+_SPACE_MAX = 2**26  # numbers: a file of a few bytes must not fill the memory
+
+Allowed = bool | Collection[str]
+"""What a file may import: everything, nothing, or the modules of these packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +108,15 @@ class _ActionOffsetPolicy:
         return self._form.to_environment(self._policy.act(obs, explore=explore))
 
 
-def load_policy(path: str | Path, *, seed: int = 0, allow_import: bool = False) -> Policy:
+def load_policy(path: str | Path, *, seed: int = 0, allow_import: Allowed = False) -> Policy:
     """The policy that `vedette export` wrote as ``numpy`` or ``safetensors``; its actions are the
     environment's own.
 
     Args:
         path: of the file.
         seed: of exploration, where it is asked to explore.
-        allow_import: import what the file names of your own: an agent, a network, an exploration.
+        allow_import: import what the file names of your own (an agent, a network, an exploration):
+            all of it, or that of these packages.
 
     Raises:
         PolicyFileError: it is not such a file, it is torn, or it names a module.
@@ -118,7 +124,7 @@ def load_policy(path: str | Path, *, seed: int = 0, allow_import: bool = False) 
     return read_policy(path, allow_import=allow_import).make_environment_policy(seed=seed)
 
 
-def read_policy(path: str | Path, *, allow_import: bool = False) -> PolicyFile:
+def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFile:
     """The contents of a file; arguments as of `load_policy`."""
     path = Path(path)
     try:
@@ -166,18 +172,17 @@ def _read_safetensors(path: Path) -> tuple[str, dict[str, NDArray[Any]]]:
 
 
 def _policy_file(
-    path: Path, header: str, arrays: dict[str, NDArray[Any]], *, allow_import: bool
+    path: Path, header: str, arrays: dict[str, NDArray[Any]], *, allow_import: Allowed
 ) -> PolicyFile:
     text = json.loads(header)
     if text["format"] != FORMAT or text["format_version"] != FORMAT_VERSION:
         raise ValueError(f"{text['format']!r}, version {text['format_version']}")
     name = str(text["agent"]["name"])
-    imported = next(
-        find_import_names(text["agent"]), None
-    )  # the agent, its network, its exploration
-    if imported and not allow_import:
-        why = f"it imports {imported!r}: give allow_import=True if you trust it"
-        raise PolicyFileError(path, why)
+    for imported in find_import_names(text["agent"]):  # the agent, its network, its exploration
+        package = imported.partition(":")[0].partition(".")[0]
+        if allow_import is not True and package not in (allow_import or ()):
+            why = f"it imports {imported!r}: give allow_import=True if you trust it"
+            raise PolicyFileError(path, f"{why} (a command: --allow-import {package})")
     config = agent_kind(name).config.model_validate(text["agent"])
     spaces = Spaces(space_from_json(text["observation"]), space_from_json(text["action"]))
     return PolicyFile(config, spaces, ModelInfo(int(text["version"]), arrays), text["meta"])
@@ -230,7 +235,9 @@ def space_from_json(text: Text) -> gym.Space[Any]:
     """
     match text["kind"]:
         case "Box":
-            dtype, shape = np.dtype(text["dtype"]), tuple(text["shape"])
+            dtype, shape = np.dtype(text["dtype"]), tuple(map(int, text["shape"]))
+            if math.prod(shape) > _SPACE_MAX:
+                raise ValueError(f"a Box of {math.prod(shape):,} numbers")
             if dtype.kind not in "fiub":
                 raise ValueError(f"a Box of {dtype}")
             low, high = (_bounds_from_json(text[end], shape, dtype) for end in ("low", "high"))
@@ -240,6 +247,8 @@ def space_from_json(text: Text) -> gym.Space[Any]:
         case "MultiDiscrete":
             return gs.MultiDiscrete(np.array(text["nvec"]), start=np.array(text["start"]))
         case "MultiBinary":
+            if np.prod(text["n"], dtype=np.float64) > _SPACE_MAX:
+                raise ValueError(f"a MultiBinary of {text['n']}")
             return gs.MultiBinary(text["n"])
         case "Dict":
             parts = [(str(key), space_from_json(part)) for key, part in text["spaces"]]

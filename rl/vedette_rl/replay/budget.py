@@ -19,6 +19,7 @@ from vedette_rl.replay.rows import default_guard
 from vedette_rl.replay.sum_tree import tree_bytes
 from vedette_rl.replay.syncing import synced_file_bytes
 from vedette_rl.storage.latest_value import latest_value_file_bytes
+from vedette_rl.storage.system import installed_memory
 
 ROOT = Path("/")
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
@@ -178,7 +179,7 @@ def _machine_memory(root: Path) -> int:
         name, _, value = line.partition(":")
         if name == "MemAvailable":
             return int(value.split()[0]) * 1024
-    return 1 << 62  # a system that gives no number
+    return installed_memory()  # at most; there is no number of what is free
 
 
 def _cgroup_memory(root: Path) -> list[int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vedette_rl.errors import LatestValueFormatError, ReplayTornError
 from vedette_rl.storage.latest_value import LatestValueWriter, read_latest_value
+from vedette_rl.storage.system import boot_id as boot_id
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -105,15 +106,6 @@ def last_commit(directory: Path) -> Commit:
     except LatestValueFormatError as e:
         raise ReplayTornError(path, _TORN) from e
     return _unpacked(newest[1] if newest else None, path)
-
-
-def boot_id() -> bytes:
-    """The identifier of this start of the machine: 16 bytes, all zero if the system has none."""
-    try:
-        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-        return bytes.fromhex(text.strip().replace("-", ""))
-    except (OSError, ValueError):
-        return bytes(16)
 
 
 def _unpacked(record: bytes | None, path: Path) -> Commit:

@@ -10,25 +10,25 @@ class ReplayConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    capacity: int = Field(100_000, ge=1)
+    capacity: int = Field(default=100_000, ge=1)
     """rows that can be drawn; the oldest make room for the newest."""
     directory: str | None = None
     """where the columns lie; None: ``replay/`` in the run's directory. A tmpfs is quick and is
     lost at a reboot, a disk is large."""
-    sync_interval_s: float = Field(5.0, ge=0.0, le=3600.0, allow_inf_nan=False)
+    sync_interval_s: float = Field(default=5.0, ge=0.0, le=3600.0, allow_inf_nan=False)
     """seconds between two syncs of the replay to the disk: what a power failure of the learner's
     host may take; 0: all that it has then."""
     prioritized: bool = False
     """draw by |TD error| (Schaul et al. 2016, proportional) instead of uniformly."""
-    alpha: float = Field(0.6, ge=0.0, le=1.0)
+    alpha: float = Field(default=0.6, ge=0.0, le=1.0)
     """how much the priority counts: 0 is uniform (their 0.6, proportional variant)."""
-    beta_0: float = Field(0.4, ge=0.0, le=1.0)
+    beta_0: float = Field(default=0.4, ge=0.0, le=1.0)
     """exponent of the importance weights at the start (their 0.4)."""
-    beta_final: float = Field(1.0, ge=0.0, le=1.0)
+    beta_final: float = Field(default=1.0, ge=0.0, le=1.0)
     """the same from `beta_steps` on (their 1.0)."""
-    beta_steps: int = Field(500_000, ge=1)
+    beta_steps: int = Field(default=500_000, ge=1)
     """samples drawn, as batches, over which beta rises linearly."""
-    priority_epsilon: float = Field(1e-6, gt=0.0, le=1.0)
+    priority_epsilon: float = Field(default=1e-6, gt=0.0, le=1.0)
     """added to |TD error|, so that every row can be drawn."""
     initial_priorities: Literal["max", "actor"] = "max"
     """what a row that was never drawn counts as: ``max``, the largest priority so far (Schaul et
@@ -38,10 +38,10 @@ class ReplayConfig(BaseModel):
     """``auto`` stores each frame of stacked uint8 images once and gives whole stacks in
     samples; ``once`` does so for any stack, and refuses other observations; ``plain`` stores every
     observation whole."""
-    samples_per_insert: float | None = Field(None, ge=0.0, allow_inf_nan=False)
+    samples_per_insert: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
     """samples drawn for each sample inserted; None: as the agent's paper has it
     (`AgentConfig.usual_samples_per_insert`); 0 switches the limiter off."""
-    error_buffer: float | None = Field(None, gt=0.0, allow_inf_nan=False)
+    error_buffer: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """how far drawing may run from that ratio, in samples drawn; None: wide enough for what one
     batch on either side needs."""
 

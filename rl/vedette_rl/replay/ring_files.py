@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import math
 import mmap
@@ -41,6 +40,7 @@ from vedette_rl.errors import (
 )
 from vedette_rl.replay.manifest import MANIFEST, Manifest
 from vedette_rl.storage.atomic_files import allocate_file
+from vedette_rl.storage.system import lock_file, open_file, sync_file
 
 PAGE_BYTES = 4096
 CURSOR = "cursor.bin"
@@ -158,7 +158,7 @@ def write_cursor(directory: Path, inserted: int, floor: int) -> None:
     with (directory / CURSOR).open("r+b") as file:
         os.pwrite(file.fileno(), _NUMBER.pack(floor), _FLOOR_AT)
         os.pwrite(file.fileno(), _NUMBER.pack(inserted), PAGE_BYTES)
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
 
 
 @dataclass(slots=True)
@@ -215,7 +215,7 @@ def _open_array(
 ) -> int:
     """Open an array's file, once its size and its first page are what they must be."""
     try:
-        file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        file = open_file(path, writable=writable)
     except FileNotFoundError as e:
         raise ReplayTornError(path, "is missing") from e
     try:
@@ -223,7 +223,7 @@ def _open_array(
         if size != need:
             raise ReplayTornError(path, f"is torn: {size} bytes, where {need} belong")
         identity = _identity(uid, path.name, dtype, shape)
-        if os.pread(file, len(identity), 0) != identity:
+        if os.read(file, len(identity)) != identity:
             raise ReplayTornError(path, "is no part of this replay")
     except BaseException:
         os.close(file)
@@ -239,9 +239,9 @@ def lock_directory(directory: Path, *, shared: bool) -> int:
     """
     # A reader may be of a directory that it cannot write.
     flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
-    file = os.open(directory / "lock", flags | os.O_CLOEXEC, 0o644)
+    file = os.open(directory / "lock", flags, 0o644)
     try:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        lock_file(file, shared=shared)
     except BlockingIOError as e:
         os.close(file)
         raise OneWriterError(directory) from e

@@ -39,6 +39,7 @@ from vedette_rl.storage.latest_value import (
     latest_value_file_bytes,
     read_latest_value,
 )
+from vedette_rl.storage.system import open_file, sync_mapped_file
 
 SYNCED = "synced"
 SYNCED_SLOTS = 2
@@ -154,8 +155,7 @@ class RingSyncer:
         self._guard = manifest.guard
         self._shared_guard = manifest.shared.guard if manifest.shared else 0
         self._files = [
-            os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            for _, path, *_ in column_files(directory, manifest)
+            open_file(path, writable=True) for _, path, *_ in column_files(directory, manifest)
         ]
         self._record = SyncedFile(directory)
         self._bounded, self._latest = bounded, latest
@@ -235,7 +235,7 @@ class RingSyncer:
     def sync_columns(self) -> None:
         """Wait until the disk has what was written to the columns."""
         for file in self._files:
-            os.fdatasync(file)  # writes what was changed through any map of the file
+            sync_mapped_file(file)
 
     def _write_record(self) -> None:
         latest, synced = self._latest, self._synced

@@ -14,6 +14,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from vedette_rl.storage.system import reserve_space, sync_file
+
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a write for which the disk, or this user's share of it, has no room."""
 
@@ -58,7 +60,7 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> 
         file.write(content.encode() if isinstance(content, str) else content)
         if durable:
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
     if durable:
         sync_directory(path.parent)
 
@@ -81,7 +83,7 @@ def replace_or_overwrite(path: Path, content: str | bytes) -> None:
         with path.open("r+b", buffering=0) as file:
             file.write(data)
             file.truncate()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
 
 
 def _allocated_bytes(path: Path) -> int:
@@ -102,7 +104,7 @@ def sync_directory(directory: Path) -> None:
     """Wait until the disk has a directory's entries: files made, renamed and removed."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)
 
@@ -118,12 +120,12 @@ def allocate_file(path: Path, size: int, head: bytes, *, durable: bool) -> None:
         OverflowError: no file can be so large.
     """
     with replacing(path) as aside:
-        file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            os.posix_fallocate(file, 0, size)
+            reserve_space(file, size)
             os.pwrite(file, head, 0)
             if durable:
-                os.fsync(file)
+                sync_file(file)
         finally:
             os.close(file)
 

@@ -21,7 +21,6 @@ overtaken.
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import struct
@@ -38,6 +37,7 @@ from vedette_rl.bytes_text import bytes_text
 from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterError
 from vedette_rl.storage.atomic_files import allocate_file
 from vedette_rl.storage.buffer_pool import BufferPool
+from vedette_rl.storage.system import lock_file, open_file, sync_mapped_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -78,7 +78,7 @@ class _Slots:
 
     def __init__(self, file: int, path: Path, *, writable: bool) -> None:
         size = os.fstat(file).st_size
-        head = os.pread(file, _GEOMETRY.size, 0)
+        head = os.read(file, _GEOMETRY.size)  # it has just been opened
         magic, slots, max_bytes = _GEOMETRY.unpack(head.ljust(_GEOMETRY.size, b"\0"))
         if (
             magic not in (MAGIC, MAGIC_UNSUMMED)
@@ -190,7 +190,7 @@ class LatestValueWriter:
         if not self.path.exists():
             magic = MAGIC if summed else MAGIC_UNSUMMED
             _make_file(self.path, max_bytes, slots, magic, durable=durable)
-        self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        self._file = open_file(self.path, writable=True)
         try:
             _lock(self._file, self.path)
             self._slots = _Slots(self._file, self.path, writable=True)
@@ -255,7 +255,7 @@ class LatestValueWriter:
 
     def sync(self) -> None:
         """Wait until the disk has what was written: needed against a power cut, not a kill."""
-        os.fdatasync(self._file)  # unlike a map's flush, it lets other threads run
+        sync_mapped_file(self._file)
 
     def close(self) -> None:
         """Close the file; what was written stays."""
@@ -313,7 +313,7 @@ class LatestValueReader:
 
     def _open(self) -> bool:
         try:
-            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_file(self.path)
         except FileNotFoundError:
             return False
         try:
@@ -335,7 +335,7 @@ def read_latest_value(
         LatestValueFormatError: the file is something else, or its newest value is torn.
     """
     path = Path(path)
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    file = open_file(path)
     try:
         slots = _Slots(file, path, writable=False)
     finally:
@@ -363,7 +363,7 @@ def _make_file(path: Path, max_bytes: int, slots: int, magic: bytes, *, durable:
 
 def _lock(file: int, path: Path) -> None:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(file)
     except BlockingIOError as e:
         raise OneWriterError(path) from e
     if not os.path.samestat(os.fstat(file), path.stat()):

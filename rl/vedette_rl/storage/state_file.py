@@ -36,6 +36,7 @@ from safetensors import SafetensorError, safe_open
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
 from vedette_rl.storage.atomic_files import remove_unfinished, replacing, sync_directory
+from vedette_rl.storage.system import sync_file
 
 STATE_FILE = "state.safetensors"
 META_FILE = "meta.json"
@@ -208,7 +209,7 @@ def _write_file(path: Path, parts: Parts) -> None:
     try:
         while parts:
             parts = _remaining_parts(parts, os.writev(descriptor, parts[:_PARTS_MAX]))
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)
 

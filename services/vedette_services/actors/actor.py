@@ -35,11 +35,10 @@ from vedette_services.actors.batching import (
     WholeRows,
     make_transition_pipeline,
 )
-from vedette_services.actors.errors import SpecMismatchError
 from vedette_services.actors.handover import HandoverWriter, slot_layout
 from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, RecentEpisodes
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.errors import error_message
+from vedette_services.errors import SpecMismatchError, error_message
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
 from vedette_services.run.model_map import ModelMapReader

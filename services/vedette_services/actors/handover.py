@@ -17,7 +17,6 @@ import os
 import select
 import socket
 import struct
-import tempfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +25,9 @@ from vedette_protocol.frame_sharing import ENTRIES_BYTES, write_entries
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
-from vedette_services.actors.errors import HandoverError
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.errors import HandoverError
+from vedette_services.host.system import anonymous_file
 
 _HEADER = struct.Struct("<QQQQQ")  # rows, epoch, version, entries of what rows share, env steps
 _ALIGNMENT = 64  # a slot begins on a cache line
@@ -300,11 +300,3 @@ class HandoverWriter:
         }
         for name, column in self._views(slot, rows, entries).items():
             column[...] = written[name]
-
-
-def anonymous_file(name: str) -> int:
-    """A descriptor of a file without a name, in memory where the system can."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(name, os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

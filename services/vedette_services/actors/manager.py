@@ -20,7 +20,6 @@ from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Ack, Batch, Buffer, Report
 from vedette_services.actors.actor_process import ActorProcess
-from vedette_services.actors.errors import HandoverError
 from vedette_services.actors.instructions import (
     Exit,
     Instruction,
@@ -42,13 +41,13 @@ from vedette_services.errors import (
     FAILED,
     REFUSED,
     AddressError,
+    HandoverError,
     ManagerFailedError,
     RefusedError,
     RunOverError,
 )
 from vedette_services.host.logs import set_log_context
-from vedette_services.host.private_directory import PrivateDirectory
-from vedette_services.host.processes import StopSignals
+from vedette_services.host.processes import PrivateDirectory, StopSignals
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import EVENTS, HandshakeMonitor

@@ -13,8 +13,8 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Run
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.import_by_name import find_import_names
-from vedette_services.actors.errors import RunImportRefusedError, RunNotUnderstoodError
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.errors import RunImportRefusedError, RunNotUnderstoodError
 
 
 def validate_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
@@ -59,8 +59,8 @@ def _first_problem(error: ValidationError) -> str:
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
-_OURS = ("gymnasium.wrappers.", "vedette_rl.envs.")
-"""Prefixes of modules of wrappers that every host has loaded anyway."""
+_WRAPPERS = ("gymnasium.wrappers.", "vedette_rl.envs.")
+"""Prefixes of modules whose wrappers every host has loaded anyway."""
 
 
 def check_imports(
@@ -81,14 +81,15 @@ def check_imports(
     for name in imported_names(env, agent, actors or {}):
         module = name.partition(":")[0]
         package = module.partition(".")[0]
-        if package not in allow_import and not f"{module}.".startswith(_OURS):
+        if package not in allow_import:
             raise RunImportRefusedError(name, package)
 
 
 def imported_names(
     env: EnvConfig, agent: Mapping[str, Any], actors: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Every ``module:Name`` of a run, as it stands in its configuration.
+    """Every ``module:Name`` of a run, as it stands in its configuration, but for Gymnasium's own
+    wrappers.
 
     In the settings of agent and actors that is any text that looks like one: an agent that is not
     ours may import what its own settings name.
@@ -96,6 +97,7 @@ def imported_names(
     if env.module is not None:
         yield env.id
     for wrapper in env.wrappers:
-        yield wrapper.name
+        if not f"{wrapper.name.partition(':')[0]}.".startswith(_WRAPPERS):
+            yield wrapper.name
     for settings in (agent, actors):
         yield from find_import_names(settings)

@@ -23,12 +23,11 @@ from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
-from vedette_services.config.contradictions import contradictions
 from vedette_services.config.explain import explain_errors, keys_of
 from vedette_services.config.key_suggestions import unknown_key
 from vedette_services.config.plugins import expand_plugin_names
 from vedette_services.config.presets import preset_agent, read_preset
-from vedette_services.config.run_config import RunConfig
+from vedette_services.config.run_config import RunConfig, contradictions
 from vedette_services.config.settings import (
     ENVIRONMENT,
     NONE,

@@ -11,7 +11,7 @@ from vedette_rl.stored_settings import IN_SAMPLES
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
-RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow")]
+RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow", "wandb")]
 
 
 class ActorsConfig(BaseModel):
@@ -19,31 +19,31 @@ class ActorsConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    count: int = Field(2, ge=1, le=4096)
+    count: int = Field(default=2, ge=1, le=4096)
     """actor processes that `vedette run` starts; `vedette actors` has its own ``--count``."""
-    envs_per_actor: int = Field(8, ge=1, le=65_536)
+    envs_per_actor: int = Field(default=8, ge=1, le=65_536)
     """environments an actor plays with one batched forward."""
-    n_buffer: int = Field(100, ge=1, le=1_000_000)
+    n_buffer: int = Field(default=100, ge=1, le=1_000_000)
     """transitions in a batch (upstream's name). Where it is not given and the environment's
     configuration stacks frames, it is as many as it takes for the frames at a batch's edges, which
     are in two batches, to be 8 % of its own."""
     step_processor: Annotated[str, choice_or_import("n_step"), IN_SAMPLES] = "n_step"
     """what makes transitions of steps: ``n_step``, by `agent.n_step`, or ``module:Name`` of your
     own, made as `vedette_rl.steps.n_step.NStep` is."""
-    steps_per_row: int = Field(100, ge=1, le=1_000_000)
+    steps_per_row: int = Field(default=100, ge=1, le=1_000_000)
     """environment steps that a step processor of your own takes for a transition, at most: a batch
     counts no more, and the rest counts with the batches after it."""
-    window_batches: int = Field(1024, ge=1, le=1_000_000)
+    window_batches: int = Field(default=1024, ge=1, le=1_000_000)
     """batches a manager may have sent without an acknowledgement."""
-    window_bytes: int = Field(64 * MIB, ge=1)
+    window_bytes: int = Field(default=64 * MIB, ge=1)
     """the same in bytes of payload."""
     on_full: Literal["block", "drop_oldest"] = "block"
     """what a full window does: actors wait, or the oldest unsent batch is dropped and counted."""
-    step_timeout_s: float = Field(60.0, gt=0.0, allow_inf_nan=False)
+    step_timeout_s: float = Field(default=60.0, gt=0.0, allow_inf_nan=False)
     """an actor whose environments stand still for longer is restarted."""
-    restart_min_s: float = Field(0.5, gt=0.0, allow_inf_nan=False)
+    restart_min_s: float = Field(default=0.5, gt=0.0, allow_inf_nan=False)
     """wait before an actor is restarted; doubles up to `restart_max_s`."""
-    restart_max_s: float = Field(30.0, gt=0.0, allow_inf_nan=False)
+    restart_max_s: float = Field(default=30.0, gt=0.0, allow_inf_nan=False)
     """the longest such wait."""
 
     def env_steps_max(self, n_step: int) -> int:
@@ -60,34 +60,34 @@ class LearnerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    warmup_period: int = Field(1000, ge=1)
+    warmup_period: int = Field(default=1000, ge=1)
     """samples in the replay before the first optimization step."""
-    sync_interval: int = Field(50, ge=0)
+    sync_interval: int = Field(default=50, ge=0)
     """between model infos sent to actors."""
-    eval_interval: int = Field(2000, ge=0)
+    eval_interval: int = Field(default=2000, ge=0)
     """between evaluations."""
-    save_interval: int = Field(10_000, ge=0)
+    save_interval: int = Field(default=10_000, ge=0)
     """between checkpoints; one is written at the end in any case. A write is spread over a tenth of
     a second, for a small network; a state that comes meanwhile waits, and a newer one takes its
     place."""
-    record_agent_info_interval: int = Field(500, ge=0)
+    record_agent_info_interval: int = Field(default=500, ge=0)
     """between records of the agent's own scalars (losses)."""
-    record_compute_cost_interval: int = Field(500, ge=0)
+    record_compute_cost_interval: int = Field(default=500, ge=0)
     """between records of `average_opt_time` and its like."""
-    flush_record_interval: int = Field(500, ge=0)
+    flush_record_interval: int = Field(default=500, ge=0)
     """between flushes of the recorder."""
-    keep_checkpoints: int = Field(3, ge=1)
+    keep_checkpoints: int = Field(default=3, ge=1)
     """older ones are removed."""
     recorders: tuple[RecorderName, ...] = ("tensorboard",)
     """where curves go: ``tensorboard``, ``csv``, ``jsonl``, ``mlflow`` (the tracking server that
-    ``MLFLOW_TRACKING_URI`` names), and ``module:Name`` of your own, which is made with the run's
-    directory."""
-    device: str = Field("auto", pattern=DEVICES)
+    ``MLFLOW_TRACKING_URI`` names), ``wandb``, and ``module:Name`` of your own, which is made with
+    the run's directory."""
+    device: str = Field(default="auto", pattern=DEVICES)
     """``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
-    max_managers: int = Field(2048, ge=1, le=4096)
+    max_managers: int = Field(default=2048, ge=1, le=4096)
     """actor managers at a time; further ones are refused. With keys, each has some of these places
     for itself, up to 64; if half of all are not enough for that, fewer."""
-    torch_threads: int = Field(1, ge=0, le=1024)
+    torch_threads: int = Field(default=1, ge=0, le=1024)
     """threads of torch's own pool in the trainer; 0 leaves it to torch."""
 
 
@@ -96,9 +96,9 @@ class EvaluationConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    episodes: int = Field(20, ge=1, le=100_000)
+    episodes: int = Field(default=20, ge=1, le=100_000)
     """of one evaluation."""
-    seed: int = Field(10_000, ge=0, lt=2**31)
+    seed: int = Field(default=10_000, ge=0, lt=2**31)
     """of its first episode; the others count on. The same at every evaluation."""
 
 
@@ -107,13 +107,13 @@ class StopConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    max_opts: int = Field(0, ge=0)
+    max_opts: int = Field(default=0, ge=0)
     """optimization steps, over all epochs of the run."""
-    max_env_steps: int = Field(0, ge=0)
+    max_env_steps: int = Field(default=0, ge=0)
     """environment steps, over all epochs: those behind the transitions that are in the replay."""
-    max_seconds: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    max_seconds: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     """seconds of this epoch."""
-    target_return: float | None = Field(None, allow_inf_nan=False)
+    target_return: float | None = Field(default=None, allow_inf_nan=False)
     """reached when a greedy evaluation's mean is at least this."""
 
     @property

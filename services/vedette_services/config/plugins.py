@@ -30,6 +30,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 """The groups of entry points, and the key of the configuration that each gives names for."""
 
 MLFLOW = "vedette_services.mlflow:MlflowRecorder"
+WANDB = "vedette_services.wandb:WandbRecorder"
 
 OURS: Mapping[str, Mapping[str, str]] = {
     "vedette.agents": {
@@ -54,9 +55,10 @@ OURS: Mapping[str, Mapping[str, str]] = {
         "csv": "RUN/records.csv",
         "jsonl": "RUN/records.jsonl",
         "mlflow": "the MLflow server of MLFLOW_TRACKING_URI; needs the extra mlflow",
+        "wandb": "Weights & Biases, online or WANDB_MODE=offline; needs the extra wandb",
     },
 }
-"""Names that come with Vedette, described. All but ``mlflow`` stand for themselves."""
+"""Names that come with Vedette, described. All but two recorders stand for themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,6 @@ def _meaning(group: str, name: Any) -> Any:  # whatever was typed; only texts ar
     if not isinstance(name, str) or is_import_name(name):
         return name
     if name in OURS[group]:
-        return MLFLOW if name == "mlflow" else name
+        return {"mlflow": MLFLOW, "wandb": WANDB}.get(name, name)
     found = entry_points(group=group, name=name)
     return next(iter(found)).value if found else name

@@ -10,7 +10,7 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import RlError
-from vedette_services.errors import SettingError, foreign_error_message
+from vedette_services.errors import SettingError, UsageError, foreign_error_message
 
 log = logging.getLogger("vedette.config")
 
@@ -27,6 +27,8 @@ def probe_spaces(env: EnvConfig) -> Spaces:
             return probe_environment(env)
         except RlError as e:
             raise SettingError("env.id", str(e)) from e
+        except UsageError:  # of a module that must not be imported: it says what to do
+            raise
         except Exception as e:
             raise SettingError(
                 "env.id",

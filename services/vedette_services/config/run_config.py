@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
@@ -17,6 +17,7 @@ from vedette_services.config.parts import (
     LearnerConfig,
     StopConfig,
 )
+from vedette_services.errors import SettingError
 
 
 class RunConfig(BaseModel):
@@ -27,7 +28,7 @@ class RunConfig(BaseModel):
     preset: Literal["auto", "none"] = "none"
     """``auto`` begins from the tuned preset of this agent and environment where there is one,
     ``none`` from the defaults. Saved configurations use ``none`` because they are complete."""
-    seed: int = Field(0, ge=0, lt=2**31)
+    seed: int = Field(default=0, ge=0, lt=2**31)
     """of everything random."""
     env: EnvConfig
     """which environment, and how it is made."""
@@ -50,3 +51,35 @@ class RunConfig(BaseModel):
         if isinstance(given, Mapping) and isinstance(given.get("name"), str):
             return agent_kind(given["name"]).config.model_validate(dict(given))
         return given
+
+
+def contradictions(config: RunConfig) -> Iterator[SettingError]:
+    """Yield an error for each pair of settings that are right by themselves and contradict."""
+    capacity, warmup = config.replay.capacity, config.learner.warmup_period
+    batch, stop = config.agent.batch_size, config.stop
+    if capacity < warmup:
+        yield SettingError(
+            "replay.capacity",
+            f"{capacity:,} samples can never hold learner.warmup_period's {warmup:,}",
+            f"set at least {warmup} or lower learner.warmup_period",
+        )
+    elif capacity < batch:
+        yield SettingError(
+            "replay.capacity",
+            f"{capacity:,} samples are fewer than agent.batch_size's {batch:,}",
+            f"set at least {batch} or lower agent.batch_size",
+        )
+    actors = config.actors
+    if actors.restart_max_s < actors.restart_min_s:
+        yield SettingError(
+            "actors.restart_max_s",
+            f"{actors.restart_max_s:g} s is below actors.restart_min_s's {actors.restart_min_s:g}",
+            f"set at least {actors.restart_min_s:g} or lower actors.restart_min_s",
+        )
+    others = stop.max_opts or stop.max_env_steps or stop.max_seconds
+    if stop.target_return is not None and not config.learner.eval_interval and not others:
+        yield SettingError(
+            "stop.target_return",
+            "is never reached with learner.eval_interval=0",
+            "set an eval_interval or another stop condition",
+        )

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator
 
 from vedette_services.errors import FAILED, TRACEBACK, error_message, is_self_explanatory
+from vedette_services.host.system import nonblocking_pipe
 
 VARIABLE = "VEDETTE_LAST_WORDS_FD"
 """For the child: the descriptor to tell it through."""
@@ -32,7 +33,7 @@ class ExitReportReader:
     """
 
     def __init__(self) -> None:
-        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._read, self._write = nonblocking_pipe()
         self._received = b""
 
     def fileno(self) -> int:

@@ -7,14 +7,15 @@ parent dies; elsewhere a thread notices that the parent is another.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import resource
 import select
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import sysconfig
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-_PR_SET_PDEATHSIG = 1
+from vedette_rl.storage.system import lock_file
+from vedette_services.host.system import kill_with_parent, wakeup_descriptors
+
 PARENT_VARIABLE = "VEDETTE_PARENT_PID"
 """Set for a child that is to share our fate."""
 _PARENT_POLL_S = 0.5
@@ -32,13 +35,6 @@ _KILL_S = 5.0  # a killed child that is stuck in the kernel longer is left
 def python_module(module: str, *arguments: str) -> list[str]:
     """The command line that runs one of our modules with this interpreter."""
     return [sys.executable, "-m", module, *arguments]
-
-
-def count_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def spawn(
@@ -61,7 +57,12 @@ def spawn(
     try:
         return subprocess.Popen(
             list(argv),
-            env={**os.environ, **(environment or {}), PARENT_VARIABLE: str(os.getpid())},
+            env={
+                **os.environ,
+                **import_path(),
+                **(environment or {}),
+                PARENT_VARIABLE: str(os.getpid()),
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT if output is not None else None,
@@ -73,15 +74,26 @@ def spawn(
             output.close()
 
 
+def import_path() -> dict[str, str]:
+    """``PYTHONPATH`` by which a child finds the modules that this process finds, as a variable.
+
+    A script's folder and what was added to `sys.path` are this process's own; Python finds its
+    library and the installed packages by itself.
+    """
+    names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+    by_itself = tuple(sysconfig.get_path(name) for name in names)
+    own = [os.path.abspath(f) for f in sys.path if f]  # noqa: PTH100 - sys.path holds texts
+    folders = [f for f in own if not f.startswith(by_itself) and Path(f).is_dir()]
+    return {"PYTHONPATH": os.pathsep.join(folders)} if folders else {}
+
+
 def die_with_parent() -> None:
     """Tie this process to the one that spawned it; does nothing in a process started by hand."""
     parent = int(os.environ.pop(PARENT_VARIABLE, "0"))
     if not parent:
         return
     StopSignals.has_parent = True
-    if sys.platform == "linux":
-        # The signal is sent when the *thread* that forked us ends: spawn from a main thread.
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    kill_with_parent()  # or with its thread that forked us: spawn from a main thread
     if os.getppid() != parent:  # it died before the line above
         os._exit(1)
     threading.Thread(target=_watch_parent, args=(parent,), name="parent", daemon=True).start()
@@ -111,17 +123,6 @@ def end_children(
         killed.append(child)
     wait_all(killed, _KILL_S)
     return killed
-
-
-_FILES_WANTED = 65_536
-
-
-def raise_file_limit() -> None:
-    """Raise the limit of open files: a flood of connections must leave some for our own files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, _FILES_WANTED)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def wait_all(
@@ -225,46 +226,104 @@ def pause(signals: StopSignals, seconds: float) -> None:
 
 
 class WakeupEvent:
-    """An eventfd between processes of one host. Children inherit its descriptor.
+    """An event between processes of one host. Children inherit its descriptors.
 
     ::
 
         wakeup = WakeupEvent()                                # in the parent
-        spawn([..., str(wakeup.fileno())], pass_fds=[wakeup.fileno()])
-        wakeup = WakeupEvent(int(sys.argv[1]))                # in a child
+        spawn([..., wakeup.argument], pass_fds=wakeup.descriptors)
+        wakeup = WakeupEvent(sys.argv[1])                     # in a child
         wakeup.set()                                          # in another
         poll(wakeup.fileno()); wakeup.clear()
 
-    A child that dies takes nothing with it: the parent holds the descriptor.
+    A child that dies takes nothing with it: the parent holds the descriptors.
+
+    Args:
+        argument: the parent's; None: make one.
     """
 
-    def __init__(self, descriptor: int | None = None) -> None:
-        flags = os.EFD_NONBLOCK | os.EFD_CLOEXEC
-        self._descriptor = os.eventfd(0, flags) if descriptor is None else descriptor
+    def __init__(self, argument: str | None = None) -> None:
+        if argument is None:
+            self._read, self._write = wakeup_descriptors()
+        else:
+            self._read, self._write = map(int, argument.split(","))
 
     def fileno(self) -> int:
         """Readable from `set` until `clear`."""
-        return self._descriptor
+        return self._read
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """The descriptors that a child gets."""
+        return tuple({self._read, self._write})
+
+    @property
+    def argument(self) -> str:
+        """The descriptors in the command line of a child."""
+        return f"{self._read},{self._write}"
 
     @property
     def is_set(self) -> bool:
         """True from `set` until `clear`."""
-        return bool(select.select([self._descriptor], [], [], 0)[0])
+        return bool(select.select([self._read], [], [], 0)[0])
 
     def set(self) -> None:
         """Wake the process that polls; never waits itself."""
-        try:
-            os.eventfd_write(self._descriptor, 1)
-        except BlockingIOError:
-            return  # the counter is full: it is set
+        with contextlib.suppress(BlockingIOError):  # it is full: it is set
+            os.write(self._write, _ONE)
 
     def clear(self) -> None:
         """Not set any more."""
-        try:
-            os.eventfd_read(self._descriptor)
-        except BlockingIOError:
-            return
+        with contextlib.suppress(BlockingIOError):
+            while len(os.read(self._read, _READ_BYTES)) == _READ_BYTES:
+                pass
 
     def close(self) -> None:
-        """Close the descriptor."""
-        os.close(self._descriptor)
+        """Close the descriptors."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
+_ONE = (1).to_bytes(8, sys.byteorder)  # as an eventfd takes it
+_READ_BYTES = 4096
+
+
+_OWN_PREFIX = "vedette-actors-"
+_SETTLED_S = 60.0  # a directory younger than this may not be locked yet
+
+
+class PrivateDirectory:
+    """A temporary directory (0700), removed at the end.
+
+    One that a killed daemon left behind is removed by the next: the lock on it says whether its
+    owner lives.
+    """
+
+    def __init__(self) -> None:
+        remove_abandoned(Path(tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=_OWN_PREFIX))
+        self._lock = os.open(self.path, os.O_RDONLY)
+        lock_file(self._lock)
+
+    def remove(self) -> None:
+        """Remove it and all it holds; may be called twice."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove our directories whose owner is dead."""
+    for path in parent.glob(f"{_OWN_PREFIX}*"):
+        try:
+            status = path.stat()
+            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _SETTLED_S:
+                continue
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue  # gone already, or not ours to look into
+        try:
+            lock_file(lock)
+            shutil.rmtree(path, ignore_errors=True)
+        except BlockingIOError:
+            continue  # its owner lives
+        finally:
+            os.close(lock)

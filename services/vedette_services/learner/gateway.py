@@ -356,7 +356,7 @@ def main() -> None:
     ignore_stop_signals()
     set_up_logging()
     with report_exit():
-        wakeup, stop = (WakeupEvent(int(descriptor)) for descriptor in sys.argv[2:4])
+        wakeup, stop = (WakeupEvent(argument) for argument in sys.argv[2:4])
         Gateway(LearnerSpec.read(Path(sys.argv[1])), wakeup).run(stop)
 
 

@@ -15,8 +15,8 @@ import zmq
 from vedette_protocol.limits import HEADER_MAX_BYTES, PAYLOAD_MAX_BYTES
 from vedette_protocol.messages import Buffer
 from vedette_services.errors import PortInUseError
-from vedette_services.host.processes import raise_file_limit
 from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.host.system import is_established, raise_file_limit
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
@@ -256,7 +256,6 @@ def _key_of(frame: zmq.Frame) -> str | None:
 
 
 _WATCHED_MAX = 64
-_ESTABLISHED = 1  # the first byte of Linux's tcp_info
 
 
 class CutConnections:
@@ -324,11 +323,10 @@ class CutConnections:
 
     def _examine(self, peer: tcp.socket) -> None:
         try:
-            state = peer.getsockopt(tcp.IPPROTO_TCP, tcp.TCP_INFO, 1)[0]
             host = peer.getpeername()[0]
-        except (OSError, AttributeError):  # AttributeError: a system without TCP_INFO
+        except OSError:
             return
-        if state == _ESTABLISHED:
+        if is_established(peer):
             self.count += 1
             self._reason = (
                 f"a connection of {host} was cut: a frame is larger than {PAYLOAD_MAX_BYTES:,} "

@@ -22,7 +22,7 @@ from vedette_services.run.status_records import (
     TrainerStatus,
     assemble_status,
 )
-from vedette_services.run.status_schema import tagged
+from vedette_services.run.status_schema import is_against_opt_steps, tagged
 
 log = logging.getLogger("vedette.trainer")
 
@@ -40,7 +40,7 @@ class HparamsRecorder(Protocol):
 
 def open_recorder(config: RunConfig, run: Path) -> Recorder:
     """Open every recorder of `learner.recorders` behind one, and record the configuration as a
-    text and, for TensorBoard and MLflow, as hyperparameters.
+    text and, for recorders that take them, as hyperparameters.
 
     Args:
         run: the run's directory.
@@ -95,12 +95,6 @@ def _flat(prefix: str, value: object) -> Iterator[tuple[str, bool | float | str]
 
 _EVERY_S = 1.0
 _NO_EVALUATION = Eval(episodes=None)  # they have steps of their own
-_COSTS = frozenset({"average_opt_time", "average_sample_time"})
-
-
-def is_against_opt_steps(name: str) -> bool:
-    """Return True if a curve is against optimization steps, False if against env steps."""
-    return name in _COSTS or name.startswith(("train/", "priority/"))
 
 
 class CurveRecorder:

@@ -35,11 +35,11 @@ from vedette_services.host.processes import (
     end_children,
     pause,
     python_module,
-    raise_file_limit,
     spawn,
     wait_all,
 )
 from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.host.system import private_bytes, raise_file_limit
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import RunEventLog
@@ -161,8 +161,8 @@ class Supervisor:
             self._announce(epoch)
             arguments.append(str(epoch))
         events = [self._wakeup, self._stops[name]] if name in self._stops else []
-        descriptors = [event.fileno() for event in events]
-        arguments += map(str, descriptors)
+        descriptors = [one for event in events for one in event.descriptors]
+        arguments += [event.argument for event in events]
         child = self._children.get(name)
         command = python_module(f"vedette_services.learner.{name}", *arguments)
         report = ExitReportReader()
@@ -421,18 +421,6 @@ def gateway_memory_limit(model_map_bytes: int) -> int:
         model_map_bytes: of the map that models come in, which has room for three.
     """
     return _OWN_BYTES + 2 * FlightLimits().payload_bytes + _MODELS * model_map_bytes // 3
-
-
-def private_bytes(pid: int) -> int:
-    """Return the memory of a process without the files that it maps; 0 if it is unknown."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    for line in status.splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) << 10
-    return 0
 
 
 def file_bytes(path: Path) -> int:

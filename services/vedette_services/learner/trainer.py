@@ -113,7 +113,7 @@ def main() -> None:
     sys.setswitchinterval(SWITCH_S)
     set_up_logging()
     root, epoch = Path(sys.argv[1]), int(sys.argv[2])
-    wakeup, stop = (WakeupEvent(int(descriptor)) for descriptor in sys.argv[3:5])
+    wakeup, stop = (WakeupEvent(argument) for argument in sys.argv[3:5])
     set_log_context(epoch=epoch)
     with report_exit():
         Trainer(LearnerSpec.read(root), epoch, wakeup, stop).run()

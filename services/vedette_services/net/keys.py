@@ -23,6 +23,7 @@ from pathlib import Path
 
 import zmq
 
+from vedette_rl.storage.system import sync_file
 from vedette_services.errors import KeysError
 
 LEARNER = "learner"
@@ -101,7 +102,7 @@ def _write_new(path: Path, text: str, mode: int) -> None:
     with os.fdopen(file, "w") as stream:
         stream.write(text)
         stream.flush()
-        os.fsync(file)
+        sync_file(file)
 
 
 def read_secret(path: Path) -> KeyPair:

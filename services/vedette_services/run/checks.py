@@ -27,10 +27,8 @@ from vedette_rl.replay.budget import (
     same_disk,
     used_disk_bytes,
 )
-from vedette_services.config.contradictions import contradictions
-from vedette_services.config.plugins import MLFLOW
 from vedette_services.config.probing import environment_errors, probe_spaces
-from vedette_services.config.run_config import RunConfig
+from vedette_services.config.run_config import RunConfig, contradictions
 from vedette_services.errors import (
     ConfigError,
     ManySettingsError,
@@ -39,6 +37,7 @@ from vedette_services.errors import (
     raise_errors,
 )
 from vedette_services.host.devices import missing_device
+from vedette_services.host.system import require_daemons
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import (
     ReplayLayout,
@@ -78,6 +77,7 @@ def check_config(
     Raises:
         UsageError: one line that names the key and the fix.
     """
+    require_daemons("training")
     try:
         check_settings(config)
     except (SettingError, ManySettingsError) as error:
@@ -129,11 +129,9 @@ def check_import_names(config: RunConfig) -> None:
     """
     try:
         for name in filter(is_import_name, config.learner.recorders):
-            import_by_name("learner.recorders", name)
-        if MLFLOW in config.learner.recorders:
-            from vedette_services.mlflow import tracking_from  # loads urllib and ssl
-
-            tracking_from(os.environ)
+            recorder = import_by_name("learner.recorders", name)
+            if check := getattr(recorder, "check_environment", None):
+                check(os.environ)
         if is_import_name(config.actors.step_processor):
             import_by_name("actors.step_processor", config.actors.step_processor)
         kind = getattr(getattr(config.agent, "exploration", None), "kind", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -15,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette_rl.storage.atomic_files import json_text, replace_or_overwrite
+from vedette_rl.storage.system import lock_file
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
+from vedette_services.host.system import has_open
 from vedette_services.net.addresses import Address
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
@@ -185,12 +186,12 @@ class RunDirectory:
             RunInUseError: one still runs after `wait_s`.
         """
         try:
-            file = os.open(self._lock_file, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(self._lock_file, os.O_RDONLY)
         except OSError:  # it was never locked, or the start will raise the error
             return
         try:
             # Shared, so that two checks at once both succeed.
-            self._flock(file, fcntl.LOCK_SH, wait_s)
+            self._wait_for_lock(file, wait_s, shared=True)
         finally:
             os.close(file)
 
@@ -201,11 +202,11 @@ class RunDirectory:
             RunInUseError: another learner still runs here after `wait_s`.
         """
         # No other user may open it: whoever can holds the lock as long as they like.
-        file = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         with contextlib.suppress(OSError):  # of another user, or on a system without modes
             os.fchmod(file, 0o600)
         try:
-            self._flock(file, fcntl.LOCK_EX, wait_s)
+            self._wait_for_lock(file, wait_s)
         except RunInUseError:
             os.close(file)
             raise
@@ -214,11 +215,11 @@ class RunDirectory:
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
 
-    def _flock(self, file: int, how: int, wait_s: float) -> None:
+    def _wait_for_lock(self, file: int, wait_s: float, *, shared: bool = False) -> None:
         deadline = time.monotonic() + wait_s
         while True:
             try:
-                fcntl.flock(file, how | fcntl.LOCK_NB)
+                lock_file(file, shared=shared)
                 return
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
@@ -246,15 +247,7 @@ class RunDirectory:
             PermissionError: the process is another user's.
             ProcessLookupError: there is no such process.
         """
-        if not Path("/proc/self/fd").is_dir():
-            return True
-        os.kill(pid, 0)
-        lock = self._lock_file.stat()
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
-                if os.path.samestat(link.stat(), lock):
-                    return True
-        return False
+        return has_open(pid, self._lock_file.stat())
 
     def _read_lock(self) -> tuple[int, str] | None:
         """Read the process id and host in the lock's file; None if they are not there."""

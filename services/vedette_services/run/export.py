@@ -54,11 +54,7 @@ def export_policy(
         UsageError: the format needs an extra that is not installed, or the agent lacks it.
     """
     kept = run.load_model(checkpoint)
-    meta = {"env": run.config.env.id, **kept.meta}
-    spaces = replace(
-        probe_environment(run.config.env), action=environment_action_space(run.config.env)
-    )
-    found = PolicyFile(run.config.agent, spaces, kept.model, meta)
+    found = policy_of(run, kept)
     with replacing(out) as aside:
         if format == "onnx":
             _write_onnx(aside, found)
@@ -67,6 +63,15 @@ def export_policy(
         with aside.open("wb") as file:
             write(file, found)
     return kept
+
+
+def policy_of(run: FinishedRun, kept: SavedModel) -> PolicyFile:
+    """The policy of a run's model, as a file would hold it."""
+    meta = {"env": run.config.env.id, "played": run.played(), **kept.meta}
+    spaces = replace(
+        probe_environment(run.config.env), action=environment_action_space(run.config.env)
+    )
+    return PolicyFile(run.config.agent, spaces, kept.model, meta)
 
 
 def _write_onnx(path: Path, found: PolicyFile) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +13,20 @@ import numpy as np
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation, ModelInfo, Policy
+from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe_environment
+from vedette_rl.errors import PolicyFileError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
+from vedette_rl.exported import PolicyFile, read_policy
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig, read_config
 from vedette_services.errors import NotARunError, NotInRunError
 from vedette_services.run.replay_layout import replay_directory
+
+_EPISODES_MAX = 100_000
+_SEED_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,12 @@ class FinishedRun:
     def replay(self) -> Path:
         """The directory of the replay."""
         return replay_directory(self.config, self.directory)
+
+    def played(self) -> dict[str, Any]:
+        """Return how evaluations play, for the header of an exported policy."""
+        evaluation = self.config.evaluation
+        env = self.config.env.for_evaluation().model_dump(mode="json")
+        return {"env": env, "episodes": evaluation.episodes, "seed": evaluation.seed}
 
     def load_model(self, checkpoint: str | None) -> SavedModel:
         """Load a model.
@@ -136,12 +150,76 @@ def evaluate_run(
         episodes or config.evaluation.episodes,
         config.evaluation.seed if seed is None else seed,
     )
+    return _play(evaluator, policy, model.version, config.env, video)
+
+
+def _play(
+    evaluator: GreedyEvaluator, policy: Policy, version: int, env: EnvConfig, video: Path | None
+) -> tuple[Evaluation, int]:
     with closing(evaluator):
-        found = evaluator.evaluate(policy, model.version)
+        found = evaluator.evaluate(policy, version)
     if video is None:
         return found, 0
-    with closing(EpisodeVideo(config.env, found.seed)) as camera:
+    with closing(EpisodeVideo(env, found.seed)) as camera:
         return found, write_video(video, camera.frames(policy), camera.fps)
+
+
+def evaluate_policy(
+    path: Path,
+    *,
+    episodes: int | None = None,
+    seed: int | None = None,
+    video: Path | None = None,
+    allow_import: Collection[str] = (),
+) -> tuple[Evaluation, int]:
+    """Play an exported policy greedily; the file is not trusted.
+
+    Args:
+        path: what `export_policy` wrote as ``numpy`` or ``safetensors``.
+        episodes, seed: as of `evaluate_run`.
+        video: a ``.gif`` or ``.mp4`` to write.
+        allow_import: packages from which its agent and environment may import.
+
+    Returns:
+        The evaluation, and the number of frames in the video.
+
+    Raises:
+        PolicyFileError: it holds no policy, or none that says how its environment is made.
+        ImportNotAllowedError: its environment imports another package.
+        ModelMismatchError: its arrays are not those of its network.
+    """
+    if video is not None:
+        check_video_path(video)
+    found = read_policy(path, allow_import=allow_import)
+    env, usual_episodes, usual_seed = _played(path, found)
+
+    def is_allowed(module: str) -> bool:
+        return module.partition(".")[0] in {"vedette_rl", *allow_import}
+
+    here, there = probe_environment(env, allow_import=is_allowed), found.agent_spaces
+    if (here.observation, here.action) != (there.observation, there.action):
+        raise PolicyFileError(path, f"{env.id} has other spaces here than when it was trained")
+    evaluator = GreedyEvaluator(
+        env,
+        episodes or usual_episodes,
+        usual_seed if seed is None else seed,
+        allow_import=is_allowed,
+    )
+    return _play(evaluator, found.make_policy(), found.model.version, env, video)
+
+
+def _played(path: Path, found: PolicyFile) -> tuple[EnvConfig, int, int]:
+    """Return the environment, the episodes and the seed of a policy's evaluations."""
+    try:
+        played = found.meta["played"]
+        env = EnvConfig.model_validate_json(json.dumps(played["env"]), strict=True)
+        episodes, seed = int(played["episodes"]), int(played["seed"])
+    except (KeyError, TypeError) as error:
+        why = "it does not say how it is evaluated: export it again with this version"
+        raise PolicyFileError(path, why) from error
+    except ValueError as error:
+        raise PolicyFileError(path, f"how it is evaluated makes no sense ({error})") from error
+    return env, max(1, min(episodes, _EPISODES_MAX)), max(0, min(seed, _SEED_MAX))
 
 
 def build_greedy_policy(config: RunConfig) -> Policy:

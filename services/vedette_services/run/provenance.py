@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from vedette_rl.storage.atomic_files import write_json
+from vedette_rl.storage.system import installed_memory
 from vedette_services.config.run_config import RunConfig
-from vedette_services.host.processes import count_cores
+from vedette_services.host.system import count_cores, cpu_model
 from vedette_services.host.versions import vedette_version
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.number_format import format_time
@@ -147,9 +148,9 @@ def describe_start(config: RunConfig) -> Start:
         seeds={"run": config.seed, "evaluation": config.evaluation.seed},
         host=socket.gethostname(),
         platform=platform.platform(),
-        cpu=_cpu_model(),
+        cpu=cpu_model(),
         cores=count_cores(),
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        memory_bytes=installed_memory(),
         gpus=tuple(_gpu_models()),
     )
 
@@ -204,11 +205,6 @@ def _cuda_version() -> str:
     text = _read(Path(spec.origin).with_name("version.py"))
     found = re.search(r"^cuda\b.*=\s*'([\d.]+)'", text, re.MULTILINE)
     return found[1] if found else "none"
-
-
-def _cpu_model() -> str:
-    found = re.search(r"^model name\s*: (.*)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
-    return found[1] if found else platform.processor() or platform.machine()
 
 
 def _gpu_models() -> Iterator[str]:

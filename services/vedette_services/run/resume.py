@@ -305,7 +305,7 @@ def _begin_new_replay(config: RunConfig, run: RunDirectory) -> None:
 
 def erase_run(run: RunDirectory) -> None:
     """Erase the run in a directory, and its own replay in another directory."""
-    places = [run.checkpoints, run.best, run.replay, run.tensorboard, run.live]
+    places = [run.checkpoints, run.best, run.replay, run.tensorboard, run.live, run.root / "wandb"]
     elsewhere = _own_replay(run)
     if elsewhere is not None:
         places.append(elsewhere)
@@ -313,7 +313,8 @@ def erase_run(run: RunDirectory) -> None:
         shutil.rmtree(place, ignore_errors=True)
     files = [run.root / "run.json", run.summary_file, run.manager_ids_file, run.events_file]
     files += [run.provenance_file, run.report_file]
-    files += [run.root / "records.csv", run.root / "records.jsonl"]
+    recorded = ("records.csv", "records.jsonl", "mlflow.json", "wandb.json")
+    files += [run.root / name for name in recorded]
     for file in files:
         file.unlink(missing_ok=True)
 

@@ -123,6 +123,14 @@ def tagged(part: Part) -> dict[str, float]:
     return {tag: float(value) for _, number, value in numbers(part) for tag in number.tags}
 
 
+_COSTS = frozenset({"average_opt_time", "average_sample_time"})
+
+
+def is_against_opt_steps(tag: str) -> bool:
+    """Return True if a curve is against optimization steps, False if against env steps."""
+    return tag in _COSTS or tag.startswith(("train/", "priority/"))
+
+
 def merged(*parts: P) -> P:
     """Merge one part as several processes know it; a later one overrides an earlier one."""
     known = ((f.name, getattr(part, f.name)) for part in parts for f in fields(part))

@@ -25,7 +25,7 @@ ENVIRONMENTS = [
     (
         "run --env NoSuch-v9",
         "env.id: cannot make environment 'NoSuch-v9': no such environment is registered; one of "
-        "your own is named module:Name-v0, which imports the module that registers it",
+        "your own is named module:MyEnv, its class, or module:Name-v0, if the module registers it",
     ),
     (
         "run --env CartPol-v1",
@@ -45,7 +45,21 @@ ENVIRONMENTS = [
         "env.id: cannot make environment 'needs:X-v0': module 'needs' needs 'not_there', which is "
         "not installed",
     ),
-    ("run --env a:b:c/", "env.id: 'a:b:c/' is not of the form Name-v0 or module:Name-v0"),
+    (
+        "run --env a:b:c/",
+        "env.id: 'a:b:c/' is not of the form Name-v0, module:Name-v0 or module:MyEnv",
+    ),
+    (
+        "run --env broken_envs:Nope",
+        "env.id: cannot make environment 'broken_envs:Nope': module 'broken_envs' registers no "
+        "environment 'Nope' and has no class or function of that name; it has Sound, NoDisplay, "
+        "NoLicense",
+    ),
+    (
+        "run --env broken_envs:NoDisplay",
+        "env.id: broken_envs:NoDisplay fails when it is made, reset and stepped: RuntimeError: no "
+        f"display (broken_envs.py:21, in __init__); {FIXED}",
+    ),
     (
         "run --env broken_envs:BrokenNoDisplay-v0",
         "env.id: broken_envs:BrokenNoDisplay-v0 fails when it is made, reset and stepped: "
@@ -146,8 +160,8 @@ OWN_NAMES = [
     ),
     (
         'run learner.recorders=["nope"]',
-        "learner.recorders.0: must be 'tensorboard', 'csv', 'jsonl', 'mlflow' or module:Name, not "
-        "'nope'",
+        "learner.recorders.0: must be 'tensorboard', 'csv', 'jsonl', 'mlflow', 'wandb' or "
+        "module:Name, not 'nope'",
     ),
 ]
 

@@ -81,7 +81,7 @@ def test_gymnasiums_own_wrappers_may_always_be_named() -> None:
     [
         ("CartPole-v7", "nearest: CartPole-v1"),
         ("cartpole-v1", "nearest: CartPole-v1"),
-        ("NoSuchThing-v9", "module:Name-v0"),
+        ("NoSuchThing-v9", "module:MyEnv, its class, or module:Name-v0"),
         ("no_such_module_at_all.envs:X-v0", "there is no module 'no_such_module_at_all'"),
         ("half_vedette_envs:X-v0", "needs 'not_there_at_all', which is not installed"),
         ("GymV21Environment-v0", "cannot make environment"),

@@ -12,9 +12,9 @@ import pytest
 
 from vedette_protocol.schema import Schema
 from vedette_services.actors.batching import TransitionBatcher, WholeRows
-from vedette_services.actors.errors import HandoverError
 from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotLayout
 from vedette_services.config.parts import ActorsConfig
+from vedette_services.errors import HandoverError
 
 ROW = np.dtype([("obs", "<f4", (3,)), ("flag", "?"), ("reward", "<f4")])
 SCHEMA = Schema.from_dtype(ROW)

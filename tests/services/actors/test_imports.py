@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vedette_rl.envs.config import EnvConfig
-from vedette_services.actors.errors import RunImportRefusedError
 from vedette_services.actors.run_validation import check_imports
+from vedette_services.errors import RunImportRefusedError
 
 PLAIN = EnvConfig(id="CartPole-v1")
 
@@ -23,6 +23,7 @@ def test_names_without_an_import_pass() -> None:
     ("env", "agent"),
     [
         ({"id": "my_pkg.envs:Mine-v0"}, {"name": "dqn"}),
+        ({"id": "my_pkg.envs:Mine"}, {"name": "dqn"}),
         ({"id": "CartPole-v1", "wrappers": ["my_pkg:Wrap"]}, {"name": "dqn"}),
         ({"id": "CartPole-v1"}, {"name": "my_pkg.agents:MyAgent"}),
         ({"id": "CartPole-v1"}, {"name": "dqn", "network": "my_pkg.nets:Net"}),
@@ -37,6 +38,21 @@ def test_an_import_is_refused_with_the_fix_and_passes_once_allowed(
     with pytest.raises(RunImportRefusedError, match=r"--allow-import my_pkg$"):
         check_imports(config, agent, ["my", "other"])
     check_imports(config, agent, ["my_pkg"])
+
+
+@pytest.mark.parametrize(
+    ("env_id", "package"),
+    [
+        ("gymnasium.wrappers:RecordVideo", "gymnasium"),
+        ("vedette_rl.envs.registry:import_environment_module", "vedette_rl"),
+    ],
+)
+def test_modules_of_known_wrappers_make_no_environments_unless_allowed(
+    env_id: str, package: str
+) -> None:
+    config = EnvConfig(id=env_id)
+    with pytest.raises(RunImportRefusedError, match=f"--allow-import {package}$"):
+        check_imports(config, {"name": "dqn"}, [])
 
 
 def test_a_step_processor_is_an_import_too() -> None:

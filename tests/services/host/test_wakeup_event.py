@@ -9,7 +9,7 @@ from vedette_services.host.processes import WakeupEvent
 RING = """
 import sys
 from vedette_services.host.processes import WakeupEvent
-WakeupEvent(int(sys.argv[1])).set()
+WakeupEvent(sys.argv[1]).set()
 """
 
 
@@ -31,9 +31,8 @@ def test_rings_that_nobody_has_heard_are_one() -> None:
 
 def test_a_child_that_sets_it_and_dies_is_noticed() -> None:
     wakeup = WakeupEvent()
-    descriptor = wakeup.fileno()
-    command = [sys.executable, "-c", RING, str(descriptor)]
-    child = subprocess.Popen(command, pass_fds=[descriptor])
+    command = [sys.executable, "-c", RING, wakeup.argument]
+    child = subprocess.Popen(command, pass_fds=wakeup.descriptors)
     assert rung(wakeup, 30.0)
     assert child.wait(30) == 0
     wakeup.clear()

@@ -5,9 +5,10 @@ import pytest
 from vedette_rl.core import Record
 from vedette_rl.recording.registry import TeeRecorder
 from vedette_services.config import RunConfig
-from vedette_services.learner.run_recorder import CurveRecorder, is_against_opt_steps
+from vedette_services.learner.run_recorder import CurveRecorder
 from vedette_services.run.status import Eval, Samples
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
+from vedette_services.run.status_schema import is_against_opt_steps
 
 
 class Steps(TeeRecorder):

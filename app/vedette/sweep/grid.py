@@ -1,4 +1,4 @@
-"""Sweeps: planning their trials, and running them, several at a time, as ``vedette run`` would.
+"""Sweeps over a grid: every combination of the swept values, with every seed.
 
 A trial is a run of its own: settings from every combination of the swept values, and a seed.
 """
@@ -7,65 +7,29 @@ from __future__ import annotations
 
 import itertools
 import re
-import signal
-import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
-from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
+from vedette.local.daemons import daemon_command
 from vedette.reports.writing import write_report
-from vedette_services.config import RunConfig, write_config
-from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, UsageError, describe_exit
-from vedette_services.host.processes import StopSignals, count_cores, end_children, pause, spawn
-from vedette_services.run.number_format import format_clock, format_number
+from vedette.sweep.jobs import Jobs, Say, StartOptions, Trial, TrialOutcome, describe_result
+from vedette_services.config import RunConfig
+from vedette_services.errors import DONE, UsageError
+from vedette_services.host.processes import StopSignals
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.overview import is_run
-from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.run.resume import saved_config
-from vedette_services.run.status import Status
-from vedette_services.run.status_text import status_line
 from vedette_services.run.stop_conditions import is_over
 
 TRIALS_MAX = 1000
-LINE_EVERY_S = 10.0
-_LOOK_S = 0.2
-_TRIAL_STOP_S = STOP_S + 10.0  # a run gives its own learner STOP_S
-_UNREADY = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)  # stopped before it had begun
-_LOGS = "sweep"
-"""Folder in the sweep's directory with the configuration and the log of each trial."""
 
 Changes = Mapping[str, Any]
 """Dotted keys of the configuration and their values in one trial."""
 
 
-class StartOptions(TypedDict):
-    """How each trial starts, as `run_locally` and ``--in-process`` have it."""
-
-    fresh: bool
-    new_replay: bool
-    in_process: bool
-
-
 Configure = Callable[[Changes, Path | None], RunConfig]
 """Returns the configuration with changes; the file is a run's own, which it goes on with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One run of a sweep.
-
-    Args:
-        name: ``seed-3``, or ``agent.learning_rate=0.001/seed-3``.
-        config: its complete configuration.
-        out: its run directory: the folder `name` in the sweep's directory.
-    """
-
-    name: str
-    config: RunConfig
-    out: Path
 
 
 def plan_trials(
@@ -163,28 +127,6 @@ def _unique(names: Iterator[str]) -> Iterator[str]:
         yield f"{name}{again}/" if name else ""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialOutcome:
-    """The outcome of a trial.
-
-    Args:
-        trial: the trial.
-        status: exit status of ``vedette run``; 0 also if it was over already or has not begun.
-        message: the outcome in a line.
-    """
-
-    trial: Trial
-    status: int
-    message: str
-
-
-@dataclass(slots=True)
-class _Running:
-    trial: Trial
-    process: subprocess.Popen[bytes]
-    began_s: float  # since 1970
-
-
 class Sweep:
     """Runs the trials of a sweep.
 
@@ -208,17 +150,13 @@ class Sweep:
         fresh: bool = False,
         in_process: bool = False,
         new_replay: bool = False,
-        say: Callable[[str], None] = lambda _: None,
+        say: Say = lambda _: None,
         command: Callable[..., list[str]] = daemon_command,
     ) -> None:
-        self._trials, self._out, self._jobs, self._say = trials, out, max(1, jobs), say
-        self._options = ["--fresh", "--force"] if fresh else []
-        self._options += ["--in-process"] * in_process + ["--new-replay"] * new_replay
-        self._fresh, self._command = fresh, command
-        self._running: list[_Running] = []
+        options: StartOptions = {"fresh": fresh, "new_replay": new_replay, "in_process": in_process}
+        self._trials, self._fresh = trials, fresh
+        self._jobs = Jobs(out, jobs, options, say, command)
         self._outcomes: dict[str, TrialOutcome] = {}
-        self._stopping = False
-        self._began = time.monotonic()
 
     def run(self, stop: StopSignals | None = None) -> list[TrialOutcome]:
         """Run the trials that are not over, until all are or a stop is requested.
@@ -233,94 +171,42 @@ class Sweep:
             The outcome of each trial, in their order.
         """
         waiting = self._unfinished()
-        next_lines = time.monotonic() + LINE_EVERY_S
         try:
-            while (waiting and not stop) or self._running:
-                while waiting and len(self._running) < self._jobs and not stop:
+            while (waiting and not stop) or self._jobs.running:
+                while waiting and self._jobs.has_room and not stop:
                     self._start(waiting.pop(0))
                 if stop:
-                    self._stop_all()
-                self._collect()
-                if time.monotonic() >= next_lines:
-                    next_lines = time.monotonic() + LINE_EVERY_S
-                    self._print_progress()
-                _wait(stop)
+                    self._jobs.stop_all()
+                for outcome in self._jobs.collect():
+                    self._end(outcome)
+                self._jobs.wait(stop)
         finally:
-            end_children([running.process for running in self._running], term_s=_TRIAL_STOP_S)
+            self._jobs.end()
         for trial in waiting:
             self._outcomes[trial.name] = TrialOutcome(trial, DONE, "has not begun")
         return [self._outcomes[trial.name] for trial in self._trials]
 
     def kill(self) -> None:
         """End every process at once."""
-        for running in self._running:
-            if running.process.poll() is None:
-                running.process.kill()
+        self._jobs.kill()
 
     def _unfinished(self) -> list[Trial]:
         left = []
         for trial in self._trials:
             if not self._fresh and is_over(read_summary(trial.out), trial.config.stop):
-                self._end(TrialOutcome(trial, DONE, f"over already: {_result(trial)}"))
+                self._end(TrialOutcome(trial, DONE, f"over already: {describe_result(trial)}"))
             else:
                 left.append(trial)
         return left
 
     def _start(self, trial: Trial) -> None:
-        config = self._out / _LOGS / f"{_slug(trial)}.toml"
-        config.parent.mkdir(parents=True, exist_ok=True)
-        write_config(trial.config, config, f"what the sweep gave to {trial.name}")
-        argv = self._command(
-            "run", str(config), "--complete", "--out", str(trial.out), *self._options
-        )
-        environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
-        environment[COMMAND] = command_line()
-        process = spawn(argv, environment=environment, log=self._log(trial), own_group=True)
-        self._running.append(_Running(trial, process, time.time()))
-        begun = len(self._outcomes) + len(self._running)
-        self._line(f"{trial.name}: begins, {begun} of {len(self._trials)}, in {trial.out}")
-
-    def _stop_all(self) -> None:
-        """Ask each trial to stop, and wait; its learner writes a checkpoint first."""
-        self._stopping = True
-        if self._running:
-            self._line(f"stopping: {len(self._running)} running, each writes a checkpoint")
-        end_children([running.process for running in self._running], term_s=_TRIAL_STOP_S)
-
-    def _collect(self) -> None:
-        """Record the outcomes of the trials that have ended."""
-        for running in list(self._running):
-            status = running.process.poll()
-            if status is None:
-                continue
-            self._running.remove(running)
-            trial = running.trial
-            if status == DONE or (self._stopping and status in _UNREADY):
-                self._end(TrialOutcome(trial, DONE, _result(trial)))
-                continue
-            lines = last_lines(self._log(trial), 1)
-            last = f": {lines[-1].removeprefix('vedette: ')}" if lines and status > 0 else ""
-            message = f"failed with {describe_exit(status)}{last} (its log: {self._log(trial)})"
-            known = status if status in (USAGE, REFUSED) else FAILED
-            self._end(TrialOutcome(trial, known, message))
+        self._jobs.start(trial)
+        begun = len(self._outcomes) + len(self._jobs.running)
+        self._jobs.line(f"{trial.name}: begins, {begun} of {len(self._trials)}, in {trial.out}")
 
     def _end(self, outcome: TrialOutcome) -> None:
         self._outcomes[outcome.trial.name] = outcome
-        self._line(f"{outcome.trial.name}: {outcome.message}")
-
-    def _print_progress(self) -> None:
-        """Print a line for each trial that runs."""
-        for running in self._running:
-            trial = running.trial
-            status = read_summary(trial.out)
-            new = (status.time_s or 0.0) >= running.began_s
-            self._line(f"{trial.name}: {status_line(status) if new else 'starting'}")
-
-    def _line(self, text: str) -> None:
-        self._say(f"{format_clock(time.monotonic() - self._began)}  {text}")
-
-    def _log(self, trial: Trial) -> Path:
-        return self._out / _LOGS / f"{_slug(trial)}.log"
+        self._jobs.line(f"{outcome.trial.name}: {outcome.message}")
 
 
 def report_on(trials: Sequence[Trial], out: Path) -> Path | None:
@@ -331,32 +217,6 @@ def report_on(trials: Sequence[Trial], out: Path) -> Path | None:
     return write_report([out]) if any(is_run(trial.out) for trial in trials) else None
 
 
-def jobs_within(config: RunConfig, *, in_process: bool) -> int:
-    """Return the number of such runs that the cores suffice for: a learner and its actors each."""
-    return max(1, count_cores() // (1 if in_process else 1 + config.actors.count))
-
-
 def exit_status(outcomes: Sequence[TrialOutcome]) -> int:
     """Return the exit status of the first trial that failed; 0 if none has."""
     return next((outcome.status for outcome in outcomes if outcome.status), DONE)
-
-
-def _result(trial: Trial) -> str:
-    """Describe the result of a run that has ended."""
-    summary = read_summary(trial.out)
-    if summary == Status():
-        return "stopped before it had begun"
-    best, steps = format_number(summary.eval.best_return_mean, 1), format_number(summary.env_steps)
-    reason = summary.exit_reason or "interrupted"
-    return f"{reason} after {steps} env steps, best evaluation {best}"
-
-
-def _slug(trial: Trial) -> str:
-    return trial.name.replace("/", "-")
-
-
-def _wait(stop: StopSignals | None) -> None:
-    if stop is None:
-        time.sleep(_LOOK_S)  # several processes have no event in common to wait for
-    else:
-        pause(stop, 0.0 if stop else _LOOK_S)

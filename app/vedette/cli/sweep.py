@@ -1,0 +1,109 @@
+"""``vedette sweep``: searches settings by a study."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vedette.cli.options import Settings, complete_arguments, split_arguments
+from vedette_services.errors import FAILED, UsageError
+
+if TYPE_CHECKING:
+    from vedette.sweep.study import Study
+
+StudyArguments = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STUDY [KEY=VALUE]...",
+        help="The study's TOML file, and settings over those in it, as with --set.",
+        autocompletion=complete_arguments,
+        show_default=False,
+    ),
+]
+StudyOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Directory of the study; one with trials goes on. [runs/NAME of the file]",
+        show_default=False,
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=256,
+        metavar="N",
+        help="So many trials at a time. [as the cores allow]",
+        show_default=False,
+    ),
+]
+
+
+def sweep(
+    arguments: StudyArguments,
+    settings: Settings = None,
+    out: StudyOut = None,
+    jobs: Jobs = None,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Each run in one process, in lock step.")
+    ] = False,
+) -> None:
+    """Search settings with Optuna. Trials that fall behind are stopped early.
+
+    \b
+    vedette sweep study.toml                         the same command goes on after an interruption
+    vedette sweep study.toml --out runs/rates --jobs 4
+    vedette run runs/rates/best.toml                 the best settings so far
+
+    Several processes may work on one study, also on several hosts that share its directory.
+    """
+    from vedette.sweep.study import Study
+    from vedette_services.run.checks import check_out
+    from vedette_services.run.overview import is_run
+
+    path, more = split_arguments(arguments)
+    if path is None:
+        raise UsageError("vedette sweep: name the TOML file of a study")
+    study, directory = Study(path, [*(settings or []), *more]), out or Path("runs") / path.stem
+    if is_run(directory):
+        raise UsageError(f"--out {directory}: holds a run of its own; name another for a study")
+    check_out(directory)
+    _search(study, directory, jobs, in_process)
+
+
+def _search(study: Study, directory: Path, jobs: int | None, in_process: bool) -> None:
+    """Check the settings of a study, run it, print its result and exit with its status."""
+    from vedette.sweep import jobs_within
+    from vedette.sweep.study import check_budget
+    from vedette.sweep.study_runner import StudyRunner
+    from vedette_services.host.processes import StopSignals
+    from vedette_services.run.checks import check_config, check_settings
+    from vedette_services.run.stop_conditions import exit_sentence
+
+    configs = [study.configure(params) for params in study.ends()]
+    for config in configs:
+        check_budget(config, study.config.objective)
+        check_settings(config)
+    lines = check_config(configs[0], directory / "trial-new", in_process=in_process)
+    side_by_side = jobs or jobs_within(configs[0], in_process=in_process)
+    runner = StudyRunner(study, directory, jobs=side_by_side, in_process=in_process, say=typer.echo)
+    for line in lines:
+        typer.echo(line)
+    typer.echo(f"{study.config.trials} trials, {side_by_side} at a time, in {directory}")
+
+    def leave() -> None:
+        runner.kill()
+        os._exit(FAILED)
+
+    stop = StopSignals(leave=leave)
+    status = runner.run(stop)
+    for line in runner.lines():
+        typer.echo(f"  {line}")
+    if stop:
+        typer.echo(exit_sentence("interrupted"))
+    raise typer.Exit(status)

@@ -1,0 +1,302 @@
+"""What a run left, as functions: play its policy, export it, read its curves and status, report.
+
+`vedette.api` has them all, and training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from vedette_rl.core import Evaluation, Policy
+from vedette_rl.recording.reading import Curve, read_curves
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys
+from vedette_services.run.finished import FinishedRun
+from vedette_services.run.status import Status
+from vedette_services.run.status_text import summary_lines
+
+Place = str | Path
+
+
+def evaluate(
+    run: Place,
+    *,
+    episodes: int | None = None,
+    seed: int | None = None,
+    checkpoint: str | None = None,
+    video: Place | None = None,
+    allow_import: Collection[str] = (),
+) -> Evaluation:
+    """Play a policy greedily, as ``vedette eval`` does.
+
+    Args:
+        run: the run's directory, where the run may still go on; an exported policy; or
+            ``hf://USER/NAME`` of the Hugging Face Hub.
+        episodes: how many to play. None: as many as the run's own evaluations.
+        seed: seed of the first episode. None: that of the run's own evaluations.
+        checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
+        video: a ``.gif`` or ``.mp4`` of the first episode to write.
+        allow_import: packages from which an exported policy may import.
+
+    Returns:
+        Every episode's return and length, and the model's version.
+
+    Raises:
+        NotARunError: there is no such run.
+        NotInRunError: it has no such model.
+        VideoError: no video can be made here.
+    """
+    from vedette.hub import evaluate_place
+
+    found, _ = evaluate_place(
+        run,
+        episodes=episodes,
+        seed=seed,
+        checkpoint=checkpoint,
+        video=Path(video) if video is not None else None,
+        allow_import=allow_import,
+    )
+    return found
+
+
+def load_policy(
+    policy: Place, *, seed: int = 0, allow_import: bool | Collection[str] = False
+) -> Policy:
+    """Load a policy that was exported as ``numpy`` or ``safetensors``, or pushed; without torch.
+
+    Args:
+        policy: the file, or ``hf://USER/NAME`` of the Hugging Face Hub, with ``@REVISION`` for
+            another one than the newest.
+        seed: of exploration, where it is asked to explore.
+        allow_import: import what the file names of your own (an agent, a network, an exploration):
+            all of it, or that of these packages.
+
+    Returns:
+        The policy, whose actions are the environment's own.
+
+    Raises:
+        PolicyFileError: it is no such file, it is torn, or it names a module.
+        HubError: the Hub has no such policy, or cannot be reached.
+    """
+    from vedette.hub import local_policy
+    from vedette_rl.exported import load_policy as load_file
+
+    return load_file(local_policy(policy), seed=seed, allow_import=allow_import)
+
+
+def push_policy(
+    run: Place,
+    repository: str,
+    *,
+    private: bool = False,
+    checkpoint: str | None = None,
+    episodes: int | None = None,
+) -> str:
+    """Push a run's policy to the Hugging Face Hub with a model card, as ``vedette push`` does.
+
+    Args:
+        run: the run's directory.
+        repository: ``USER/NAME``; made if it does not exist.
+        private: make it a private one.
+        checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
+        episodes: to evaluate for the card. None: as many as the run's own evaluations.
+
+    Returns:
+        The address of its page.
+
+    Raises:
+        NotARunError: there is no such run.
+        NotInRunError: it has no such model.
+        HubError: there is no token, or the Hub refuses it.
+    """
+    from vedette import hub
+
+    return hub.push_policy(
+        Path(run), repository, private=private, checkpoint=checkpoint, episodes=episodes
+    )
+
+
+def export_policy(
+    run: Place, out: Place, *, format: str = "numpy", checkpoint: str | None = None
+) -> int:
+    """Export the policy of a run to a file, as ``vedette export`` does.
+
+    Args:
+        run: the run's directory.
+        out: the file; `load_policy` reads what ``numpy`` and ``safetensors`` write.
+        format: ``numpy``, ``safetensors`` or ``onnx``.
+        checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
+
+    Returns:
+        The version of the model.
+
+    Raises:
+        NotARunError: there is no such run.
+        NotInRunError: it has no such model.
+        UsageError: there is no such format, or it needs an extra that is not installed.
+    """
+    from vedette_services.run import export as exporting
+
+    exporting.check_export("policy", format, Path(out))
+    found = FinishedRun.open(Path(run))
+    return exporting.export_policy(found, format, Path(out), checkpoint).model.version
+
+
+def export_replay(run: Place, out: Place, format: str = "npz") -> int:
+    """Write the live rows of a run's replay, oldest first, one array a column.
+
+    Args:
+        run: the run's directory.
+        out: the file, or the new folder of a ``minari`` dataset.
+        format: ``npz``, or ``minari`` for its whole episodes.
+
+    Returns:
+        The number of rows, or of episodes.
+
+    Raises:
+        NotARunError: there is no such run.
+        NotInRunError: it has no replay on disk.
+        UsageError: there is no such format, or it needs an extra that is not installed.
+    """
+    from vedette_services.run import export as exporting
+
+    exporting.check_export("replay", format, Path(out))
+    return exporting.export_replay(FinishedRun.open(Path(run)), format, Path(out))
+
+
+def status(
+    learner: str = "127.0.0.1:5555", *, keys: Place | None = None, timeout_s: float = 5.0
+) -> Status | None:
+    """Return the status of a learner, as ``vedette status --json`` prints it.
+
+    Args:
+        learner: ``HOST`` or ``HOST:PORT``.
+        keys: folder of the keys that ``vedette keys`` made for this host. None: no keys.
+        timeout_s: how long to wait for an answer.
+
+    Returns:
+        The status; None if no learner answers.
+
+    Raises:
+        AddressError: `learner` is no address.
+        KeysError: the keys are missing or damaged.
+        RefusedError: the learner refuses this client.
+    """
+    from vedette_services.run.status_client import ask_status
+
+    shown = ClientKeys.read(Path(keys)) if keys is not None else None
+    return ask_status(Address.parse(learner), timeout_s, shown)
+
+
+def report(*runs: Place, out: Place | None = None) -> Path:
+    """Write the HTML report of a run, or of several runs compared, as ``vedette report`` does.
+
+    Args:
+        runs: run directories, or folders of them, finished or not.
+        out: the file. None: ``report.html`` in the one directory given, else in the current one.
+
+    Returns:
+        The file.
+
+    Raises:
+        NotARunError: one of them holds no run.
+    """
+    from vedette.reports import write_report
+
+    return write_report(runs, out)
+
+
+def curves(run: Place) -> dict[str, Curve]:
+    """Read the curves of a run, by name: ``eval/mean_reward``, ``train/loss``, ...
+
+    Args:
+        run: the run's directory; the run may still go on.
+
+    Returns:
+        Steps, times and values of each curve as arrays; empty if nothing was recorded.
+    """
+    return read_curves(Path(run)).curves
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Result:
+    """The result of a training run. Its text is what ``vedette run`` prints at the end.
+
+    Args:
+        summary: the last status, with the fields of ``RUN/summary.json``.
+        run: the run's directory.
+    """
+
+    summary: Status
+    run: Path
+
+    def __str__(self) -> str:
+        return "\n".join(summary_lines(self.summary, str(self.run)))
+
+    def __repr__(self) -> str:
+        best = self.best_return
+        return f"Result(run={str(self.run)!r}, {self.exit_reason}, best_return={best})"
+
+    @property
+    def exit_reason(self) -> str:
+        """Why the run ended, such as ``target_return`` or ``max_env_steps``."""
+        return self.summary.exit_reason
+
+    @property
+    def best_return(self) -> float | None:
+        """Mean return of the best evaluation; None if there was none."""
+        return self.summary.eval.best_return_mean
+
+    @property
+    def last_return(self) -> float | None:
+        """Mean return of the last evaluation; None if there was none."""
+        return self.summary.eval.return_mean
+
+    def evaluate(
+        self,
+        *,
+        episodes: int | None = None,
+        seed: int | None = None,
+        checkpoint: str | None = None,
+        video: Place | None = None,
+    ) -> Evaluation:
+        """Play its policy greedily; arguments as of `vedette.evaluate`."""
+        return evaluate(self.run, episodes=episodes, seed=seed, checkpoint=checkpoint, video=video)
+
+    def load_policy(self, *, checkpoint: str | None = None, seed: int = 0) -> Policy:
+        """Load its policy, whose actions are the environment's own.
+
+        Args:
+            checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
+            seed: of exploration, where it is asked to explore.
+        """
+        from vedette_services.run.export import policy_of
+
+        run = FinishedRun.open(self.run)
+        return policy_of(run, run.load_model(checkpoint)).make_environment_policy(seed=seed)
+
+    def curves(self) -> dict[str, Curve]:
+        """Read its curves by name, as `vedette.curves` does."""
+        return curves(self.run)
+
+    def report(self, out: Place | None = None) -> Path:
+        """Write its HTML report, as `vedette.report` does; returns the file."""
+        return report(self.run, out=out)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """The results of several training runs.
+
+    Args:
+        results: the result of each run by its name, such as ``seed-0`` or
+            ``agent.learning_rate=0.001/seed-0``.
+        failed: the errors of the runs that failed, by name; they have no result.
+        report: the HTML report on all of them; None if none has started.
+    """
+
+    results: dict[str, Result]
+    failed: dict[str, str]
+    report: Path | None

@@ -1,0 +1,98 @@
+"""The settings of a run as typed keywords of Python functions, and as tables of the configuration.
+
+The values are the configuration's own classes; the keywords are those of `RunConfig`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypedDict, TypeVar
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+from pydantic import BaseModel
+
+from vedette_rl.agents.config import AgentConfig
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.naming import environment_settings
+from vedette_rl.replay.config import ReplayConfig
+from vedette_services.config import ActorsConfig, EvaluationConfig, LearnerConfig, StopConfig
+
+Environment = str | Callable[..., gym.Env[Any, Any]] | gym.Env[Any, Any] | EnvSpec | EnvConfig
+"""What names an environment in Python."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Settings(TypedDict, total=False):
+    """The settings of a run: the tables of the configuration file, each as its class.
+
+    What is not given comes from the run that goes on, the preset, or the defaults, in this order.
+
+    Args:
+        env: an id, a class, a function that makes one, a `functools.partial` of either, an
+            `EnvSpec`, what `gymnasium.make` returned (actors make their own of its `spec`), or an
+            `EnvConfig`.
+        agent: a name, or `DQN`, `IQN`, `SAC` with hyperparameters. None: what suits `env`.
+        seed: of everything random.
+        preset: ``auto`` begins from the tuned preset of agent and environment, ``none`` does not.
+        actors: how many, or how they play.
+        replay: where samples are kept and how they are drawn.
+        learner: its intervals.
+        evaluation: how evaluations are done.
+        stop: when the run is over. Without it that is the preset's, or never.
+    """
+
+    env: Environment | None
+    agent: str | AgentConfig | None
+    seed: int | None
+    preset: Literal["auto", "none"] | None
+    actors: int | ActorsConfig | None
+    replay: ReplayConfig | None
+    learner: LearnerConfig | None
+    evaluation: EvaluationConfig | None
+    stop: StopConfig | None
+
+
+def spell_out(function: _F) -> _F:
+    """Give the signature of a function the settings by name, for `help` and notebooks."""
+    signature = inspect.signature(function)
+    *own, _ = signature.parameters.values()
+    settings = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__
+        )
+        for name, kind in Settings.__annotations__.items()
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *settings])  # type: ignore[attr-defined]  # inspect and Jupyter read it
+    return function
+
+
+def settings_table(settings: Mapping[str, Any], *, shared: bool) -> dict[str, Any]:
+    """Settings as a table of the configuration file.
+
+    Args:
+        shared: other processes make the environment.
+    """
+    return dict(_entries(settings, shared=shared))
+
+
+def _entries(settings: Mapping[str, Any], *, shared: bool) -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        match name, value:
+            case _, None:
+                continue
+            case _, BaseModel():
+                named = {"name": value.name} if isinstance(value, AgentConfig) else {}
+                yield name, {**value.model_dump(mode="json", exclude_unset=True), **named}
+            case "env", str():
+                yield name, {"id": value}
+            case "env", _ if not isinstance(value, Mapping):
+                yield name, environment_settings(value, shared=shared)
+            case "agent", str():
+                yield name, {"name": value}
+            case "actors", int():
+                yield name, {"count": value}
+            case _:
+                yield name, value

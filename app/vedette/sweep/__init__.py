@@ -1,0 +1,26 @@
+"""Sweeps: several runs, side by side within the cores, over a grid of settings or by a study."""
+
+from vedette.sweep.grid import (
+    Changes,
+    Configure,
+    Sweep,
+    exit_status,
+    parse_sweep,
+    plan_trials,
+    report_on,
+)
+from vedette.sweep.jobs import StartOptions, Trial, TrialOutcome, jobs_within
+
+__all__ = [
+    "Changes",
+    "Configure",
+    "StartOptions",
+    "Sweep",
+    "Trial",
+    "TrialOutcome",
+    "exit_status",
+    "jobs_within",
+    "parse_sweep",
+    "plan_trials",
+    "report_on",
+]

@@ -1,0 +1,226 @@
+"""Runs trials as ``vedette run`` would, each in a child process, several at a time."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
+from vedette_services.config import RunConfig, write_config
+from vedette_services.errors import DONE, FAILED, REFUSED, USAGE, describe_exit
+from vedette_services.host.processes import StopSignals, end_children, pause, spawn
+from vedette_services.host.system import count_cores
+from vedette_services.run.number_format import format_clock, format_number
+from vedette_services.run.outcome import read_summary
+from vedette_services.run.provenance import COMMAND, command_line
+from vedette_services.run.status import Status
+from vedette_services.run.status_text import status_line
+
+LINE_EVERY_S = 10.0
+_LOOK_S = 0.2
+_STOP_S = STOP_S + 10.0  # a run gives its own learner STOP_S
+LOGS = "sweep"
+"""Folder in the sweep's directory with the configuration and the log of each trial."""
+
+Say = Callable[[str], None]
+"""Called with each line of progress."""
+
+
+class StartOptions(TypedDict):
+    """How each trial starts, as `run_locally` and ``--in-process`` have it."""
+
+    fresh: bool
+    new_replay: bool
+    in_process: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run of a sweep.
+
+    Args:
+        name: ``seed-3``, or ``agent.learning_rate=0.001/seed-3``.
+        config: its complete configuration.
+        out: its run directory: the folder `name` in the sweep's directory.
+    """
+
+    name: str
+    config: RunConfig
+    out: Path
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """The outcome of a trial.
+
+    Args:
+        trial: the trial.
+        status: exit status of ``vedette run``; 0 also if it was over already or has not begun.
+        message: the outcome in a line.
+    """
+
+    trial: Trial
+    status: int
+    message: str
+
+
+@dataclass(slots=True)
+class _Running:
+    trial: Trial
+    process: subprocess.Popen[bytes]
+    began_s: float  # since 1970
+    kill_at: float | None = None  # monotonic, once it was asked to stop
+
+
+class Jobs:
+    """The trials that run now; none is left once `end` has returned.
+
+    ::
+
+        if jobs.has_room:
+            jobs.start(trial)
+        for outcome in jobs.collect():      # of those that have ended
+            ...
+        jobs.wait(stop)
+        jobs.end()
+
+    Args:
+        out: the sweep's directory.
+        count: of trials at a time.
+        options: of each start; ``fresh`` erases runs that exist.
+        say: called with each line of progress.
+        command: returns the command line for a command's arguments.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        count: int,
+        options: StartOptions,
+        say: Say,
+        command: Callable[..., list[str]] = daemon_command,
+    ) -> None:
+        self._out, self._count, self._say, self._command = out, max(1, count), say, command
+        self._options = ["--fresh", "--force"] * options["fresh"]
+        self._options += ["--in-process"] * options["in_process"]
+        self._options += ["--new-replay"] * options["new_replay"]
+        self._running: list[_Running] = []
+        self._began = time.monotonic()
+        self._next_lines = self._began + LINE_EVERY_S
+
+    @property
+    def has_room(self) -> bool:
+        """True if another trial may start."""
+        return len(self._running) < self._count
+
+    @property
+    def running(self) -> list[Trial]:
+        """The trials that run."""
+        return [running.trial for running in self._running]
+
+    def start(self, trial: Trial) -> None:
+        """Start a trial, which goes on with a run that exists."""
+        config = self._out / LOGS / f"{_slug(trial)}.toml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        write_config(trial.config, config, f"what the sweep gave to {trial.name}")
+        argv = self._command(
+            "run", str(config), "--complete", "--out", str(trial.out), *self._options
+        )
+        environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
+        environment[COMMAND] = command_line()
+        process = spawn(argv, environment=environment, log=self._log(trial), own_group=True)
+        self._running.append(_Running(trial, process, time.time()))
+
+    def collect(self) -> Iterator[TrialOutcome]:
+        """Yield the outcomes of the trials that have ended since the last call."""
+        for running in list(self._running):
+            status = running.process.poll()
+            if status is not None:
+                self._running.remove(running)
+                yield self._outcome(running, status)
+            elif running.kill_at is not None and time.monotonic() > running.kill_at:
+                running.process.kill()
+
+    def _outcome(self, running: _Running, status: int) -> TrialOutcome:
+        trial = running.trial
+        # Of a trial that was stopped before it had begun. Windows has no SIGHUP, and runs no trial.
+        unready = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+        if status == DONE or (running.kill_at is not None and status in unready):
+            return TrialOutcome(trial, DONE, describe_result(trial))
+        lines = last_lines(self._log(trial), 1)
+        last = f": {lines[-1].removeprefix('vedette: ')}" if lines and status > 0 else ""
+        message = f"failed with {describe_exit(status)}{last} (its log: {self._log(trial)})"
+        return TrialOutcome(trial, status if status in (USAGE, REFUSED) else FAILED, message)
+
+    def stop(self, *trials: Trial) -> None:
+        """Ask trials to stop, once each; their learners write a checkpoint first."""
+        for running in self._running:
+            if running.trial in trials and running.kill_at is None:
+                running.kill_at = time.monotonic() + _STOP_S
+                running.process.terminate()
+
+    def stop_all(self) -> None:
+        """Ask each trial to stop, and wait."""
+        if self._running:
+            self.line(f"stopping: {len(self._running)} running, each writes a checkpoint")
+        self.stop(*self.running)
+        self.end()
+
+    def end(self) -> None:
+        """End every process, and wait for it."""
+        end_children([running.process for running in self._running], term_s=_STOP_S)
+
+    def kill(self) -> None:
+        """End every process at once."""
+        for running in self._running:
+            if running.process.poll() is None:
+                running.process.kill()
+
+    def wait(self, stop: StopSignals | None) -> None:
+        """Print what is due of each trial's progress, and wait a little."""
+        if time.monotonic() >= self._next_lines:
+            self._next_lines = time.monotonic() + LINE_EVERY_S
+            self._print_progress()
+        if stop is None:
+            time.sleep(_LOOK_S)  # several processes have no event in common to wait for
+        else:
+            pause(stop, 0.0 if stop else _LOOK_S)
+
+    def line(self, text: str) -> None:
+        """Print a line, with the time since the sweep began."""
+        self._say(f"{format_clock(time.monotonic() - self._began)}  {text}")
+
+    def _print_progress(self) -> None:
+        """Print a line for each trial that runs."""
+        for running in self._running:
+            trial = running.trial
+            status = read_summary(trial.out)
+            new = (status.time_s or 0.0) >= running.began_s
+            self.line(f"{trial.name}: {status_line(status) if new else 'starting'}")
+
+    def _log(self, trial: Trial) -> Path:
+        return self._out / LOGS / f"{_slug(trial)}.log"
+
+
+def jobs_within(config: RunConfig, *, in_process: bool) -> int:
+    """Return the number of such runs that the cores suffice for: a learner and its actors each."""
+    return max(1, count_cores() // (1 if in_process else 1 + config.actors.count))
+
+
+def describe_result(trial: Trial) -> str:
+    """Describe the result of a run that has ended."""
+    summary = read_summary(trial.out)
+    if summary == Status():
+        return "stopped before it had begun"
+    best, steps = format_number(summary.eval.best_return_mean, 1), format_number(summary.env_steps)
+    reason = summary.exit_reason or "interrupted"
+    return f"{reason} after {steps} env steps, best evaluation {best}"
+
+
+def _slug(trial: Trial) -> str:
+    return trial.name.replace("/", "-")

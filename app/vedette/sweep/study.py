@@ -1,0 +1,214 @@
+"""A study's file: how many trials, what they share, and the space of settings to search."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vedette_services.config import RunConfig, load_config
+from vedette_services.config.explain import explain_errors, keys_of
+from vedette_services.config.loading import read_toml
+from vedette_services.config.settings import Table, merge_tables, set_value, settings_table
+from vedette_services.errors import ManySettingsError, SettingError, UsageError, raise_errors
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+Part = TypeVar("Part", bound=BaseModel)
+
+
+class StudyConfig(BaseModel):
+    """The file of a study."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    trials: int = Field(20, ge=1, le=10_000)
+    """how many, of all processes together."""
+    seeds: int = Field(1, ge=1, le=100)
+    """runs of a trial, one after another; its value is their mean."""
+    objective: Literal["last", "best", "area"] = "last"
+    """the evaluation that a trial is judged by; ``area``: their mean over `stop.max_env_steps`."""
+    pruner: Literal["median", "hyperband", "none"] = "median"
+    """how trials that fall behind are found."""
+    sampler: Literal["tpe", "random"] = "tpe"
+    """how settings are proposed."""
+    config: str = ""
+    """a TOML file of the configuration, beside this one."""
+    settings: Table = Field(default_factory=dict)
+    """the configuration of all trials, over that of the file."""
+    space: Table
+    """``KEY = {low, high, log, step}`` or ``KEY = {choices}``."""
+
+
+class _Range(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    low: int | float
+    high: int | float
+    log: bool = False
+    step: int | float | None = None
+
+
+class _Choices(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    choices: tuple[Any, ...] = Field(min_length=1)  # of TOML's types
+
+
+class Study:
+    """A study's file: the configuration of its trials, and the space of their settings.
+
+    Args:
+        path: the TOML file.
+        settings: ``KEY=VALUE`` texts over those of the file.
+
+    Raises:
+        SettingError: it cannot be read, or a key is wrong.
+        ManySettingsError: several are.
+        UsageError: Optuna is not installed.
+    """
+
+    def __init__(self, path: Path, settings: Sequence[str] = ()) -> None:
+        if find_spec("optuna") is None:
+            fix = "pip install 'vedette[optuna]'"
+            raise UsageError(f"vedette sweep: optuna is not installed; {fix}")
+        self.path, table = path, read_toml(path)
+        try:
+            self.config = _validated(StudyConfig, table)
+            self._dimensions = dict(_flatten(self.config.space))
+            self.space = {key: _distribution(key, of) for key, of in self._dimensions.items()}
+            if not self.space:
+                raise SettingError("space", "has no key", "name what to search, with low and high")
+        except (SettingError, ManySettingsError) as error:
+            raise_errors([one.within(str(path)) for one in error.errors])
+        base = read_toml(path.parent / self.config.config) if self.config.config else {}
+        own = merge_tables(self.config.settings, settings_table(settings))
+        self._base = merge_tables(base, own)
+
+    def table(self, params: Mapping[str, Any]) -> Table:
+        """Return the settings of a trial, as a configuration file has them."""
+        found = self._base
+        for key, value in self._decoded(params).items():
+            own: Table = {}
+            set_value(own, key.split("."), value)
+            found = merge_tables(found, own)
+        return found
+
+    def configure(
+        self, params: Mapping[str, Any], seed: int | None = None, saved: Path | None = None
+    ) -> RunConfig:
+        """Return the configuration of a trial.
+
+        Args:
+            params: of Optuna's trial.
+            seed: of the run; None: the configured one.
+            saved: the configuration of a run that goes on.
+
+        Raises:
+            ConfigError: it is wrong.
+        """
+        table = self.table(params) | ({} if seed is None else {"seed": seed})
+        try:
+            return load_config(table=table, saved=saved).config
+        except (SettingError, ManySettingsError) as error:
+            raise_errors([e if e.source else e.within(str(self.path)) for e in error.errors])
+            raise
+
+    def ends(self) -> Iterator[dict[str, Any]]:
+        """Yield parameters such that every choice and both ends of every range are among them."""
+        first = {key: _ends(space)[0] for key, space in self.space.items()}
+        yield first
+        for key, space in self.space.items():
+            for value in _ends(space)[1:]:
+                yield {**first, key: value}
+
+    def described(self) -> str:
+        """Return all that makes trials comparable, as JSON."""
+        own = self.config.model_dump(mode="json", exclude={"trials", "config", "settings"})
+        return json.dumps({**own, "settings": self._base}, sort_keys=True, default=str)
+
+    def _decoded(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace the labels of choices by the values that they stand for."""
+        found = dict(params)
+        for key in params:
+            if "choices" in self._dimensions[key]:
+                choices = self._dimensions[key]["choices"]
+                found[key] = {_label(choice): choice for choice in choices}[params[key]]
+        return found
+
+
+def check_budget(config: RunConfig, objective: str) -> None:
+    """Refuse a configuration whose trials would not end, or could not be compared.
+
+    Raises:
+        SettingError: names the key and the fix.
+    """
+    stop = config.stop
+    if not (stop.max_env_steps or stop.max_opts or stop.max_seconds):
+        fix = "set stop.max_env_steps"
+        raise SettingError("stop", "a trial that never reaches its target would never end", fix)
+    if config.learner.eval_interval == 0:
+        fix = "set it to optimization steps"
+        raise SettingError("learner.eval_interval", "is 0: trials are judged by evaluations", fix)
+    if objective == "area" and not stop.max_env_steps:
+        raise SettingError("objective", "area is over stop.max_env_steps", "set that")
+
+
+def _validated(kind: type[Part], table: Table, place: str = "") -> Part:
+    """Return a table as its class, strictly: no text is a number."""
+    try:
+        return kind.model_validate_json(json.dumps(table, default=str), strict=True)
+    except ValidationError as error:
+        raise_errors(explain_errors(error, kind, place, list(keys_of(kind, place))))
+        raise
+
+
+def _flatten(space: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Table]]:
+    """Yield every dotted key of a space with its range or choices."""
+    for name, below in space.items():
+        if not isinstance(below, dict):
+            fix = "write {low = 1, high = 10} or {choices = [1, 10]}"
+            raise SettingError(f"space.{prefix}{name}", f"must be a table, not {below!r}", fix)
+        if {"low", "high", "choices"} & below.keys():
+            yield f"{prefix}{name}", below
+        else:
+            yield from _flatten(below, f"{prefix}{name}.")
+
+
+def _distribution(key: str, table: Table) -> BaseDistribution:
+    from optuna.distributions import (
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
+
+    kind: type[_Choices | _Range] = _Choices if "choices" in table else _Range
+    found = _validated(kind, table, f"space.{key}")
+    if isinstance(found, _Choices):
+        return CategoricalDistribution([_label(choice) for choice in found.choices])
+    numbers = (found.low, found.high, found.step or 1)
+    try:
+        if all(isinstance(number, int) for number in numbers):
+            low, high, step = map(int, numbers)
+            return IntDistribution(low, high, found.log, step)
+        return FloatDistribution(found.low, found.high, found.log, found.step)
+    except ValueError as error:
+        raise SettingError(f"space.{key}", " ".join(str(error).split()).rstrip(".")) from error
+
+
+def _ends(space: BaseDistribution) -> list[Any]:
+    """Return the choices, or the ends of a range."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(space, CategoricalDistribution):
+        return list(space.choices)
+    assert isinstance(space, FloatDistribution | IntDistribution)
+    return [space.low, space.high]
+
+
+def _label(choice: object) -> bool | int | float | str:
+    """Return a choice as Optuna stores it: lists and tables as their JSON."""
+    return choice if isinstance(choice, bool | int | float | str) else json.dumps(choice)

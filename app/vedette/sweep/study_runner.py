@@ -1,0 +1,482 @@
+"""Runs a study: Optuna proposes the settings of each trial and stops those that fall behind.
+
+All that is known of a study is in its journal, which several processes may share, also on several
+hosts. A trial whose process has died goes on in the next one that has room.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tomli_w
+
+from vedette.local.daemons import daemon_command
+from vedette.reports.configurations import flatten
+from vedette.reports.record import EVALUATION
+from vedette.sweep.jobs import Jobs, Say, StartOptions, Trial, TrialOutcome, describe_result
+from vedette.sweep.study import Study
+from vedette_rl.recording.reading import read_curves
+from vedette_rl.storage.atomic_files import replace_file
+from vedette_rl.storage.system import lock_file
+from vedette_services.errors import DONE, FAILED, ConfigError, UsageError
+from vedette_services.host.processes import StopSignals
+from vedette_services.run.number_format import format_number
+from vedette_services.run.outcome import read_summary
+from vedette_services.run.resume import saved_config
+from vedette_services.run.status import Status
+from vedette_services.run.stop_conditions import is_over, stop_progress
+
+if TYPE_CHECKING:
+    import optuna
+
+POINTS = 20
+"""Points of a run's budget at which trials are compared."""
+BEST = "best.toml"
+_JOURNAL = "study.journal"
+_STATES = {
+    "COMPLETE": "complete",
+    "PRUNED": "stopped early",
+    "FAIL": "failed",
+    "RUNNING": "not over",
+    "WAITING": "waiting",
+}
+_NAME = "vedette"
+_LOOK_EVERY_S = 2.0
+_ATTEMPTS_MAX = 3
+_FAILED_MAX = 3
+"""A study ends where so many trials have failed and none has not."""
+
+
+@dataclass(slots=True)
+class _Active:
+    """A trial that this process runs.
+
+    Args:
+        earlier: the last point that an earlier process has reported.
+        left: its runs that are not over; the first one runs.
+        values: of its runs that are over.
+        reported: the last point reported of the run that runs.
+    """
+
+    trial: optuna.Trial
+    earlier: int = 0
+    left: list[Trial] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    reported: int = 0
+    pruned: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its folder."""
+        return _name(self.trial.number)
+
+    def report(self, point: int, value: float) -> bool:
+        """Report the mean of the runs so far at all points up to this one; False if none is new."""
+        new = range(self.reported + 1, point + 1)
+        mean = (sum(self.values) + value) / (len(self.values) + 1)
+        for number in new:
+            self.reported, at = number, len(self.values) * POINTS + number
+            if at > self.earlier:
+                self.trial.report(mean, at)
+        return bool(new)
+
+
+class StudyRunner:
+    """Runs trials of a study until there are enough, or a stop is requested.
+
+    Args:
+        study: its file.
+        out: its directory: the journal, a folder for each trial, ``best.toml``.
+        jobs: number of trials at a time.
+        in_process: run each in one process, in lock step.
+        say: called with each line of progress.
+        command: returns the command line for a command's arguments.
+
+    Raises:
+        UsageError: the directory holds another study.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        out: Path,
+        *,
+        jobs: int,
+        in_process: bool = False,
+        say: Say = lambda _: None,
+        command: Callable[..., list[str]] = daemon_command,
+    ) -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        self._file, self._out = study, out
+        options: StartOptions = {"fresh": False, "new_replay": False, "in_process": in_process}
+        self._jobs = Jobs(out, jobs, options, say, command)
+        self._study = open_study(study, out)
+        self._workers = Workers(out / "workers")
+        self._active: list[_Active] = []
+        self._next_look = 0.0
+
+    def run(self, stop: StopSignals | None = None) -> int:
+        """Run trials; no process is left when this returns or raises.
+
+        Args:
+            stop: becomes true when all are to end, each with a checkpoint.
+
+        Returns:
+            The exit status: 0 if a trial has a value, or a stop was requested.
+        """
+        try:
+            while not stop:
+                while self._jobs.has_room and self._begin_next():
+                    pass
+                if not self._jobs.running:
+                    break
+                self._jobs.wait(stop)
+                self._workers.beat()
+                self._look()
+            self._jobs.stop_all()
+            self._collect(stopping=True)
+        finally:
+            self._jobs.end()
+            self._workers.close()
+        return DONE if stop or self.best() is not None else FAILED
+
+    def kill(self) -> None:
+        """End every process at once."""
+        self._jobs.kill()
+
+    def best(self) -> optuna.trial.FrozenTrial | None:
+        """Return the best trial of all processes; None before one has ended with a value."""
+        return best_trial(self._study)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the result of the study, a line each."""
+        states = [trial.state.name for trial in self._study.get_trials(deepcopy=False)]
+        counts = {state: states.count(state) for state in sorted(set(states))}
+        said = ", ".join(f"{count} {_STATES[state]}" for state, count in counts.items())
+        yield f"{len(states)} trials: {said}"
+        if best := self.best():
+            yield f"best: {_name(best.number)}, {format_number(best.value, 1)}"
+            yield from (f"  {setting}" for setting in _settings(best))
+            yield f"vedette run {self._out / BEST}"
+
+    # Trials
+
+    def _begin_next(self) -> bool:
+        """Start a run of the next trial; False if there is nothing more to do here."""
+        while (active := self._take_trial()) is not None:
+            try:
+                active.left = self._runs_of(active)
+            except ConfigError as error:
+                self._fail(active, str(error))
+                continue
+            settings, count = ", ".join(_settings(active.trial)), self._file.config.trials
+            self._jobs.line(f"{active.name} of {count}: begins, {settings}")
+            if self._begin_run(active):
+                return True
+        return False
+
+    def _take_trial(self) -> _Active | None:
+        """Take over a trial whose process has died, or ask for a new one; None if all are taken."""
+        import optuna
+
+        with locked(self._out / "study.lock"):
+            found = self._study.get_trials(deepcopy=False)
+            for one in found:
+                worker = str(one.user_attrs.get("worker", ""))
+                if one.state.name == "RUNNING" and not self._workers.is_alive(worker):
+                    # there is no other way to a trial that another process has asked for
+                    trial = optuna.Trial(self._study, one._trial_id)
+                    return self._claim(_Active(trial, max(one.intermediate_values, default=0)))
+            if len(found) >= self._file.config.trials or self._is_hopeless(found):
+                return None
+            return self._claim(_Active(self._study.ask(self._file.space)))
+
+    def _claim(self, active: _Active) -> _Active:
+        attempts = int(active.trial.user_attrs.get("attempts", 0))
+        active.trial.set_user_attr("worker", self._workers.name)
+        active.trial.set_user_attr("attempts", attempts + 1)
+        self._active.append(active)
+        return active
+
+    def _is_hopeless(self, trials: list[optuna.trial.FrozenTrial]) -> bool:
+        ended = [trial.state.name for trial in trials if trial.state.is_finished()]
+        return len(ended) >= _FAILED_MAX and set(ended) == {"FAIL"}
+
+    def _runs_of(self, active: _Active) -> list[Trial]:
+        """Return the runs of a trial, a seed each.
+
+        Raises:
+            ConfigError: its settings contradict each other, or its process has died too often.
+        """
+        params = active.trial.params
+        attempts = int(active.trial.user_attrs["attempts"])
+        if attempts > _ATTEMPTS_MAX:
+            raise ConfigError(f"its process has died {attempts - 1} times")
+        first, seeds = self._file.configure(params).seed, self._file.config.seeds
+        runs = []
+        for seed in range(first, first + seeds):
+            name = active.name if seeds == 1 else f"{active.name}/seed-{seed}"
+            config = self._file.configure(params, seed, saved_config(self._out / name))
+            runs.append(Trial(name, config, self._out / name))
+        return runs
+
+    def _begin_run(self, active: _Active) -> bool:
+        """Start the next run of a trial; False if none is left and the trial has its value."""
+        while active.left:
+            run = active.left[0]
+            if not is_over(read_summary(run.out), run.config.stop):
+                self._jobs.start(run)
+                return True
+            if not self._end_run(active):
+                return False
+        self._active.remove(active)
+        value = float(np.mean(active.values))
+        self._study.tell(active.trial, value)
+        self._jobs.line(f"{active.name}: {format_number(value, 1)}{self._publish_best()}")
+        return False
+
+    def _end_run(self, active: _Active) -> bool:
+        """Take the value of the first run that is left; False if it has none: the trial fails."""
+        run = active.left.pop(0)
+        value = run_value(run, self._file.config.objective)
+        if value is None:
+            self._fail(active, "no evaluation of it has ended")
+            return False
+        active.report(POINTS, value)
+        active.values.append(value)
+        active.reported = 0
+        return True
+
+    def _fail(self, active: _Active, why: str) -> None:
+        import optuna
+
+        self._active.remove(active)
+        active.trial.set_user_attr("failure", why)
+        self._study.tell(active.trial, state=optuna.trial.TrialState.FAIL)
+        self._jobs.line(f"{active.name}: {why}")
+
+    # Runs
+
+    def _look(self) -> None:
+        """Take what has ended, and every few seconds stop what falls behind."""
+        self._collect()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_EVERY_S
+            for active in self._active:
+                self._prune(active)
+
+    def _collect(self, *, stopping: bool = False) -> None:
+        for outcome in self._jobs.collect():
+            active = next(one for one in self._active if one.left[0] is outcome.trial)
+            if active.pruned:
+                self._end_pruned(active)
+            elif outcome.status:
+                self._fail(active, outcome.message)
+            elif stopping:  # the next start goes on with it
+                self._jobs.line(f"{active.name}: {outcome.message}")
+            else:
+                self._go_on(active, outcome)
+
+    def _go_on(self, active: _Active, outcome: TrialOutcome) -> None:
+        """Start a trial's next run, or end the trial."""
+        run = outcome.trial
+        if is_over(read_summary(run.out), run.config.stop):
+            self._begin_run(active)
+        else:
+            self._fail(active, f"stopped by another process: {outcome.message}")
+
+    def _prune(self, active: _Active) -> None:
+        """Report how far a run is; stop it if it falls behind."""
+        run = active.left[0]
+        summary = read_summary(run.out)
+        objective = self._file.config.objective
+        value = _evaluated(summary, objective)
+        point = int(POINTS * progress(summary))
+        if active.pruned or value is None or not active.report(point, value):
+            return
+        if point < POINTS and active.trial.should_prune():  # else it is over anyway
+            active.pruned = True
+            self._jobs.stop(run)
+
+    def _end_pruned(self, active: _Active) -> None:
+        import optuna
+
+        self._active.remove(active)
+        self._study.tell(active.trial, state=optuna.trial.TrialState.PRUNED)
+        self._jobs.line(f"{active.name}: stopped early: {describe_result(active.left[0])}")
+
+    def _publish_best(self) -> str:
+        """Write the best settings so far; returns the end of a line about them."""
+        best = self.best()
+        if best is None:
+            return ""
+        objective, seeds = self._file.config.objective, self._file.config.seeds
+        comment = (
+            f"# {_name(best.number)} of {self._file.path}: {objective} evaluation "
+            f"{format_number(best.value, 1)} over {seeds} seed{'s' * (seeds > 1)}\n"
+        )
+        text = comment + tomli_w.dumps(self._file.table(best.params))
+        replace_file(self._out / BEST, text)
+        return f"; the best is {_name(best.number)} with {format_number(best.value, 1)}"
+
+
+def open_study(study: Study, out: Path) -> optuna.Study:
+    """Open the study of a directory, or create it.
+
+    Raises:
+        UsageError: it is another study, whose trials cannot be compared with this one's.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    _repair_journal(out / _JOURNAL)
+    points = POINTS * study.config.seeds
+    samplers: dict[str, Callable[[], optuna.samplers.BaseSampler]] = {
+        "tpe": lambda: optuna.samplers.TPESampler(constant_liar=True),
+        "random": optuna.samplers.RandomSampler,
+    }
+    pruners: dict[str, Callable[[], optuna.pruners.BasePruner]] = {
+        "median": lambda: optuna.pruners.MedianPruner(n_warmup_steps=POINTS // 4),
+        "hyperband": lambda: optuna.pruners.HyperbandPruner(max_resource=points),
+        "none": optuna.pruners.NopPruner,
+    }
+    with locked(out / "study.lock"):
+        opened = optuna.create_study(
+            storage=JournalStorage(JournalFileBackend(str(out / _JOURNAL))),
+            sampler=samplers[study.config.sampler](),
+            pruner=pruners[study.config.pruner](),
+            study_name=_NAME,
+            direction="maximize",
+            load_if_exists=True,
+        )
+        known = opened.user_attrs.get("study")
+        if known is None:
+            opened.set_user_attr("study", study.described())
+    if known not in (None, study.described()):
+        before, now = (dict(flatten(json.loads(text))) for text in (known, study.described()))
+        key = min(key for key in before.keys() | now if before.get(key) != now.get(key))
+        raise UsageError(
+            f"--out {out}: holds a study with {key}={before.get(key, 'none')}, not "
+            f"{now.get(key, 'none')}; only trials may change: name another folder"
+        )
+    return opened
+
+
+def _repair_journal(journal: Path) -> None:
+    """Remove a last line that a full disk or a power failure has cut."""
+    from optuna.storages.journal import JournalFileSymlinkLock
+
+    if not journal.exists():
+        return
+    lock = JournalFileSymlinkLock(str(journal))
+    lock.acquire()
+    try:
+        data = journal.read_bytes()
+        if data and not data.endswith(b"\n"):
+            os.truncate(journal, data.rfind(b"\n") + 1)
+    finally:
+        lock.release()
+
+
+def best_trial(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
+    """Return the best trial that has ended with a value; None if there is none."""
+    ended = [t for t in study.get_trials(deepcopy=False) if t.state.name == "COMPLETE"]
+    return max(ended, key=lambda trial: trial.value or 0.0, default=None)
+
+
+def progress(summary: Status) -> float:
+    """Return the share of a run's budget that is used up, from 0 to 1."""
+    return min(1.0, max((now / goal for _, now, goal in stop_progress(summary)), default=0.0))
+
+
+def run_value(run: Trial, objective: str) -> float | None:
+    """Return the value of a run that has ended; None if no evaluation of it has."""
+    if objective != "area":
+        return _evaluated(read_summary(run.out), objective)
+    curve = read_curves(run.out).curves.get(EVALUATION)
+    if curve is None or not len(curve.values):
+        return None
+    grid = np.linspace(0.0, run.config.stop.max_env_steps, 20 * POINTS)
+    return float(np.interp(grid, curve.steps, curve.values).mean())
+
+
+def _evaluated(summary: Status, objective: str) -> float | None:
+    evaluation = summary.eval
+    return evaluation.best_return_mean if objective == "best" else evaluation.return_mean
+
+
+def _name(number: int) -> str:
+    return f"trial-{number:04d}"
+
+
+def _settings(trial: optuna.Trial | optuna.trial.FrozenTrial) -> list[str]:
+    return [
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in trial.params.items()
+    ]
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which its holders keep for a moment only."""
+    with path.open("a") as file:
+        lock_file(file.fileno(), wait=True)
+        yield
+
+
+class Workers:
+    """The processes that work on a study, each with a locked file; of other hosts, its age counts.
+
+    Args:
+        directory: of the files.
+    """
+
+    stale_s = 120.0
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(exist_ok=True)
+        self._directory, self._host = directory, socket.gethostname()
+        self.name = f"{self._host}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._own = directory / self.name
+        self._file = self._own.open("w")
+        lock_file(self._file.fileno())
+
+    def beat(self) -> None:
+        """Show other hosts that this process lives."""
+        with suppress(OSError):  # a full disk: it is tried again at once
+            os.utime(self._own)
+
+    def is_alive(self, name: str) -> bool:
+        """Return True if a process works on the study."""
+        path = self._directory / name
+        if name == self.name or not name:
+            return bool(name)
+        try:
+            if name.partition(":")[0] != self._host:
+                # both times are of the file system's clock
+                return path.stat().st_mtime > self._own.stat().st_mtime - self.stale_s
+            with path.open("rb") as file:
+                lock_file(file.fileno())
+                path.unlink()  # of a process that was killed
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def close(self) -> None:
+        """Leave the study."""
+        self._own.unlink(missing_ok=True)
+        self._file.close()

@@ -1,0 +1,148 @@
+"""Names for environments that a Python program gives as objects, so that every process can make
+them.
+
+A class or function of an importable module is ``module:Name``. A script's own are named by its
+file, as other processes import it: ``train:MyEnv`` in ``train.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Mapping
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+from vedette_rl.envs.registry import is_environment_maker
+from vedette_rl.errors import UnknownNameError
+
+Settings = dict[str, Any]
+"""Keys of the configuration's part `env`."""
+
+_REGISTERED_EVERYWHERE = ("gymnasium", "ale_py")
+"""Packages whose environments every process finds by their registered names."""
+
+_TOP_LEVEL = "define a function at the top level of a module; functools.partial gives arguments"
+
+
+def environment_settings(env: object, *, shared: bool) -> Settings:
+    """The settings that make an environment like `env`.
+
+    Args:
+        env: a class; a function that makes one; a `functools.partial` of either; an `EnvSpec`; or
+            what `gymnasium.make` returned, of which only the `spec` is used.
+        shared: other processes make it, too.
+
+    Raises:
+        UnknownNameError: they could not: says why, and what to do.
+    """
+    if isinstance(env, gym.Env):
+        if env.spec is None:
+            why = "actors make their own, and how it was made is not known: give its class"
+            raise UnknownNameError("env", str(env), why)
+        env = env.spec
+    if isinstance(env, EnvSpec):
+        return _of_spec(env, shared=shared)
+    if not isinstance(env, functools.partial):
+        return {"id": _name(env, shared=shared)}
+    if env.args:
+        raise UnknownNameError("env", str(env), "its arguments must have names")
+    name = _name(env.func, shared=shared)
+    return {"id": name, "kwargs": _plain(name, env.keywords)}
+
+
+def _of_spec(spec: EnvSpec, *, shared: bool) -> Settings:
+    """The settings of a specification: its registered name and what differs, or what makes it."""
+    maker = spec.entry_point or spec.vector_entry_point
+    name = maker if isinstance(maker, str) else _name(maker, shared=shared)
+    registered, settings = gym.registry.get(spec.id), Settings()
+    if registered is not None and name.partition(".")[0] in _REGISTERED_EVERYWHERE:
+        name = spec.id
+    else:
+        registered = EnvSpec(spec.id)
+    before = len(registered.additional_wrappers)
+    settings["id"] = name
+    if kwargs := _differing(spec.kwargs, registered.kwargs):
+        settings["kwargs"] = _plain(name, kwargs)
+    if spec.max_episode_steps not in (None, registered.max_episode_steps):
+        settings["max_episode_steps"] = spec.max_episode_steps
+    if wrappers := [_wrapper(wrapper) for wrapper in spec.additional_wrappers[before:]]:
+        settings["wrappers"] = wrappers
+    return settings
+
+
+def _differing(kwargs: Mapping[str, Any], registered: Mapping[str, Any]) -> Settings:
+    """The arguments that are not those of the registered name. Nothing is rendered in training."""
+    return {
+        key: value
+        for key, value in kwargs.items()
+        if key != "render_mode" and (key not in registered or registered[key] != value)
+    }
+
+
+def _wrapper(spec: Any) -> Settings:  # a WrapperSpec
+    if spec.kwargs is None:
+        why = "its arguments are not known: it should inherit from RecordConstructorArgs"
+        raise UnknownNameError("env", f"wrapper {spec.name}", why)
+    return {"name": spec.entry_point, "kwargs": _plain(f"wrapper {spec.name}", spec.kwargs)}
+
+
+def _plain(name: str, kwargs: Mapping[str, Any]) -> Settings:
+    """Arguments as they are, if they can be written down."""
+    for key, value in kwargs.items():
+        try:
+            json.dumps(value)
+        except TypeError as e:
+            why = f"{key} is {value!r}: only numbers, texts, lists and tables can be given to it"
+            raise UnknownNameError("env", name, why) from e
+    return dict(kwargs)
+
+
+def _name(maker: Any, *, shared: bool) -> str:
+    """``module:Name`` of a class or function."""
+    if not is_environment_maker(maker):
+        why = "give an id, a class, a function that makes one, an EnvSpec or a made environment"
+        raise UnknownNameError("env", str(maker), why)
+    name, module = maker.__qualname__, maker.__module__
+    if not name.isidentifier():  # `<lambda>`, `f.<locals>.g`, `Outer.Inner`
+        why = f"other processes cannot import it: {_TOP_LEVEL}"
+        raise UnknownNameError("env", name, why)
+    if module == "__main__":
+        module = _main_module(name, shared=shared)
+    if inspect.getattr_static(sys.modules.get(module), name, None) is not maker:
+        why = f"{module}.{name} is something else by now"
+        raise UnknownNameError("env", f"{module}:{name}", why)
+    return f"{module}:{name}"
+
+
+def _main_module(name: str, *, shared: bool) -> str:
+    """The name by which other processes import the program that runs here."""
+    main = sys.modules["__main__"]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:  # `python -m my_pkg.train`
+        module = str(spec.name)
+    elif file is not None and _is_found_as(Path(file).stem, file):
+        module = Path(file).stem
+    elif shared:
+        where = f"the script {file}" if file else "a notebook or an interactive session"
+        why = (
+            f"it is defined in {where}, which other processes cannot import: put it into a module "
+            "(a .py file in this folder), or train with in_process=True"
+        )
+        raise UnknownNameError("env", name, why)
+    else:
+        return "__main__"
+    sys.modules.setdefault(module, main)  # here it is not run a second time
+    return module
+
+
+def _is_found_as(module: str, file: str) -> bool:
+    """True if importing `module` runs this file."""
+    found = PathFinder.find_spec(module) if module.isidentifier() else None
+    return found is not None and found.origin is not None and Path(found.origin).samefile(file)

@@ -1,0 +1,113 @@
+"""Calls on files and memory that differ between operating systems, each with a portable path.
+
+No other module of `vedette_rl` makes them; ruff checks that. Those on processes are in
+`vedette_services.host.system`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import platform
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+UNKNOWN_BYTES = 1 << 62
+"""Memory of a system that gives no number."""
+
+_ZEROS = bytes(1 << 20)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_SYSCTL_MAX_BYTES = 1024
+
+
+def open_file(path: Path, *, writable: bool = False) -> int:
+    """Open a file that is there, for reading and perhaps writing; children do not inherit it."""
+    return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_BINARY", 0))
+
+
+def lock_file(file: int, *, shared: bool = False, wait: bool = False) -> None:
+    """Take the lock of an open file. Closing the file releases it.
+
+    Does nothing on Windows, where no process of ours writes what a lock protects.
+
+    Args:
+        wait: until it is free; only for locks that are held for a moment.
+
+    Raises:
+        BlockingIOError: another process has it.
+    """
+    if fcntl is not None:
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
+
+
+def reserve_space(file: int, size: int) -> None:
+    """Give a new file `size` bytes of zeros that are really on the disk.
+
+    Raises:
+        OSError: there is no room.
+        OverflowError: no file can be so large.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+        return
+    for at in range(0, size, len(_ZEROS)):  # macOS: a hole would be filled, or fail, at a store
+        os.pwrite(file, _ZEROS[: size - at], at)
+
+
+def sync_file(file: int) -> None:
+    """Wait until the disk has a file: its content, and its size."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is not None:  # macOS, where fsync leaves it in the drive's cache
+        with contextlib.suppress(OSError):  # some file systems, such as a network's, have no such
+            fcntl.fcntl(file, full)
+            return
+    os.fsync(file)
+
+
+def sync_mapped_file(file: int) -> None:
+    """Wait until the disk has what was written to a file, through any map of it too."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(file)  # unlike a map's flush, it lets other threads run
+        return
+    with mmap.mmap(file, 0) as whole:  # macOS: only this takes the pages of maps for certain
+        whole.flush()
+    sync_file(file)
+
+
+def boot_id() -> bytes:
+    """Return the identifier of this start of the machine: 16 bytes, all zero where it has none."""
+    try:
+        text = _BOOT_ID.read_text(encoding="ascii")
+    except OSError:
+        text = sysctl_text("kern.bootsessionuuid")
+    try:
+        return bytes.fromhex(text.strip().replace("-", "")).ljust(16, b"\0")[:16]
+    except ValueError:
+        return bytes(16)
+
+
+def installed_memory() -> int:
+    """Return the bytes of this machine's memory; `UNKNOWN_BYTES` where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # AttributeError: Windows
+        return UNKNOWN_BYTES
+
+
+def sysctl_text(name: str) -> str:
+    """Return a text of macOS's `sysctl`; "" on other systems, and where there is no such name."""
+    if platform.system() != "Darwin":
+        return ""
+    buffer = ctypes.create_string_buffer(_SYSCTL_MAX_BYTES)
+    size = ctypes.c_size_t(_SYSCTL_MAX_BYTES)
+    call = ctypes.CDLL(None).sysctlbyname
+    if call(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return ""
+    return buffer.value.decode("utf-8", "replace")

@@ -1,0 +1,149 @@
+"""Calls on processes and sockets that differ between operating systems, each with a portable path.
+
+No other module of `vedette_services` makes them; ruff checks that. Those on files and memory are in
+`vedette_rl.storage.system`. On Windows none of the daemons runs: see `require_daemons`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import signal
+import socket
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from vedette_rl.storage.system import sysctl_text
+from vedette_services.errors import UsageError
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+PROCESSES = Path("/proc")
+"""Where Linux lists its processes."""
+
+_PR_SET_PDEATHSIG = 1
+_FILE_LIMITS = (65_536, 10_240)  # macOS takes no soft limit above its own, of 10,240 or more
+_ESTABLISHED = 1  # the first byte of Linux's tcp_info
+
+
+def runs_daemons() -> bool:
+    """Return True where learners and actors can run: not on Windows."""
+    return resource is not None
+
+
+def require_daemons(what: str) -> None:
+    """Refuse what needs a learner or actors of this host, where none can run.
+
+    Raises:
+        UsageError: names it and the fix.
+    """
+    if not runs_daemons():
+        raise UsageError(f"{what} needs Linux or macOS: on Windows use WSL or a container")
+
+
+def count_cores() -> int:
+    """Return the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_model() -> str:
+    """Return the processor's name."""
+    text = _read(PROCESSES / "cpuinfo")
+    found = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    name = found[1] if found else sysctl_text("machdep.cpu.brand_string")
+    return name or platform.processor() or platform.machine()
+
+
+def kill_with_parent() -> None:
+    """Ask the kernel to kill this process when the *thread* that forked it ends, on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def raise_file_limit() -> None:
+    """Raise the limit of open files: a flood of connections must leave some for our own files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for limit in _FILE_LIMITS:
+        wanted = limit if hard == resource.RLIM_INFINITY else min(hard, limit)
+        if soft >= wanted:
+            return
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return
+
+
+def wakeup_descriptors() -> tuple[int, int]:
+    """Make an event's descriptors, which do not block: one to poll and read, one to write to.
+
+    On Linux both are the same, an eventfd.
+    """
+    if hasattr(os, "eventfd"):
+        descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        return descriptor, descriptor
+    return nonblocking_pipe()
+
+
+def nonblocking_pipe() -> tuple[int, int]:
+    """Make a pipe whose ends do not block."""
+    ends = os.pipe()
+    for end in ends:
+        os.set_blocking(end, False)
+    return ends
+
+
+def anonymous_file(name: str) -> int:
+    """Return a descriptor of a file without a name, in memory where the system can."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name, os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def is_established(connection: socket.socket) -> bool:
+    """Return True if the peer has not closed a TCP connection; False where that cannot be told."""
+    try:
+        state: bytes = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    except (OSError, AttributeError):  # AttributeError: a system without TCP_INFO
+        return False
+    return state[0] == _ESTABLISHED
+
+
+def private_bytes(pid: int) -> int:
+    """Return the memory of a process without the files that it maps; 0 if it is unknown."""
+    for line in _read(PROCESSES / str(pid) / "status").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def has_open(pid: int, file: os.stat_result) -> bool:
+    """Return True if a process has a file open, or where that cannot be told.
+
+    Raises:
+        PermissionError: the process is another user's.
+        ProcessLookupError: there is no such process.
+    """
+    if not (PROCESSES / "self" / "fd").is_dir():
+        return True
+    os.kill(pid, 0)
+    for link in (PROCESSES / str(pid) / "fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            if os.path.samestat(link.stat(), file):
+                return True
+    return False
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,227 @@
+"""The typed face of the configuration in Python: its own classes, as keywords."""
+
+import functools
+import inspect
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import gymnasium as gym
+import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from pydantic import BaseModel
+
+import vedette
+from vedette.settings import Settings, settings_table
+from vedette_rl.agents.registry import BUILT_IN
+from vedette_rl.envs import make_env
+from vedette_services.config import RunConfig, load_config
+from vedette_services.errors import SettingError, UsageError
+
+
+def test_the_keywords_are_the_parts_of_the_configuration() -> None:
+    assert Settings.__annotations__.keys() == RunConfig.model_fields.keys()
+    for name, kinds in get_type_hints(Settings).items():
+        wanted = RunConfig.model_fields[name].annotation
+        if isinstance(wanted, type) and issubclass(wanted, BaseModel):
+            assert wanted in kinds.__args__, name
+            assert getattr(vedette, wanted.__name__) is wanted
+
+
+@pytest.mark.parametrize("function", [vedette.train, vedette.train_seeds])
+def test_help_and_notebooks_see_every_keyword(function: Any) -> None:
+    names = inspect.signature(function).parameters
+    assert {"out", "in_process", *Settings.__annotations__} <= names.keys()
+
+
+def test_every_agent_is_there_under_its_name() -> None:
+    for kind in BUILT_IN.values():
+        assert getattr(vedette, kind.name.upper()) is kind.config
+        assert kind.name.upper() in vedette.__all__
+
+
+def test_upstreams_name_is_the_same_function() -> None:
+    assert vedette.train_async is vedette.train
+
+
+def test_what_is_given_replaces_the_preset_and_the_rest_is_the_presets() -> None:
+    table = settings_table(
+        {
+            "env": "Pendulum-v1",
+            "agent": vedette.SAC(learning_rate=0.5),
+            "actors": 3,
+            "seed": 7,
+            "replay": None,
+            "stop": vedette.StopConfig(target_return=None, max_opts=9),
+        },
+        shared=True,
+    )
+    assert table == {
+        "env": {"id": "Pendulum-v1"},
+        "agent": {"name": "sac", "learning_rate": 0.5},
+        "actors": {"count": 3},
+        "seed": 7,
+        "stop": {"target_return": None, "max_opts": 9},
+    }
+    preset = load_config(env="Pendulum-v1", environment={}).config
+    config = load_config(table=table, environment={}).config
+    assert (config.agent.learning_rate, config.actors.count, config.seed) == (0.5, 3, 7)
+    assert (config.stop.target_return, config.stop.max_opts) == (None, 9)
+    assert preset.stop.target_return is not None
+    assert config.replay == preset.replay
+    assert config.agent.model_copy(update={"learning_rate": 1.0}) == preset.agent.model_copy(
+        update={"learning_rate": 1.0}
+    )
+
+
+CART_POLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+SHORT = vedette.EnvConfig(id="CartPole-v1", max_episode_steps=9)
+BARTO = functools.partial(CartPoleEnv, sutton_barto_reward=True)
+
+
+@pytest.mark.parametrize(
+    ("env", "wanted"),
+    [
+        (CartPoleEnv, {"id": CART_POLE}),
+        (gym.spec("CartPole-v1"), {"id": "CartPole-v1"}),
+        (gym.make("CartPole-v1"), {"id": "CartPole-v1"}),
+        (SHORT, {"id": "CartPole-v1", "max_episode_steps": 9}),
+        (BARTO, {"id": CART_POLE, "kwargs": {"sutton_barto_reward": True}}),
+    ],
+    ids=["class", "spec", "made", "config", "partial"],
+)
+def test_an_environment_has_many_forms(env: object, wanted: dict[str, object]) -> None:
+    assert settings_table({"env": env}, shared=True) == {"env": wanted}
+
+
+def test_an_agent_of_ones_own_keeps_its_name() -> None:
+    own = vedette.AgentConfig(name="own_agent:Linear", n_step=3)
+    assert settings_table({"agent": own}, shared=True) == {
+        "agent": {"name": "own_agent:Linear", "n_step": 3}
+    }
+
+
+def test_a_wrong_keyword_starts_nothing_and_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="did you mean seed"):
+        vedette.train(out=tmp_path / "run", sed=3)  # type: ignore[call-arg]  # it is wrong
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("function", ["train", "train_seeds"])
+def test_a_script_that_is_imported_for_its_environment_does_not_train(
+    function: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / f"calls_{function}.py").write_text(
+        f"import vedette\nvedette.{function}(out='run', in_process=True)"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=rf"calls_{function} calls vedette.{function} when") as no:
+        make_env(vedette.EnvConfig(id=f"calls_{function}:Mine"))
+    assert str(no.value).endswith('put the call under `if __name__ == "__main__":`')
+    assert not (tmp_path / "run").exists()
+
+
+def test_importing_loads_nothing_and_its_names_no_torch() -> None:
+    code = """
+        import sys, vedette
+        print([name for name in ("torch", "numpy", "pydantic") if name in sys.modules])
+        vedette.SAC(learning_rate=1e-3), vedette.train, vedette.Result
+        print("torch" in sys.modules)
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "[]\nFalse\n"
+
+
+USER = """
+import gymnasium as gym
+import vedette
+
+result = vedette.train(
+    env="Pendulum-v1",
+    agent=vedette.SAC(learning_rate=3e-4, hidden_sizes=(64, 64)),
+    actors=vedette.ActorsConfig(count=2),
+    replay=vedette.ReplayConfig(capacity=10_000),
+    learner=vedette.LearnerConfig(eval_interval=100),
+    evaluation=vedette.EvaluationConfig(episodes=3),
+    stop=vedette.StopConfig(max_env_steps=1000),
+    out="runs/x",
+    seed=1,
+)
+reveal_type(result)
+reveal_type(result.best_return)
+reveal_type(result.summary.eval.return_mean)
+reveal_type(result.evaluate())
+reveal_type(result.load_policy())
+reveal_type(vedette.train_seeds(2, out="runs/y", agent=vedette.DQN()).results)
+
+class Mine(gym.Env[int, int]):
+    pass
+
+def make(length: int = 3) -> Mine:
+    return Mine()
+
+vedette.train_async(env=Mine)
+vedette.train(env=make, agent="dqn", actors=4)
+vedette.train(env=gym.spec("CartPole-v1"))
+vedette.train(env=gym.make("CartPole-v1"))
+
+vedette.train(envv="CartPole-v1")
+vedette.train(stop={"max_opts": 3})
+vedette.train(seed="x")
+vedette.SAC(lerning_rate=3e-4)
+vedette.DQN(batch_size="many")
+vedette.StopConfig(max_steps=3)
+vedette.train(agent=vedette.StopConfig())
+result.sumary
+"""
+
+WRONG = {
+    'vedette.train(envv="CartPole-v1")': "envv",
+    'vedette.train(stop={"max_opts": 3})': "stop",
+    'vedette.train(seed="x")': "seed",
+    "vedette.SAC(lerning_rate=3e-4)": "lerning_rate",
+    'vedette.DQN(batch_size="many")': "batch_size",
+    "vedette.StopConfig(max_steps=3)": "max_steps",
+    "vedette.train(agent=vedette.StopConfig())": "agent",
+    "result.sumary": "sumary",
+}
+REVEALED = [
+    "Result",
+    "float | None",
+    "float | None",
+    "Evaluation",
+    "Policy",
+    "dict[str, ",
+    "Result]",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_type_checker_knows_the_settings_and_the_results(tmp_path: Path) -> None:
+    """As a user runs it: without the plugin for pydantic."""
+    (tmp_path / "user.py").write_text(USER)
+    (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = true\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy", "user.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = USER.splitlines()
+    said: dict[str, list[str]] = {}
+    for line in ran.stdout.splitlines():
+        if line.startswith("user.py:"):
+            _, number, text = line.split(":", 2)
+            said.setdefault(lines[int(number) - 1], []).append(text)
+    revealed = [text for line, texts in said.items() if "reveal_type" in line for text in texts]
+    assert all(kind in " ".join(revealed) for kind in REVEALED), revealed
+    assert "Any" not in " ".join(revealed)
+    errors = {
+        line: " ".join(texts) for line, texts in said.items() if any("error:" in t for t in texts)
+    }
+    assert errors.keys() == WRONG.keys(), errors
+    assert all(WRONG[line] in text for line, text in errors.items()), errors

@@ -1,0 +1,73 @@
+"""Calls that differ between operating systems: the limits of open files, and what is refused."""
+
+import os
+import resource
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from vedette_services.errors import UsageError
+from vedette_services.host import system
+from vedette_services.host.system import (
+    has_open,
+    is_established,
+    raise_file_limit,
+    require_daemons,
+)
+
+UNLIMITED = resource.RLIM_INFINITY
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it cannot be told")
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "most", "expected"),
+    [
+        (256, UNLIMITED, 1 << 20, 65_536),
+        (256, UNLIMITED, 24_576, 10_240),  # macOS: the hard limit is not what the kernel takes
+        (256, 4096, 1 << 20, 4096),
+        (100_000, UNLIMITED, 1 << 20, 100_000),
+    ],
+)
+def test_the_file_limit_is_raised_as_far_as_the_system_takes(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, most: int, expected: int
+) -> None:
+    limit = [soft]
+
+    def set_limit(_: int, limits: tuple[int, int]) -> None:
+        if limits[0] > most:
+            raise ValueError("current limit exceeds maximum limit")
+        limit[0] = limits[0]
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit[0], hard))
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    raise_file_limit()
+    assert limit == [expected]
+
+
+def test_what_needs_daemons_is_refused_where_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_daemons("training")
+    monkeypatch.setattr(system, "resource", None)
+    with pytest.raises(UsageError, match="training needs Linux or macOS: on Windows use WSL"):
+        require_daemons("training")
+
+
+@LINUX
+def test_a_connection_is_established_until_its_peer_closes() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        accepted, _ = server.accept()
+        with accepted:
+            assert is_established(accepted)
+            client.close()
+            assert accepted.recv(1) == b""
+            assert not is_established(accepted)
+
+
+@LINUX
+def test_an_open_file_is_found_in_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w"):
+        assert has_open(os.getpid(), path.stat())
+    assert not has_open(os.getpid(), path.stat())
