@@ -100,7 +100,7 @@ class SimulatedFleet:
         self._end()
         self._play_until(self.clock.now + END_S, lambda: all(h.exit for h in self.hosts.values()))
         late = self.scenario.messages.reorder or self.scenario.hostile or self.scenario.copies
-        self.clock.advance(1.0 + (GONE_AFTER_S if late else 0.0))  # what came late or back looks alive
+        self.clock.advance(1.0 + (GONE_AFTER_S if late else 0.0))  # late ones look alive
         self.invariants.check_end()
 
     def _play_until(self, until: float, over: Callable[[], bool]) -> None:
