@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import mmap
 import os
-import platform
+import sys
 from pathlib import Path
 
 try:
@@ -103,11 +103,13 @@ def installed_memory() -> int:
 
 def sysctl_text(name: str) -> str:
     """Return a text of macOS's `sysctl`; "" on other systems, and where there is no such name."""
-    if platform.system() != "Darwin":
+    if sys.platform != "darwin":
+        return ""
+    call = getattr(ctypes.CDLL(None), "sysctlbyname", None)
+    if call is None:
         return ""
     buffer = ctypes.create_string_buffer(_SYSCTL_MAX_BYTES)
     size = ctypes.c_size_t(_SYSCTL_MAX_BYTES)
-    call = ctypes.CDLL(None).sysctlbyname
     if call(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return ""
     return buffer.value.decode("utf-8", "replace")

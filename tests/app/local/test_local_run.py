@@ -22,8 +22,9 @@ CONFIG = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name
 FAKE = """
 import os, pathlib, signal, sys, time
 name, script = sys.argv[1], dict(pair.split("=", 1) for pair in os.environ["FAKES"].split(";"))
-pathlib.Path(os.environ["PIDS"], f"{name}-{os.getpid()}").touch()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+pids = pathlib.Path(os.environ["PIDS"])
+(pids / f"{name}-{os.getpid()}").touch()
 print("hello from", name, flush=True)
 exec(script[name])
 """
@@ -92,7 +93,8 @@ def test_a_learner_that_somebody_else_stopped_takes_its_actors_along(
 ) -> None:
     """They would wait for it to come back."""
     summary = '{"exit_reason": "interrupted", "time_s": 9e9, "run_id": "a", "epoch": 1}'
-    stopped = f"pathlib.Path(sys.argv[4], 'summary.json').write_text('{summary}')"
+    written = f"pathlib.Path(sys.argv[4], 'summary.json').write_text('{summary}')"
+    stopped = f"while not [*pids.glob('actors-*')]: time.sleep(0.01)\n{written}"
     with fakes(stopped, "time.sleep(60)\nprint('not asked')") as run:
         status = run.watch(lambda timeout_s: Status(run_id="a", epoch=1), None)
         assert status.exit_reason == "interrupted"

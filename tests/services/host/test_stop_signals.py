@@ -69,6 +69,7 @@ def test_only_the_parent_ends_a_child_at_once(
 def handlers() -> Iterator[None]:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -116,7 +117,9 @@ open(sys.argv[1], "w").write("saved")
 """
 
 
-def test_what_is_printed_after_the_end_of_a_terminal_is_discarded(tmp_path: Path) -> None:
+def test_what_is_printed_after_the_end_of_a_terminal_is_discarded(
+    handlers: None, tmp_path: Path
+) -> None:
     pid, terminal = pty.fork()
     if not pid:
         saved = str(tmp_path / "saved")
