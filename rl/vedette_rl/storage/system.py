@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import mmap
 import os
-import sys
 from pathlib import Path
 
 try:
@@ -103,10 +102,9 @@ def installed_memory() -> int:
 
 def sysctl_text(name: str) -> str:
     """Return a text of macOS's `sysctl`; "" on other systems, and where there is no such name."""
-    if sys.platform != "darwin":
-        return ""
-    call = getattr(ctypes.CDLL(None), "sysctlbyname", None)
-    if call is None:
+    try:
+        call = ctypes.CDLL(None).sysctlbyname
+    except (AttributeError, OSError, TypeError):  # TypeError: Windows
         return ""
     buffer = ctypes.create_string_buffer(_SYSCTL_MAX_BYTES)
     size = ctypes.c_size_t(_SYSCTL_MAX_BYTES)
