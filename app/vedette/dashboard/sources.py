@@ -37,7 +37,7 @@ SILENT_S = 10.0
 """A learner that has not answered for so long is shown as one that does not."""
 
 _RECORDS_MAX = 40  # runs whose curves are kept in memory
-_POINTS_MAX = 20_000  # of a curve in memory; of more, every second is dropped
+_POINTS_MAX = 20_000  # of a curve in memory, at even distances
 _EVENTS_MAX = 500
 
 
@@ -124,7 +124,7 @@ class _History:
     """What the statuses of one run have said, one after the other."""
 
     run_id: str = ""
-    table: CurveTable = field(default_factory=CurveTable)
+    table: CurveTable = field(default_factory=lambda: CurveTable(_POINTS_MAX))
     fleet: FleetChanges = field(default_factory=FleetChanges)
     events: deque[RunEvent] = field(default_factory=lambda: deque(maxlen=_EVENTS_MAX))
     epoch: int = 0
@@ -159,7 +159,6 @@ class _History:
             self.evaluated = status.eval.version
             known = status.eval.env_steps
             self._add_row([*evaluation], status.env_steps if known is None else known, now, numbers)
-        self.table.thin(_POINTS_MAX)
 
     def _add_row(
         self, names: list[str], step: int | None, now: float, numbers: Mapping[str, float]

@@ -104,42 +104,62 @@ class CurveReader:
 
 @dataclass(slots=True)
 class _Rows:
-    """What was recorded under the same names: a row of `values` for each step."""
+    """What was recorded under the same names: a row of `values` for each step.
+
+    Of `count` rows it keeps every `stride`-th, and the newest.
+    """
 
     places: array[int] = field(default_factory=lambda: array("q"))
     steps: array[int] = field(default_factory=lambda: array("q"))
     times: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
+    count: int = 0
+    stride: int = 1
+
+    def add(self, place: int, step: int, time_s: float, values: Sequence[float]) -> None:
+        """Add the newest row, in place of the last one if that is kept no longer."""
+        self.steps.append(step)  # first: it may be too large
+        if self.count and (self.count - 1) % self.stride:
+            del self.steps[-2], self.places[-1], self.times[-1]
+            del self.values[len(self.values) - len(values) :]
+        self.places.append(place)
+        self.times.append(time_s)
+        self.values.extend(values)
+        self.count += 1
+
+    def halve(self) -> None:
+        """Forget every second row, but not the newest; of later ones, keep as few."""
+        size = len(self.steps)
+        kept = np.union1d(np.arange(0, size, 2), [size - 1])
+        values = np.array(self.values).reshape(size, -1)[kept]
+        self.values = array("d", values.tobytes())
+        self.places = array("q", np.array(self.places)[kept].tobytes())
+        self.steps = array("q", np.array(self.steps)[kept].tobytes())
+        self.times = array("d", np.array(self.times)[kept].tobytes())
+        self.stride *= 2
 
 
 class CurveTable:
     """Collects values in the order in which they were recorded, and makes curves of them.
 
     Names that are recorded together share their steps and times.
+
+    Args:
+        rows_max: rows of the same names that are kept, at even distances; None: all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows_max: int | None = None) -> None:
+        self._rows_max = rows_max
         self._rows: dict[tuple[str, ...], _Rows] = {}
         self._count = 0
 
     def add(self, names: Sequence[str], step: int, time_s: float, values: Sequence[float]) -> None:
         """Add a value for each name."""
         rows = self._rows.setdefault(tuple(names), _Rows())
-        rows.steps.append(step)  # first: it may be too large
-        rows.places.append(self._count)
-        rows.times.append(time_s)
-        rows.values.extend(values)
+        rows.add(self._count, step, time_s, values)
         self._count += 1
-
-    def thin(self, rows_max: int) -> None:
-        """Forget every second row, but not the last, of names that have more than `rows_max`."""
-        for names, rows in self._rows.items():
-            while len(rows.steps) > rows_max:
-                first = 1 - len(rows.steps) % 2
-                kept = np.array(rows.values).reshape(-1, len(names))[first::2]
-                rows.values = array("d", kept.tobytes())
-                del rows.places[1 - first :: 2], rows.steps[1 - first :: 2]
-                del rows.times[1 - first :: 2]
+        if self._rows_max is not None and len(rows.steps) > self._rows_max:
+            rows.halve()
 
     def curves(self) -> dict[str, Curve]:
         """Return a curve for each name.
@@ -186,7 +206,7 @@ class _EventFiles:
     def __init__(self, directory: Path, rows_max: int | None) -> None:
         self._directory, self._rows_max = directory, rows_max
         self._files: dict[Path, _EventFile] = {}
-        self._found = CurveTable()
+        self._found = CurveTable(rows_max)
 
     def read(self) -> tuple[CurveTable, list[str]]:
         """Read what was added; what was replaced or cut is read anew, with all that follows it."""
@@ -200,13 +220,11 @@ class _EventFiles:
 
     def _read_all(self, paths: Sequence[Path]) -> None:
         if not self._goes_on(paths):
-            self._files, self._found = {}, CurveTable()
+            self._files, self._found = {}, CurveTable(self._rows_max)
         for path in paths:
             known = self._files.setdefault(path, _EventFile(path.stat().st_ino))
             if path.stat().st_size != known.size:
                 self._read_on(path, known)
-                if self._rows_max is not None:
-                    self._found.thin(self._rows_max)
 
     def _goes_on(self, paths: Sequence[Path]) -> bool:
         """Return True if nothing but the end of the last file, and new files, have come."""

@@ -186,6 +186,25 @@ def test_a_reader_with_a_limit_keeps_every_second_of_many_values(tmp_path: Path)
     assert curves["rare"].values.tolist() == [2, 7]
 
 
+def test_rows_that_are_read_as_they_come_are_thinned_as_those_read_at_once(
+    tmp_path: Path,
+) -> None:
+    reader = CurveReader(tmp_path, 8)
+    recorder = TensorboardRecorder(tmp_path / "tensorboard")
+    for step in range(201):
+        recorder.write({"x": float(step), "y": -float(step)}, step)
+        if step % 3 == 0:
+            recorder.flush(step)
+            reader.read()
+    recorder.close()
+    grown, at_once = (each.read().curves for each in (reader, CurveReader(tmp_path, 8)))
+    assert grown["x"].steps.tolist() == [0, 32, 64, 96, 128, 160, 192, 200]
+    assert grown["y"].values.tolist() == [-0.0, -32, -64, -96, -128, -160, -192, -200]
+    for name, curve in grown.items():
+        assert curve.steps.tolist() == at_once[name].steps.tolist()
+        assert curve.values.tolist() == at_once[name].values.tolist()
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([("x",), ("x", "y"), ("y",)]))))
 def test_a_value_stays_until_a_lower_step_is_recorded(
     rows: list[tuple[int, tuple[str, ...]]],
