@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from vedette.reports.record import RunRecord, read_record
 from vedette_rl.recording.reading import CurveReader, CurveTable
-from vedette_services.errors import RefusedError
+from vedette_services.errors import RefusedError, error_message
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import FleetChanges, RunEvent
 from vedette_services.run.number_format import format_clock
@@ -30,6 +31,8 @@ from vedette_services.run.status_client import StatusClient
 from vedette_services.run.status_schema import is_against_opt_steps, tagged
 from vedette_services.run.stop_conditions import exit_sentence
 
+log = logging.getLogger("vedette.dashboard")
+
 RUNS_MAX = 500
 """Runs of a list; the newest are shown."""
 ASK_EVERY_S = 2.0
@@ -39,6 +42,7 @@ SILENT_S = 10.0
 _RECORDS_MAX = 40  # runs whose curves are kept in memory
 _POINTS_MAX = 20_000  # of a curve in memory, at even distances
 _EVENTS_MAX = 500
+_STEP_END = 1 << 63  # of a `Curve`; a status may hold a larger number
 
 
 class DirectorySource:
@@ -163,7 +167,7 @@ class _History:
     def _add_row(
         self, names: list[str], step: int | None, now: float, numbers: Mapping[str, float]
     ) -> None:
-        if step and names:
+        if step and names and step < _STEP_END:
             self.table.add(sorted(names), step, now, [numbers[name] for name in sorted(names)])
 
 
@@ -196,28 +200,43 @@ class LearnerSource:
         self._client.close()
 
     def ask(self) -> None:
-        """Ask the learner once.
+        """Ask the learner once; an answer that cannot be read is in the notes of the record.
 
         Raises:
             RefusedError: it does not let us in.
         """
-        status = self._client.ask(ASK_EVERY_S)
+        try:
+            self._add(self._client.ask(ASK_EVERY_S))
+        except RefusedError:
+            raise
+        except Exception as error:  # whatever it sent, the next answer may be readable
+            log.debug("a status could not be read", exc_info=True)
+            self._set_fault(f"A status of the {self.place} is unreadable: {error_message(error)}")
+
+    def _add(self, status: Status | None) -> None:
         with self._lock:
             self._count += 1
             if status is None:
                 return
-            self._fault, self._heard_s, self._status = "", time.time(), status
+            self._heard_s, self._status = time.time(), status
             if status.run_id != self._history.run_id:
                 self._history = _History(status.run_id)
             self._history.add(status)
+            self._fault = ""
+
+    def _set_fault(self, text: str) -> None:
+        with self._lock:
+            self._count += 1
+            if text != self._fault:
+                log.warning("%s", text)
+            self._fault = text
 
     def _go_on(self) -> None:
         while not self._ended.wait(ASK_EVERY_S):
             try:
                 self.ask()
             except RefusedError as error:  # it has removed our key, perhaps
-                with self._lock:
-                    self._fault = str(error)
+                self._set_fault(str(error))
 
     def overviews(self) -> dict[str, RunOverview]:
         """Return nothing: there is one run."""

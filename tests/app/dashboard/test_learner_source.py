@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import pytest
@@ -21,11 +21,11 @@ Open = Callable[..., LearnerSource]
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Opens a source with a list of answers; further ones are asked for by the tests."""
     monkeypatch.setattr(sources, "ASK_EVERY_S", 600.0)
-    with ExitStack() as closing:
+    with ExitStack() as stack:
 
         def open_source(*answers: Status | Exception | None) -> LearnerSource:
             source = LearnerSource(FakeClient.of(*answers))
-            closing.callback(source.close)
+            stack.callback(source.close)
             return source
 
         yield open_source
@@ -131,11 +131,39 @@ def test_a_later_refusal_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sources, "ASK_EVERY_S", 0.01)
     client = FakeClient([fleet_status(1, 1), RefusedError("our key is not listed any more")])
     source = LearnerSource(client)  # type: ignore[arg-type]  # it asks as one does
-    deadline = time.monotonic() + 10
-    while client.asked < 3:
-        assert time.monotonic() < deadline
+    wait_until(lambda: client.asked >= 3)
     assert source.record("learner").notes == ("our key is not listed any more",)
     source.close()
+
+
+def test_a_count_too_large_for_a_curve_is_left_out(opened: Open) -> None:
+    source = opened(*(fleet_status(1, 1, opt_steps=count) for count in (2**64, 2**63, 300)))
+    source.ask()
+    source.ask()
+    record = source.record("learner")
+    assert record.curves["train/loss"].steps.tolist() == [300]
+    assert record.curves["samples_total"].steps.tolist() == [1000] * 3
+
+
+def test_an_unreadable_status_is_on_the_page_and_the_next_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sources, "ASK_EVERY_S", 0.01)
+    client = FakeClient([fleet_status(1, 1), ValueError("odd"), ValueError("odd")])
+    source = LearnerSource(client)  # type: ignore[arg-type]  # it asks as one does
+    with closing(source):
+        wait_until(lambda: client.asked > 3)
+        [note] = source.record("learner").notes
+        assert "is unreadable: ValueError: odd" in note
+        client.answers.append(fleet_status(1, 7))
+        wait_until(lambda: source.record("learner").summary.opt_steps == 700)
+        assert "unreadable" not in source.record("learner").notes[0]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
 
 
 def test_a_hundred_managers_are_a_table_with_the_worst_first(opened: Open) -> None:
