@@ -11,11 +11,9 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -151,10 +149,9 @@ class Dashboard:
             cookie = f"{name}={self._token}; HttpOnly; SameSite=Lax; Path=/"
             place = "/" + quote(path.lstrip("/"))
             raise _NoPageError(HTTPStatus.SEE_OTHER, Location=place, Set_Cookie=cookie)
-        cookies: SimpleCookie = SimpleCookie()
-        with suppress(CookieError):
-            cookies.load(environ.get("HTTP_COOKIE", ""))
-        if name not in cookies or not self._is_token(cookies[name].value):
+        cookies = [each.strip() for each in environ.get("HTTP_COOKIE", "").split(";")]
+        pairs = [each.partition("=") for each in cookies]
+        if not any(key == name and self._is_token(value) for key, _, value in pairs):
             text = "open the URL that `vedette dashboard` printed: it has the token"
             raise _NoPageError(HTTPStatus.FORBIDDEN, text)
 

@@ -203,7 +203,17 @@ def test_who_has_the_token_gets_a_cookie_and_comes_in(runs: Path) -> None:
         own = cookie.partition(";")[0]
         assert served.get(Cookie=own, Host="gpu.example.org:8600").status == 200
         assert served.get("/report.js", Cookie=f"other=1; {own}").status == 200
-        for other in (own[:-1], own.replace(str(served.port), "1"), "=", "\xff", "a=\x01"):
+        for foreign in ('prefs={"a":1}', "a b=1", "=", "\xff", own[:-1]):
+            assert served.get(Cookie=f"{foreign}; {own}").status == 200
+            assert served.get(Cookie=f"{own};{foreign}").status == 200
+        for other in (
+            f"x{own}",
+            own[:-1],
+            own.replace(str(served.port), "1"),
+            "=",
+            "\xff",
+            "a=\x01",
+        ):
             assert served.get(Cookie=other).status == 403
 
 
