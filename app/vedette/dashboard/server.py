@@ -21,7 +21,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from markupsafe import Markup
 
-from vedette.dashboard.sources import RUNS_MAX, Source
+from vedette.dashboard.sources import RUNS_MAX, Source, unreadable
 from vedette.reports.configurations import group_runs
 from vedette.reports.record import RunRecord
 from vedette.reports.writing import fill_page, page_contents
@@ -197,34 +197,71 @@ class Dashboard:
         version = ([self._source.version(key) for key in keys], contents)
         known, page = self._pages.pop(name, (None, None))
         if page is None or known != version:
-            records, unread = self._read(keys)
+            records, faults, unread = self._read(keys, listed="listing" in contents)
+            found = _contents(records, faults if "listing" in contents else None)
             made = time.time() if unread else 0.0  # what is unread comes next
-            tag = hashlib.sha256(repr((self._salt, name, version, made)).encode("utf-8", "replace"))
-            etag = f'"{tag.hexdigest()[:16]}"'
-            found = page_contents(group_runs(records), videos=False) if records else _NOTHING
-            more = {"unread": unread, "wait_s": 0.1 if unread else POLL_S, "etag": etag}
+            tag = repr((self._salt, name, version, made, faults)).encode("utf-8", "replace")
+            etag = f'"{hashlib.sha256(tag).hexdigest()[:16]}"'
+            wait_s = 0.1 if unread else POLL_S
+            more = {"unread": unread, "faults": faults, "wait_s": wait_s, "etag": etag}
             html = fill_page("live.html", **found, **contents, **more, place=self._source.place)
             page = _Page(etag, "text/html", gzip.compress(html.encode("utf-8", "replace"), 1))
-            known = None if unread else version
+            known = None if unread or faults else version
         self._pages[name] = known, page
         for oldest in [*self._pages][:-_PAGES_MAX]:
             del self._pages[oldest]
         return page
 
-    def _read(self, keys: Sequence[str]) -> tuple[list[RunRecord], int]:
-        """Read runs for `READ_S`. Return them, and the number of those that were left out."""
-        records: list[RunRecord] = []
+    def _read(
+        self, keys: Sequence[str], *, listed: bool
+    ) -> tuple[dict[str, RunRecord], dict[str, str], int]:
+        """Read runs for `READ_S`.
+
+        Returns:
+            Them, the errors of others if they are `listed`, and the number of those left unread.
+        """
+        records: dict[str, RunRecord] = {}
+        faults: dict[str, str] = {}
         deadline, unread = time.monotonic() + READ_S, 0
         for key in keys:
             if records and time.monotonic() > deadline and not self._source.is_read(key):
                 unread += 1
                 continue
             try:
-                records.append(self._source.record(key))
-            except NotARunError:
-                if len(keys) == 1:
+                records[key] = self._source.record(key)
+            except Exception as error:
+                if not listed:
                     raise
-        return records, unread
+                if not isinstance(error, NotARunError):  # that one was removed
+                    log.debug("a run could not be read", exc_info=True)
+                    faults[key] = unreadable(error)
+        return records, faults, unread
+
+
+def _contents(records: dict[str, RunRecord], faults: dict[str, str] | None) -> dict[str, Any]:
+    """Return what the page shows of runs.
+
+    Args:
+        faults: gets the errors of runs that cannot be shown; None: they are raised.
+    """
+    if not records:
+        return _NOTHING
+    try:
+        return page_contents(group_runs([*records.values()]), videos=False)
+    except Exception:
+        if faults is None:
+            raise
+        shown = {}
+        for key, record in records.items():
+            try:
+                page_contents(group_runs([record]), videos=False)
+                shown[key] = record
+            except Exception as error:
+                log.debug("a run could not be shown", exc_info=True)
+                faults[key] = unreadable(error)
+        if len(shown) == len(records):
+            raise
+    return _contents(shown, faults)
 
 
 def _is_local(host: str) -> bool:

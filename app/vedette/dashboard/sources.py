@@ -66,15 +66,23 @@ class DirectorySource:
             self._list()
 
     def overviews(self) -> dict[str, RunOverview]:
-        """List the runs, those that run first, then the newest."""
+        """List the runs, those that run first, then the newest.
+
+        The state of one that cannot be read is the error.
+        """
         self._list()
         found = {}
         for key, path in self._paths.items():
-            version = self.version(key)
-            if self._overviews.get(key, (None,))[0] != version:
-                name = str(path.relative_to(self._directory))
-                self._overviews[key] = version, replace(read_overview(path), run=name)
-            found[key] = self._overviews[key][1]
+            name = str(path.relative_to(self._directory))
+            try:
+                version = self.version(key)
+                if self._overviews.get(key, (None,))[0] != version:
+                    self._overviews[key] = version, replace(read_overview(path), run=name)
+                found[key] = self._overviews[key][1]
+            except Exception as error:
+                log.debug("a run could not be read", exc_info=True)
+                nothing = (None,) * 5
+                found[key] = RunOverview(name, unreadable(error), "", "", *nothing, "")
         order = sorted(found, key=lambda key: _newest_first(found[key]))
         return {key: found[key] for key in order[:RUNS_MAX]}
 
@@ -102,6 +110,11 @@ class DirectorySource:
 
     def _list(self) -> None:
         self._paths = {_key(path): path for path in find_runs(self._directory)}
+
+
+def unreadable(error: Exception) -> str:
+    """Return the state of a run that cannot be read or shown."""
+    return f"unreadable: {error_message(error)}"
 
 
 def _key(path: Path) -> str:

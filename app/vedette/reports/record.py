@@ -18,11 +18,12 @@ import numpy as np
 
 from vedette_rl.recording.reading import Curve, CurveReader, Floats
 from vedette_services.config.loading import read_toml
-from vedette_services.errors import NotARunError, RunInUseError, SettingError
+from vedette_services.errors import NotARunError, SettingError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.number_format import format_time
 from vedette_services.run.outcome import read_summary
+from vedette_services.run.overview import is_running
 from vedette_services.run.provenance import read_provenance
 from vedette_services.run.status import Status
 from vedette_services.run.status_schema import is_against_opt_steps
@@ -198,11 +199,7 @@ def read_record(directory: Path, curves_of: CurveReader | None = None) -> RunRec
     recorded = (curves_of or CurveReader(directory)).read()
     notes += recorded.damage
     events, provenance = _events(run, notes), _provenance(run, notes)
-    try:
-        run.check_free(wait_s=0.0)
-        running = False
-    except (RunInUseError, OSError):
-        running = True
+    running = is_running(run)
     curves = {name: _finite(curve) for name, curve in recorded.curves.items()}
     if broken := [n for n, c in curves.items() if c.values.size < recorded.curves[n].values.size]:
         notes.append(f"Not finite at times, and left out there: {', '.join(sorted(broken)[:8])}.")

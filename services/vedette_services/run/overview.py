@@ -123,10 +123,10 @@ def _text(config: Mapping[str, Any], part: str, key: str) -> str:
 
 
 def is_running(run: RunDirectory) -> bool:
-    """Return True if a learner runs in a directory."""
+    """Return True if a learner runs in a directory, or where its lock cannot be asked."""
     try:
         run.check_free(wait_s=0.0)
-    except RunInUseError:
+    except (RunInUseError, OSError):
         return True
     return False
 

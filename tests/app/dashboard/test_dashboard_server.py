@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import shutil
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from run_folders import BEGAN_S, Clock, write_summary
 from served import make_started_run, serving
 
-from vedette.dashboard import Dashboard, DirectorySource, server
+from vedette.dashboard import Dashboard, DirectorySource, server, sources
 from vedette.reports.charts import page_data
 from vedette.reports.configurations import group_runs
 from vedette.reports.record import read_record
 from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.errors import NotARunError
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.status import Status
 from vedette_services.run.status_schema import declared
 
@@ -278,6 +281,51 @@ def test_a_page_that_cannot_be_made_is_one_line_and_the_next_is_made(
             assert answer.text.startswith("this page could not be made: ZeroDivisionError")
             assert "\n" not in answer.text
         assert served.get(path).status == 200
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (sources, "read_overview"),
+        (sources, "read_record"),
+        (server, "page_contents"),
+    ],
+)
+def test_an_error_of_one_run_is_in_the_list_and_keeps_no_other_from_it(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
+) -> None:
+    made = getattr(module, name)
+
+    def fail_for_one(what: Any, *args: Any, **kwargs: Any) -> Any:
+        if "runs/one" in str(what):
+            raise ValueError("odd")
+        return made(what, *args, **kwargs)
+
+    with serving(runs) as served:
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, fail_for_one)
+            home = served.get()
+            assert home.status == 200
+            assert sorted(home.runs) == ["deep/two", "one"]
+            assert home.text.count('<td class="bad">unreadable: ValueError: odd') == 1
+            assert home.data["charts"]
+        later = served.get(If_None_Match=home.headers["ETag"])
+        assert later.status == 200
+        assert "unreadable" not in later.text
+
+
+def test_a_lock_that_cannot_be_asked_counts_as_held(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(RunDirectory, "check_free", fail)
+    with serving(runs) as served:
+        home = served.get()
+        assert home.status == 200
+        assert home.text.count(">running</td>") >= 2
+        assert "It is running" in served.get(home.runs["one"]).text
 
 
 def test_too_many_parts_of_a_query_are_refused(runs: Path) -> None:
