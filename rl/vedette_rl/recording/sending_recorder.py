@@ -95,6 +95,10 @@ class SendingRecorder:
         """Close the run at the service: nothing follows."""
         raise NotImplementedError
 
+    def describe(self, error: Exception) -> str:
+        """Describe a failure in one line, for the log."""
+        return " ".join(str(error).split()) or type(error).__name__
+
     # Recorder
 
     def write(self, record: Record, step: int) -> None:
@@ -156,7 +160,7 @@ class SendingRecorder:
 
     def _log_failure(self, error: Exception) -> None:
         if not self._failing:
-            why = " ".join(str(error).split()) or type(error).__name__
+            why = self.describe(error)
             log.warning("%s: %s; tried again every %g s", self._service, why, self._again_after_s)
         self._failing = True
 

@@ -152,7 +152,7 @@ def test_the_terminal_is_given_back_if_it_cannot_be_drawn_on(
             os.write(user, b"x")
             assert pressed.wait(10)  # it is raw now
 
-    with open(slave) as keys, open(slave, "w", closefd=False) as out:
+    with os.fdopen(slave) as keys, os.fdopen(slave, "w", closefd=False) as out:
         monkeypatch.setattr(sys, "stdin", keys)
         with pytest.raises(ValueError, match="no such character"):
             run()
