@@ -177,6 +177,17 @@ def test_a_stop_leaves_trials_that_the_next_start_goes_on_with(study: Make) -> N
     ]  # fmt: skip
 
 
+def test_a_trial_that_was_stopped_again_and_again_does_not_fail(study: Make) -> None:
+    for _ in range(4):
+        stop = StopSignals(signals=())
+        runner = study("time.sleep(60)", trials=1, say=lambda _, stop=stop: stop.request())
+        assert runner.run(stop) == 0
+        assert states(runner) == ["RUNNING"]
+    runner = study(trials=1)
+    assert runner.run() == 0
+    assert states(runner) == ["COMPLETE"]
+
+
 class _After(StopSignals):
     """Becomes true after a while, as a signal would make it."""
 

@@ -282,7 +282,9 @@ class StudyRunner:
                 self._end_pruned(active)
             elif outcome.status:
                 self._fail(active, outcome.message)
-            elif stopping:  # the next start goes on with it
+            elif stopping:  # the next start goes on with it; its process has not died
+                attempts = int(active.trial.user_attrs["attempts"])
+                active.trial.set_user_attr("attempts", attempts - 1)
                 self._jobs.line(f"{active.name}: {outcome.message}")
             else:
                 self._go_on(active, outcome)
