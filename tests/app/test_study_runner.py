@@ -1,5 +1,7 @@
 """A study runs trials, stops those that fall behind, and goes on wherever it was killed."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -17,6 +19,7 @@ import pytest
 from vedette.cli.app import main
 from vedette.sweep.study import Study
 from vedette.sweep.study_runner import POINTS, StudyRunner, Workers, best_trial, open_study
+from vedette_rl.storage.system import lock_file
 from vedette_services.config import load_config, read_config
 from vedette_services.errors import UsageError
 from vedette_services.host.processes import StopSignals
@@ -264,6 +267,24 @@ def test_a_worker_of_another_host_is_alive_while_its_file_is_touched(tmp_path: P
     os.utime(other, (time.time() - 1e3, time.time() - 1e3))
     assert not mine.is_alive(other.name)
     assert not mine.is_alive("elsewhere:8:abc")
+    mine.close()
+
+
+@pytest.mark.parametrize("failure", [errno.EBADF, errno.ENOLCK])
+def test_a_worker_is_alive_where_a_network_file_system_refuses_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: int
+) -> None:
+    def lock(file: int) -> None:
+        reads_only = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        if reads_only or failure == errno.ENOLCK:
+            raise OSError(failure, os.strerror(failure))
+        lock_file(file)
+
+    mine, other = Workers(tmp_path), Workers(tmp_path)
+    monkeypatch.setattr("vedette.sweep.study_runner.lock_file", lock)
+    assert mine.is_alive(other.name)
+    other.close()
+    assert not mine.is_alive(other.name)
     mine.close()
 
 

@@ -469,13 +469,13 @@ class Workers:
             if name.partition(":")[0] != self._host:
                 # both times are of the file system's clock
                 return path.stat().st_mtime > self._own.stat().st_mtime - self.stale_s
-            with path.open("rb") as file:
+            with path.open("r+b") as file:  # NFS locks no file that is open for reading only
                 lock_file(file.fileno())
                 path.unlink()  # of a process that was killed
-        except BlockingIOError:
-            return True
-        except OSError:
+        except FileNotFoundError:
             return False
+        except OSError:  # another process has the lock, or the file system does not tell
+            return True
         return False
 
     def close(self) -> None:
