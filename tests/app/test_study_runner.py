@@ -24,7 +24,7 @@ from vedette_services.config import load_config, read_config
 from vedette_services.errors import UsageError
 from vedette_services.host.processes import StopSignals
 
-pytest.importorskip("optuna")
+optuna = pytest.importorskip("optuna")
 STUDY = """
 trials = {trials}
 seeds = {seeds}
@@ -297,6 +297,33 @@ def test_two_processes_share_a_study(study: Make, tmp_path: Path) -> None:
     names = [line.split()[0] for line in begun(tmp_path)]
     assert sorted(names) == [f"trial-{k:04d}" for k in range(4)]
     assert states(first) == ["COMPLETE"] * 4
+
+
+@pytest.mark.parametrize("script", ["at(50); time.sleep(60)", "", "sys.exit(1)"])
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_trial_that_another_host_has_taken_over_ends_without_a_result(
+    study: Make, tmp_path: Path, script: str, ended: bool
+) -> None:
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "begins" in line:
+            (tmp_path / "out/workers/elsewhere:1:abc").touch()
+            other = open_study(Study(tmp_path / "study.toml"), tmp_path / "out")
+            optuna.Trial(other, 0).set_user_attr("worker", "elsewhere:1:abc")
+            if ended:
+                other.tell(0, 5.0)
+
+    runner = study(script, trials=1, say=say)
+    began = time.monotonic()
+    assert runner.run() == (0 if ended else 1)
+    assert time.monotonic() - began < 20
+    assert "trial-0000: another process has taken it over" in said[-1]
+    (trial,) = runner._study.get_trials()
+    assert (trial.state.name, trial.value) == (("COMPLETE", 5.0) if ended else ("RUNNING", None))
+    assert trial.intermediate_values == {}
+    assert "failure" not in trial.user_attrs
 
 
 def test_another_study_in_the_directory_is_refused(study: Make, tmp_path: Path) -> None:
