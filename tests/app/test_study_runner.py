@@ -326,6 +326,29 @@ def test_a_trial_that_another_host_has_taken_over_ends_without_a_result(
     assert "failure" not in trial.user_attrs
 
 
+def test_the_file_of_the_best_is_not_replaced_by_an_older_best(
+    study: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study(trials=1).run()
+    first, second = study(trials=1), study(trials=1)
+    other = threading.Thread(target=second._publish_best)
+
+    def late() -> Any:
+        best = best_trial(first._study)
+        second._study.tell(second._study.ask(second._file.space), 1e9)
+        other.start()
+        other.join(0.3)
+        return best
+
+    monkeypatch.setattr(first, "best", late)
+    first._publish_best()
+    other.join()
+    assert (tmp_path / "out/best.toml").read_text().startswith("# trial-0001 of ")
+    monkeypatch.undo()
+    for runner in (first, second):
+        assert runner.run() == 0
+
+
 def test_another_study_in_the_directory_is_refused(study: Make, tmp_path: Path) -> None:
     study(trials=1).run()
     assert study(trials=2).run() == 0  # more trials are welcome

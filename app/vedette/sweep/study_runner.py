@@ -337,16 +337,16 @@ class StudyRunner:
 
     def _publish_best(self) -> str:
         """Write the best settings so far; returns the end of a line about them."""
-        best = self.best()
-        if best is None:
-            return ""
         objective, seeds = self._file.config.objective, self._file.config.seeds
-        comment = (
-            f"# {_name(best.number)} of {self._file.path}: {objective} evaluation "
-            f"{format_number(best.value, 1)} over {seeds} seed{'s' * (seeds > 1)}\n"
-        )
-        text = comment + tomli_w.dumps(self._file.table(best.params))
-        replace_file(self._out / BEST, text)
+        with locked(self._out / "study.lock"):  # no process replaces it by an older best
+            best = self.best()
+            if best is None:
+                return ""
+            comment = (
+                f"# {_name(best.number)} of {self._file.path}: {objective} evaluation "
+                f"{format_number(best.value, 1)} over {seeds} seed{'s' * (seeds > 1)}\n"
+            )
+            replace_file(self._out / BEST, comment + tomli_w.dumps(self._file.table(best.params)))
         return f"; the best is {_name(best.number)} with {format_number(best.value, 1)}"
 
 
