@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
@@ -57,8 +58,9 @@ class MlflowRecorder(SendingRecorder):
     ) -> None:
         self._uri, self._experiment = tracking_from(os.environ)
         self._client = _client(self._uri)
+        self._address = _without_login(self._uri)
         self._run, self._run_id = run, ""
-        super().__init__(f"MLflow at {self._uri}", clock=clock, again_after_s=again_after_s)
+        super().__init__(f"MLflow at {self._address}", clock=clock, again_after_s=again_after_s)
 
     @staticmethod
     def check_environment(environ: Mapping[str, str]) -> None:
@@ -86,6 +88,11 @@ class MlflowRecorder(SendingRecorder):
     def finish(self) -> None:
         self._client.set_terminated(self._run_id, "FINISHED", round(self._clock() * 1e3))
 
+    def describe(self, error: Exception) -> str:
+        """Describe a failure without the login of the address, which MLflow's errors quote."""
+        text = super().describe(error).replace(self._uri, self._address)
+        return re.sub(r"://[^/?#\s]*@", "://", text)
+
     def _send_parameters(self, parameters: Mapping[str, object]) -> None:
         from mlflow.entities import Param
         from mlflow.exceptions import MlflowException
@@ -99,7 +106,7 @@ class MlflowRecorder(SendingRecorder):
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
             # MLflow never changes a parameter: a run that resumes keeps its first value
-            log.warning("MLflow: %s", error)
+            log.warning("MLflow: %s", self.describe(error))
 
     def _open_run(self) -> str:
         """Continue the MLflow run of an earlier start, or create one; returns its id."""
@@ -116,7 +123,7 @@ class MlflowRecorder(SendingRecorder):
         )
         run_id = str(made.info.run_id)
         try:
-            replace_file(file, json.dumps({"uri": self._uri, "run_id": run_id}) + "\n")
+            replace_file(file, json.dumps({"uri": self._address, "run_id": run_id}) + "\n")
         except OSError as error:
             log.warning("%s: %s; a resumed run will be another one in MLflow", file, error.strerror)
         return run_id
@@ -127,7 +134,7 @@ class MlflowRecorder(SendingRecorder):
 
         try:
             kept = json.loads(file.read_text("utf-8"))
-            if kept["uri"] != self._uri:
+            if _without_login(kept["uri"]) != self._address:
                 return ""
             self._client.get_run(str(kept["run_id"]))
         except (OSError, ValueError, KeyError, TypeError):
@@ -153,10 +160,15 @@ def tracking_from(environ: Mapping[str, str]) -> tuple[str, str]:
     if urllib.parse.urlsplit(uri).scheme not in ("http", "https"):
         raise SettingError(
             "learner.recorders",
-            f"mlflow records to MLFLOW_TRACKING_URI, and that is {uri!r}",
+            f"mlflow records to MLFLOW_TRACKING_URI, and that is {_without_login(uri)!r}",
             "set it to http://HOST:PORT of a tracking server",
         )
     return uri.rstrip("/"), environ.get("MLFLOW_EXPERIMENT_NAME", "") or "vedette"
+
+
+def _without_login(uri: str) -> str:
+    """Remove the user's name and password, also with characters that no address can have."""
+    return re.sub(r"^(\w+://)?.*@", r"\1", uri, flags=re.DOTALL)
 
 
 def _client(uri: str) -> MlflowClient:

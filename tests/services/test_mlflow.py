@@ -1,5 +1,6 @@
 """Scalars, parameters and texts reach a tracking server, and training waits for none of it."""
 
+import json
 import math
 import subprocess
 import sys
@@ -87,6 +88,28 @@ def test_a_server_that_never_comes_costs_a_line_in_the_log(
     recorder.close()
     assert "1 scalars were not sent" in caplog.text
     assert caplog.text.count("tried again every") == 1
+
+
+def test_the_login_of_an_address_is_neither_logged_nor_stored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_USERNAME")
+    monkeypatch.delenv("MLFLOW_TRACKING_PASSWORD")
+    with serving() as (server, uri):
+        for login in ("alice:s3cret@", "alice:s3cret2@"):  # a new password, the same server
+            recorder = recorder_to(uri.replace("://", f"://{login}"), tmp_path)
+            recorder.write({"x": 1.0}, 0)
+            recorder.close()
+    assert len(server.runs) == 1
+    assert server.authorizations == {"Basic YWxpY2U6czNjcmV0", "Basic YWxpY2U6czNjcmV0Mg=="}
+    assert json.loads((tmp_path / "mlflow.json").read_text())["uri"] == uri
+    recorder = recorder_to("http://alice:s3cret@127.0.0.1:9", tmp_path / "away")
+    recorder.close()
+    assert "MLflow at http://127.0.0.1:9: API request to http://127.0.0.1:9/" in caplog.text
+    assert "s3cret" not in caplog.text
+    for uri, shown in (("htp://alice:s3/t@host", "'htp://host'"), ("alice:s3@host", "'host'")):
+        with pytest.raises(SettingError, match=f"and that is {shown}"):
+            tracking_from({"MLFLOW_TRACKING_URI": uri})
 
 
 @pytest.mark.parametrize("uri", ["", "file:///tmp/mlruns", "host:5000"])

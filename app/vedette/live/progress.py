@@ -41,7 +41,7 @@ class Progress:
     Args:
         split: of the learner's time.
         first_return: the first evaluation, from which the way to the target is drawn; None if it
-            is not known.
+            came before the first status.
         evaluations: mean returns of the evaluations, the oldest first.
         rollouts: mean returns of the actors, at even distances.
         left_s: estimated seconds to each stop condition, by its unit.
@@ -63,19 +63,20 @@ class ProgressTracker:
         self._rollouts = Series()
         self._first_return: float | None = None
         self._version: int | None = None
-        self._seen = False
+        self._seen = self._is_unevaluated = False  # of the statuses so far, of the last one
 
     def update(self, status: Status) -> tuple[Progress, bool]:
         """Add a status. Return the progress, and True if it has an evaluation that is new and was
         not there when the first status came."""
         found, fresh = status.eval, False
         if found.version is not None and found.version != self._version:
+            if self._is_unevaluated and found.version == found.best_version:
+                self._first_return = found.best_return_mean
             fresh, self._version = self._seen, found.version
             self._evaluations.extend(_finite(found.return_mean))
         self._seen = True
+        self._is_unevaluated = found.version is None and found.best_return_mean is None
         self._rollouts.extend(_finite(rollout_return(status)))
-        if self._first_return is None:
-            self._first_return = found.best_return_mean
         progress = Progress(
             self._split.update(status),
             self._first_return,

@@ -65,7 +65,11 @@ class TerminalSession:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             self._install_handlers()
-        self._set_shown(self._is_foreground())
+        try:
+            self._set_shown(self._is_foreground())
+        except BaseException:
+            self._remove_handlers()
+            raise
         self._thread.start()
         return self
 
@@ -74,10 +78,10 @@ class TerminalSession:
         try:
             self._thread.join(_LET_GO_S)
         finally:
-            self._set_shown(False)
-            for number, handler in self._handlers.items():
-                signal.signal(number, handler)
-            self._handlers.clear()
+            try:
+                self._set_shown(False)
+            finally:
+                self._remove_handlers()
 
     def release(self) -> None:
         """Give the terminal back at once, because this process ends without `__exit__`."""
@@ -85,9 +89,7 @@ class TerminalSession:
         self._let_go.clear()
         self._let_go.wait(_LET_GO_S)  # its thread may be held up by a terminal that does not take
         self._restore_modes()
-        if self._out is not None and self._is_foreground():
-            with contextlib.suppress(OSError):
-                os.write(self._out, self._end)
+        self._write_end()
 
     def _watch(self) -> None:
         """Follow the foreground and read keys until the end."""
@@ -119,9 +121,20 @@ class TerminalSession:
         if shown == self._shown:
             return
         self._shown = shown
-        self._draw(shown)
-        if not shown:
-            self._restore_modes()
+        try:
+            self._draw(shown)
+        except BaseException:  # half drawn, for example in an encoding without its characters
+            self._write_end()
+            raise
+        finally:
+            if not shown:
+                self._restore_modes()
+
+    def _write_end(self) -> None:
+        """Leave the second screen and show the cursor."""
+        if self._out is not None and self._is_foreground():
+            with contextlib.suppress(OSError):
+                os.write(self._out, self._end)
 
     def _take_keys(self) -> None:
         """Have keys come one by one and unseen; Ctrl-C, Ctrl-Z and Ctrl-\\ stay signals."""
@@ -158,6 +171,11 @@ class TerminalSession:
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 self._handlers[number] = signal.SIG_DFL
                 signal.signal(number, self._on_signal)
+
+    def _remove_handlers(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Give the terminal back, then stop or end as without us; after `fg`, go on."""

@@ -95,6 +95,10 @@ class SendingRecorder:
         """Close the run at the service: nothing follows."""
         raise NotImplementedError
 
+    def describe(self, error: Exception) -> str:
+        """Describe a failure in one line, for the log."""
+        return " ".join(str(error).split()) or type(error).__name__
+
     # Recorder
 
     def write(self, record: Record, step: int) -> None:
@@ -156,7 +160,7 @@ class SendingRecorder:
 
     def _log_failure(self, error: Exception) -> None:
         if not self._failing:
-            why = " ".join(str(error).split()) or type(error).__name__
+            why = self.describe(error)
             log.warning("%s: %s; tried again every %g s", self._service, why, self._again_after_s)
         self._failing = True
 
@@ -172,12 +176,18 @@ class SendingRecorder:
             with self._lock:
                 some = [self._kept[k] for k in range(min(_SCALARS_PER_SEND, len(self._kept)))]
             self.send_scalars(some)
-            with self._lock:  # some of these may have been dropped meanwhile, as the oldest
-                while some and self._kept and self._kept[0] is some[0]:
-                    self._kept.popleft()
-                    some.pop(0)
+            self._remove_sent(some)
         if ending:
             self.finish()
+
+    def _remove_sent(self, sent: Sequence[Scalar]) -> None:
+        """Remove scalars from the left; those dropped while they were sent are not left out."""
+        identities, dropped = {id(scalar) for scalar in sent}, len(sent)
+        with self._lock:
+            while self._kept and id(self._kept[0]) in identities:
+                self._kept.popleft()
+                dropped -= 1
+            self._left_out -= dropped
 
     def _send_notes(self) -> None:
         with self._lock:

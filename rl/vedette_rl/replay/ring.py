@@ -337,8 +337,10 @@ def _compare(directory: Path, asked: Manifest, found: Manifest, guard: int | Non
         found.columns, asked.columns
     )
     if difference:
-        what = "columns" if (found.shared is None) == (asked.shared is None) else "storage"
-        raise ReplayDiffersError(what, f"the replay in {directory} has {difference}: {fix}")
+        what = f"the replay in {directory} has {difference}"
+        if (found.shared is None) == (asked.shared is None):
+            raise ReplayDiffersError("columns", f"{what}: its samples are of another environment")
+        raise ReplayDiffersError("storage", f"{what}: {fix}")
 
 
 def _columns_difference(found: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, ...]) -> str:

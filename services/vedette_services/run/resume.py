@@ -212,7 +212,7 @@ def _key_of(what: str, layout: ReplayLayout) -> tuple[str, str]:
     if what == "guard":
         return "actors.n_buffer", "or lower actors.n_buffer"
     if what != "storage":
-        return "env", ""
+        return "env", "name another --out, or erase this run with --fresh --force"
     key = "replay.frame_storage"
     return key, f"or go on with it by {key}={'plain' if layout.shared else 'auto'}"
 

@@ -79,6 +79,22 @@ def test_an_evaluation_is_new_once_and_not_where_the_first_status_has_it() -> No
     assert fresh.update(Status(eval=Eval(version=1, return_mean=2.0)))[1]
 
 
+def first_return_after(*evaluations: Eval) -> float | None:
+    tracker = ProgressTracker()
+    return [tracker.update(Status(eval=found))[0].first_return for found in evaluations][-1]
+
+
+def test_the_way_to_the_target_begins_at_the_first_evaluation_if_that_was_seen() -> None:
+    first = Eval(version=1, return_mean=20.0, best_return_mean=20.0, best_version=1)
+    late = Eval(version=9, return_mean=190.0, best_return_mean=190.0, best_version=9)
+    assert first_return_after(Eval(), first, late) == 20.0
+    assert first_return_after(late) is None  # attached later
+    resumed = Eval(best_return_mean=150.0, best_version=8)
+    assert first_return_after(resumed, late) is None
+    missed = Eval(version=2, return_mean=10.0, best_return_mean=20.0, best_version=1)
+    assert first_return_after(Eval(), missed, late) is None
+
+
 def test_time_is_split_over_the_last_seconds() -> None:
     watch = TimeSplitTracker(window_s=10.0)
     spent = Time(optimizing_s=10.0, sampling_s=5.0, waiting_s=80.0)

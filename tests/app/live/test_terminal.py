@@ -8,11 +8,15 @@ import select
 import signal
 import subprocess
 import sys
+import termios
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from vedette.live.terminal import TerminalSession
 
 PROGRAM = """
 import os, sys, time
@@ -130,6 +134,33 @@ def test_evaluations_stay_above_the_view_as_lines(shell: Shell) -> None:
     lines = re.findall(r"(0:00:\d\d)  evaluation 1.0 ± 0.0 \(5 episodes\), version (\d+)", text)
     assert lines == [(f"0:00:{version:02}", str(version)) for version in range(1, 21)]
     shell.assert_is_as_before()
+
+
+@pytest.mark.parametrize("fails_at_start", [True, False])
+def test_the_terminal_is_given_back_if_it_cannot_be_drawn_on(
+    fails_at_start: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, slave = pty.openpty()
+    before, pressed = termios.tcgetattr(slave), threading.Event()
+
+    def draw(shown: bool) -> None:
+        if shown == fails_at_start:
+            raise ValueError("no such character")
+
+    def run() -> None:
+        with TerminalSession(out, draw, lambda key: pressed.set(), whole=True):
+            os.write(user, b"x")
+            assert pressed.wait(10)  # it is raw now
+
+    with os.fdopen(slave) as keys, os.fdopen(slave, "w", closefd=False) as out:
+        monkeypatch.setattr(sys, "stdin", keys)
+        with pytest.raises(ValueError, match="no such character"):
+            run()
+        assert termios.tcgetattr(slave) == before
+        assert select.select([user], [], [], 10)[0]
+        assert os.read(user, 100).endswith(b"\x1b[?1049l\x1b[?25h")
+    os.close(user)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.mark.slow

@@ -97,6 +97,8 @@ def test_other_columns_are_refused_before_there_is_a_checkpoint_too(tmp_path: Pa
     said = refusal(config_of(env="Acrobot-v1"), tmp_path)
     assert said.startswith("env: ")
     assert "column 'obs'" in said
+    assert said.endswith("; name another --out, or erase this run with --fresh --force")
+    assert "delete" not in said
 
 
 def test_fresh_refuses_to_erase_a_run_without_force(tmp_path: Path) -> None:
