@@ -1,5 +1,7 @@
 """A study runs trials, stops those that fall behind, and goes on wherever it was killed."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -17,11 +19,12 @@ import pytest
 from vedette.cli.app import main
 from vedette.sweep.study import Study
 from vedette.sweep.study_runner import POINTS, StudyRunner, Workers, best_trial, open_study
+from vedette_rl.storage.system import lock_file
 from vedette_services.config import load_config, read_config
 from vedette_services.errors import UsageError
 from vedette_services.host.processes import StopSignals
 
-pytest.importorskip("optuna")
+optuna = pytest.importorskip("optuna")
 STUDY = """
 trials = {trials}
 seeds = {seeds}
@@ -177,6 +180,17 @@ def test_a_stop_leaves_trials_that_the_next_start_goes_on_with(study: Make) -> N
     ]  # fmt: skip
 
 
+def test_a_trial_that_was_stopped_again_and_again_does_not_fail(study: Make) -> None:
+    for _ in range(4):
+        stop = StopSignals(signals=())
+        runner = study("time.sleep(60)", trials=1, say=lambda _, stop=stop: stop.request())
+        assert runner.run(stop) == 0
+        assert states(runner) == ["RUNNING"]
+    runner = study(trials=1)
+    assert runner.run() == 0
+    assert states(runner) == ["COMPLETE"]
+
+
 class _After(StopSignals):
     """Becomes true after a while, as a signal would make it."""
 
@@ -256,6 +270,24 @@ def test_a_worker_of_another_host_is_alive_while_its_file_is_touched(tmp_path: P
     mine.close()
 
 
+@pytest.mark.parametrize("failure", [errno.EBADF, errno.ENOLCK])
+def test_a_worker_is_alive_where_a_network_file_system_refuses_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: int
+) -> None:
+    def lock(file: int) -> None:
+        reads_only = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        if reads_only or failure == errno.ENOLCK:
+            raise OSError(failure, os.strerror(failure))
+        lock_file(file)
+
+    mine, other = Workers(tmp_path), Workers(tmp_path)
+    monkeypatch.setattr("vedette.sweep.study_runner.lock_file", lock)
+    assert mine.is_alive(other.name)
+    other.close()
+    assert not mine.is_alive(other.name)
+    mine.close()
+
+
 def test_two_processes_share_a_study(study: Make, tmp_path: Path) -> None:
     first, second = study("time.sleep(0.5)", trials=4), study("time.sleep(0.5)", trials=4)
     other = threading.Thread(target=second.run)
@@ -265,6 +297,56 @@ def test_two_processes_share_a_study(study: Make, tmp_path: Path) -> None:
     names = [line.split()[0] for line in begun(tmp_path)]
     assert sorted(names) == [f"trial-{k:04d}" for k in range(4)]
     assert states(first) == ["COMPLETE"] * 4
+
+
+@pytest.mark.parametrize("script", ["at(50); time.sleep(60)", "", "sys.exit(1)"])
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_trial_that_another_host_has_taken_over_ends_without_a_result(
+    study: Make, tmp_path: Path, script: str, ended: bool
+) -> None:
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "begins" in line:
+            (tmp_path / "out/workers/elsewhere:1:abc").touch()
+            other = open_study(Study(tmp_path / "study.toml"), tmp_path / "out")
+            optuna.Trial(other, 0).set_user_attr("worker", "elsewhere:1:abc")
+            if ended:
+                other.tell(0, 5.0)
+
+    runner = study(script, trials=1, say=say)
+    began = time.monotonic()
+    assert runner.run() == (0 if ended else 1)
+    assert time.monotonic() - began < 20
+    assert "trial-0000: another process has taken it over" in said[-1]
+    (trial,) = runner._study.get_trials()
+    assert (trial.state.name, trial.value) == (("COMPLETE", 5.0) if ended else ("RUNNING", None))
+    assert trial.intermediate_values == {}
+    assert "failure" not in trial.user_attrs
+
+
+def test_the_file_of_the_best_is_not_replaced_by_an_older_best(
+    study: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study(trials=1).run()
+    first, second = study(trials=1), study(trials=1)
+    other = threading.Thread(target=second._publish_best)
+
+    def late() -> Any:
+        best = best_trial(first._study)
+        second._study.tell(second._study.ask(second._file.space), 1e9)
+        other.start()
+        other.join(0.3)
+        return best
+
+    monkeypatch.setattr(first, "best", late)
+    first._publish_best()
+    other.join()
+    assert (tmp_path / "out/best.toml").read_text().startswith("# trial-0001 of ")
+    monkeypatch.undo()
+    for runner in (first, second):
+        assert runner.run() == 0
 
 
 def test_another_study_in_the_directory_is_refused(study: Make, tmp_path: Path) -> None:

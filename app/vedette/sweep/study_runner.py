@@ -23,7 +23,7 @@ import tomli_w
 from vedette.local.daemons import daemon_command
 from vedette.reports.configurations import flatten
 from vedette.reports.record import EVALUATION
-from vedette.sweep.jobs import Jobs, Say, StartOptions, Trial, TrialOutcome, describe_result
+from vedette.sweep.jobs import Jobs, Say, StartOptions, Trial, TrialOutcome
 from vedette.sweep.study import Study
 from vedette_rl.recording.reading import read_curves
 from vedette_rl.storage.atomic_files import replace_file
@@ -66,6 +66,7 @@ class _Active:
         left: its runs that are not over; the first one runs.
         values: of its runs that are over.
         reported: the last point reported of the run that runs.
+        taken: another process, which held this one for dead, has taken it over.
     """
 
     trial: optuna.Trial
@@ -74,6 +75,7 @@ class _Active:
     values: list[float] = field(default_factory=list)
     reported: int = 0
     pruned: bool = False
+    taken: bool = False
 
     @property
     def name(self) -> str:
@@ -82,12 +84,15 @@ class _Active:
 
     def report(self, point: int, value: float) -> bool:
         """Report the mean of the runs so far at all points up to this one; False if none is new."""
+        from optuna.exceptions import UpdateFinishedTrialError
+
         new = range(self.reported + 1, point + 1)
         mean = (sum(self.values) + value) / (len(self.values) + 1)
         for number in new:
             self.reported, at = number, len(self.values) * POINTS + number
             if at > self.earlier:
-                self.trial.report(mean, at)
+                with suppress(UpdateFinishedTrialError):  # it was taken over a moment ago
+                    self.trial.report(mean, at)
         return bool(new)
 
 
@@ -239,10 +244,9 @@ class StudyRunner:
                 return True
             if not self._end_run(active):
                 return False
-        self._active.remove(active)
         value = float(np.mean(active.values))
-        self._study.tell(active.trial, value)
-        self._jobs.line(f"{active.name}: {format_number(value, 1)}{self._publish_best()}")
+        if self._tell(active, value):
+            self._jobs.line(f"{active.name}: {format_number(value, 1)}{self._publish_best()}")
         return False
 
     def _end_run(self, active: _Active) -> bool:
@@ -258,12 +262,31 @@ class StudyRunner:
         return True
 
     def _fail(self, active: _Active, why: str) -> None:
-        import optuna
+        if self._tell(active, "FAIL", why):
+            self._jobs.line(f"{active.name}: {why}")
+
+    def _tell(self, active: _Active, result: float | str, failure: str = "") -> bool:
+        """End a trial with a value or a state; False if another process has taken it over."""
+        from optuna.trial import TrialState
 
         self._active.remove(active)
-        active.trial.set_user_attr("failure", why)
-        self._study.tell(active.trial, state=optuna.trial.TrialState.FAIL)
-        self._jobs.line(f"{active.name}: {why}")
+        with locked(self._out / "study.lock"):  # trials are taken over under it
+            if not self._is_taken(active):
+                if failure:
+                    active.trial.set_user_attr("failure", failure)
+                value = None if isinstance(result, str) else result
+                state = TrialState[result] if isinstance(result, str) else None
+                self._study.tell(active.trial, value, state, skip_if_finished=True)
+                return True
+        self._jobs.line(f"{active.name}: another process has taken it over")
+        return False
+
+    def _is_taken(self, active: _Active) -> bool:
+        """Return True if another process, which held this one for dead, has taken a trial over."""
+        known = self._study.get_trials(deepcopy=False)[active.trial.number]
+        ours = known.user_attrs["worker"] == self._workers.name
+        active.taken |= not ours or known.state.is_finished()
+        return active.taken
 
     # Runs
 
@@ -278,11 +301,13 @@ class StudyRunner:
     def _collect(self, *, stopping: bool = False) -> None:
         for outcome in self._jobs.collect():
             active = next(one for one in self._active if one.left[0] is outcome.trial)
-            if active.pruned:
-                self._end_pruned(active)
+            if self._is_taken(active) or active.pruned:
+                if self._tell(active, "PRUNED"):
+                    self._jobs.line(f"{active.name}: stopped early: {outcome.message}")
             elif outcome.status:
                 self._fail(active, outcome.message)
-            elif stopping:  # the next start goes on with it
+            elif stopping:  # the next start goes on with it; its process has not died
+                active.trial.set_user_attr("attempts", active.trial.user_attrs["attempts"] - 1)
                 self._jobs.line(f"{active.name}: {outcome.message}")
             else:
                 self._go_on(active, outcome)
@@ -298,9 +323,11 @@ class StudyRunner:
     def _prune(self, active: _Active) -> None:
         """Report how far a run is; stop it if it falls behind."""
         run = active.left[0]
+        if self._is_taken(active):
+            self._jobs.stop(run)
+            return
         summary = read_summary(run.out)
-        objective = self._file.config.objective
-        value = _evaluated(summary, objective)
+        value = _evaluated(summary, self._file.config.objective)
         point = int(POINTS * progress(summary))
         if active.pruned or value is None or not active.report(point, value):
             return
@@ -308,25 +335,18 @@ class StudyRunner:
             active.pruned = True
             self._jobs.stop(run)
 
-    def _end_pruned(self, active: _Active) -> None:
-        import optuna
-
-        self._active.remove(active)
-        self._study.tell(active.trial, state=optuna.trial.TrialState.PRUNED)
-        self._jobs.line(f"{active.name}: stopped early: {describe_result(active.left[0])}")
-
     def _publish_best(self) -> str:
         """Write the best settings so far; returns the end of a line about them."""
-        best = self.best()
-        if best is None:
-            return ""
         objective, seeds = self._file.config.objective, self._file.config.seeds
-        comment = (
-            f"# {_name(best.number)} of {self._file.path}: {objective} evaluation "
-            f"{format_number(best.value, 1)} over {seeds} seed{'s' * (seeds > 1)}\n"
-        )
-        text = comment + tomli_w.dumps(self._file.table(best.params))
-        replace_file(self._out / BEST, text)
+        with locked(self._out / "study.lock"):  # no process replaces it by an older best
+            best = self.best()
+            if best is None:
+                return ""
+            comment = (
+                f"# {_name(best.number)} of {self._file.path}: {objective} evaluation "
+                f"{format_number(best.value, 1)} over {seeds} seed{'s' * (seeds > 1)}\n"
+            )
+            replace_file(self._out / BEST, comment + tomli_w.dumps(self._file.table(best.params)))
         return f"; the best is {_name(best.number)} with {format_number(best.value, 1)}"
 
 
@@ -467,13 +487,11 @@ class Workers:
             if name.partition(":")[0] != self._host:
                 # both times are of the file system's clock
                 return path.stat().st_mtime > self._own.stat().st_mtime - self.stale_s
-            with path.open("rb") as file:
+            with path.open("r+b") as file:  # NFS locks no file that is open for reading only
                 lock_file(file.fileno())
                 path.unlink()  # of a process that was killed
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+        except OSError as error:  # another process has the lock, or the file system does not tell
+            return not isinstance(error, FileNotFoundError)
         return False
 
     def close(self) -> None:
