@@ -247,13 +247,30 @@ def _import_wrapper(header: dict[str, Any]) -> None:
     header["meta"]["played"]["env"]["wrappers"] = [{"name": "antigravity:Wrapper"}]
 
 
-@pytest.mark.parametrize("change", [_import, _import_environment, _import_wrapper])
+def _import_by_our_own_function(header: dict[str, Any]) -> None:
+    name = "vedette_rl.import_by_name:import_named_module"
+    header["meta"]["played"]["env"].update(id=name, kwargs={"module": "antigravity"})
+
+
+@pytest.mark.parametrize(
+    "change", [_import, _import_environment, _import_wrapper, _import_by_our_own_function]
+)
 def test_nothing_that_it_names_is_imported(
     run: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None]
 ) -> None:
     path = tampered(run, tmp_path / POLICY, change)
     with pytest.raises((PolicyFileError, ImportNotAllowedError), match="--allow-import"):
         vedette.evaluate(path)
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["antigravity:Agent-v0", "antigravity:a:b", "antigravity:A.b"])
+def test_an_agent_of_another_form_than_module_name_is_not_imported(
+    run: Path, tmp_path: Path, name: str
+) -> None:
+    path = tampered(run, tmp_path / POLICY, lambda header: header["agent"].update(name=name))
+    with pytest.raises(UnknownAgentError, match="not of the form module:Name"):
+        vedette.load_policy(path)
     assert "antigravity" not in sys.modules
 
 
