@@ -80,7 +80,7 @@ def push_policy(
     Args:
         run: the run's directory.
         repository: ``USER/NAME``; made if it does not exist.
-        private: make it a private one.
+        private: make it a private one, and push to no public one.
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
         episodes: to evaluate. None: as many as the run's own evaluations.
 
@@ -89,7 +89,7 @@ def push_policy(
 
     Raises:
         NotARunError, NotInRunError: there is no such run or model.
-        HubError: there is no token, or the Hub refuses it.
+        HubError: there is no token, the Hub refuses it, or a private push would be a public one.
     """
     found = Repository.parse(repository)
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
@@ -107,6 +107,9 @@ def push_policy(
         with _hub_errors(found):
             api = HfApi(library_name="vedette")
             url = api.create_repo(found.name, private=private or None, exist_ok=True)
+            if private and not api.repo_info(found.name).private:  # it was there before
+                why = "it is there already and public, so nothing is pushed"
+                raise HubError(found.name, why, "make it private on its page, or name another")
             api.create_commit(found.name, added, commit_message=message)
     return str(url)
 

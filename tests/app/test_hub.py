@@ -76,6 +76,16 @@ def test_a_push_has_the_policy_the_configuration_and_a_card(run: Path, server: H
     assert server.messages == ["version 40 of mine"] or server.messages == ["version 20 of mine"]
 
 
+def test_a_private_push_to_a_public_repository_is_refused(run: Path, server: HubServer) -> None:
+    server.files[REPOSITORY], server.private[REPOSITORY] = {}, False
+    with pytest.raises(HubError, match="it is there already and public, so nothing is pushed"):
+        vedette.push_policy(run, REPOSITORY, private=True, episodes=1)
+    assert not server.files[REPOSITORY]
+    server.private[REPOSITORY] = True
+    vedette.push_policy(run, REPOSITORY, private=True, episodes=1)
+    assert POLICY in server.files[REPOSITORY]
+
+
 def test_a_push_names_no_machine_and_no_folder(run: Path, tmp_path: Path) -> None:
     write_folder(run, tmp_path, REPOSITORY)
     provenance = (run / "provenance.json").read_text()

@@ -57,7 +57,10 @@ def push(
             metavar="USER/NAME", help="A model repository of the Hub.", show_default=False
         ),
     ],
-    private: Annotated[bool, typer.Option("--private", help="Make it a private one.")] = False,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Make it a private one; one that is public is refused."),
+    ] = False,
     checkpoint: Checkpoint = None,
     episodes: Annotated[
         int | None,
