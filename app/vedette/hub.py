@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Evaluation
 from vedette_rl.errors import PolicyFileError
 from vedette_rl.storage.atomic_files import json_text
+from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_text
 from vedette_services.errors import HubError, UsageError
 from vedette_services.run.directory import RunDirectory
@@ -38,6 +40,7 @@ _OTHER_EPISODES = 1_000_000
 _SEED_MAX = 2**31
 _LOCAL = ("directory", "host", "hosts")
 """Fields of the provenance that name places and machines, and are not pushed."""
+_REPLAY_DIRECTORY = "replay.directory"
 _ZIP_MAGIC = b"PK"
 _LOG_IN = "run `hf auth login`, or set HF_TOKEN"
 
@@ -134,7 +137,7 @@ def write_folder(
     summary = replace(read_summary(run), managers=(), rivals="", unsaved="")
     texts = {
         "README.md": model_card(found, repository, evaluation, starts),
-        "config.toml": config_text(found.config, f"of {run.resolve().name}"),
+        "config.toml": config_text(_public_config(found.config), f"of {run.resolve().name}"),
         "summary.json": json_text(summary.as_dict()),
         "provenance.json": json_text([_public(start) for start in starts]),
     }
@@ -237,7 +240,31 @@ def _hub_errors(repository: Repository) -> Iterator[None]:
 
 
 def _public(start: Start) -> dict[str, Any]:
-    return {name: value for name, value in asdict(start).items() if name not in _LOCAL}
+    known = {name: value for name, value in asdict(start).items() if name not in _LOCAL}
+    return known | {"command": public_command(start.command)}
+
+
+def public_command(command: str) -> str:
+    """Return a command line's program, our command and the settings; options and paths are left
+    out."""
+    try:
+        program, *rest = shlex.split(command)
+    except ValueError:  # it is none, or damaged
+        return ""
+    name = Path(program).name
+    ours = [rest[0]] if name == "vedette" and rest and rest[0].isalpha() else []
+    return shlex.join([name, *ours, *filter(_is_public_setting, rest)])
+
+
+def _is_public_setting(word: str) -> bool:
+    key, equals, value = word.partition("=")
+    is_setting = bool(equals) and key.partition(".")[0] in RunConfig.model_fields
+    return is_setting and key != _REPLAY_DIRECTORY and not re.search(r"(^|[\"'=\s\[,])[/~]", value)
+
+
+def _public_config(config: RunConfig) -> RunConfig:
+    replay = config.replay.model_copy(update={"directory": None})
+    return config.model_copy(update={"replay": replay})
 
 
 # The model card

@@ -83,6 +83,9 @@ def push(
 ) -> None:
     """Push a policy to the Hugging Face Hub, with a model card. The best of a run by evaluation.
 
+    Pushed are the policy, the card, the configuration, the summary and the provenance: versions,
+    hardware, commit and settings, but no names of hosts or folders and no options of the command.
+
     \b
     vedette push runs/cart me/cart-dqn --out look        what would be pushed
     vedette push runs/cart me/cart-dqn
