@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Evaluation
 from vedette_rl.errors import PolicyFileError
 from vedette_rl.storage.atomic_files import json_text
+from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_text
 from vedette_services.errors import HubError, UsageError
 from vedette_services.run.directory import RunDirectory
@@ -38,6 +40,7 @@ _OTHER_EPISODES = 1_000_000
 _SEED_MAX = 2**31
 _LOCAL = ("directory", "host", "hosts")
 """Fields of the provenance that name places and machines, and are not pushed."""
+_REPLAY_DIRECTORY = "replay.directory"
 _ZIP_MAGIC = b"PK"
 _LOG_IN = "run `hf auth login`, or set HF_TOKEN"
 
@@ -80,7 +83,7 @@ def push_policy(
     Args:
         run: the run's directory.
         repository: ``USER/NAME``; made if it does not exist.
-        private: make it a private one.
+        private: make it a private one, and push to no public one.
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
         episodes: to evaluate. None: as many as the run's own evaluations.
 
@@ -89,7 +92,7 @@ def push_policy(
 
     Raises:
         NotARunError, NotInRunError: there is no such run or model.
-        HubError: there is no token, or the Hub refuses it.
+        HubError: there is no token, the Hub refuses it, or a private push would be a public one.
     """
     found = Repository.parse(repository)
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
@@ -107,6 +110,9 @@ def push_policy(
         with _hub_errors(found):
             api = HfApi(library_name="vedette")
             url = api.create_repo(found.name, private=private or None, exist_ok=True)
+            if private and not api.repo_info(found.name).private:  # it was there before
+                why = "it is there already and public, so nothing is pushed"
+                raise HubError(found.name, why, "make it private on its page, or name another")
             api.create_commit(found.name, added, commit_message=message)
     return str(url)
 
@@ -131,7 +137,7 @@ def write_folder(
     summary = replace(read_summary(run), managers=(), rivals="", unsaved="")
     texts = {
         "README.md": model_card(found, repository, evaluation, starts),
-        "config.toml": config_text(found.config, f"of {run.resolve().name}"),
+        "config.toml": config_text(_public_config(found.config), f"of {run.resolve().name}"),
         "summary.json": json_text(summary.as_dict()),
         "provenance.json": json_text([_public(start) for start in starts]),
     }
@@ -234,7 +240,31 @@ def _hub_errors(repository: Repository) -> Iterator[None]:
 
 
 def _public(start: Start) -> dict[str, Any]:
-    return {name: value for name, value in asdict(start).items() if name not in _LOCAL}
+    known = {name: value for name, value in asdict(start).items() if name not in _LOCAL}
+    return known | {"command": public_command(start.command)}
+
+
+def public_command(command: str) -> str:
+    """Return a command line's program, our command and the settings; options and paths are left
+    out."""
+    try:
+        program, *rest = shlex.split(command)
+    except ValueError:  # it is none, or damaged
+        return ""
+    name = Path(program).name
+    ours = [rest[0]] if name == "vedette" and rest and rest[0].isalpha() else []
+    return shlex.join([name, *ours, *filter(_is_public_setting, rest)])
+
+
+def _is_public_setting(word: str) -> bool:
+    key, equals, value = word.partition("=")
+    is_setting = bool(equals) and key.partition(".")[0] in RunConfig.model_fields
+    return is_setting and key != _REPLAY_DIRECTORY and not re.search(r"(^|[\"'=\s\[,])[/~]", value)
+
+
+def _public_config(config: RunConfig) -> RunConfig:
+    replay = config.replay.model_copy(update={"directory": None})
+    return config.model_copy(update={"replay": replay})
 
 
 # The model card

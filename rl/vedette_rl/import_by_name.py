@@ -101,8 +101,11 @@ def import_by_name(key: str, name: str) -> Any:  # whatever its author made it
         name: ``module:Name``.
 
     Raises:
-        UnknownNameError: there is no such module, or nothing of that name in it.
+        UnknownNameError: there is no such module, or nothing of that name in it; or the name is
+            one that `find_import_names` would not find, and so nobody has allowed.
     """
+    if not re.fullmatch(IMPORT_NAME, name):
+        raise UnknownNameError(key, name, "it is not of the form module:Name")
     module_name, _, attribute = name.partition(":")
     try:
         module = import_named_module(module_name)

@@ -70,7 +70,12 @@ class HubServer:
         return 200, {"commitUrl": f"{self.url}/{name}/commit/{oid}", "commitOid": oid}
 
     def get(self, path: str) -> tuple[int, bytes, dict[str, str]]:
-        """Status, body and headers of ``/USER/NAME/resolve/REVISION/FILE``."""
+        """Status, body and headers of ``/USER/NAME/resolve/REVISION/FILE``, or of what is known
+        of ``/api/models/USER/NAME``."""
+        if path.startswith("/api/models/"):
+            name = path.removeprefix("/api/models/")
+            known = {"id": name, "private": self.private[name]}
+            return 200, json.dumps(known).encode(), {"Content-Type": "application/json"}
         name, _, rest = unquote(path).lstrip("/").partition("/resolve/")
         revision, _, file = rest.partition("/")
         if self.status != 200:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,7 +17,7 @@ from safetensors.numpy import load, save
 
 import vedette
 from vedette.cli.app import main
-from vedette.hub import POLICY, Repository, pull_policy, write_folder
+from vedette.hub import POLICY, Repository, public_command, pull_policy, write_folder
 from vedette.local.in_process import run_in_process
 from vedette_rl.errors import (
     ImportNotAllowedError,
@@ -76,6 +77,16 @@ def test_a_push_has_the_policy_the_configuration_and_a_card(run: Path, server: H
     assert server.messages == ["version 40 of mine"] or server.messages == ["version 20 of mine"]
 
 
+def test_a_private_push_to_a_public_repository_is_refused(run: Path, server: HubServer) -> None:
+    server.files[REPOSITORY], server.private[REPOSITORY] = {}, False
+    with pytest.raises(HubError, match="it is there already and public, so nothing is pushed"):
+        vedette.push_policy(run, REPOSITORY, private=True, episodes=1)
+    assert not server.files[REPOSITORY]
+    server.private[REPOSITORY] = True
+    vedette.push_policy(run, REPOSITORY, private=True, episodes=1)
+    assert POLICY in server.files[REPOSITORY]
+
+
 def test_a_push_names_no_machine_and_no_folder(run: Path, tmp_path: Path) -> None:
     write_folder(run, tmp_path, REPOSITORY)
     provenance = (run / "provenance.json").read_text()
@@ -85,6 +96,48 @@ def test_a_push_names_no_machine_and_no_folder(run: Path, tmp_path: Path) -> Non
     assert start["directory"] not in texts
     assert json.loads((tmp_path / "summary.json").read_text())["managers"] == []
     assert json.loads((tmp_path / "provenance.json").read_text())[0]["seeds"] == start["seeds"]
+
+
+def test_a_push_has_no_paths_of_the_command_line_or_the_replay(run: Path, tmp_path: Path) -> None:
+    mine, look = tmp_path / "mine", tmp_path / "look"
+    shutil.copytree(run, mine)
+    look.mkdir()
+    replay = tmp_path / "replay"
+    starts = json.loads((mine / "provenance.json").read_text())
+    starts[0]["command"] = (
+        f"/home/me/bin/vedette run env.id=CartPole-v1 --out {mine} --keys /home/me/keys seed=3 "
+        f"replay.directory={replay} 'env.kwargs.xml_file=\"/home/me/a.xml\"' /home/me/run.toml"
+    )
+    (mine / "provenance.json").write_text(json.dumps(starts))
+    config = (
+        (mine / "config.toml").read_text().replace("[replay]", f'[replay]\ndirectory="{replay}"')
+    )
+    (mine / "config.toml").write_text(config)
+    write_folder(mine, look, REPOSITORY, episodes=1)
+    pushed = {path.name: path.read_text("utf-8") for path in look.glob("*.[jtm]*")}
+    for text in pushed.values():
+        assert str(tmp_path) not in text
+        assert "/home/me" not in text
+    (start,) = json.loads(pushed["provenance.json"])
+    assert start["command"] == "vedette run env.id=CartPole-v1 seed=3"
+    assert f"\n{start['command']}\n" in pushed["README.md"]
+    assert "directory" not in tomllib.loads(pushed["config.toml"])["replay"]
+
+
+@pytest.mark.parametrize(
+    ("command", "public"),
+    [
+        ("train.py --data /home/me", "train.py"),
+        ("vedette", "vedette"),
+        ("vedette run host=me.lan agent.name=dqn", "vedette run agent.name=dqn"),
+        ("", ""),
+        ("vedette 'run", ""),
+    ],
+)
+def test_the_program_and_the_settings_of_a_command_line_are_public(
+    command: str, public: str
+) -> None:
+    assert public_command(command) == public
 
 
 def test_the_card_has_the_metadata_by_which_the_hub_ranks(run: Path, tmp_path: Path) -> None:
@@ -247,13 +300,30 @@ def _import_wrapper(header: dict[str, Any]) -> None:
     header["meta"]["played"]["env"]["wrappers"] = [{"name": "antigravity:Wrapper"}]
 
 
-@pytest.mark.parametrize("change", [_import, _import_environment, _import_wrapper])
+def _import_by_our_own_function(header: dict[str, Any]) -> None:
+    name = "vedette_rl.import_by_name:import_named_module"
+    header["meta"]["played"]["env"].update(id=name, kwargs={"module": "antigravity"})
+
+
+@pytest.mark.parametrize(
+    "change", [_import, _import_environment, _import_wrapper, _import_by_our_own_function]
+)
 def test_nothing_that_it_names_is_imported(
     run: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None]
 ) -> None:
     path = tampered(run, tmp_path / POLICY, change)
     with pytest.raises((PolicyFileError, ImportNotAllowedError), match="--allow-import"):
         vedette.evaluate(path)
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["antigravity:Agent-v0", "antigravity:a:b", "antigravity:A.b"])
+def test_an_agent_of_another_form_than_module_name_is_not_imported(
+    run: Path, tmp_path: Path, name: str
+) -> None:
+    path = tampered(run, tmp_path / POLICY, lambda header: header["agent"].update(name=name))
+    with pytest.raises(UnknownAgentError, match="not of the form module:Name"):
+        vedette.load_policy(path)
     assert "antigravity" not in sys.modules
 
 

@@ -1,5 +1,6 @@
 """What a user names as module:Name."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +94,16 @@ def named(kind: type) -> str:
             "vedette_rl.import_by_name:Nothing",
             "module 'vedette_rl.import_by_name' has no 'Nothing'",
         ),
+        # `find_import_names` does not see these, so nobody was asked to allow them
+        ("antigravity:Agent-v0", "not of the form module:Name"),
+        ("antigravity:Agent.inner", "not of the form module:Name"),
     ],
 )
 def test_a_name_of_nothing_says_what_is_missing(name: str, why: str) -> None:
     with pytest.raises(UnknownNameError, match=why) as raised:
         import_by_name("agent.network", name)
     assert str(raised.value).startswith(f"agent.network is '{name}'")
+    assert "antigravity" not in sys.modules
 
 
 def test_an_own_network_learns_and_acts_the_same_on_both_sides() -> None:

@@ -57,7 +57,10 @@ def push(
             metavar="USER/NAME", help="A model repository of the Hub.", show_default=False
         ),
     ],
-    private: Annotated[bool, typer.Option("--private", help="Make it a private one.")] = False,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Make it a private one; one that is public is refused."),
+    ] = False,
     checkpoint: Checkpoint = None,
     episodes: Annotated[
         int | None,
@@ -79,6 +82,9 @@ def push(
     ] = None,
 ) -> None:
     """Push a policy to the Hugging Face Hub, with a model card. The best of a run by evaluation.
+
+    Pushed are the policy, the card, the configuration, the summary and the provenance: versions,
+    hardware, commit and settings, but no names of hosts or folders and no options of the command.
 
     \b
     vedette push runs/cart me/cart-dqn --out look        what would be pushed

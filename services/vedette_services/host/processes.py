@@ -28,6 +28,7 @@ from vedette_services.host.system import kill_with_parent, wakeup_descriptors
 
 PARENT_VARIABLE = "VEDETTE_PARENT_PID"
 """Set for a child that is to share our fate."""
+_APPENDED_VARIABLE = "VEDETTE_APPENDED_PATH"
 _PARENT_POLL_S = 0.5
 _KILL_S = 5.0  # a killed child that is stuck in the kernel longer is left
 
@@ -75,20 +76,35 @@ def spawn(
 
 
 def import_path() -> dict[str, str]:
-    """``PYTHONPATH`` by which a child finds the modules that this process finds, as a variable.
+    """Variables by which a child finds the modules that this process finds.
 
-    A script's folder and what was added to `sys.path` are this process's own; Python finds its
-    library and the installed packages by itself.
+    ``PYTHONPATH`` has what stands before the standard library: a script's folder, and what was
+    inserted there. What was added behind it (``sys.path.append``) must not shadow the library:
+    `die_with_parent` appends it. Python finds its library and the installed packages by itself.
     """
-    names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
-    by_itself = tuple(sysconfig.get_path(name) for name in names)
+    paths = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib", "scripts"))
+    library, platform_library, *installed = paths
     own = [os.path.abspath(f) for f in sys.path if f]  # noqa: PTH100 - sys.path holds texts
-    folders = [f for f in own if not f.startswith(by_itself) and Path(f).is_dir()]
-    return {"PYTHONPATH": os.pathsep.join(folders)} if folders else {}
+    places = [own.index(f) for f in (library, platform_library) if f in own]
+    behind = min(places, default=len(own))
+    parts = {"PYTHONPATH": own[:behind], _APPENDED_VARIABLE: own[behind:]}
+    python = {library, platform_library, *installed}
+    found = {
+        name: os.pathsep.join(f for f in folders if f not in python and Path(f).is_dir())
+        for name, folders in parts.items()
+    }
+    return {name: folders for name, folders in found.items() if folders}
+
+
+def _append_import_path() -> None:
+    folders = os.environ.pop(_APPENDED_VARIABLE, "").split(os.pathsep)
+    sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
 
 
 def die_with_parent() -> None:
-    """Tie this process to the one that spawned it; does nothing in a process started by hand."""
+    """Tie this process to the one that spawned it, and find the modules that that one finds; does
+    nothing in a process started by hand."""
+    _append_import_path()
     parent = int(os.environ.pop(PARENT_VARIABLE, "0"))
     if not parent:
         return

@@ -15,7 +15,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Evaluation, ModelInfo, Policy
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe_environment
-from vedette_rl.errors import PolicyFileError
+from vedette_rl.errors import ImportNotAllowedError, PolicyFileError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
 from vedette_rl.exported import PolicyFile, read_policy
@@ -192,6 +192,9 @@ def evaluate_policy(
         check_video_path(video)
     found = read_policy(path, allow_import=allow_import)
     env, usual_episodes, usual_seed = _played(path, found)
+    # A wrapper of ours is a class of wrappers; an environment may be any function, of ours too.
+    if env.module is not None and env.module.partition(".")[0] not in allow_import:
+        raise ImportNotAllowedError(env.module, env.id)
 
     def is_allowed(module: str) -> bool:
         return module.partition(".")[0] in {"vedette_rl", *allow_import}

@@ -1,28 +1,54 @@
 """Children import what their parent imports."""
 
+import os
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from vedette_services.host.processes import import_path, spawn
 
+CHILD = """
+from vedette_services.host.processes import die_with_parent
+die_with_parent()
+import only_here, colorsys
+"""
 
-def test_a_child_finds_the_modules_of_this_process_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+def folder_with_modules(tmp_path: Path) -> str:
+    """A folder with a module of its own, and one of the name of Python's."""
     (tmp_path / "only_here.py").write_text("print('found')")
-    (tmp_path / "random.py").write_text("raise SystemExit('not of the library')")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "colorsys.py").write_text("print('not of the library')")
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("is_first", "said"), [(True, "found\nnot of the library\n"), (False, "found\n")]
+)
+def test_a_child_finds_modules_in_the_order_of_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool, said: str
+) -> None:
+    folder = folder_with_modules(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder, *sys.path] if is_first else [*sys.path, folder])
     log = tmp_path / "log"
-    child = spawn([sys.executable, "-c", "import only_here"], log=log)
-    assert child.wait(30) == 0
-    assert log.read_text() == "found\n"
+    child = spawn([sys.executable, "-c", CHILD], log=log)
+    assert child.wait(30) == 0, log.read_text()
+    assert log.read_text() == said
+
+
+def test_only_what_stands_before_the_library_stands_before_it_in_children(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library, script, editable = sysconfig.get_path("stdlib"), tmp_path / "script", tmp_path / "root"
+    script.mkdir()
+    editable.mkdir()
+    monkeypatch.setattr(sys, "path", [str(script), library, str(editable)])
+    found = import_path()
+    assert found["PYTHONPATH"].split(os.pathsep) == [str(script)]
 
 
 def test_pythons_own_folders_are_not_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import sysconfig
-
     library = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
     monkeypatch.setattr(sys, "path", ["", *library, str(tmp_path / "missing")])
     assert import_path() == {}
