@@ -74,6 +74,8 @@ class HubServer:
         of ``/api/models/USER/NAME``."""
         if path.startswith("/api/models/"):
             name = path.removeprefix("/api/models/")
+            if self.status != 200 or name not in self.private:
+                return 404, b"", {"X-Error-Code": "RepoNotFound"}
             known = {"id": name, "private": self.private[name]}
             return 200, json.dumps(known).encode(), {"Content-Type": "application/json"}
         name, _, rest = unquote(path).lstrip("/").partition("/resolve/")
