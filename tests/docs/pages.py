@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-GENERATED = {DOCS / "curves/table.md", DOCS / "reference/_commands.md"}
+GENERATED = {DOCS / "reference/_commands.md", *DOCS.glob("curves/*.md")}
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -57,7 +57,7 @@ end() { status=$?; kill $(jobs -p) 2>/dev/null || true; wait; exit $status; }
 trap end EXIT
 """
 _COMMAND = re.compile(r"""(ssh \S+ )?(\w+=("[^"]*"|\S+) )*(?P<command>vedette .*)""")
-_BACKGROUND = re.compile(r"^(ssh \S+ )?(vedette (learner|actors|dashboard)|tensorboard)\b")
+_BACKGROUND = re.compile(r"^(ssh \S+ )?(vedette (learner|actors|dashboard|status .*--watch)|tensorboard)\b")
 
 
 def fences(page: Path) -> Iterator[tuple[str, str]]:
