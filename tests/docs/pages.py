@@ -57,7 +57,9 @@ end() { status=$?; kill $(jobs -p) 2>/dev/null || true; wait; exit $status; }
 trap end EXIT
 """
 _COMMAND = re.compile(r"""(ssh \S+ )?(\w+=("[^"]*"|\S+) )*(?P<command>vedette .*)""")
-_BACKGROUND = re.compile(r"^(ssh \S+ )?(vedette (learner|actors|dashboard|status .*--watch)|tensorboard)\b")
+_BACKGROUND = re.compile(
+    r"^(ssh \S+ )?(vedette (learner|actors|dashboard|status .*--watch)|tensorboard)\b"
+)
 
 
 def fences(page: Path) -> Iterator[tuple[str, str]]:
