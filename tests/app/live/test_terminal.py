@@ -142,6 +142,7 @@ def test_the_terminal_is_given_back_if_it_cannot_be_drawn_on(
 ) -> None:
     user, slave = pty.openpty()
     before, pressed = termios.tcgetattr(slave), threading.Event()
+    handler = signal.getsignal(signal.SIGTERM)
 
     def draw(shown: bool) -> None:
         if shown == fails_at_start:
@@ -160,7 +161,7 @@ def test_the_terminal_is_given_back_if_it_cannot_be_drawn_on(
         assert select.select([user], [], [], 10)[0]
         assert os.read(user, 100).endswith(b"\x1b[?1049l\x1b[?25h")
     os.close(user)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 @pytest.mark.slow
