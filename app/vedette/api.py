@@ -24,7 +24,7 @@ from vedette.results import push_policy as push_policy
 from vedette.results import report as report
 from vedette.results import status as status
 from vedette.settings import Settings as Settings
-from vedette.settings import settings_table, spell_out
+from vedette.settings import configuration_table, spell_out
 from vedette.sweep import StartOptions, Sweep, jobs_within, plan_trials, report_on
 from vedette_rl.agents.config import AgentConfig as AgentConfig
 from vedette_rl.agents.dqn.config import DqnConfig
@@ -115,7 +115,7 @@ def train(
             raise TypeError(f"train takes a whole configuration or settings, not both: {names}")
     else:
         saved = saved_config(None if out is None else Path(out), fresh=fresh)
-        loaded = _configure(config, settings_table(settings, shared=not in_process), {}, saved)
+        loaded = _configure(config, configuration_table(settings, shared=not in_process), {}, saved)
         config, note, decided = loaded.config, loaded.note, loaded.decided
     run = Path(out) if out is not None else default_out(config)
     erase = {"fresh": fresh, "new_replay": new_replay}
@@ -176,7 +176,7 @@ def train_seeds(
         UsageError: a setting cannot work; nothing was started.
     """
     _refuse_import("train_seeds")
-    directory, table = Path(out), settings_table(settings, shared=True)
+    directory, table = Path(out), configuration_table(settings, shared=True)
     options: StartOptions = {
         "fresh": fresh,
         "new_replay": new_replay,

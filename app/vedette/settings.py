@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.naming import environment_settings
+from vedette_rl.envs.naming import environment_table
 from vedette_rl.replay.config import ReplayConfig
 from vedette_services.config import ActorsConfig, EvaluationConfig, LearnerConfig, StopConfig
 
@@ -69,7 +69,7 @@ def spell_out(function: _F) -> _F:
     return function
 
 
-def settings_table(settings: Mapping[str, Any], *, shared: bool) -> dict[str, Any]:
+def configuration_table(settings: Mapping[str, Any], *, shared: bool) -> dict[str, Any]:
     """Settings as a table of the configuration file.
 
     Args:
@@ -89,7 +89,7 @@ def _entries(settings: Mapping[str, Any], *, shared: bool) -> Iterator[tuple[str
             case "env", str():
                 yield name, {"id": value}
             case "env", _ if not isinstance(value, Mapping):
-                yield name, environment_settings(value, shared=shared)
+                yield name, environment_table(value, shared=shared)
             case "agent", str():
                 yield name, {"name": value}
             case "actors", int():

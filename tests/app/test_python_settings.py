@@ -14,7 +14,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from pydantic import BaseModel
 
 import vedette
-from vedette.settings import Settings, settings_table
+from vedette.settings import Settings, configuration_table
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.envs import make_env
 from vedette_services.config import RunConfig, load_config
@@ -47,7 +47,7 @@ def test_upstreams_name_is_the_same_function() -> None:
 
 
 def test_what_is_given_replaces_the_preset_and_the_rest_is_the_presets() -> None:
-    table = settings_table(
+    table = configuration_table(
         {
             "env": "Pendulum-v1",
             "agent": vedette.SAC(learning_rate=0.5),
@@ -93,12 +93,12 @@ BARTO = functools.partial(CartPoleEnv, sutton_barto_reward=True)
     ids=["class", "spec", "made", "config", "partial"],
 )
 def test_an_environment_has_many_forms(env: object, wanted: dict[str, object]) -> None:
-    assert settings_table({"env": env}, shared=True) == {"env": wanted}
+    assert configuration_table({"env": env}, shared=True) == {"env": wanted}
 
 
 def test_an_agent_of_ones_own_keeps_its_name() -> None:
     own = vedette.AgentConfig(name="own_agent:Linear", n_step=3)
-    assert settings_table({"agent": own}, shared=True) == {
+    assert configuration_table({"agent": own}, shared=True) == {
         "agent": {"name": "own_agent:Linear", "n_step": 3}
     }
 

@@ -136,6 +136,17 @@ Fresh = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="With --fresh: erase the run that is in the directory.")
 ]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        min=1,
+        max=256,
+        metavar="N",
+        help="Of several runs: so many at a time. [as the cores allow]",
+        show_default=False,
+    ),
+]
 NewReplay = Annotated[
     bool,
     typer.Option(

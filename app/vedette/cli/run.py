@@ -18,6 +18,7 @@ from vedette.cli.options import (
     Env,
     Force,
     Fresh,
+    Jobs,
     NewReplay,
     Out,
     Settings,
@@ -48,17 +49,6 @@ SweepValues = Annotated[
         "--sweep",
         metavar="KEY=V,V",
         help="Run once for each value, as often as needed: every combination is run.",
-        show_default=False,
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs",
-        min=1,
-        max=256,
-        metavar="N",
-        help="With those: so many at a time. [as the cores allow]",
         show_default=False,
     ),
 ]

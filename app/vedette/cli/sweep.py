@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vedette.cli.options import Settings, complete_arguments, split_arguments
+from vedette.cli.options import Jobs, Settings, complete_arguments, split_arguments
 from vedette_services.errors import FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -29,16 +29,6 @@ StudyOut = Annotated[
         "--out",
         metavar="DIR",
         help="Directory of the study; one with trials goes on. [runs/NAME of the file]",
-        show_default=False,
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=256,
-        metavar="N",
-        help="So many trials at a time. [as the cores allow]",
         show_default=False,
     ),
 ]

@@ -31,7 +31,7 @@ _REGISTERED_EVERYWHERE = ("gymnasium", "ale_py")
 _TOP_LEVEL = "define a function at the top level of a module; functools.partial gives arguments"
 
 
-def environment_settings(env: object, *, shared: bool) -> Settings:
+def environment_table(env: object, *, shared: bool) -> Settings:
     """The settings that make an environment like `env`.
 
     Args:

@@ -15,7 +15,7 @@ import pytest
 from gymnasium.wrappers import FlattenObservation
 
 from vedette_rl.envs import EnvConfig, make_env, make_vector_environment, probe_environment
-from vedette_rl.envs.naming import environment_settings
+from vedette_rl.envs.naming import environment_table
 from vedette_rl.errors import UnknownEnvironmentError, UnknownNameError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.testing import check_environment
@@ -129,28 +129,28 @@ def test_an_error_of_the_function_comes_out_as_it_is(own: ModuleType) -> None:
 
 
 def test_objects_are_named_by_their_module(own: ModuleType) -> None:
-    assert environment_settings(own.Cart, shared=True) == {"id": "own_makers:Cart"}
-    assert environment_settings(own.limited, shared=True) == {"id": "own_makers:limited"}
+    assert environment_table(own.Cart, shared=True) == {"id": "own_makers:Cart"}
+    assert environment_table(own.limited, shared=True) == {"id": "own_makers:limited"}
     part = functools.partial(own.limited, steps=3)
-    assert environment_settings(part, shared=True) == {
+    assert environment_table(part, shared=True) == {
         "id": "own_makers:limited",
         "kwargs": {"steps": 3},
     }
 
 
 def test_a_specification_becomes_its_registered_name_and_what_differs() -> None:
-    assert environment_settings(gym.spec("CartPole-v1"), shared=True) == {"id": "CartPole-v1"}
+    assert environment_table(gym.spec("CartPole-v1"), shared=True) == {"id": "CartPole-v1"}
     made = gym.make("Pendulum-v1", g=9.0, max_episode_steps=7, render_mode="rgb_array")
     wanted = {"id": "Pendulum-v1", "kwargs": {"g": 9.0}, "max_episode_steps": 7}
-    assert environment_settings(made, shared=True) == wanted
-    settings = environment_settings(FlattenObservation(made), shared=True)
+    assert environment_table(made, shared=True) == wanted
+    settings = environment_table(FlattenObservation(made), shared=True)
     (wrapper,) = settings["wrappers"]
     assert wrapper["name"].endswith(":FlattenObservation")
     assert make_env(EnvConfig.model_validate(settings)).unwrapped.g == 9.0
 
 
 def test_an_own_specification_becomes_what_makes_it(own: ModuleType) -> None:
-    settings = environment_settings(gym.spec("Registered-v0"), shared=True)
+    settings = environment_table(gym.spec("Registered-v0"), shared=True)
     assert settings == {"id": "own_makers:limited", "kwargs": {"steps": 5}}
 
 
@@ -164,28 +164,28 @@ def test_an_own_specification_becomes_what_makes_it(own: ModuleType) -> None:
 )
 def test_what_other_processes_cannot_make_is_refused(env: object, why: str) -> None:
     with pytest.raises(UnknownNameError, match=why):
-        environment_settings(env, shared=True)
+        environment_table(env, shared=True)
 
 
 def test_an_environment_whose_making_is_not_known_is_refused(own: ModuleType) -> None:
     with pytest.raises(UnknownNameError, match="how it was made is not known: give its class"):
-        environment_settings(own.ONE, shared=False)
+        environment_table(own.ONE, shared=False)
 
 
 def test_an_argument_that_cannot_be_written_down_is_refused(own: ModuleType) -> None:
     part = functools.partial(own.limited, steps=np.int64(3))
     with pytest.raises(UnknownNameError, match=r"steps is .*: only numbers, texts"):
-        environment_settings(part, shared=True)
+        environment_table(part, shared=True)
 
 
 SCRIPT = """
 import gymnasium as gym
-from vedette_rl.envs.naming import environment_settings
+from vedette_rl.envs.naming import environment_table
 
 class Mine(gym.Env):
     pass
 
-named = environment_settings(Mine, shared={shared})
+named = environment_table(Mine, shared={shared})
 """
 
 
@@ -210,9 +210,9 @@ def test_a_class_of_a_notebook_is_of_this_process_only(monkeypatch: pytest.Monke
     main = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
     exec("import gymnasium\nclass Mine(gymnasium.Env): pass", vars(main))
-    assert environment_settings(main.Mine, shared=False) == {"id": "__main__:Mine"}
+    assert environment_table(main.Mine, shared=False) == {"id": "__main__:Mine"}
     with pytest.raises(UnknownNameError, match=r"a notebook .* in_process=True"):
-        environment_settings(main.Mine, shared=True)
+        environment_table(main.Mine, shared=True)
     del main.Mine
     with pytest.raises(UnknownEnvironmentError, match="defined in a notebook"):
         make_env(EnvConfig(id="__main__:Mine"))
