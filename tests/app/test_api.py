@@ -95,7 +95,7 @@ def test_seeds_are_trained_and_go_on_with_what_is_left(tmp_path: Path) -> None:
     first = api.train_seeds(1, out=tmp_path, env="CartPole-v1", in_process=True, **SMALL)
     heard: list[str] = []
     both = api.train_seeds(
-        2, out=tmp_path, env="CartPole-v1", in_process=True, say=heard.append, **SMALL
+        2, out=tmp_path, env="CartPole-v1", in_process=True, progress=heard.append, **SMALL
     )
     assert [*first.results] == ["seed-0"]
     assert [*both.results] == ["seed-0", "seed-1"]
