@@ -181,6 +181,8 @@ def _run_sweep(
     options: StartOptions,
 ) -> None:
     """Run every trial and report on all; leave with the status of the first that failed."""
+    from vedette.live import print_table
+    from vedette.reports import OUTCOME_HEADS, outcome_rows
     from vedette.sweep import (
         Sweep,
         exit_status,
@@ -214,7 +216,8 @@ def _run_sweep(
         typer.echo(f"  {outcome.trial.name:<12} {outcome.message}")
     if stop:
         typer.echo(exit_sentence("interrupted"))
-    page = report_on(trials, directory)
-    if page is not None:
+    page, found = report_on(trials, directory)
+    if found is not None:
+        print_table(OUTCOME_HEADS, outcome_rows(found))
         typer.echo(f"  report       {page}")
     raise typer.Exit(exit_status(outcomes))

@@ -153,6 +153,8 @@ class Screen:
         if self.silent_s >= 3.0:
             return Text(f"no answer for {format_clock(self.silent_s)}", style="bold red")
         phase = self.status.phase or "starting"
+        if phase == "done" and self.status.waits:
+            phase = "evaluating"
         return Text(phase, style=_PHASES.get(phase, "cyan"))
 
     def _returns(self, width: int) -> RenderableType:

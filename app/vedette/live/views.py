@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from vedette.live.progress import Progress, ProgressTracker
@@ -257,6 +257,29 @@ def print_once(status: Status, out: IO[str] | None = None) -> None:
     with console.capture() as drawn:
         console.print(screen)
     stream.writelines(f"{line.rstrip()}\n" for line in drawn.get().splitlines())
+
+
+def print_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], out: IO[str] | None = None
+) -> None:
+    """Print a table: drawn on a terminal, else a line for each row, in columns."""
+    stream = out or sys.stdout
+    if stream.isatty():
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        Console(file=stream).print(table)
+        return
+    lines = [heads, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    for line in lines:
+        cells = (f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
+        stream.write("  ".join(cells).rstrip() + "\n")
 
 
 def _clock(status: Status) -> str:

@@ -23,6 +23,7 @@ from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.envs.vector_env import Env, LoopVectorEnv, RewardTransform, VectorEnvironment
 from vedette_rl.errors import CannotRenderError, EnvironmentFaultError, UnknownEnvironmentError
 
+_ALE_LIMIT = "max_num_frames_per_episode"
 AUTO_VECTOR_COUNT = 32
 """From how many environments on ``auto`` takes the vector form: CartPole's costs about as much as
 12 of the loop's steps whatever their number."""
@@ -153,6 +154,22 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
     finally:
         env.close()
     return spaces
+
+
+def has_time_limit(config: EnvConfig) -> bool:
+    """Return True if an environment is known to end its episodes after some number of steps.
+
+    One that counts its steps by itself is not known. It raises what `make_env` raises.
+    """
+    spec = find_spec(config)
+    known = {**spec.kwargs, **config.kwargs}
+    if config.max_episode_steps or spec.max_episode_steps or known.get(_ALE_LIMIT):
+        return True
+    env = make_env(config)
+    try:
+        return bool(env.spec and env.spec.max_episode_steps)  # of a `TimeLimit` in it
+    finally:
+        env.close()
 
 
 def environment_action_space(

@@ -114,6 +114,18 @@ def action_field(space: gym.Space[Any]) -> Field:
     return "action", dtype, shape
 
 
+def describe_spaces(spaces: Spaces) -> dict[str, str]:
+    """Return what networks depend on, as texts: the arrays of an observation, and the action."""
+    leaves = observation_columns(spaces.observation)
+    _, dtype, shape = action_field(spaces.action)
+    action = spaces.action
+    counted = isinstance(action, (gs.Discrete, gs.MultiDiscrete))
+    return {
+        "observations": ", ".join(f"{leaf.name} {leaf.dtype} {leaf.shape}" for leaf in leaves),
+        "actions": str(action) if counted else f"{dtype} {shape}",
+    }
+
+
 def transition_dtype(spaces: Spaces) -> np.dtype[Any]:
     """A transition as a row: ``obs..., action, reward, next_obs..., terminated, truncated,
     n_steps``."""

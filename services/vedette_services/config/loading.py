@@ -276,7 +276,10 @@ def _with_preset(given: Table) -> LoadedConfig:
     tuned = read_preset(str(name), str(env_id)) if wanted == "auto" else None
     config = config_from_table(merge_tables(merge_tables(tuned or {}, base), given))
     raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
-    return LoadedConfig(_with_long_batches(config), f"{name}-{env_id}" if tuned else "", chosen)
+    preset = f"{name}-{env_id}" if tuned else ""
+    if tuned:
+        config = config.model_copy(update={"preset": f"applied: {preset}"})
+    return LoadedConfig(_with_long_batches(config), preset, chosen)
 
 
 def _with_saved(saved: Table, given: Table) -> LoadedConfig:
@@ -286,7 +289,7 @@ def _with_saved(saved: Table, given: Table) -> LoadedConfig:
         own = _table(saved, part).get(key)
         if _table(given, part).get(key, own) != own:
             return _with_preset(given)
-    table = {**merge_tables(saved, given), "preset": NONE}
+    table = {**merge_tables(saved, given), "preset": saved.get("preset", NONE)}
     return LoadedConfig(config_from_table(table), "", "")
 
 

@@ -80,6 +80,7 @@ class TrainerStatus:
         record: the scalars last recorded by the agent.
         checkpoint: the newest, and whether another can be written.
         unsaved: at the end, why the last checkpoint is not on the disk; "" if it is.
+        evaluates: the training is done, and the last model is being evaluated.
     """
 
     epoch: int = 0
@@ -95,6 +96,7 @@ class TrainerStatus:
     record: dict[str, float] = field(default_factory=dict)
     checkpoint: Checkpoint = _NO_CHECKPOINT
     unsaved: str = ""
+    evaluates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ def assemble_status(
         exit_reason=learning.exit_reason,
         phase=learning.phase,
         seconds=learning.seconds,
-        waits=describe_wait(learning, ingest),
+        waits=describe_wait(learning, ingest, evaluations),
         stop=Stop(**config.stop.model_dump()),
         samples=samples,
         rates=merged(
@@ -274,8 +276,14 @@ class StatusReader:
         )
 
 
-def describe_wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
+def describe_wait(
+    learning: TrainerStatus, ingest: GatewayStatus, evaluations: Eval | None = None
+) -> str:
     """Return who waits and why, and what the disk cannot do; "" if all is well."""
+    if learning.phase == "done":
+        played = -1 if evaluations is None else evaluations.version
+        waits = learning.evaluates and played != learning.opt_steps
+        return f"the last evaluation: version {learning.opt_steps:,} is played" if waits else ""
     disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
     reasons = (_wait(learning, ingest), disk, _failing_checkpoint(learning.checkpoint))
     return "; ".join(reason for reason in reasons if reason)
@@ -306,12 +314,12 @@ def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: int) -> L
     if learning.phase == "waiting":
         state, reason = "sample_waits", learning.waits
     else:
-        reason = ingest.limiter_reason
+        reason = "" if learning.phase == "done" else ingest.limiter_reason
         state = "insert_waits" if reason else "open"
     return Limiter(
         samples_per_insert=learning.sampled / max(1, inserted),
         state=state,
         reason=reason,
         sample_waits=int(state == "sample_waits"),
-        insert_waits=int(bool(ingest.limiter_reason)),
+        insert_waits=int(bool(ingest.limiter_reason) and learning.phase != "done"),
     )

@@ -19,6 +19,9 @@ from vedette_services.run.status import Manager, Status, rollout_of
 from vedette_services.run.status_schema import numbers
 from vedette_services.run.stop_conditions import elapsed_seconds, exit_sentence
 
+NO_END = "; if its episodes have no end, set env.max_episode_steps"
+"""What to do about an evaluation that takes too long."""
+
 
 def present_managers(status: Status) -> Sequence[Manager]:
     """Return the managers that are not gone."""
@@ -205,14 +208,16 @@ def summary_lines(summary: Status, run: str) -> list[str]:
         return ["stopped before it had begun: nothing was trained", f"  run      {run}"]
     since = elapsed_seconds(summary)
     after = f" after {format_clock(since)} of training" if since is not None else ""
-    curves = f"tensorboard --logdir {run}/tensorboard"
     best = summary.eval.best_version is not None
+    evaluate = f"vedette eval {run}   or   " if best else ""
+    unevaluated = [summary.unevaluated] if summary.unevaluated else []
     return [
         exit_sentence(summary.exit_reason, after) or f"ended{after}",
         *(f"  {label:<8} {text}" for label, text in status_rows(summary)),
         *(f"  {'error':<8} {error}" for error in actor_errors(summary)[:4]),
+        *(f"  {'returns':<8} {why}" for why in unevaluated),
         f"  run      {run}",
-        f"  next     {f'vedette eval {run}   or   ' if best else ''}{curves}",
+        f"  next     {evaluate}vedette report {run}",
     ]
 
 
