@@ -135,7 +135,7 @@ def train(
     lines = check_config(config, run, force=force, in_process=in_process, **erase)
     if not fresh and describe_already_done(run, config.stop):
         return Result(read_summary(run), run)
-    view = _view(progress, config, in_process=in_process)
+    view = _view(progress, config, None if fresh else run, in_process=in_process)
     for line in (*decided, *lines):
         view.print_line(line)
     if in_process:
@@ -238,7 +238,7 @@ def _configure(
     return load_config(file, table=table, environment={}, saved=saved)
 
 
-def _view(progress: bool | View, config: RunConfig, *, in_process: bool) -> View:
+def _view(progress: bool | View, config: RunConfig, run: Path | None, *, in_process: bool) -> View:
     """The view of a run. One that draws would disturb the debugger of a run in this process, and
     the views of other threads."""
     from vedette.live import LineView, view_for
@@ -253,7 +253,7 @@ def _view(progress: bool | View, config: RunConfig, *, in_process: bool) -> View
         return NotebookView(title, display)
     if in_process or threading.current_thread() is not threading.main_thread():
         return LineView()
-    return view_for(title)
+    return view_for(title, run=run)
 
 
 def _say(progress: bool | Callable[[str], None]) -> Callable[[str], None]:

@@ -131,7 +131,7 @@ def _train(
     from vedette.live import view_for
 
     config = found.config
-    view = view_for(f"{config.agent.name} on {config.env.id}")
+    view = view_for(f"{config.agent.name} on {config.env.id}", run=None if fresh else out)
     if in_process:
         from vedette.local.in_process import run_in_process as train
     else:

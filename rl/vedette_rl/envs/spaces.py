@@ -105,7 +105,8 @@ def action_field(space: gym.Space[Any]) -> Field:
         SpaceLayoutError: it is not one array.
     """
     if not isinstance(space, (gs.Box, gs.Discrete, gs.MultiDiscrete, gs.MultiBinary)):
-        raise SpaceLayoutError("action", space, "one array of a fixed shape is needed")
+        why = "an action is one array: name a wrapper in env.wrappers that makes it one"
+        raise SpaceLayoutError("action", space, why)
     dtype, shape = _array("action", space)
     if isinstance(space, (gs.Discrete, gs.MultiDiscrete)):
         dtype = np.dtype(np.int64)

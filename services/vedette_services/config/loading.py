@@ -108,7 +108,7 @@ def load_config(
     if agent is not None:
         set_value(typed, ["agent", "name"], agent)
     layers = [
-        Layer(str(path), read_toml(path) if path is not None else {}),
+        Layer(str(path), _read_given(path) if path is not None else {}),
         Layer(ENVIRONMENT, settings_table(environment_settings(variables))),
         Layer("", dict(table or {})),
         Layer("", typed),
@@ -153,6 +153,13 @@ def _read_saved(path: Path) -> Table:
     if missing:
         raise SettingError(str(path), f"it is damaged: it has no {', '.join(missing)}", fix)
     return table
+
+
+def _read_given(path: Path) -> Table:
+    """Read the TOML file of a command line."""
+    if not path.exists():
+        raise SettingError(str(path), "no such file", f"`vedette config > {path}` writes one")
+    return read_toml(path)
 
 
 def read_toml(path: Path) -> Table:

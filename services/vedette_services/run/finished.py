@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,15 @@ from vedette_rl.errors import ImportNotAllowedError, PolicyFileError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
 from vedette_rl.exported import PolicyFile, read_policy
+from vedette_rl.import_by_name import find_import_names
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig, read_config
-from vedette_services.errors import NotARunError, NotInRunError
+from vedette_services.config.loading import read_toml
+from vedette_services.errors import NotARunError, NotInRunError, UsageError
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.overview import find_runs
+from vedette_services.run.provenance import read_provenance
 from vedette_services.run.replay_layout import replay_directory
 
 _EPISODES_MAX = 100_000
@@ -55,10 +62,14 @@ class FinishedRun:
         Raises:
             NotARunError: the directory holds no run.
             ConfigError: its configuration cannot be read.
+            UsageError: it names a module that is not found from here.
         """
         config = directory / "config.toml"
         if not config.is_file():
-            raise NotARunError(directory, "config.toml")
+            runs = find_runs(directory) if directory.is_dir() else []
+            fix = f"name one of its {len(runs)} runs, such as {runs[0]}" if runs else ""
+            raise NotARunError(directory, "config.toml", fix)
+        _check_modules(directory)
         return cls(directory, read_config(config))
 
     @property
@@ -111,6 +122,19 @@ class FinishedRun:
             )
         state, meta = read_state(place)
         return SavedModel(ModelInfo(int(meta["version"]), state["model"]), dict(meta))
+
+
+def _check_modules(directory: Path) -> None:
+    """Refuse a run whose own modules are not found from here, and say where they were."""
+    run = RunDirectory(directory)
+    for name in find_import_names(read_toml(run.config_file)):
+        module = name.partition(":")[0].partition(".")[0]
+        if module in sys.modules or find_spec(module) is not None:
+            continue
+        starts = read_provenance(run)
+        home = starts[-1].directory if starts else ""
+        where = f"; it was trained in {home}: run the command there" if home else ""
+        raise UsageError(f"{directory}: it needs module {module!r}, which is not found here{where}")
 
 
 def evaluate_run(

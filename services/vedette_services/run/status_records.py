@@ -15,13 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vedette_protocol.limits import PROTOCOL_VERSION
-from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterError
+from vedette_rl.errors import (
+    CheckpointError,
+    LatestValueFormatError,
+    MapSpaceError,
+    OneWriterError,
+)
 from vedette_rl.storage.latest_value import (
     SLOTS,
     LatestValueReader,
     LatestValueWriter,
     latest_value_file_bytes,
 )
+from vedette_rl.storage.state_file import check_state
 from vedette_services.host.versions import vedette_version
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.status import (
@@ -183,8 +189,19 @@ class StatusRecordReader(Generic[B]):
         return self._record
 
 
+def read_best(directory: Path) -> Eval:
+    """Read the best evaluation of the earlier starts of a run."""
+    try:
+        meta = check_state(directory)
+    except CheckpointError:
+        return Eval()  # there is none yet, or it is torn: the next evaluation writes one
+    return Eval(best_return_mean=float(meta["return_mean"]), best_version=int(meta["version"]))
+
+
 def clear_status_records(run: RunDirectory) -> None:
     """Remove the records of an earlier start, whose last phase was "done".
+
+    The best evaluation is known from then on, long before the evaluator is.
 
     Where the disk has no room for new files, the files stay, each with an empty record.
     """
@@ -192,17 +209,18 @@ def clear_status_records(run: RunDirectory) -> None:
     _clear(run.learning_map, TrainerStatus, has_room)
     _clear(run.ingest_map, GatewayStatus, has_room)
     _clear(run.progress_map, IngestProgress, has_room)
-    _clear(run.evaluation_map, Eval, has_room)
+    _clear(run.evaluation_map, Eval, has_room, read_best(run.best))
 
 
-def _clear(path: Path, kind: type[B], has_room: bool) -> None:
-    if not has_room:
-        with suppress(LatestValueFormatError, MapSpaceError, OneWriterError):
-            record = StatusRecordWriter(path, kind)
-            record.write(kind())
-            record.close()
-            return
-    path.unlink(missing_ok=True)
+def _clear(path: Path, kind: type[B], has_room: bool, first: B | None = None) -> None:
+    if has_room:
+        path.unlink(missing_ok=True)
+    if has_room and first is None:
+        return
+    with suppress(LatestValueFormatError, MapSpaceError, OneWriterError):
+        record = StatusRecordWriter(path, kind)
+        record.write(kind() if first is None else first)
+        record.close()
 
 
 # The status

@@ -15,7 +15,7 @@ from vedette_services.run.number_format import (
     format_rate,
     format_short,
 )
-from vedette_services.run.status import Manager, Status, rollout_of
+from vedette_services.run.status import Eval, Manager, Status, rollout_of
 from vedette_services.run.status_schema import numbers
 from vedette_services.run.stop_conditions import elapsed_seconds, exit_sentence
 
@@ -122,16 +122,27 @@ def _steps(status: Status, *, short: bool) -> str:
 
 def _returns(status: Status) -> str:
     found, actors = status.eval, rollout_return(status)
-    evaluated = "no evaluation yet"
-    if found.return_mean is not None:
-        at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
-        evaluated = (
-            f"evaluation {format_number(found.return_mean, 1)} ± "
-            f"{format_number(found.return_std, 1)}{at}, "
-            f"best {format_number(found.best_return_mean, 1)} at version "
-            f"{format_number(found.best_version)}"
-        )
-    return evaluated if actors is None else f"actors {format_number(actors, 1)}, {evaluated}"
+    at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
+    said = [] if actors is None else [f"actors {format_number(actors, 1)}"]
+    said.append(f"{_evaluation(found)}{at}")
+    return ", ".join([*said, *_best(found)])
+
+
+def _evaluation(found: Eval) -> str:
+    """Describe the last evaluation."""
+    if found.return_mean is None:
+        known = found.best_return_mean is not None  # of an earlier start
+        return "no evaluation since the start" if known else "no evaluation yet"
+    mean, std = format_number(found.return_mean, 1), format_number(found.return_std, 1)
+    return f"evaluation {mean} ± {std}"
+
+
+def _best(found: Eval, *, short: bool = False) -> list[str]:
+    """Describe the best evaluation, if there is one."""
+    if found.best_return_mean is None:
+        return []
+    at = "" if short else f" at version {format_number(found.best_version)}"
+    return [f"best {format_number(found.best_return_mean, 1)}{at}"]
 
 
 def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
@@ -140,28 +151,27 @@ def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
     Args:
         short: without the version of the best.
     """
-    found = status.eval
-    if found.return_mean is None:
-        evaluated = "no evaluation yet"
-    else:
-        evaluated = (
-            f"evaluation {format_number(found.return_mean, 1)} ± "
-            f"{format_number(found.return_std, 1)}"
-        )
-    if status.stop.target_return is None and found.best_return_mean is not None:
-        evaluated += f", best {format_number(found.best_return_mean, 1)}"
-        evaluated += "" if short else f" at version {format_number(found.best_version)}"
-    return evaluated, f"actors     {format_number(rollout_return(status), 1)}"
+    evaluated, found = [_evaluation(status.eval)], status.eval
+    if status.stop.target_return is None:
+        evaluated += _best(found, short=short)
+    return ", ".join(evaluated), f"actors     {format_number(rollout_return(status), 1)}"
+
+
+def target_text(status: Status) -> str:
+    """Describe how far the best evaluation is from the target; "" without either."""
+    target, best = status.stop.target_return, status.eval.best_return_mean
+    if target is None or best is None:
+        return ""
+    away = f", {format_number(target - best, 1)} to go" if best < target else ""
+    return f"best evaluation {format_number(best, 1)} of {target:g}{away}"
 
 
 def evaluation_line(status: Status) -> str:
     """Return the last evaluation in one line."""
     found = status.eval
     best = ", best so far" if found.version == found.best_version else ""
-    return (
-        f"evaluation {format_number(found.return_mean, 1)} ± {format_number(found.return_std, 1)} "
-        f"({format_number(found.episodes)} episodes), version {format_number(found.version)}{best}"
-    )
+    episodes, version = format_number(found.episodes), format_number(found.version)
+    return f"{_evaluation(found)} ({episodes} episodes), version {version}{best}"
 
 
 def rollout_return(status: Status) -> float | None:
