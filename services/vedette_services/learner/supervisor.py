@@ -268,12 +268,14 @@ class Supervisor:
         """Wait for the last evaluation where there is one; return why the last model has none."""
         deadline, why = time.monotonic() + _EVALUATOR_END_S, ""
         if is_evaluated(self._records.learning.read().exit_reason or "interrupted"):
-            while not stop and wait_all([evaluator], _POLL_S):
+            while not why and wait_all([evaluator], _POLL_S):
                 self._publish_status()
-                if time.monotonic() >= deadline:
+                if stop:
+                    why = "the last evaluation was stopped"
+                elif time.monotonic() >= deadline:
                     why = f"the last evaluation did not end within {_EVALUATOR_END_S:.0f} s{NO_END}"
-                    log.warning("%s", why)
-                    break
+        if why:
+            log.warning("%s", why)
         evaluator.kill()  # an evaluation that still goes on is not needed
         return why
 

@@ -77,11 +77,15 @@ class FinishedRun:
         """The directory of the replay."""
         return replay_directory(self.config, self.directory)
 
-    def played(self) -> dict[str, Any]:
-        """Return how evaluations play, for the header of an exported policy."""
+    def played(self, env: EnvConfig | None = None) -> dict[str, Any]:
+        """Return how evaluations play, for the header of an exported policy.
+
+        Args:
+            env: in place of the run's environment.
+        """
         evaluation = self.config.evaluation
-        env = self.config.env.for_evaluation().model_dump(mode="json")
-        return {"env": env, "episodes": evaluation.episodes, "seed": evaluation.seed}
+        made = (env or self.config.env).for_evaluation().model_dump(mode="json")
+        return {"env": made, "episodes": evaluation.episodes, "seed": evaluation.seed}
 
     def load_model(self, checkpoint: str | None) -> SavedModel:
         """Load a model.
