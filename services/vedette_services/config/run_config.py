@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
@@ -19,8 +19,8 @@ from vedette_services.config.parts import (
 )
 from vedette_services.errors import SettingError
 
-PRESETS = r"^(auto|none|applied: .+)$"
-"""The values of `RunConfig.preset`."""
+APPLIED = "^applied: .+"
+"""`RunConfig.preset` of a configuration that has a preset's values."""
 
 
 class RunConfig(BaseModel):
@@ -28,7 +28,7 @@ class RunConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    preset: str = Field(default="none", pattern=PRESETS)
+    preset: Literal["auto", "none"] | Annotated[str, Field(pattern=APPLIED)] = "none"
     """``auto`` begins from the tuned preset of this agent and environment where there is one,
     ``none`` from the defaults. Saved configurations are complete: theirs is ``none``, or
     ``applied: NAME`` for the preset that they began from."""

@@ -157,13 +157,13 @@ def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
     return ", ".join(evaluated), f"actors     {format_number(rollout_return(status), 1)}"
 
 
-def target_text(status: Status) -> str:
+def target_text(status: Status, *, short: bool = False) -> str:
     """Describe how far the best evaluation is from the target; "" without either."""
     target, best = status.stop.target_return, status.eval.best_return_mean
     if target is None or best is None:
         return ""
     away = f", {format_number(target - best, 1)} to go" if best < target else ""
-    return f"best evaluation {format_number(best, 1)} of {target:g}{away}"
+    return f"best{'' if short else ' evaluation'} {format_number(best, 1)} of {target:g}{away}"
 
 
 def evaluation_line(status: Status) -> str:
@@ -240,15 +240,15 @@ def final_report_lines(status: Status) -> list[str]:
         return f"{(count or 0) / duration_s if duration_s > 0 else 0.0:.1f}"
 
     opts = status.rates.opt_steps_per_sec or 0.0
+    actors = [
+        f"{manager.id}/{actor.id}, {actor.env_steps}, {per_second(actor.env_steps)}, "
+        f"{duration_s:.1f} s"
+        for manager in status.managers
+        for actor in manager.actors
+    ]
     return [
         f"run {status.run_id} ended: {status.exit_reason}",
         "samples/sec, opt_steps/sec, duration",
         f"{per_second(status.samples.inserted)}, {opts:.1f}, {duration_s:.1f} s",
-        "actor_id, samples, samples/sec, duration",
-        *(
-            f"{manager.id}/{actor.id}, {actor.env_steps}, {per_second(actor.env_steps)}, "
-            f"{duration_s:.1f} s"
-            for manager in status.managers
-            for actor in manager.actors
-        ),
+        *(["actor_id, samples, samples/sec, duration", *actors] if actors else []),
     ]
