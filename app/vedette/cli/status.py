@@ -131,7 +131,7 @@ def _find_manager(status: Status, manager: str) -> Manager:
     raise AbsentManagerError(manager)
 
 
-def _watch(asker: StatusClient | RunStatus, timeout_s: float, run: Path | None) -> None:
+def _watch(asker: StatusClient | RunStatus, timeout_s: float, run: Path | None = None) -> None:
     """Show the status until Ctrl-C. A learner that does not answer may be starting, and a run that
     has ended may be resumed."""
     from vedette.live import view_for

@@ -124,17 +124,20 @@ OUTCOME_NOTE = (
 
 def outcome_rows(configurations: Sequence[Configuration]) -> list[list[str]]:
     """Return the statistics below `OUTCOME_HEADS` as texts, a row for each configuration."""
-    return [_outcome_cells(found) for found in statistics_of(configurations)]
+    found = zip(configurations, statistics_of(configurations), strict=True)
+    return [
+        _outcome_cells(each, any(run.target is not None for run in configuration.runs))
+        for configuration, each in found
+    ]
 
 
-def _outcome_cells(found: dict[str, Any]) -> list[str]:
+def _outcome_cells(found: dict[str, Any], has_target: bool) -> list[str]:
     seeds, runs = found["seeds"], found["runs"]
     return [
         found["name"],
         f"{seeds} of {runs} runs" if runs != seeds else str(seeds),
         *(_estimate_text(found[name]) for name in ("eval_last", "eval_best", "eval_area")),
-        f"{found['reached']} of {seeds}",
-        f"{found['solved']} of {seeds}",
+        *(f"{found[name]} of {seeds}" if has_target else "–" for name in ("reached", "solved")),
         _estimate_text(found["env_steps_to_target"], 0),
         ", ".join(f"{count} {state}" for state, count in found["ended"].items()),
     ]

@@ -65,9 +65,12 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """The agent and the environment."""
+        """The agent, or the baseline's label, and the environment."""
+        env = self.configured("env", "id") or self.summary.env
+        if label := self.configured("baseline"):
+            return f"{label} on {env}" if env else str(label)
         agent = self.configured("agent", "name") or self.summary.agent or "an agent"
-        env = self.configured("env", "id") or self.summary.env or "an environment"
+        env = env or "an environment"
         return f"{agent} on {env}"
 
     def configured(self, *path: str) -> Any:  # any value that TOML knows

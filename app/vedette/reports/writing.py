@@ -158,7 +158,8 @@ def page_contents(
     runs = [run for each in configurations for run in each.runs]
     data = page_data(configurations)
     settings: dict[str, list[tuple[str, str]]] = {}
-    for key, value in flatten(runs[0].config):
+    config = {} if runs[0].configured("baseline") else runs[0].config
+    for key, value in flatten(config):
         part, _, name = key.rpartition(".")
         settings.setdefault(part or "run", []).append((name, value))
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

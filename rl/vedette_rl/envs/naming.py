@@ -143,7 +143,7 @@ def _main_module(name: str, *, shared: bool) -> str:
     if shared and file is not None and (line := _unguarded_line(file)):
         why = (
             f"line {line} of {Path(file).name} would train again in each process that imports it "
-            'from there: put that line under `if __name__ == "__main__":`'
+            'from there: put the call under `if __name__ == "__main__":`'
         )
         raise UnknownNameError("env", name, why)
     sys.modules.setdefault(module, main)  # here it is not run a second time

@@ -104,6 +104,8 @@ def read_overview(directory: Path) -> RunOverview:
         config = {}
     starts, running = read_provenance(run), is_running(run)
     events, _ = read_events(run.events_file)
+    spans = start_spans(events, summary.time_s or 0.0)
+    spans = spans or [(start.began_s, start.ended_s) for start in starts if start.ended_s]
     return RunOverview(
         str(directory),
         "running" if running else _ended_state(run, summary),
@@ -112,7 +114,7 @@ def read_overview(directory: Path) -> RunOverview:
         summary.eval.return_mean,
         summary.eval.best_return_mean,
         summary.env_steps,
-        run_seconds(start_spans(events, summary.time_s or 0.0), summary),
+        run_seconds(spans, summary),
         starts[0].began_s if starts else (events[0].time_s if events else None),
         starts[-1].code if starts else "",
     )

@@ -115,8 +115,8 @@ def _steps(status: Status, *, short: bool) -> str:
         f"{number(status.env_steps)} environment "
         f"({format_rate(rates.samples_per_sec, short=short)}), "
         f"{number(status.opt_steps)} optimization "
-        f"({format_rate(rates.opt_steps_per_sec, short=short)}): "
-        f"{format_number(rates.samples_per_opt_step, 1)} to 1"
+        f"({format_rate(rates.opt_steps_per_sec, short=short)}), "
+        f"{format_number(rates.samples_per_opt_step, 1)} samples each"
     )
 
 
@@ -191,8 +191,8 @@ def _replay(status: Status, *, short: bool) -> str:
 def _lag(status: Status, *, short: bool) -> str:
     number, lag = format_short if short else format_number, status.lag
     return (
-        f"{number(lag.mean)} versions (p95 {number(lag.p95)}, max {number(lag.max)}); "
-        f"actors' models {format_number(lag.seconds_mean, 2)} s old"
+        f"samples {number(lag.mean)} optimization steps old (95 % below {number(lag.p95)}, "
+        f"max {number(lag.max)}), models {format_number(lag.seconds_mean, 2)} s"
     )
 
 
