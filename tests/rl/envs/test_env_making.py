@@ -311,5 +311,5 @@ def test_a_time_limit_is_known_of_the_registry_the_configuration_and_a_wrapper(
 
 
 def test_an_argument_that_a_constructor_needs_is_named_with_its_setting() -> None:
-    with pytest.raises(UnknownEnvironmentError, match="needs size: set env.kwargs.size=VALUE"):
+    with pytest.raises(UnknownEnvironmentError, match=r"needs size: set env\.kwargs\.size=VALUE"):
         make_env(EnvConfig(id=f"{__name__}:_Endless"))

@@ -135,7 +135,7 @@ def test_a_folder_of_runs_is_no_run_and_one_of_them_is_named(run: Path, tmp_path
     folder = tmp_path / "three"
     (folder / "seed-0").mkdir(parents=True)
     (folder / "seed-0" / "run.json").write_text("{}")
-    with pytest.raises(NotARunError, match="name one of its 1 runs, such as .*three/seed-0$"):
+    with pytest.raises(NotARunError, match=r"name one of its 1 runs, such as .*three/seed-0$"):
         FinishedRun.open(folder)
 
 
