@@ -100,6 +100,14 @@ class CustomNetworkError(RlError):
         self.name = name
 
 
+class RowColumnError(RlError):
+    """A column of transitions is not what an agent or step processor declares."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"column {name!r}: {why}")
+        self.name, self.why = name, why
+
+
 class RecordingError(RlError):
     """A record cannot be written."""
 

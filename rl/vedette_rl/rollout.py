@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
-from vedette_rl.core import Columns, ModelInfo, Policy, StepProcessor
+from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, StepProcessor, act_of
 from vedette_rl.envs.vector_env import VectorEnvironment
 
 
@@ -66,6 +67,9 @@ class RolloutLoop:
         n_step: int,
     ) -> None:
         self._envs, self._policy, self._processor = envs, policy, processor
+        self._act = act_of(policy)
+        self._columns = policy.acted_columns if isinstance(policy, ColumnPolicy) else None
+        self._begins = np.ones(len(envs), np.bool_)
         self._models = models
         self.env_steps = 0
         """Steps played, over all environments."""
@@ -96,6 +100,7 @@ class RolloutLoop:
     def begin(self) -> None:
         """Begin new episodes everywhere."""
         self._obs = self._envs.reset()
+        self._begins = np.ones(len(self._envs), np.bool_)
 
     def step(self) -> Columns:
         """Step every environment once; the transitions that this completes, the caller's own.
@@ -104,12 +109,14 @@ class RolloutLoop:
             ModelMismatchError: as `sync`.
         """
         self.sync()
-        action = self._policy.act(self._obs, explore=True)
+        action = self._act(self._obs, explore=True, begins=self._begins)
         step = self._envs.step(action)
+        if self._columns:
+            step = replace(step, extra={**step.extra, **self._columns()})
         self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
         transitions = self._processor.process(step)
-        self._obs = step.init_obs
+        self._obs, self._begins = step.init_obs, step.begins
         return transitions
 
     def flush(self) -> Columns:

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Columns, empty_columns
+from vedette_rl.core import Columns, RowColumn, empty_columns
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 
@@ -110,11 +110,15 @@ def sampled_obs(space: gym.Space[Any], rows: int, seed: int) -> Columns:
     return columns
 
 
-def sampled_transitions(spaces: Spaces, rows: int, seed: int) -> Columns:
-    """Transitions of one step whose observations and actions are drawn from `spaces`; a tenth ends
-    an episode each way."""
+def sampled_transitions(
+    spaces: Spaces, rows: int, seed: int, declared: Sequence[RowColumn] = ()
+) -> Columns:
+    """Transitions of one step whose observations and actions are drawn from `spaces`, and whose
+    declared columns are random numbers; a tenth ends an episode each way."""
     rng = np.random.default_rng(seed)
-    columns = empty_columns(transition_dtype(spaces), rows)
+    columns = empty_columns(transition_dtype(spaces, declared), rows)
+    for column in declared:
+        columns[column.name][:] = sampled_values(column, rows, rng)
     before = sampled_obs(spaces.observation, rows, seed)
     after = sampled_obs(spaces.observation, rows, seed + 1)
     for name, column in before.items():
@@ -126,6 +130,15 @@ def sampled_transitions(spaces: Spaces, rows: int, seed: int) -> Columns:
     columns["truncated"][:] = rng.random(rows) < 0.1
     columns["n_steps"][:] = 1
     return columns
+
+
+def sampled_values(column: RowColumn, rows: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Random values of a declared column ``(rows, *shape)``, within its bounds."""
+    shape = (rows, *column.shape)
+    if column.numpy_dtype.kind == "f":
+        return rng.normal(size=shape).astype(column.dtype)
+    low, high = column.bounds or (0, 1)
+    return rng.integers(low, high, size=shape, endpoint=True).astype(column.dtype)
 
 
 def sampled_actions(space: gym.Space[Any], rows: int, seed: int) -> NDArray[Any]:

@@ -16,6 +16,7 @@ from vedette_rl.errors import (
     FrameStorageError,
     NoImageError,
     RlError,
+    RowColumnError,
     UnknownNameError,
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
@@ -208,7 +209,7 @@ def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
 def _layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     try:
         return replay_layout(config, spaces)
-    except FrameStorageError as e:
+    except (FrameStorageError, RowColumnError) as e:
         raise ConfigError(str(e)) from e
 
 
