@@ -108,6 +108,14 @@ class RowColumnError(RlError):
         self.name, self.why = name, why
 
 
+class HindsightError(RlError):
+    """Hindsight cannot relabel the transitions of this environment."""
+
+    def __init__(self, why: str, fix: str) -> None:
+        super().__init__(f"actors.step_processor 'her': {why}: set {fix}")
+        self.why = why
+
+
 class RecordingError(RlError):
     """A record cannot be written."""
 

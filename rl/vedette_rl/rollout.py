@@ -55,7 +55,7 @@ class RolloutLoop:
         policy: acts; it needs no model before the first `sync`.
         processor: makes transitions of steps.
         models: where models come from.
-        n_step: steps that a transition spans at most.
+        n_step: steps that a transition spans at most, where `processor` has no ``span``.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class RolloutLoop:
         self.acting_on = (0, -1)
         """(epoch, version) of the model that it acts on; version -1 before the first."""
         # An n-step transition began n - 1 steps ago, perhaps on an older model.
-        self._acted_on: deque[tuple[int, int]] = deque(maxlen=n_step)
+        self._acted_on: deque[tuple[int, int]] = deque()
+        self._n_step = n_step
         self._obs: Columns = {}
 
     @property
@@ -116,6 +117,9 @@ class RolloutLoop:
         self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
         transitions = self._processor.process(step)
+        span = getattr(self._processor, "span", None) or self._n_step
+        while len(self._acted_on) > span:
+            self._acted_on.popleft()
         self._obs, self._begins = step.init_obs, step.begins
         return transitions
 

@@ -158,28 +158,38 @@ def _begin_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def step_processor(name: str) -> Callable[..., Any]:
-    """The class of this name: ``n_step``, or ``module:Name`` of your own.
+    """The class of this name: ``n_step``, ``her``, or ``module:Name`` of your own.
 
     Raises:
         UnknownNameError: there is none.
     """
     if name == "n_step":
         return NStep
+    if name == "her":
+        from vedette_rl.steps.hindsight import Hindsight  # it is an `NStep` itself, inside
+
+        return Hindsight
     if not is_import_name(name):
-        raise UnknownNameError("actors.step_processor", name, "there are n_step and module:Name")
+        why = "there are n_step, her and module:Name"
+        raise UnknownNameError("actors.step_processor", name, why)
     found: Callable[..., Any] = import_by_name("actors.step_processor", name)
     return found
 
 
 def make_step_processor(
-    name: str, n: int, discount: float, envs: int, dtype: np.dtype[Any]
+    name: str, n: int, discount: float, envs: int, dtype: np.dtype[Any], *, her_goals: int = 4
 ) -> StepProcessor:
     """The processor of this name, made with the arguments of `NStep`.
 
+    Args:
+        her_goals: of ``her`` alone.
+
     Raises:
         UnknownNameError: there is none, or what is there is no `StepProcessor`.
+        HindsightError: ``her`` cannot relabel these transitions.
     """
-    own = step_processor(name)(n, discount, envs, dtype)
+    further = {"goals": her_goals} if name == "her" else {}
+    own = step_processor(name)(n, discount, envs, dtype, **further)
     if not isinstance(own, StepProcessor):
         raise UnknownNameError("actors.step_processor", name, "it is no StepProcessor")
     return own
@@ -192,12 +202,14 @@ def prepare_steps(processor: StepProcessor, envs: VectorEnvironment, seed: int) 
         prepare(envs, seed)
 
 
-def rows_per_step(name: str) -> float:
+def rows_per_step(name: str, *, her_goals: int = 4) -> float:
     """The transitions that the processor of this name makes of a step, on average.
 
     Raises:
         UnknownNameError: there is no such processor, or it declares no positive number.
     """
+    if name == "her":
+        return 1.0 + her_goals
     declared = getattr(step_processor(name), "rows_per_step", 1.0)
     if isinstance(declared, (int, float)) and 0.0 < declared < math.inf:
         return float(declared)
@@ -231,6 +243,15 @@ class StepsWithTdErrors:
         self, inner: StepProcessor, policy: TdErrorPolicy, whole: Callable[[Columns], Columns]
     ) -> None:
         self._inner, self._policy, self._whole = inner, policy, whole
+
+    @property
+    def span(self) -> int | None:
+        """That of the other; None where it has none."""
+        return getattr(self._inner, "span", None)
+
+    def prepare(self, envs: VectorEnvironment, seed: int) -> None:
+        """Prepare the other."""
+        prepare_steps(self._inner, envs, seed)
 
     def process(self, step: Step) -> Columns:
         return self._with_errors(self._inner.process(step))

@@ -27,6 +27,7 @@ from vedette_rl.errors import ModelMismatchError, RowColumnError
 from vedette_rl.replay.frame_stacks import STACKS, FrameStack
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.rollout import ModelSource, RolloutLoop
+from vedette_rl.steps import prepare_steps
 from vedette_rl.storage.latest_value import LatestValueWriter
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.batching import (
@@ -198,7 +199,7 @@ def build_actor(
     """
     schema = Schema.from_wire(spec.schema)
     actors = ActorsConfig.model_validate(spec.actors)
-    env_seed, exploration_seed = spec.seeds()
+    env_seed, exploration_seed, steps_seed = spec.seeds()
     envs = actors.envs_per_actor
     row = make_vector_environment(EnvConfig.model_validate(spec.env), envs, env_seed)
     kind = agent_kind(spec.agent["name"])
@@ -214,6 +215,7 @@ def build_actor(
         seed=exploration_seed,
     )
     processor, writer = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
+    prepare_steps(processor, row, steps_seed)
     return Actor(
         loop=RolloutLoop(row, policy, processor, models, agent.n_step),
         writer=writer,

@@ -210,6 +210,7 @@ def make_transition_pipeline(
     Raises:
         SpecMismatchError: rows have TD errors, and the policy gives none.
         UnknownNameError: there is no such step processor.
+        HindsightError: it cannot relabel these transitions.
         RowColumnError: what agent and step processor declare contradicts itself.
     """
     envs, n_step = actors.envs_per_actor, agent.n_step
@@ -217,7 +218,9 @@ def make_transition_pipeline(
     frames, row = frame_stack_of_schema(schema), transition_dtype(spaces, declared)
     if frames is not None:
         row = row_with_places(row, frames.stack)
-    made = make_step_processor(actors.step_processor, n_step, agent.discount, envs, row)
+    made = make_step_processor(
+        *(actors.step_processor, n_step, agent.discount, envs, row), her_goals=actors.her_goals
+    )
     processor: StepProcessor = made
     writer: WholeRows | FrameWriter = WholeRows(declared)
     whole: Callable[[Columns], Columns] = lambda transitions: transitions  # noqa: E731

@@ -49,7 +49,10 @@ OURS: Mapping[str, Mapping[str, str]] = {
         "constant": "one epsilon for all",
         "softmax": "actions with probabilities from their values",
     },
-    "vedette.step_processors": {"n_step": "transitions over agent.n_step steps"},
+    "vedette.step_processors": {
+        "n_step": "transitions over agent.n_step steps",
+        "her": "hindsight: each episode again with goals that were reached in it",
+    },
     "vedette.recorders": {
         "tensorboard": "event files in RUN/tensorboard",
         "csv": "RUN/records.csv",

@@ -10,7 +10,7 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
-from vedette_rl.envs.spaces import Spaces
+from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import (
     CustomNetworkError,
     FrameStorageError,
@@ -28,6 +28,7 @@ from vedette_rl.replay.budget import (
     same_disk,
     used_disk_bytes,
 )
+from vedette_rl.steps.n_step import make_step_processor, step_processor
 from vedette_services.config.probing import environment_errors, probe_spaces
 from vedette_services.config.run_config import RunConfig, contradictions
 from vedette_services.errors import (
@@ -42,6 +43,7 @@ from vedette_services.host.system import require_daemons
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import (
     ReplayLayout,
+    declared_columns,
     make_run_limiter,
     replay_directory,
     replay_layout,
@@ -102,6 +104,7 @@ def check_config(
         raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
     _check_policy(config, spaces)
     layout = _layout(config, spaces)
+    _check_steps(config, spaces)
     _check_batch(config, layout)
     saved = check_resume(config, out, layout, fresh=fresh, new_replay=new_replay)
     budget = _check_budget(config, layout, out)
@@ -133,8 +136,7 @@ def check_import_names(config: RunConfig) -> None:
             recorder = import_by_name("learner.recorders", name)
             if check := getattr(recorder, "check_environment", None):
                 check(os.environ)
-        if is_import_name(config.actors.step_processor):
-            import_by_name("actors.step_processor", config.actors.step_processor)
+        step_processor(config.actors.step_processor)
         kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
         if is_import_name(kind):
             import_by_name("agent.exploration.kind", kind)
@@ -187,6 +189,25 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
             f"the policy of agent {config.agent.name!r} sends no TD errors of its own",
             "set replay.initial_priorities=max",
         )
+
+
+def _check_steps(config: RunConfig, spaces: Spaces) -> None:
+    """Check that the step processor can be made for these transitions."""
+    actors, agent = config.actors, config.agent
+    row = transition_dtype(spaces, declared_columns(agent, actors, spaces))
+    arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
+    try:
+        make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
+    except RlError as e:
+        raise ConfigError(str(e)) from e
+    except Exception as e:
+        if not is_import_name(actors.step_processor):
+            raise
+        raise SettingError(
+            "actors.step_processor",
+            f"{actors.step_processor} fails when it is made: {foreign_error_message(e)}",
+            "fix it; VEDETTE_TRACEBACK=1 shows where",
+        ) from e
 
 
 def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:

@@ -196,4 +196,5 @@ def make_run_limiter(config: RunConfig, floor: int = 0) -> Limiter:
         batch_size=config.agent.batch_size,
         insert_rows=config.actors.n_buffer,
         floor=floor,
+        rows_per_step=config.actors.rows_per_step,
     )

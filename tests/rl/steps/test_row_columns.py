@@ -45,15 +45,12 @@ def test_what_a_step_carries_is_in_the_transition_that_it_begins(n: int) -> None
     envs = LoopVectorEnv([ScriptedEnv(number) for number in range(3)], seed=0)
     processor = NStep(n, 0.9, 3, transition_dtype(envs.spaces, [RowColumn("seen", shape=(3,))]))
     envs.reset()
-    found = []
 
     def carrying(step: Step) -> Step:
         return replace(step, extra={"seen": step.obs["obs"].copy()})
 
-    for _ in range(30):
-        found.append(processor.process(carrying(envs.step(np.zeros(3, np.int64)))))
-    found.append(processor.flush())
-    found.append(processor.flush())
+    steps = (carrying(envs.step(np.zeros(3, np.int64))) for _ in range(30))
+    found = [*map(processor.process, steps), processor.flush(), processor.flush()]
     assert all(list(rows) == [*found[0]] for rows in found)
     for rows in found:
         np.testing.assert_array_equal(rows["seen"], rows["obs"])
