@@ -120,7 +120,8 @@ class Hindsight:
         goal = episode[_REACHED][later]
         for name in _WANTED:
             again[name] = goal
-        reached, infos = again[_REACHED], [{}] * len(t)
+        reached = again[_REACHED]
+        infos: list[dict[str, Any]] = [{}] * len(t)
         reward = np.asarray(self._compute(reached, goal, infos), np.float64)
         if reward.shape != t.shape:
             why = f"its compute_reward gave {reward.shape} for {len(t)} rows of goals"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,10 @@ from vedette_rl.core import (
 from vedette_rl.envs.spaces import Spaces, action_field, transition_dtype
 from vedette_rl.envs.vector_env import LoopVectorEnv, VectorEnvironment
 from vedette_rl.errors import EmptyReplayError, ModelMismatchError
+from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.steps import prepare_steps
+from vedette_rl.storage.state_file import read_state, write_state
 from vedette_rl.testing.inputs import ScriptedEnv, sampled_obs
 
 
@@ -286,19 +291,32 @@ def numbered(begin: int, end: int) -> Columns:
 
 
 class ReplayBufferContract:
-    """A mixin of tests; give it your buffer and how rows get into it::
+    """A mixin of tests; give it your buffer, which `replay.name` names::
 
         class TestMyReplay(ReplayBufferContract):
-            def make_replay(self, capacity: int) -> tuple[ReplayBuffer, Insert]: ...
+            replay = MyReplay
 
-    It holds rows of `NUMBERED`.
+    It holds rows of `NUMBERED`. One that is made otherwise gives `make_replay` instead.
+
+    Attributes:
+        replay: makes a buffer of rows, a generator and a `ReplayConfig`.
+        config: the latter.
     """
 
     capacity = 64
+    replay: type[Any] | None = None
+    config = ReplayConfig()
 
     def make_replay(self, capacity: int) -> tuple[ReplayBuffer, Insert]:
         """A new buffer, and what makes rows drawable from it."""
-        raise NotImplementedError
+        assert self.replay is not None, "the contract needs `replay`, or `make_replay`"
+        rows = MemoryRing(NUMBERED, capacity)
+
+        def insert(columns: Columns) -> None:
+            rows.append(columns, len(columns["number"]))
+            rows.commit()
+
+        return self.replay(rows, np.random.default_rng(0), self.config), insert
 
     def filled(self, rows: int) -> ReplayBuffer:
         """A buffer into which `rows` rows went, a few at a time."""
@@ -348,6 +366,16 @@ class ReplayBufferContract:
             assert weights.shape == (32,)
             assert weights.dtype == np.float32
             assert ((weights > 0) & (weights <= 1)).all()
+
+    def test_a_saved_state_draws_on_as_if_nothing_had_happened(self) -> None:
+        one, other = self.filled(50), self.filled(50)
+        one.sample(32)
+        with tempfile.TemporaryDirectory() as folder:
+            write_state(Path(folder) / "state", {"replay": one.get_state()}, {})
+            other.set_state(read_state(Path(folder) / "state")[0]["replay"])
+        for _ in range(3):
+            expected = one.sample(32).indices.copy()
+            assert_same(other.sample(32).indices, expected, "rows drawn after set_state")
 
     def test_priorities_may_be_told_of_any_row_drawn_before(self) -> None:
         replay, insert = self.make_replay(self.capacity)

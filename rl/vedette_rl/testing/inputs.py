@@ -163,8 +163,8 @@ def sampled_transitions(
     declared columns are random numbers; a tenth ends an episode each way."""
     rng = np.random.default_rng(seed)
     columns = empty_columns(transition_dtype(spaces, declared), rows)
-    for column in declared:
-        columns[column.name][:] = sampled_values(column, rows, rng)
+    for own in declared:
+        columns[own.name][:] = sampled_values(own, rows, rng)
     before = sampled_obs(spaces.observation, rows, seed)
     after = sampled_obs(spaces.observation, rows, seed + 1)
     for name, column in before.items():

@@ -20,12 +20,13 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
-from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.replay.uniform import UniformReplay, make_own_replay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.background import CheckpointWriter
@@ -305,8 +306,13 @@ def make_replay(
         rows: its samples.
         epoch: gives every start other draws, where no checkpoint says how to go on.
         priorities: the memory of prioritized sampling; None: new memory.
+
+    Raises:
+        UnknownNameError: `replay.name` names nothing that draws.
     """
     rng = np.random.default_rng([config.seed, epoch])
+    if is_import_name(config.replay.name):
+        return make_own_replay(config.replay, rows, rng)
     if config.replay.prioritized:
         return PrioritizedReplay(rows, rng, config.replay, memory=priorities)
     return UniformReplay(rows, rng)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
@@ -28,6 +30,8 @@ from vedette_rl.replay.budget import (
     same_disk,
     used_disk_bytes,
 )
+from vedette_rl.replay.rows import MemoryRing
+from vedette_rl.replay.uniform import make_own_replay
 from vedette_rl.steps.n_step import make_step_processor, step_processor
 from vedette_services.config.probing import environment_errors, probe_spaces
 from vedette_services.config.run_config import RunConfig, contradictions
@@ -105,6 +109,7 @@ def check_config(
     _check_policy(config, spaces)
     layout = _layout(config, spaces)
     _check_steps(config, spaces)
+    _check_own_replay(config, layout)
     _check_batch(config, layout)
     saved = check_resume(config, out, layout, fresh=fresh, new_replay=new_replay)
     budget = _check_budget(config, layout, out)
@@ -208,6 +213,21 @@ def _check_steps(config: RunConfig, spaces: Spaces) -> None:
             f"{actors.step_processor} fails when it is made: {foreign_error_message(e)}",
             "fix it; VEDETTE_TRACEBACK=1 shows where",
         ) from e
+
+
+def _check_own_replay(config: RunConfig, layout: ReplayLayout) -> None:
+    """Check that a replay of the user's own can be made."""
+    name = config.replay.name
+    if not is_import_name(name):
+        return
+    rows = MemoryRing(layout.schema.row_dtype, 1)
+    try:
+        make_own_replay(config.replay, rows, np.random.default_rng(0))
+    except RlError as e:
+        raise ConfigError(str(e)) from e
+    except Exception as e:
+        why = f"{name} fails when it is made: {foreign_error_message(e)}"
+        raise SettingError("replay.name", why, "fix it; VEDETTE_TRACEBACK=1 shows where") from e
 
 
 def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:

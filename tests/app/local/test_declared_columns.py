@@ -8,8 +8,10 @@ import pytest
 import remembering  # beside this file
 from small_runs import config_of, trained
 
+from vedette_rl.core import Sample
 from vedette_rl.replay.rows import MemoryRing
-from vedette_services.errors import ConfigError, ServicesError
+from vedette_rl.replay.uniform import UniformReplay
+from vedette_services.errors import ConfigError, ServicesError, SettingError
 from vedette_services.run.checks import check_config
 
 
@@ -64,3 +66,33 @@ def test_columns_of_the_same_name_are_refused_before_the_start(tmp_path: Path) -
     remembering.Declares = Declares  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="column 'since': it is declared twice, by agent 'remem"):
         check_config(config_of(**settings(steps="Declares")), tmp_path, in_process=True)
+
+
+class Newest(UniformReplay):
+    """Draws what was inserted last, and remembers that it did."""
+
+    def sample(self, batch_size: int) -> Sample:
+        numbers = np.arange(self.inserted - batch_size, self.inserted)
+        return Sample(self._gather(numbers), numbers)
+
+    def stats(self) -> dict[str, float]:
+        return {"newest": float(self.inserted)}
+
+
+def test_a_run_draws_from_the_replay_that_is_named(tmp_path: Path) -> None:
+    config = config_of(
+        replay={"name": f"{__name__}:Newest"}, learner={"recorders": ["csv"], "eval_interval": 0}
+    )
+    check_config(config, tmp_path / "unused", in_process=True)
+    run, summary = trained(config, tmp_path / "run")
+    assert isinstance(run.replay, Newest)
+    assert summary["exit_reason"] == "max_opts"
+    assert "replay/newest" in (tmp_path / "run" / "records.csv").read_text()
+
+
+def test_a_replay_that_cannot_be_made_is_refused_before_the_start(tmp_path: Path) -> None:
+    config = config_of(replay={"name": f"{__name__}:Newest", "kwargs": {"size": 3}})
+    with pytest.raises(
+        SettingError, match=r"replay\.name: .*Newest fails when it is made"
+    ):
+        check_config(config, tmp_path, in_process=True)
