@@ -92,7 +92,5 @@ def test_a_run_draws_from_the_replay_that_is_named(tmp_path: Path) -> None:
 
 def test_a_replay_that_cannot_be_made_is_refused_before_the_start(tmp_path: Path) -> None:
     config = config_of(replay={"name": f"{__name__}:Newest", "kwargs": {"size": 3}})
-    with pytest.raises(
-        SettingError, match=r"replay\.name: .*Newest fails when it is made"
-    ):
+    with pytest.raises(SettingError, match=r"replay\.name: .*Newest fails when it is made"):
         check_config(config, tmp_path, in_process=True)
