@@ -102,6 +102,12 @@ class LearnerConfig(BaseModel):
     max_managers: int = Field(default=2048, ge=1, le=4096)
     """actor managers at a time; further ones are refused. With keys, each has some of these places
     for itself, up to 64; if half of all are not enough for that, fewer."""
+    init_from: str | None = None
+    """another run's directory, whose weights a new run begins with, as far as the shapes of its
+    arrays fit; the environment may be another one. Optimizers and counters begin anew."""
+    init_checkpoint: str = Field(default="latest", pattern=r"^(best|latest|\d{1,18})$")
+    """which of that run's models: ``latest``, a checkpoint by its optimization steps, or ``best``,
+    the best by evaluation, of which only the network that acts is kept."""
     torch_threads: int = Field(default=1, ge=0, le=1024)
     """threads of torch's own pool in the trainer; 0 leaves it to torch."""
 

@@ -178,7 +178,7 @@ class TrainingLoop:
             self._callbacks.publish(self._agent)
 
     def _flush(self, opt_steps: int) -> None:
-        stats: dict[str, float] = getattr(self._replay, "stats", dict)()  # uniform replay has none
+        stats: dict[str, float] = getattr(self._replay, "stats", dict)()  # uniform has none
         part = "priority" if isinstance(self._replay, PrioritizedReplay) else "replay"
         self._callbacks.record({f"{part}/{name}": stats[name] for name in stats}, opt_steps)
         self._callbacks.flush(opt_steps)

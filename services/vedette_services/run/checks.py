@@ -45,6 +45,7 @@ from vedette_services.errors import (
 from vedette_services.host.devices import missing_device
 from vedette_services.host.system import require_daemons
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.finished import describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     declared_columns,
@@ -114,6 +115,8 @@ def check_config(
     saved = check_resume(config, out, layout, fresh=fresh, new_replay=new_replay)
     budget = _check_budget(config, layout, out)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
+    if config.learner.init_from and saved is None:
+        lines += describe_initial_weights(config)
     return tuple(filter(None, [budget, *lines]))
 
 
