@@ -41,9 +41,7 @@ def test_a_disk_that_is_too_slow_for_the_replay_is_told_once_that_lasts() -> Non
     assert said.startswith("samples wait for the disk, which is slow to sync the replay: raise")
 
 
-def test_the_last_evaluation_is_waited_for_until_it_has_come_and_nobody_waits_after_the_end() -> (
-    None
-):
+def test_the_last_evaluation_is_waited_for_and_nobody_waits_after_the_end() -> None:
     done = TrainerStatus(phase="done", opt_steps=4000, evaluates=True)
     ingest = GatewayStatus(limiter_reason="actors wait: 64 samples are still to be drawn")
     said = "the last evaluation: version 4,000 is played"
