@@ -284,24 +284,35 @@ def print_once(status: Status, out: IO[str] | None = None, run: Path | None = No
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], out: IO[str] | None = None
 ) -> None:
-    """Print a table: drawn on a terminal, else a line for each row, in columns."""
+    """Print a table: on a terminal drawn, and with a column for each row if only that fits; else a
+    line for each row."""
     stream = out or sys.stdout
-    if stream.isatty():
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
-        for row in rows:
-            table.add_row(*map(Text, row))
-        Console(file=stream).print(table)
+    lines = [list(heads), *map(list, rows)]
+    if not stream.isatty():
+        for line in _padded(lines):
+            stream.write(f"{line.rstrip()}\n")
         return
-    lines = [heads, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    for line in lines:
-        cells = (f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
-        stream.write("  ".join(cells).rstrip() + "\n")
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=stream)
+    turned = [list(column) for column in zip(*lines, strict=True)]
+    if len(_padded(lines)[0]) > console.width > len(_padded(turned)[0]):
+        lines = turned
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    for head in lines[0]:
+        table.add_column(Text(head), overflow="fold")
+    for line in lines[1:]:
+        table.add_row(*map(Text, line))
+    console.print(table)
+
+
+def _padded(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Align cells in columns, two spaces apart; all lines are as long."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(map(str.ljust, line, widths)) for line in lines]
 
 
 def _clock(status: Status) -> str:
