@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 import time
 from collections import deque
@@ -284,11 +285,14 @@ def print_once(status: Status, out: IO[str] | None = None, run: Path | None = No
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], out: IO[str] | None = None
 ) -> None:
-    """Print a table: on a terminal drawn, and with a column for each row if only that fits; else a
-    line for each row."""
+    """Print a table: drawn on a terminal that it fits, with a column for each row if only that
+    does; else a line for each row."""
     stream = out or sys.stdout
     lines = [list(heads), *map(list, rows)]
-    if not stream.isatty():
+    turned = [list(column) for column in zip(*lines, strict=True)]
+    width = shutil.get_terminal_size().columns
+    fitting = [one for one in (lines, turned) if len(_padded(one, 3)[0]) < width]
+    if not stream.isatty() or not fitting:
         for line in _padded(lines):
             stream.write(f"{line.rstrip()}\n")
         return
@@ -297,22 +301,19 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=stream)
-    turned = [list(column) for column in zip(*lines, strict=True)]
-    if len(_padded(lines)[0]) > console.width > len(_padded(turned)[0]):
-        lines = turned
+    heads, *rows = fitting[0]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
-    for head in lines[0]:
+    for head in heads:
         table.add_column(Text(head), overflow="fold")
-    for line in lines[1:]:
-        table.add_row(*map(Text, line))
-    console.print(table)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(file=stream).print(table)
 
 
-def _padded(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Align cells in columns, two spaces apart; all lines are as long."""
+def _padded(lines: Sequence[Sequence[str]], apart: int = 2) -> list[str]:
+    """Align cells in columns; all lines are as long."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(map(str.ljust, line, widths)) for line in lines]
+    return [(" " * apart).join(map(str.ljust, line, widths)) for line in lines]
 
 
 def _clock(status: Status) -> str:
