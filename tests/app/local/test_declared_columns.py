@@ -73,7 +73,7 @@ class Newest(UniformReplay):
 
     def sample(self, batch_size: int) -> Sample:
         numbers = np.arange(self.inserted - batch_size, self.inserted)
-        return Sample(self._gather(numbers), numbers)
+        return Sample(self.gather(numbers), numbers)
 
     def stats(self) -> dict[str, float]:
         return {"newest": float(self.inserted)}
