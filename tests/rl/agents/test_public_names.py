@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "your-own-agent.md").rea
 def test_every_public_name_is_there_and_on_the_page(index: object) -> None:
     names: list[str] = index.__all__  # type: ignore[attr-defined]
     for name in names:
-        assert getattr(index, name).__name__ == name or name.isupper()
+        assert name.isupper() or getattr(index, name).__name__ == name
         assert f"`{name}`" in PAGE, name
     with pytest.raises(AttributeError, match="has no attribute 'nope'"):
         index.nope  # type: ignore[attr-defined]  # noqa: B018
