@@ -116,7 +116,7 @@ def train(
     else:
         saved = saved_config(None if out is None else Path(out), fresh=fresh)
         loaded = _configure(config, configuration_table(settings, shared=not in_process), {}, saved)
-        config, note, decided = loaded.config, loaded.note, loaded.decided
+        config, note, decided = loaded.config, loaded.comment, loaded.decided
     run = Path(out) if out is not None else default_out(config)
     erase = {"fresh": fresh, "new_replay": new_replay}
     lines = check_config(config, run, force=force, in_process=in_process, **erase)
