@@ -23,7 +23,10 @@ def manager(
         incarnation=incarnation,
         host="gpu-1",
         state=state,
-        actors=(Actor(0, restarts=restarts, error=error), Actor(1, error=error)),
+        actors=(
+            Actor(0, alive=True, restarts=restarts, error=error),
+            Actor(1, alive=True, error=error),
+        ),
         last_seen_s=seen_s,
     )
 
