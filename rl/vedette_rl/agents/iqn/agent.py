@@ -9,8 +9,8 @@ from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.agents.iqn.loss import quantile_huber_loss
 from vedette_rl.agents.iqn.network import QuantileLayers
+from vedette_rl.agents.temporal_difference import quantile_huber_loss
 from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
 from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import OptResult, State
