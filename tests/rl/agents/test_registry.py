@@ -47,7 +47,7 @@ def test_an_unknown_agent_is_refused_with_those_known(name: str) -> None:
     [
         ("dqn", VECTOR, BOX, "Discrete action"),
         ("iqn", VECTOR, BOX, "Discrete action"),
-        ("dqn", VECTOR, s.MultiDiscrete([2, 3]), "Discrete action"),
+        ("dqn", VECTOR, s.MultiBinary(3), "MultiDiscrete action"),
         ("sac", VECTOR, s.MultiDiscrete([2, 3]), "continuous Box action"),
         ("sac", VECTOR, s.Discrete(2), "continuous Box action"),
         ("sac", VECTOR, s.Box(0, 5, (2,), np.int64), "continuous Box action"),
