@@ -303,7 +303,12 @@ def _with_saved(saved: Table, given: Table) -> LoadedConfig:
         if _table(given, part).get(key, own) != own:
             return _with_preset(given)
     config = config_from_table({**merge_tables(saved, given), "preset": NONE})
-    config, choices = choose_for_fleet(_with_old_ratio(config))
+    return complete_config(_with_old_ratio(config))
+
+
+def complete_config(config: RunConfig) -> LoadedConfig:
+    """A configuration made in Python, with what nobody set in it chosen for its fleet."""
+    config, choices = choose_for_fleet(config)
     return LoadedConfig(config, "", "", choices)
 
 

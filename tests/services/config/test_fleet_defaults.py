@@ -3,8 +3,14 @@ from pathlib import Path
 import pytest
 
 from vedette_rl.agents.config import EnvSteps
-from vedette_services.config import RunConfig, load_config, write_config
-from vedette_services.config.loading import LoadedConfig
+from vedette_services.config import (
+    ActorsConfig,
+    LearnerConfig,
+    RunConfig,
+    load_config,
+    write_config,
+)
+from vedette_services.config.loading import LoadedConfig, complete_config
 
 UNTUNED = "MountainCar-v0"
 
@@ -116,6 +122,20 @@ def test_what_was_chosen_is_said_in_a_line_and_shown_with_its_keys() -> None:
     )
     assert "  learner.sync_interval = 8: a model every 16 environment steps" in found.comment
     assert loaded(*fleet(1, 1)).decided[0].startswith("chosen for 1 environment (actors.count 1 x")
+
+
+def test_a_configuration_made_in_python_has_the_rest_chosen() -> None:
+    made = loaded().config
+    mine = RunConfig(
+        env=made.env,
+        agent=type(made.agent)(n_step=1),
+        actors=ActorsConfig(count=100, envs_per_actor=8),
+        learner=LearnerConfig(sync_interval=3),
+    )
+    found = complete_config(mine).config
+    assert (found.actors.n_buffer, exploration_of(found)) == (96, "ladder")
+    assert (found.learner.sync_interval, found.learner.eval_interval) == (3, 100_000)
+    assert found.agent.n_step == 1
 
 
 def test_a_run_that_goes_on_keeps_what_was_chosen_for_it(tmp_path: Path) -> None:
