@@ -142,7 +142,7 @@ def _train(
     else:
         from vedette.local.daemons import run_locally as train
     erase = {"fresh": fresh, "new_replay": new_replay}
-    return train(config, out, note=found.note, view=view, signals=True, **erase)
+    return train(config, out, note=found.comment, view=view, signals=True, **erase)
 
 
 def _report(status: Status, out: Path) -> None:
