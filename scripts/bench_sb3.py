@@ -35,8 +35,8 @@ ZOO = {
         },
     ),
 }
-"""rl-baselines3-zoo, hyperparams/{dqn,sac}.yml: the algorithm, the return that counts as solved, env
-steps between two evaluations, env steps after which it gives up, and the algorithm's arguments."""
+"""rl-baselines3-zoo, hyperparams/{dqn,sac}.yml: the algorithm, the return that counts as solved,
+env steps between two evaluations, env steps after which it gives up, the algorithm's arguments."""
 
 
 def ours(seed: int, env: str) -> dict[str, Any]:

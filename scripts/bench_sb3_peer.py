@@ -84,9 +84,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     model = build(args)
-    callback = Evaluations(
-        args.env, every=args.every, episodes=args.episodes, target=args.target
-    )
+    callback = Evaluations(args.env, every=args.every, episodes=args.episodes, target=args.target)
     began = time.perf_counter()
     model.learn(args.steps, callback=callback)
     wall_s = time.perf_counter() - began

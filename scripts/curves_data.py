@@ -75,12 +75,12 @@ def read_finished(folder: Path) -> list[Finished]:
 
 def write_run(folder: Path, points: Iterable[Point], run: Finished) -> None:
     """Add a run, in the place of one that was there; it is finished when this has returned."""
-    whose = run.label, run.seed
     file = folder / f"{run.task}.csv"
-    kept = [point for point in read_points(file) if (point.label, point.seed) != whose]
+    kept = [p for p in read_points(file) if (p.label, p.seed) != (run.label, run.seed)]
     _write(file, [*kept, *points], lambda p: (p.label, p.seed, p.opt_steps))
-    runs = [each for each in read_finished(folder) if (each.task, each.label, each.seed) != (run.task, *whose)]
-    _write(folder / "runs.csv", [*runs, run], lambda r: (r.task, r.label, r.seed))
+    same = (run.task, run.label, run.seed)
+    others = [r for r in read_finished(folder) if (r.task, r.label, r.seed) != same]
+    _write(folder / "runs.csv", [*others, run], lambda r: (r.task, r.label, r.seed))
 
 
 def drop_runs(folder: Path, task: str, label: str) -> int:

@@ -5,7 +5,6 @@ committed when it has ended, so the queue can be stopped or killed at any time: 
 way is begun again.
 """
 
-import csv
 import fcntl
 import json
 import os
@@ -26,6 +25,7 @@ import tomli_w
 from curves_data import DATA, Finished, Point, read_finished, read_points, write_run
 from curves_studies import PEERS, Run, Study, StudyError, resolve
 
+from vedette_rl.recording.reading import read_curves
 from vedette_services.host.system import kill_with_parent
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,8 +102,8 @@ class Queue:
         for each in finished:
             if self._same(each.fingerprint) != self._same(ours):
                 raise StudyError(
-                    f"{where}: seed {each.seed} has settings {each.fingerprint} (code {each.code}), "
-                    f"now they are {ours}; {remedy}"
+                    f"{where}: the settings of seed {each.seed} were {each.fingerprint} "
+                    f"(code {each.code}), now they are {ours}; {remedy}"
                 )
         points = read_points(self.folder(run) / f"{run.task.name}.csv")
         seeds = {point.seed for point in points if point.label == run.label.name}
@@ -250,7 +250,7 @@ def execute_run(run: Run) -> Result:
         command = [sys.executable, "-m", "vedette.cli", "run", str(config), "--out", str(out)]
         began = time.time()
         _execute(command + ["--in-process"] * (not run.label.networked), place / "log")
-        points = read_evaluations(out / "records.csv", run.label.name, run.seed, began)
+        points = read_evaluations(out, run.label.name, run.seed, began)
         return Result("vedette", points)
 
 
@@ -299,17 +299,17 @@ def _execute(command: Sequence[str], log: Path) -> str:
     return text
 
 
-def read_evaluations(records: Path, label: str, seed: int, began: float) -> list[Point]:
-    """What a run's own recorder wrote of its evaluations."""
-    version, points = 0, []
-    with records.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["name"] == "eval/version":
-                version = int(float(row["value"]))
-            elif row["name"] == "eval/mean_reward":
-                seconds, value = float(row["time_s"]) - began, float(row["value"])
-                points.append(Point(label, seed, int(row["step"]), version, seconds, value))
-    return points
+def read_evaluations(out: Path, label: str, seed: int, began: float) -> list[Point]:
+    """The evaluations in the records of one of our runs."""
+    curves = read_curves(out).curves
+    returns, versions = (curves.get(name) for name in ("eval/mean_reward", "eval/version"))
+    if returns is None or versions is None:
+        return []
+    columns = (returns.steps, versions.values, returns.times - began, returns.values)
+    return [
+        Point(label, seed, int(env_steps), int(opt_steps), float(wall_s), float(value))
+        for env_steps, opt_steps, wall_s, value in zip(*columns, strict=True)
+    ]
 
 
 def code_version() -> str:
