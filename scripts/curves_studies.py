@@ -80,8 +80,9 @@ class Study:
     """Labels compared on tasks.
 
     Args:
-        name: of its folder of data, its page and its picture.
-        title: the question that it answers.
+        name: of its folder of data and of its picture.
+        title: heading of its section of the results page.
+        about: what a reader needs to know of it, below the heading.
         normalize_by: the label by whose mean return those of all are divided; "" for none.
         priority: runs of lower numbers come first.
     """
@@ -91,6 +92,7 @@ class Study:
     tasks: tuple[Task, ...]
     labels: tuple[Label, ...]
     seeds: tuple[int, ...]
+    about: str = ""
     normalize_by: str = ""
     priority: int = 1
 
