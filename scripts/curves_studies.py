@@ -36,6 +36,7 @@ class Task:
         every: environment steps between two evaluations.
         episodes: greedy episodes of an evaluation.
         target: the return that counts as solved; None where there is none.
+        max_episode_steps: a time limit; 0 is the environment's own.
     """
 
     env: str
@@ -44,6 +45,7 @@ class Task:
     every: int = 5_000
     episodes: int = 20
     target: float | None = None
+    max_episode_steps: int = 0
 
     @property
     def name(self) -> str:
@@ -140,6 +142,8 @@ class Run:
             "evaluation": {"episodes": self.task.episodes},
             "learner": {"recorders": ["csv"]},
         }
+        if self.task.max_episode_steps:
+            ours["env"] = {"max_episode_steps": self.task.max_episode_steps}
         return merge(self.label.set, ours)
 
     @cached_property
@@ -148,6 +152,8 @@ class Run:
         task = self.task
         steps = {"env_steps": task.env_steps, "every": task.every, "episodes": task.episodes}
         if self.peer:
+            if task.max_episode_steps:
+                steps["max_episode_steps"] = task.max_episode_steps
             return {**steps, "peer": self.peer, "env": task.env, "kwargs": self.label.kwargs}
         config = {k: v for k, v in resolve(self).items() if k not in NOT_RESULTS}
         mode = "networked" if self.label.networked else "in-process"
