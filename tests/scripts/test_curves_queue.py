@@ -202,6 +202,15 @@ def test_a_study_that_is_wrong_is_named(tmp_path: Path, text: str, message: str)
         read_studies(tmp_path / "list.toml")
 
 
+def test_a_time_limit_of_the_task_is_in_our_settings_and_in_the_peers() -> None:
+    task = Task(env="CliffWalking-v1", agent="dqn", env_steps=900, every=300, max_episode_steps=200)
+    labels = (Label(name="ours"), Label(name="theirs", peer="agent"))
+    ours, _, theirs, _ = study(tasks=(task,), labels=labels).runs()
+    assert (ours.peer, theirs.peer) == ("", "dqn")
+    assert ours.settings["env"]["max_episode_steps"] == 200
+    assert theirs.settings["max_episode_steps"] == 200
+
+
 def cartpole(networked: bool) -> Run:
     task = Task(env="CartPole-v1", agent="dqn", env_steps=400, every=100, episodes=2)
     quick = {"warmup_period": 100, "sync_interval": 5}
