@@ -57,7 +57,7 @@ class Case:
     prioritized: bool = False
 
     def config(self, *, quick: bool) -> RunConfig:
-        """Its run: one-step transitions, everything else as by default. Quick: small batches and a small replay."""
+        """Its run, of one-step transitions, else as by default. Quick: small batches and replay."""
         batch_size, capacity = self.batch_size, self.capacity
         if quick:
             batch_size, capacity = min(batch_size, _QUICK_BATCH), _QUICK_CAPACITY
