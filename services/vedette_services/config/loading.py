@@ -123,7 +123,7 @@ def load_config(
     if agent is not None:
         set_value(typed, ["agent", "name"], agent)
     layers = [
-        Layer(str(path), read_toml(path) if path is not None else {}),
+        Layer(str(path), _read_given(path) if path is not None else {}),
         Layer(ENVIRONMENT, settings_table(environment_settings(variables))),
         Layer("", dict(table or {})),
         Layer("", typed),
@@ -168,6 +168,13 @@ def _read_saved(path: Path) -> Table:
     if missing:
         raise SettingError(str(path), f"it is damaged: it has no {', '.join(missing)}", fix)
     return table
+
+
+def _read_given(path: Path) -> Table:
+    """Read the TOML file of a command line."""
+    if not path.exists():
+        raise SettingError(str(path), "no such file", f"`vedette config > {path}` writes one")
+    return read_toml(path)
 
 
 def read_toml(path: Path) -> Table:
@@ -292,7 +299,10 @@ def _with_preset(given: Table) -> LoadedConfig:
     config = config_from_table(merge_tables(merge_tables(tuned or {}, base), given))
     raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
     config, choices = choose_for_fleet(config)
-    return LoadedConfig(config, f"{name}-{env_id}" if tuned else "", chosen, choices)
+    preset = f"{name}-{env_id}" if tuned else ""
+    if tuned:
+        config = config.model_copy(update={"preset": f"applied: {preset}"})
+    return LoadedConfig(config, preset, chosen, choices)
 
 
 def _with_saved(saved: Table, given: Table) -> LoadedConfig:
@@ -302,7 +312,7 @@ def _with_saved(saved: Table, given: Table) -> LoadedConfig:
         own = _table(saved, part).get(key)
         if _table(given, part).get(key, own) != own:
             return _with_preset(given)
-    config = config_from_table({**merge_tables(saved, given), "preset": NONE})
+    config = config_from_table({**merge_tables(saved, given), "preset": saved.get("preset", NONE)})
     return complete_config(_with_old_ratio(config))
 
 

@@ -108,7 +108,7 @@ def test_an_impossible_setting_is_refused_by_name(
     agent: str, options: dict[str, Any], key: str
 ) -> None:
     with pytest.raises(ValidationError, match=key):
-        agent_kind(agent).config(**options)
+        agent_kind(agent).config.model_validate(options)
 
 
 def test_a_configuration_survives_json() -> None:

@@ -112,7 +112,7 @@ def test_layers_win_in_their_order(tmp_path: Path) -> None:
         ("agent.name=nope", "agent.name: unknown agent 'nope'"),
         ("agent.name=3", "agent.name: must be a text"),
         ("env.id=3", "env.id: must be a text, not 3"),
-        ("preset=best", "preset: must be 'auto' or 'none', not 'best'"),
+        ("preset=best", "preset: must be 'auto' or 'none' or 'applied: NAME', not 'best'"),
         ("replay.beta_0=0.9 ", ""),
     ],
 )
