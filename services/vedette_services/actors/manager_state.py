@@ -167,7 +167,7 @@ class ManagerState:
         if can_continue(run, old):
             self._run = run
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
-            return [WriteLog("info", text), *self.send_report(now)]
+            return [*self._log.log("info", "back", text, now), *self.send_report(now)]
         return self._play(run, now)
 
     def _play(self, run: Run, now: float) -> list[Instruction]:
