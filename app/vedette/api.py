@@ -44,7 +44,7 @@ from vedette_services.config import LearnerConfig as LearnerConfig
 from vedette_services.config import RunConfig as RunConfig
 from vedette_services.config import StopConfig as StopConfig
 from vedette_services.config import load_config
-from vedette_services.config.loading import LoadedConfig
+from vedette_services.config.loading import LoadedConfig, complete_config
 from vedette_services.config.settings import merge_tables, set_value
 from vedette_services.errors import SettingError, UsageError
 from vedette_services.run.checks import check_config
@@ -121,15 +121,15 @@ def train(
         UnsavedEndError: the run has ended, but its last state could not be written.
     """
     _refuse_import("train")
-    note, decided = "", list[str]()
     if isinstance(config, RunConfig):
         if settings:
             names = ", ".join(settings)
             raise TypeError(f"train takes a whole configuration or settings, not both: {names}")
+        loaded = complete_config(config)
     else:
         saved = saved_config(None if out is None else Path(out), fresh=fresh)
         loaded = _configure(config, configuration_table(settings, shared=not in_process), {}, saved)
-        config, note, decided = loaded.config, loaded.note, loaded.decided
+    config, note, decided = loaded.config, loaded.comment, loaded.decided
     run = Path(out) if out is not None else default_out(config)
     erase = {"fresh": fresh, "new_replay": new_replay}
     lines = check_config(config, run, force=force, in_process=in_process, **erase)

@@ -48,7 +48,7 @@ def config(
     from vedette_services.config.saving import config_text
 
     found = load_from_arguments(arguments, env, agent, settings)
-    typer.echo(config_text(found.config, found.note), nl=False)
+    typer.echo(config_text(found.config, found.comment), nl=False)
 
 
 def init(

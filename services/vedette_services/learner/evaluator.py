@@ -168,6 +168,11 @@ class ModelEvaluation:
             best_return_mean=best,
             best_version=best_version,
         )
+        self._log(found, time.monotonic() - began)
+        return True
+
+    def _log(self, found: Evaluation, took_s: float) -> None:
+        """Log an evaluation, at most one a second at the level of information."""
         is_due = time.monotonic() >= self._log_at
         if is_due:
             self._log_at = time.monotonic() + _LOG_EVERY_S
@@ -178,9 +183,8 @@ class ModelEvaluation:
             found.return_mean,
             found.return_std,
             found.episodes,
-            time.monotonic() - began,
+            took_s,
         )
-        return True
 
     def _save_best(self, epoch: int, model: ModelInfo, env_steps: int, found: Evaluation) -> None:
         """Write ``RUN/best``, which `eval` and `export` read."""

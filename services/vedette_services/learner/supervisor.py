@@ -42,7 +42,7 @@ from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.host.system import private_bytes, raise_file_limit
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
-from vedette_services.run.events import RunEventLog
+from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import holds_model
 from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
@@ -109,7 +109,9 @@ class Supervisor:
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
         # No signal: those that others send to all processes at once must not end the trainer.
         self._stops = {"trainer": WakeupEvent(), "gateway": WakeupEvent()}
-        self._event_log = RunEventLog(run.events_file)
+        fleet = spec.config.actors
+        size = FleetSizeCheck(fleet.count, fleet.envs_per_actor)
+        self._event_log = RunEventLog(run.events_file, size)
         self._summary_due = 0.0
         self._failures = RateLimitedLog()
 
