@@ -187,7 +187,7 @@ def _run_sweep(
 ) -> None:
     """Run every trial and report on all; leave with the status of the first that failed."""
     from vedette.live import print_table
-    from vedette.reports import OUTCOME_HEADS, outcome_rows
+    from vedette.reports import OUTCOME_HEADS, OUTCOME_NOTE, outcome_rows
     from vedette.sweep import (
         Sweep,
         exit_status,
@@ -224,5 +224,6 @@ def _run_sweep(
     page, found = report_on(trials, directory)
     if found is not None:
         print_table(OUTCOME_HEADS, outcome_rows(found))
+        typer.echo(OUTCOME_NOTE)
         typer.echo(f"  report       {page}")
     raise typer.Exit(exit_status(outcomes))
