@@ -239,7 +239,7 @@ class SingleOfVector(gym.Env[Any, Any]):
         self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
         self.metadata = dict(envs.metadata)
-        self.render_mode = envs.render_mode
+        self.render_mode, self.spec = envs.render_mode, envs.spec
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

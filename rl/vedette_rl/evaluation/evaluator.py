@@ -19,6 +19,33 @@ from vedette_rl.envs.registry import AllowImport
 from vedette_rl.envs.vector_env import Env
 from vedette_rl.errors import EnvironmentFaultError, EvaluationCancelledError
 
+UNLIMITED_STEPS = 1000
+"""Steps of an episode at most, where an environment names no limit: that of most benchmarks."""
+
+_LIMIT_ATTRIBUTES = ("max_episode_steps", "_max_episode_steps", "max_steps")
+"""Attributes in which environments keep the limit that they apply themselves."""
+
+
+def step_limit(env: Env) -> int | None:
+    """Steps after which Gymnasium or ALE ends an episode; None if nothing is known of that."""
+    spec = env.spec
+    if spec is None:
+        return None
+    frames = spec.kwargs.get("max_num_frames_per_episode")  # ALE's, at least one a step
+    return spec.max_episode_steps or (int(frames) if frames else None)
+
+
+def episode_bound(env: Env) -> int:
+    """Steps at which evaluations cut an episode, unless they are told otherwise.
+
+    The environment's own limit. Where none is known it is `UNLIMITED_STEPS`, or more if the
+    environment has a greater limit in one of the usual attributes.
+    """
+    if limit := step_limit(env):
+        return limit
+    found = (env.get_wrapper_attr(name) for name in _LIMIT_ATTRIBUTES if env.has_wrapper_attr(name))
+    return max([UNLIMITED_STEPS, *(value for value in found if isinstance(value, int))])
+
 
 class GreedyEvaluator:
     """Plays greedy episodes on environments of its own, made at the first evaluation.
@@ -28,10 +55,9 @@ class GreedyEvaluator:
         episodes: played at every evaluation, at least 1.
         seed: of the first episode; episode i has `seed` + i.
         side_by_side: environments at most; one forward pass of the policy serves all.
-        longest: an episode is left here, as if truncated: a greedy policy may circle forever where
-            the environment sets no limit. It counts steps of the environment as it is wrapped; the
-            default is Atari's usual 30 minutes at 60 frames a second where a step is a frame, and
-            so many times longer where a wrapper skips frames.
+        max_episode_steps: an episode is cut here and counted as cut: a greedy policy may circle
+            forever where the environment sets no limit. It counts steps of the environment as it is
+            wrapped; None: `episode_bound`.
         allow_import: see `vedette_rl.envs.make_env`.
     """
 
@@ -42,13 +68,13 @@ class GreedyEvaluator:
         seed: int,
         *,
         side_by_side: int = 20,
-        longest: int = 108_000,
+        max_episode_steps: int | None = None,
         allow_import: AllowImport | None = None,
     ) -> None:
-        if min(episodes, side_by_side, longest) < 1:
+        if min(episodes, side_by_side, max_episode_steps or 1) < 1:
             raise ValueError("an evaluation plays at least one episode of one step")
         self._config = env_config.for_evaluation()
-        self._episodes, self._seed, self._longest = episodes, seed, longest
+        self._episodes, self._seed, self._bound = episodes, seed, max_episode_steps
         self._width = min(side_by_side, episodes)
         self._allow_import = allow_import
         self._envs: list[Env] = []
@@ -70,7 +96,8 @@ class GreedyEvaluator:
         """
         while len(self._envs) < self._width:
             self._envs.append(make_env(self._config, allow_import=self._allow_import))
-        table = _EpisodeTable(self._envs, self._seed, self._episodes, self._longest)
+        bound = self._bound or episode_bound(self._envs[0])
+        table = _EpisodeTable(self._envs, self._seed, self._episodes, bound)
         while len(table):
             if is_cancelled():
                 raise EvaluationCancelledError(version, table.ended, self._episodes)
@@ -81,7 +108,7 @@ class GreedyEvaluator:
             )
             raise EnvironmentFaultError(self._config.id, fault)
         returns, lengths = tuple(table.returns.tolist()), tuple(table.lengths.tolist())
-        return Evaluation(version=version, returns=returns, lengths=lengths, seed=self._seed)
+        return Evaluation(version, returns, lengths, self._seed, bound, table.cut)
 
     def close(self) -> None:
         """Close the environments."""
@@ -94,10 +121,12 @@ class _EpisodeTable:
     """The episodes being played. A place is an environment and the episode in it; places that
     have nothing left to play are given up, so that no step is played for nothing."""
 
-    def __init__(self, envs: list[Env], seed: int, episodes: int, longest: int) -> None:
+    def __init__(self, envs: list[Env], seed: int, episodes: int, bound: int) -> None:
         self.returns = np.zeros(episodes, np.float64)
         self.lengths = np.zeros(episodes, np.int64)
-        self._seed, self._longest = seed, longest
+        self.cut = 0
+        """Episodes that the bound ended, and not the environment."""
+        self._seed, self._bound = seed, bound
         self._space = envs[0].action_space
         self._layout = ObservationLayout(envs[0].observation_space)
         self._obs = self._layout.empty(len(envs))
@@ -127,7 +156,10 @@ class _EpisodeTable:
             obs, reward, terminated, truncated, _ = env.step(actions[place])
             self.returns[episode] += float(reward)
             self.lengths[episode] += 1
-            if not (terminated or truncated or self.lengths[episode] >= self._longest):
+            ended = bool(terminated or truncated)
+            if not ended and self.lengths[episode] >= self._bound:
+                ended, self.cut = True, self.cut + 1
+            if not ended:
                 self._layout.write(self._obs, place, obs)
             elif self._begun < len(self.returns):
                 self._places[place] = self._begin(env, place)

@@ -94,8 +94,9 @@ class ModelEvaluation:
     def __init__(self, config: RunConfig, run_id: str, best: Path) -> None:
         self._interval = config.learner.eval_interval
         self._run_id, self._best_directory = run_id, best
+        own = config.evaluation
         self._evaluator = GreedyEvaluator(
-            config.env, config.evaluation.episodes, config.evaluation.seed
+            config.env, own.episodes, own.seed, max_episode_steps=own.max_episode_steps
         )
         self._policy = build_greedy_policy(config)
         self.status = self._read_best()
@@ -170,15 +171,18 @@ class ModelEvaluation:
             return_max=max(found.returns),
             length_mean=found.length_mean,
             episodes=found.episodes,
+            episodes_cut=found.cut,
             best_return_mean=best,
             best_version=best_version,
         )
+        cut = f", {found.cut} of them cut at {found.max_episode_steps:,} steps" if found.cut else ""
         log.info(
-            "version %d returns %.1f ± %.1f over %d episodes (%.1f s)",
+            "version %d returns %.1f ± %.1f over %d episodes%s (%.1f s)",
             found.version,
             found.return_mean,
             found.return_std,
             found.episodes,
+            cut,
             time.monotonic() - began,
         )
         return True
@@ -193,6 +197,7 @@ class ModelEvaluation:
             "return_mean": found.return_mean,
             "return_std": found.return_std,
             "episodes": found.episodes,
+            "episodes_cut": found.cut,
             "seed": found.seed,
         }
         try:

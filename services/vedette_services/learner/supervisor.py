@@ -59,6 +59,7 @@ from vedette_services.run.status_records import (
     clear_status_records,
 )
 from vedette_services.run.status_text import final_report_lines
+from vedette_services.run.stop_conditions import late_evaluation
 
 if TYPE_CHECKING:  # an extra
     from vedette_services.prometheus import MetricsAddress
@@ -74,7 +75,6 @@ _PORTS = ("samples", "control: --bind's port + 1", "models: --bind's port + 2")
 _TRAINER_END_S = 90.0  # its last checkpoint may be large
 _GATEWAY_END_S = 15.0  # managers send their last batches
 _GATEWAY_POLL_S = 0.05
-_EVALUATOR_END_S = 60.0  # the last model is played to the end
 _RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner gives up
 _RESTART_WINDOW_S = 300.0
 _STARTING_S = 20.0  # a process that crashes so early would crash again
@@ -245,8 +245,8 @@ class Supervisor:
             log.info("stopping: writing a checkpoint and telling the actors")
         if stop or self._records.learning.read().exit_reason == "target_return":
             evaluator.kill()  # its current evaluation is not needed
-        elif wait_all([evaluator], _EVALUATOR_END_S):
-            log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
+        elif wait_all([evaluator], timeout_s := self._spec.config.evaluation.end_timeout_s):
+            log.warning("%s", late_evaluation(timeout_s))
         self._stops["trainer"].set()  # one that is done records the last evaluation
         if wait_all([trainer], _TRAINER_END_S):
             log.warning("the trainer did not end within %.0f s", _TRAINER_END_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
@@ -10,6 +11,7 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
+from vedette_rl.envs.make import make_env
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import (
     CustomNetworkError,
@@ -18,6 +20,7 @@ from vedette_rl.errors import (
     RlError,
     UnknownNameError,
 )
+from vedette_rl.evaluation.evaluator import episode_bound, step_limit
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.replay.budget import (
     OtherSpace,
@@ -105,7 +108,25 @@ def check_config(
     saved = check_resume(config, out, layout, fresh=fresh, new_replay=new_replay)
     budget = _check_budget(config, layout, out)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
-    return tuple(filter(None, [budget, *lines]))
+    return tuple(filter(None, [budget, *lines, _describe_evaluation_bound(config)]))
+
+
+def _describe_evaluation_bound(config: RunConfig) -> str:
+    """Return where evaluations cut episodes that have no known limit; "" where they have one."""
+    own, key = config.evaluation.max_episode_steps, "evaluation.max_episode_steps"
+    if not config.learner.eval_interval:
+        return ""
+    env = config.env.for_evaluation()
+    if own is None:
+        with closing(make_env(env)) as made:
+            if step_limit(made):
+                return ""
+            bound = episode_bound(made)
+        return (
+            f"{env.id} names no time limit: evaluations cut its episodes at {bound:,} steps "
+            f"({key} sets another bound; env.max_episode_steps also ends episodes of the training)"
+        )
+    return f"evaluations cut episodes at {own:,} steps, by {key}"
 
 
 def check_settings(config: RunConfig) -> None:

@@ -155,9 +155,11 @@ def evaluation_line(status: Status) -> str:
     """Return the last evaluation in one line."""
     found = status.eval
     best = ", best so far" if found.version == found.best_version else ""
+    cut = f", {format_number(found.episodes_cut)} of them cut" if found.episodes_cut else ""
     return (
         f"evaluation {format_number(found.return_mean, 1)} ± {format_number(found.return_std, 1)} "
-        f"({format_number(found.episodes)} episodes), version {format_number(found.version)}{best}"
+        f"({format_number(found.episodes)} episodes{cut}), "
+        f"version {format_number(found.version)}{best}"
     )
 
 
