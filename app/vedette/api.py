@@ -220,7 +220,7 @@ def _configure(
         set_value(own, key.split("."), value)
         table = merge_tables(table, own)
     file = None if path is None else Path(path)
-    return load_config(file, table=table, environment={}, saved=saved)
+    return load_config(file, table=table, environment={}, saved=saved, fit="here")
 
 
 def _view(progress: bool | View, config: RunConfig, *, in_process: bool) -> View:

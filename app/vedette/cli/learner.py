@@ -99,7 +99,7 @@ def learner(
     folder = chosen_keys(keys, insecure)
     address = _address(bind, folder, insecure=insecure)
     saved = None if complete else saved_config(out, fresh=fresh)
-    found = load_from_arguments(arguments, env, agent, settings, saved)
+    found = load_from_arguments(arguments, env, agent, settings, saved, fit="elsewhere")
     directory = out or default_out(found.config)
     lines = check_config(found.config, directory, fresh=fresh, force=force, new_replay=new_replay)
     what = f"{found.config.agent.name} on {found.config.env.id}"

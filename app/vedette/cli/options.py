@@ -13,7 +13,7 @@ import typer
 from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
-    from vedette_services.config.loading import LoadedConfig
+    from vedette_services.config.loading import Fit, LoadedConfig
     from vedette_services.net.keys import ClientKeys
 
 
@@ -259,11 +259,13 @@ def load_from_arguments(
     agent: str | None,
     settings: list[str] | None,
     saved: Path | None = None,
+    fit: Fit | None = None,
 ) -> LoadedConfig:
     """Load the configuration that a command line describes.
 
     Args:
         saved: the configuration of the run that goes on; None: no run does.
+        fit: see `vedette_services.config.load_config`.
 
     Raises:
         ConfigError: a key is wrong.
@@ -272,7 +274,8 @@ def load_from_arguments(
     from vedette_services.config import load_config
 
     path, more = split_arguments(arguments or [])
-    return load_config(path, env=env, agent=agent, settings=[*(settings or []), *more], saved=saved)
+    more = [*(settings or []), *more]
+    return load_config(path, env=env, agent=agent, settings=more, saved=saved, fit=fit)
 
 
 def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:

@@ -95,7 +95,8 @@ def run(
     from vedette_services.run.resume import saved_config
 
     saved = None if complete else saved_config(out, fresh=fresh)
-    _run_one(load_from_arguments(arguments, env, agent, settings, saved), out, force, options)
+    found = load_from_arguments(arguments, env, agent, settings, saved, fit="here")
+    _run_one(found, out, force, options)
 
 
 def _run_one(found: LoadedConfig, out: Path | None, force: bool, options: StartOptions) -> None:
@@ -168,7 +169,8 @@ def _configure_trial(
 ) -> RunConfig:
     """Load what the command line asks for, with `changes` over everything else."""
     more = [f"{key}={value}" for key, value in changes.items()]
-    return load_from_arguments([*(arguments or []), *more], env, agent, settings, saved).config
+    given = [*(arguments or []), *more]
+    return load_from_arguments(given, env, agent, settings, saved, fit="here").config
 
 
 def _run_sweep(

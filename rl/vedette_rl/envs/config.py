@@ -83,6 +83,13 @@ class EnvConfig(BaseModel):
     environments. ALE's own form preprocesses, skips and stacks frames by `env.kwargs` (`frameskip`,
     `stack_num`) and takes no wrappers; rewards are left as they are unless
     `env.kwargs.reward_clipping` says otherwise."""
+    stepping: Literal["auto", "serial", "threads", "processes"] = "auto"
+    """how an actor steps its environments, and an evaluation its own: ``serial``, one after
+    another; side by side in ``threads``, for simulators whose step waits or computes without
+    Python's global lock; or in ``processes``, for others, with 60 MB of memory each. ``auto``
+    chooses when a run starts, by the measured time of a step. The same seed gives the same episodes
+    in all of them, unless the environments share global state: then use ``processes`` or
+    ``serial``."""
     reward_scale: Annotated[float, IN_SAMPLES] = Field(default=1.0, allow_inf_nan=False)
     """rewards in transitions are multiplied by it; not 0."""
     reward_clip: Annotated[float, IN_SAMPLES] = Field(default=0.0, ge=0.0, allow_inf_nan=False)

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -40,11 +40,15 @@ from vedette_services.config.settings import (
     settings_table,
 )
 from vedette_services.errors import ManySettingsError, SettingError, raise_errors
+from vedette_services.host.system import count_cores
 
 DEFAULT_ENV = "CartPole-v1"
 _SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")  # of every version's files
 EXTRA_FRAMES_SHARE = 0.08
 """Frames that are in two batches, of all, where `actors.n_buffer` is left to us."""
+
+Fit = Literal["here", "elsewhere"]
+"""Where the actors of a configuration will play: on this host or on others."""
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -56,11 +60,13 @@ class LoadedConfig:
     Args:
         preset: name of the preset it began from; "" for none.
         chosen: why the agent is the one it is, where nobody named one; "" otherwise.
+        fitted: the time of a step and what was chosen by it; "" otherwise.
     """
 
     config: RunConfig
     preset: str
     chosen: str
+    fitted: str = ""
 
     @property
     def decided(self) -> list[str]:
@@ -68,7 +74,8 @@ class LoadedConfig:
         endless = (
             "no stop condition is set: it goes on until Ctrl-C; stop.max_env_steps=1e6 ends it"
         )
-        return [self.chosen] * bool(self.chosen) + [endless] * self.config.stop.never
+        known = [line for line in (self.chosen, self.fitted) if line]
+        return known + [endless] * self.config.stop.never
 
     @property
     def note(self) -> str:
@@ -85,6 +92,7 @@ def load_config(
     table: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     saved: Path | None = None,
+    fit: Fit | None = None,
 ) -> LoadedConfig:
     """Lay all layers over one another.
 
@@ -96,6 +104,7 @@ def load_config(
         table: settings as a nested table, under `settings`.
         environment: where `VEDETTE_SET` is looked up; this process's own where None.
         saved: the configuration of the run that goes on; None: no run does.
+        fit: choose what is left open by the time of a step, which is measured; None: leave it open.
 
     Raises:
         SettingError: a key is wrong.
@@ -117,9 +126,9 @@ def load_config(
     given = functools.reduce(merge_tables, (layer.table for layer in layers))
     try:
         if saved is None:
-            return _with_preset(given)
+            return _with_preset(given, fit)
         layers.insert(0, Layer(str(saved), _read_saved(saved)))
-        return _with_saved(layers[0].table, given)
+        return _with_saved(layers[0].table, given, fit)
     except (SettingError, ManySettingsError) as e:
         raise_errors(add_sources(e, layers))
         raise
@@ -261,7 +270,7 @@ def _classes(agent_class: type[AgentConfig]) -> dict[str, type[BaseModel]]:
     return {**classes, "agent": agent_class}
 
 
-def _with_preset(given: Table) -> LoadedConfig:
+def _with_preset(given: Table, fit: Fit | None) -> LoadedConfig:
     """Put the preset, or the agent that suits the environment, under what was given."""
     given = expand_plugin_names(given)
     env_id = _table(given, "env").get("id", DEFAULT_ENV)
@@ -276,18 +285,30 @@ def _with_preset(given: Table) -> LoadedConfig:
     tuned = read_preset(str(name), str(env_id)) if wanted == "auto" else None
     config = config_from_table(merge_tables(merge_tables(tuned or {}, base), given))
     raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
-    return LoadedConfig(_with_long_batches(config), f"{name}-{env_id}" if tuned else "", chosen)
+    config, fitted = _fitted(config, fit)
+    preset = f"{name}-{env_id}" if tuned else ""
+    return LoadedConfig(_with_long_batches(config), preset, chosen, fitted)
 
 
-def _with_saved(saved: Table, given: Table) -> LoadedConfig:
+def _with_saved(saved: Table, given: Table, fit: Fit | None) -> LoadedConfig:
     """Put a run's own configuration under what was given; another run's part is none of it."""
     given = expand_plugin_names(given)
     for part, key in (("env", "id"), ("agent", "name")):
         own = _table(saved, part).get(key)
         if _table(given, part).get(key, own) != own:
-            return _with_preset(given)
+            return _with_preset(given, fit)
     table = {**merge_tables(saved, given), "preset": NONE}
-    return LoadedConfig(config_from_table(table), "", "")
+    config, fitted = _fitted(config_from_table(table), fit)
+    return LoadedConfig(config, "", "", fitted)
+
+
+def _fitted(config: RunConfig, fit: Fit | None) -> tuple[RunConfig, str]:
+    """Choose how environments are stepped, and say it."""
+    if fit is None:
+        return config, ""
+    from vedette_services.config.probing import fit_stepping
+
+    return fit_stepping(config, cores=count_cores() if fit == "here" else None)
 
 
 def _orphaned_wrapper_settings(

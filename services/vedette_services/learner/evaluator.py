@@ -14,6 +14,7 @@ from vedette_rl.errors import CheckpointError, EnvironmentFaultError, Evaluation
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.state_file import read_state, write_state
 from vedette_services.config.run_config import RunConfig
+from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
@@ -96,7 +97,11 @@ class ModelEvaluation:
         self._run_id, self._best_directory = run_id, best
         own = config.evaluation
         self._evaluator = GreedyEvaluator(
-            config.env, own.episodes, own.seed, max_episode_steps=own.max_episode_steps
+            config.env,
+            own.episodes,
+            own.seed,
+            max_episode_steps=own.max_episode_steps,
+            make_processes=ProcessEnvs,
         )
         self._policy = build_greedy_policy(config)
         self.status = self._read_best()

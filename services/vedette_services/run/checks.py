@@ -13,6 +13,7 @@ from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.envs.vector_env import find_episode_bound, step_limit
 from vedette_rl.errors import (
     CustomNetworkError,
     FrameStorageError,
@@ -20,7 +21,6 @@ from vedette_rl.errors import (
     RlError,
     UnknownNameError,
 )
-from vedette_rl.evaluation.evaluator import episode_bound, step_limit
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.replay.budget import (
     OtherSpace,
@@ -121,7 +121,7 @@ def _describe_evaluation_bound(config: RunConfig) -> str:
         with closing(make_env(env)) as made:
             if step_limit(made):
                 return ""
-            bound = episode_bound(made)
+            bound = find_episode_bound(made)
         return (
             f"{env.id} names no time limit: evaluations cut its episodes at {bound:,} steps "
             f"({key} sets another bound; env.max_episode_steps also ends episodes of the training)"

@@ -25,6 +25,7 @@ from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig, read_config
 from vedette_services.config.parts import EvaluationConfig
 from vedette_services.errors import NotARunError, NotInRunError
+from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.run.replay_layout import replay_directory
 
 _OTHER_EPISODES = 1_000_000
@@ -182,6 +183,7 @@ class _Playing:
             (own.seed + _OTHER_EPISODES) % _SEEDS if seed is None else seed,
             max_episode_steps=own.max_episode_steps,
             allow_import=self.allow_import,
+            make_processes=ProcessEnvs,
         )
         with closing(evaluator):
             found = evaluator.evaluate(policy, version)
