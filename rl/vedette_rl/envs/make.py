@@ -172,6 +172,7 @@ def make_group(
     else:
         group = SerialEnvs([make() for _ in range(count)])
     if len({id(env.unwrapped) for env in group.envs}) < count:
+        group.close()
         why = "it gives the same environment at every call: make a new one in it"
         raise UnknownEnvironmentError(config.id, why)
     return group

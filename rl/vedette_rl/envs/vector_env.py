@@ -310,8 +310,12 @@ class ThreadedEnvs(EnvGroup):
             self._threads.append(serve)
             serve.start()
         self.envs: list[Env] = []
-        for i in range(count):
-            self.envs += self._run([(i, make)])
+        try:
+            for i in range(count):
+                self.envs += self._run([(i, make)])
+        except BaseException:
+            self.close()
+            raise
         super().__init__(self.envs[0], count)
 
     def _serve(self, i: int) -> None:

@@ -298,7 +298,8 @@ def _with_saved(saved: Table, given: Table, fit: Fit | None) -> LoadedConfig:
         if _table(given, part).get(key, own) != own:
             return _with_preset(given, fit)
     table = {**merge_tables(saved, given), "preset": NONE}
-    config, fitted = _fitted(config_from_table(table), fit)
+    wanted = _table(given, "env").get("stepping") == "auto" or "stepping" not in saved["env"]
+    config, fitted = _fitted(config_from_table(table), fit if wanted else None)
     return LoadedConfig(config, "", "", fitted)
 
 
