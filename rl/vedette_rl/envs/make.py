@@ -61,9 +61,8 @@ def make_env(
         ImportNotAllowedError: `allow_import` refused.
         CannotRenderError: it can be made, but not with a `render_mode`.
     """
-    spec = find_spec(config, allow_import)
-    if config.vectorization == "vector_entry_point" or spec.entry_point is None:
-        # it may show other observations, or be all that there is
+    # A vector form may show other observations, or be all that there is.
+    if config.is_vector_form or (spec := find_spec(config, allow_import)).entry_point is None:
         return SingleOfVector(make_vector(config, 1, allow_import, render_mode=render_mode))
     kwargs: dict[str, Any] = dict(config.kwargs)
     if render_mode is not None:
@@ -126,9 +125,8 @@ def make_vector_environment(
     if count < 1:
         raise ValueError(f"a vector has at least one environment, not {count}")
     rewards = RewardTransform(config.reward_scale, config.reward_clip)
-    only_vector = find_spec(config, allow_import).entry_point is None
-    if config.vectorization == "vector_entry_point" or (
-        only_vector and config.vectorization == "auto"
+    if config.is_vector_form or (
+        config.vectorization == "auto" and find_spec(config, allow_import).entry_point is None
     ):
         return NativeVectorEnv(make_vector(config, count, allow_import), seed=seed, rewards=rewards)
     side_by_side = config.stepping in ("threads", "processes")

@@ -320,7 +320,7 @@ def _orphaned_wrapper_settings(
     Only where the vector form is asked for, which takes none: ALE's would play every frame.
     """
     preset_env = _table(tuned, "env")
-    if env.wrappers or env.vectorization != "vector_entry_point" or "wrappers" not in preset_env:
+    if env.wrappers or not env.is_vector_form or "wrappers" not in preset_env:
         return
     typed = _table(_table(given, "env"), "kwargs")
     for name, value in _table(preset_env, "kwargs").items():

@@ -117,7 +117,7 @@ def fit_stepping(config: RunConfig, *, cores: int | None = None) -> tuple[RunCon
         nothing to choose, or no environment can be made here.
     """
     env, actors = config.env, config.actors
-    if env.stepping != "auto" or env.vectorization == "vector_entry_point":
+    if env.stepping != "auto" or env.is_vector_form:
         return config, ""
     if actors.count * actors.envs_per_actor == 1:  # it may be a robot, which nobody tries out
         return config, ""
