@@ -145,6 +145,14 @@ class VectorEnvironment:
         any scaling or clipping."""
         return self._returns.pop_finished()
 
+    def attribute(self, name: str) -> Any:
+        """An attribute of an environment, the first of them; None where it has none."""
+        raise NotImplementedError
+
+    def transform_rewards(self, true: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write what true rewards become in transitions into `out` (float32)."""
+        self._rewards.write(true, out)
+
     def close(self) -> None:
         """Close the environments."""
         raise NotImplementedError
@@ -196,6 +204,7 @@ class EnvGroup:
     """
 
     def __init__(self, example: Env, count: int) -> None:
+        self.example = example
         self.observation_space = example.observation_space
         self.action_space = example.action_space
         self.episode_bound = find_episode_bound(example)
@@ -434,6 +443,12 @@ class LoopVectorEnv(VectorEnvironment):
             init_obs[name][:] = column
         ended = np.flatnonzero(done).tolist()
         self.group.reset(ended, [None] * len(ended), init_obs, ended)
+
+    def attribute(self, name: str) -> Any:
+        try:
+            return self.group.example.get_wrapper_attr(name)
+        except AttributeError:
+            return None
 
     def close(self) -> None:
         self.group.close()

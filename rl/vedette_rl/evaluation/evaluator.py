@@ -6,13 +6,14 @@ does not depend on how many are played at once, and every evaluation plays the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vedette_rl.core import Columns, Evaluation, Policy
+from vedette_rl.core import Columns, Evaluation, Policy, act_of
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.make import MakeProcesses, make_group
@@ -75,10 +76,11 @@ class GreedyEvaluator:
             self._group = self._make(self._width)
         bound = self._bound or self._group.episode_bound
         table = _EpisodeTable(self._group, self._seed, self._episodes, bound)
+        act = act_of(policy)
         while len(table):
             if is_cancelled():
                 raise EvaluationCancelledError(version, table.ended, self._episodes)
-            table.play(policy.act(table.obs(), explore=False))
+            table.play(act(table.obs(), explore=False, begins=table.begins()))
         if not np.isfinite(table.returns).all():
             fault = (
                 f"an episode's rewards add up to {table.returns[~np.isfinite(table.returns)][0]}"
@@ -94,9 +96,15 @@ class GreedyEvaluator:
         self._group = None
 
 
+_NONE = -1
+
+
 class _EpisodeTable:
-    """The episodes being played. A place is an environment and the episode in it; places that
-    have nothing left to play are given up, so that no step is played for nothing."""
+    """The episodes being played. A place is an environment and the episode in it.
+
+    Places that have nothing left to play stay empty, so that a policy with memory finds every
+    environment in its row; the last ones are given up.
+    """
 
     def __init__(self, group: EnvGroup, seed: int, episodes: int, bound: int) -> None:
         self.returns = np.zeros(episodes, np.float64)
@@ -105,57 +113,70 @@ class _EpisodeTable:
         """Episodes that the bound ended, and not the environment."""
         self._group, self._seed, self._bound = group, seed, bound
         self._obs = group.layout.empty(len(group))
+        self._begins = np.ones(len(group), np.bool_)
         self._begun = 0
-        self._envs = list(range(len(group)))
-        self._playing = [0] * len(group)  # the episode at each place
-        self._begin(self._envs)
+        self._playing = [_NONE] * len(group)  # the episode at each place
+        self._begin(range(len(group)))
         self._form = ActionConverter(group.action_space, len(group))
 
     def __len__(self) -> int:
-        return len(self._envs)
+        return len(self._playing)
 
     @property
     def ended(self) -> int:
         """Episodes played to their ends."""
-        return self._begun - len(self)
+        return self._begun - sum(episode != _NONE for episode in self._playing)
 
     def obs(self) -> Columns:
         """The observations that the next actions are chosen on, a row for each episode."""
         return {name: column[: len(self)] for name, column in self._obs.items()}
 
+    def begins(self) -> NDArray[np.bool_]:
+        """Where an episode begins with these observations."""
+        return self._begins[: len(self)]
+
     def play(self, action: Any) -> None:  # the environment's own
         """Step every place; begin the next episode where one ends."""
-        group, count = self._group, len(self)
         actions = self._form.to_environment(self._form.to_column(action))
-        group.step(actions, self.obs(), self._envs)
-        self.returns[self._playing] += group.reward[:count]
-        self.lengths[self._playing] += 1
+        playing = [place for place, episode in enumerate(self._playing) if episode != _NONE]
+        self._begins = np.zeros(len(self._begins), np.bool_)
+        group, count = self._group, len(playing)
+        self._step(actions, playing)
+        episodes = [self._playing[place] for place in playing]
+        self.returns[episodes] += group.reward[:count]
+        self.lengths[episodes] += 1
         ended = group.terminated[:count] | group.truncated[:count]
-        cut = ~ended & (self.lengths[self._playing] >= self._bound)
+        cut = ~ended & (self.lengths[episodes] >= self._bound)
         self.cut += int(np.count_nonzero(cut))
-        places = np.flatnonzero(ended | cut).tolist()
+        places = [playing[k] for k in np.flatnonzero(ended | cut)]
         again = len(self.returns) - self._begun
         self._begin(places[:again])
-        for place in reversed(places[again:]):
-            self._give_up(place)
+        for place in places[again:]:
+            self._playing[place] = _NONE
+        if self._playing[-1] == _NONE:
+            self._give_up_last()
 
-    def _begin(self, places: list[int]) -> None:
+    def _step(self, actions: NDArray[Any], playing: list[int]) -> None:
+        """Step the environments at these places."""
+        if len(playing) == len(self):
+            self._group.step(actions, self.obs(), playing)
+            return
+        obs = self._group.layout.empty(len(playing))
+        self._group.step(actions[playing], obs, playing)
+        for name, column in obs.items():
+            self._obs[name][playing] = column
+
+    def _begin(self, places: Sequence[int]) -> None:
         """Begin the next episodes at these places."""
         if not places:
             return
         episodes = range(self._begun, self._begun + len(places))
         for place, episode in zip(places, episodes, strict=True):
-            self._playing[place] = episode
+            self._playing[place], self._begins[place] = episode, True
         self._begun = episodes.stop
-        seeds = [self._seed + episode for episode in episodes]
-        self._group.reset([self._envs[place] for place in places], seeds, self._obs, places)
+        self._group.reset(places, [self._seed + n for n in episodes], self._obs, places)
 
-    def _give_up(self, place: int) -> None:
-        """Move the last place here."""
-        last = len(self) - 1
-        for column in self._obs.values():
-            column[place] = column[last]
-        for places in (self._envs, self._playing):
-            places[place] = places[last]
-            places.pop()
-        self._form = ActionConverter(self._group.action_space, len(self))
+    def _give_up_last(self) -> None:
+        while self._playing and self._playing[-1] == _NONE:
+            self._playing.pop()
+        self._form = ActionConverter(self._group.action_space, len(self._playing))

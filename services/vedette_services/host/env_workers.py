@@ -82,7 +82,7 @@ class ProcessEnvs(EnvGroup):
     """Steps environments side by side, each in a process of its own.
 
     Its process's main thread must make it (see `spawn`). An environment is also made here, for its
-    spaces, and closed again.
+    spaces and attributes; it plays nothing.
 
     Args:
         config: which environments.
@@ -90,13 +90,9 @@ class ProcessEnvs(EnvGroup):
     """
 
     def __init__(self, config: EnvConfig, count: int) -> None:
-        example = make_env(config)
-        try:
-            super().__init__(example, count)
-            memory = anonymous_file("environments")
-            self._shared = _Shared.of(example, count, memory)
-        finally:
-            example.close()
+        super().__init__(make_env(config), count)
+        memory = anonymous_file("environments")
+        self._shared = _Shared.of(self.example, count, memory)
         self._pipes: list[Connection] = []
         self._workers: list[subprocess.Popen[bytes]] = []
         try:
@@ -197,6 +193,7 @@ class ProcessEnvs(EnvGroup):
                 worker.kill()
         wait_all(self._workers, _EXIT_S)
         self._pipes, self._workers = [], []
+        self.example.close()
 
 
 class _Worker:
