@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
@@ -87,10 +88,21 @@ def make_env(
             raise
         if render_mode is not None and _can_be_made(config, allow_import):
             raise CannotRenderError(config.id, "its constructor takes no render_mode") from e
-        raise UnknownEnvironmentError(config.id, f"env.kwargs do not fit: {e}") from e
+        raise UnknownEnvironmentError(config.id, _explain_arguments(str(e))) from e
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper, config, allow_import)
     return FrameStackObservation(env, config.frame_stack) if config.frame_stack else env
+
+
+def _explain_arguments(error: str) -> str:
+    """Say which arguments an environment's constructor needs, or does not take."""
+    if missing := re.search(r"missing \d+ required .*?arguments?: (.*?) was raised", error):
+        names = re.findall(r"'(\w+)'", missing[1])
+        settings = " ".join(f"env.kwargs.{name}=VALUE" for name in names)
+        return f"its constructor needs {', '.join(names)}: set {settings}"
+    if unknown := re.search(r"unexpected keyword argument '(\w+)'", error):
+        return f"its constructor takes no {unknown[1]}: leave env.kwargs.{unknown[1]} out"
+    return f"env.kwargs do not fit: {error}"
 
 
 def _can_be_made(config: EnvConfig, allow_import: AllowImport | None) -> bool:

@@ -14,6 +14,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.make import make_env
+from vedette_rl.envs.registry import find_spec
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.envs.vector_env import find_episode_bound, step_limit
 from vedette_rl.errors import (
@@ -115,7 +116,7 @@ def check_config(
     _check_steps(config, spaces)
     _check_own_replay(config, layout)
     _check_batch(config, layout)
-    saved = check_resume(config, out, layout, fresh=fresh, new_replay=new_replay)
+    saved = check_resume(config, out, spaces, layout, fresh=fresh, new_replay=new_replay)
     budget = _check_budget(config, layout, out)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
@@ -130,6 +131,8 @@ def _describe_evaluation_bound(config: RunConfig) -> str:
         return ""
     env = config.env.for_evaluation()
     if own is None:
+        if not env.is_vector_form and (env.max_episode_steps or find_spec(env).max_episode_steps):
+            return ""
         with closing(make_env(env)) as made:
             if step_limit(made):
                 return ""
