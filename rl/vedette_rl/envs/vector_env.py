@@ -213,6 +213,7 @@ class EnvGroup:
         """True rewards of the last step, from row 0 on."""
         self.terminated = np.zeros(count, np.bool_)
         self.truncated = np.zeros(count, np.bool_)
+        self._flagged = False  # a flag may be set
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -246,12 +247,15 @@ class EnvGroup:
         """Write what the environments returned. One assignment a column: a place at a time costs
         half as much again."""
         seen, reward, terminated, truncated, _ = zip(*results, strict=True)
-        count = len(results)
+        count = len(seen)
         self.layout.write_rows(obs, seen)
         self.reward[:count] = reward
-        self.terminated[:count] = terminated
-        self.truncated[:count] = truncated
-        return True in terminated or True in truncated
+        ended = True in terminated or True in truncated
+        if ended or self._flagged:
+            self.terminated[:count] = terminated
+            self.truncated[:count] = truncated
+            self._flagged = ended or count < len(self)  # rows behind keep what they had
+        return ended
 
     def _note(self, error: BaseException, i: int, env: object = "") -> None:
         error.add_note(f"in environment {i} of {len(self)}{f': {env}' if env else ''}")
