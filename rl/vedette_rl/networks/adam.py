@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
 from vedette_rl.core.learning import State
 from vedette_rl.networks.parameter_vector import ParameterVector
+
+if TYPE_CHECKING:  # agents import networks
+    from vedette_rl.agents.config import ScheduleConfig
 
 _NEGLIGIBLE = 1e-30
 """Moments below this move nothing: the denominator is at least eps."""
@@ -31,6 +36,9 @@ class VectorAdam:
         learning_rate: its step size.
         eps: what is added to the denominator.
         max_grad_norm: the gradient is scaled down to this norm; 0 is off.
+        weight_decay: AdamW's (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is off.
+        schedule: multiplies the step size; None leaves it as it is.
+        interval: optimization steps of the agent between two steps here.
     """
 
     def __init__(
@@ -40,16 +48,24 @@ class VectorAdam:
         learning_rate: float,
         eps: float = 1e-8,
         max_grad_norm: float = 0.0,
+        weight_decay: float = 0.0,
+        schedule: ScheduleConfig | None = None,
+        interval: int = 1,
     ) -> None:
         self._vector = vector
         self._max_grad_norm = max_grad_norm
         self._steps = 0
-        self._step = torch.zeros((), device=vector.data.device)
+        self._schedule, self._interval, self._base = schedule, interval, learning_rate
+        device = vector.data.device
+        self._step = torch.zeros((), device=device)
+        self._rate = torch.full((), learning_rate, device=device)
         self._exp_avg = torch.zeros_like(vector.data)
         self._exp_avg_sq = torch.zeros_like(vector.data)
+        scheduled = schedule is not None and schedule.changes
         self._update = adam_update(
-            learning_rate,
+            self._rate if scheduled else learning_rate,
             eps,
+            weight_decay,
             vector.data,
             vector.grad,
             self._exp_avg,
@@ -69,6 +85,10 @@ class VectorAdam:
         if self._max_grad_norm:
             clip = (torch.dot(grad, grad).sqrt_() / self._max_grad_norm).clamp_(min=1.0)
         self._steps += 1
+        if self._schedule is not None and self._schedule.changes:
+            # on the device, so that nothing waits and a captured step computes it anew
+            factor = schedule_factor(self._schedule, (self._step + 1.0) * self._interval)
+            torch.mul(factor, self._base, out=self._rate)
         self._update(clip)
         if self._steps % _SWEEP_INTERVAL == 0:
             self._flush_negligible()
@@ -102,9 +122,25 @@ class VectorAdam:
             self._vector.zero_frozen(moment)
 
 
+def schedule_factor(schedule: ScheduleConfig, step: torch.Tensor) -> torch.Tensor:
+    """The factor of the step size at an optimization step, counted from 1: a scalar of its device.
+
+    It grows from 0 to 1 in `warmup` steps, and then falls to `final` until step `steps`: in a line,
+    or along half a cosine (Loshchilov & Hutter 2017, arXiv:1608.03983, equation 5).
+    """
+    factor = (step / max(schedule.warmup, 1)).clamp(max=1.0)
+    if schedule.kind == "constant":
+        return factor
+    progress = ((step - schedule.warmup) / (schedule.steps - schedule.warmup)).clamp(0.0, 1.0)
+    if schedule.kind == "cosine":
+        progress = 0.5 - 0.5 * (math.pi * progress).cos()
+    return factor * (1.0 - (1.0 - schedule.final) * progress)
+
+
 def adam_update(
-    learning_rate: float,
+    learning_rate: float | torch.Tensor,
     eps: float,
+    weight_decay: float,
     parameter: torch.Tensor,
     grad: torch.Tensor,
     exp_avg: torch.Tensor,
@@ -119,17 +155,19 @@ def adam_update(
     of a small network's optimization step. But the call is private: where the installed torch has
     none of it for this device, or with other arguments, its own optimizer does the steps.
     """
+    settings = learning_rate, eps, weight_decay
     try:
         trial = torch.zeros(5, 1, device=parameter.device)
-        _fused_step(learning_rate, eps, trial[0], trial[1], trial[2], trial[3], trial[4], None)
+        _fused_step(*settings, trial[0], trial[1], trial[2], trial[3], trial[4], None)
     except (AttributeError, TypeError, RuntimeError):
-        return _optimizer_update(learning_rate, eps, parameter, grad, exp_avg, exp_avg_sq, step)
-    return partial(_fused_step, learning_rate, eps, parameter, grad, exp_avg, exp_avg_sq, step)
+        return _optimizer_update(*settings, parameter, grad, exp_avg, exp_avg_sq, step)
+    return partial(_fused_step, *settings, parameter, grad, exp_avg, exp_avg_sq, step)
 
 
 def _fused_step(
-    learning_rate: float,
+    learning_rate: float | torch.Tensor,
     eps: float,
+    weight_decay: float,
     parameter: torch.Tensor,
     grad: torch.Tensor,
     exp_avg: torch.Tensor,
@@ -138,7 +176,8 @@ def _fused_step(
     clip: torch.Tensor | None,
 ) -> None:
     step += 1
-    torch._fused_adam_(
+    fused = torch._fused_adamw_ if weight_decay else torch._fused_adam_
+    fused(
         [parameter],
         [grad],
         [exp_avg],
@@ -148,7 +187,7 @@ def _fused_step(
         lr=learning_rate,
         beta1=0.9,
         beta2=0.999,
-        weight_decay=0.0,
+        weight_decay=weight_decay,
         eps=eps,
         amsgrad=False,
         maximize=False,
@@ -157,8 +196,9 @@ def _fused_step(
 
 
 def _optimizer_update(
-    learning_rate: float,
+    learning_rate: float | torch.Tensor,
     eps: float,
+    weight_decay: float,
     parameter: torch.Tensor,
     grad: torch.Tensor,
     exp_avg: torch.Tensor,
@@ -167,15 +207,17 @@ def _optimizer_update(
 ) -> Callable[[torch.Tensor | None], None]:
     leaf = parameter.detach()  # the same memory
     leaf.grad = grad
+    kind = torch.optim.AdamW if weight_decay else torch.optim.Adam
+    adam = partial(kind, [leaf], lr=learning_rate, eps=eps, weight_decay=weight_decay)
     try:
-        adam = torch.optim.Adam([leaf], lr=learning_rate, eps=eps, fused=True)
+        optimizer = adam(fused=True)
     except RuntimeError:  # not on this device
-        adam = torch.optim.Adam([leaf], lr=learning_rate, eps=eps)
-    adam.state[leaf] = {"step": step, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}
+        optimizer = adam(foreach=False)
+    optimizer.state[leaf] = {"step": step, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}
 
     def update(clip: torch.Tensor | None) -> None:
         if clip is not None:
             grad.div_(clip)
-        adam.step()
+        optimizer.step()
 
     return update

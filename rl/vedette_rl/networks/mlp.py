@@ -1,64 +1,70 @@
-"""A multilayer perceptron in torch."""
+"""Multilayer perceptrons in torch: one, and several of the same sizes computed together.
+
+Shapes: K members, B rows, F features.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from vedette_rl.networks.layers import NORM_EPS, MlpSizes
 
-class Mlp(nn.ModuleList):
-    """Linear layers with a ReLU between each two.
 
-    Args:
-        sizes: features in, of each layer, out. With one size it is the identity.
-        relu_last: whether the last layer's output goes through a ReLU too.
-    """
+class _TorchSteps:
+    """The steps that one perceptron and several have in common; see `PerceptronSteps`."""
 
-    def __init__(self, sizes: Sequence[int], *, relu_last: bool = False) -> None:
-        super().__init__(nn.Linear(before, after) for before, after in pairwise(sizes))
-        self._relu_layers = len(sizes) - 1 - (not relu_last)
+    def normalize(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.layer_norm(x, x.shape[-1:], eps=NORM_EPS)
+
+    def relu(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.relu(x, inplace=True)
+
+
+class Mlp(_TorchSteps, nn.ModuleList):
+    """One perceptron: a list of its linear layers."""
+
+    def __init__(self, sizes: MlpSizes) -> None:
+        super().__init__(nn.Linear(before, after) for before, after in sizes.linear)
+        self._sizes = sizes
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``(..., sizes[0])`` to ``(..., sizes[-1])``."""
-        for k, layer in enumerate(self):
-            x = layer(x)
-            if k < self._relu_layers:
-                x = functional.relu(x, inplace=True)
-        return x
+        output: torch.Tensor = self._sizes.forward(self, x)
+        return output
+
+    def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:
+        """See `PerceptronSteps`."""
+        output: torch.Tensor = self[k](x)
+        return output
 
 
-# Shapes: K members, B rows.
-
-
-class EnsembleMlp(nn.Module):
-    """K perceptrons of one output each, on the same input.
+class EnsembleMlp(_TorchSteps, nn.Module):
+    """K perceptrons on the same input.
 
     Args:
         members: K.
-        sizes: features in, and of each hidden layer.
+        sizes: of each.
     """
 
-    def __init__(self, members: int, sizes: Sequence[int]) -> None:
+    def __init__(self, members: int, sizes: MlpSizes) -> None:
         super().__init__()
         self.weights = nn.ParameterList()  # (K, before, after)
         self.biases = nn.ParameterList()  # (K, 1, after)
-        for before, after in pairwise((*sizes, 1)):
+        for before, after in sizes.linear:
             # the same distribution as torch.nn.Linear's
             bound = before**-0.5
             self.weights.append(torch.empty(members, before, after).uniform_(-bound, bound))
             self.biases.append(torch.empty(members, 1, after).uniform_(-bound, bound))
-        self._members = members
+        self._members, self._sizes = members, sizes
 
     def forward(self, x_BF: torch.Tensor) -> torch.Tensor:
-        """``(K, B)``."""
+        """``(K, B, sizes[-1])``."""
         x_KBF = x_BF.expand(self._members, *x_BF.shape)
-        last = len(self.weights) - 1
-        for k, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x_KBF = torch.baddbmm(bias, x_KBF, weight)
-            if k < last:
-                x_KBF = functional.relu(x_KBF, inplace=True)
-        return x_KBF.squeeze(2)
+        output: torch.Tensor = self._sizes.forward(self, x_KBF)
+        return output
+
+    def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:
+        """See `PerceptronSteps`."""
+        return torch.baddbmm(self.biases[k], x, self.weights[k])

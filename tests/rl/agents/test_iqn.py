@@ -14,8 +14,8 @@ import torch
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.iqn.agent import IqnAgent
 from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.agents.iqn.loss import quantile_huber_loss
 from vedette_rl.agents.registry import agent_kind
+from vedette_rl.agents.temporal_difference import quantile_huber_loss
 from vedette_rl.core import Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError

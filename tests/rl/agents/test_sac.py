@@ -70,11 +70,13 @@ def test_log_pi_is_finite_where_tanh_rounds_to_one() -> None:
 
 def test_losses_by_hand() -> None:
     alpha = torch.tensor(0.5)
-    q_KB = torch.tensor([[1.0, 5.0], [2.0, 4.0]])
+    q_BM = torch.tensor([[1.0, 3.0], [4.0, 6.0]])
     log_pi = torch.tensor([-1.0, 2.0])
-    target = soft_target(torch.tensor([10.0, 20.0]), torch.tensor([0.9, 0.0]), q_KB, log_pi, alpha)
-    torch.testing.assert_close(target, torch.tensor([10 + 0.9 * 1.5, 20.0]))
-    assert policy_loss(q_KB, log_pi, alpha).item() == pytest.approx((-0.5 - 1 + 1 - 4) / 2)
+    target = soft_target(torch.tensor([10.0, 20.0]), torch.tensor([0.9, 0.0]), q_BM, log_pi, alpha)
+    expected = torch.tensor([[10 + 0.9 * 1.5, 10 + 0.9 * 3.5], [20.0, 20.0]])
+    torch.testing.assert_close(target, expected)
+    loss = policy_loss(torch.tensor([1.0, 4.0]), log_pi, alpha)
+    assert loss.item() == pytest.approx((-0.5 - 1 + 1 - 4) / 2)
 
 
 @pytest.mark.parametrize(("entropy", "grows"), [(-3.0, True), (-1.0, False)])
@@ -260,7 +262,7 @@ def test_finds_the_soft_fixed_point_of_a_chain() -> None:
         agent.opt(batch | {"action": action})
     action = torch.linspace(-0.8, 0.8, 9).unsqueeze(1)
     for s, expected in enumerate((q0, q1, q2)):
-        q = agent._q({"obs": eye[s].expand(9, 3)}, action)
+        q = agent.q({"obs": eye[s].expand(9, 3)}, action)
         np.testing.assert_allclose(q.detach().numpy(), expected, atol=0.12)
 
 
@@ -343,7 +345,7 @@ def test_the_model_is_the_policy_alone(vector_box: Spaces, make_batch: MakeBatch
 def test_the_policy_in_numpy_does_what_torch_does(vector_box: Spaces) -> None:
     agent = build(vector_box)
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    mean = agent._pi({"obs": torch.from_numpy(obs)}).detach().numpy()[:, :2]
+    mean = agent.pi({"obs": torch.from_numpy(obs)}).detach().numpy()[:, :2]
     expected = np.tanh(mean) * [2, 5] + [0, 5]
     action = policy_for(agent, vector_box).act({"obs": obs}, explore=False)
     assert action.dtype == np.float32
@@ -357,7 +359,7 @@ def test_exploring_actions_have_the_gaussians_spread(
     agent.opt(make_batch(vector_box, 8))
     policy = policy_for(agent, vector_box)
     obs = np.tile(np.array([[0.1, -0.2, 0.3, 0.0]], np.float32), (4000, 1))
-    gaussian = agent._pi({"obs": torch.from_numpy(obs[:1])}).detach().numpy()[0]
+    gaussian = agent.pi({"obs": torch.from_numpy(obs[:1])}).detach().numpy()[0]
     unit = (policy.act({"obs": obs}, explore=True) - [0, 5]) / [2, 5]
     u = np.arctanh(np.clip(unit, -1 + 1e-6, 1 - 1e-6))
     np.testing.assert_allclose(u.mean(0), gaussian[:2], atol=0.1)

@@ -150,5 +150,5 @@ def test_tied_weights_travel_once_and_stay_tied_while_they_learn() -> None:
     assert not np.array_equal(
         before["encoder.net.second.weight"], after["encoder.net.second.weight"]
     )
-    tied = learns._pi.encoder.net
+    tied = learns.pi.encoder.net
     assert tied.third.weight is tied.second.weight

@@ -29,19 +29,18 @@ def squashed_sample(
 def soft_target(
     r_t: torch.Tensor,
     discount_t: torch.Tensor,
-    q_t_KB: torch.Tensor,
+    q_t_BM: torch.Tensor,
     log_pi_t: torch.Tensor,
     alpha: torch.Tensor,
 ) -> torch.Tensor:
-    """r + discount (min_k Q'_k(s', a') - alpha log pi(a' | s')): ``(B,)``. (equations 2 and 3)"""
-    return r_t + discount_t * (q_t_KB.amin(dim=0) - alpha * log_pi_t)
+    """r + discount (Q'(s', a') - alpha log pi(a' | s')): ``(B, M)``. (equations 2 and 3)"""
+    soft_t_BM = q_t_BM - (alpha * log_pi_t).unsqueeze(1)
+    return torch.addcmul(r_t.unsqueeze(1), discount_t.unsqueeze(1), soft_t_BM)
 
 
-def policy_loss(
-    q_tm1_KB: torch.Tensor, log_pi_tm1: torch.Tensor, alpha: torch.Tensor
-) -> torch.Tensor:
-    """The mean of alpha log pi(a | s) - min_k Q_k(s, a), a by the policy. (equation 7)"""
-    return (alpha * log_pi_tm1 - q_tm1_KB.amin(dim=0)).mean()
+def policy_loss(q_tm1: torch.Tensor, log_pi_tm1: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
+    """The mean of alpha log pi(a | s) - Q(s, a), a by the policy. (equation 7)"""
+    return (alpha * log_pi_tm1 - q_tm1).mean()
 
 
 def temperature_loss(
