@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from vedette_rl.agents.config import ScheduleConfig
 from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.layers import MlpSizes
 from vedette_rl.networks.mlp import Mlp
@@ -124,3 +125,42 @@ def test_the_moments_of_a_dead_unit_never_become_denormal() -> None:
             for moment in moments.values():
                 assert ((moment == 0) | (moment.abs() >= smallest)).all()
     assert not any(moment.any() for moment in adam.get_state()["exp_avg"].values())
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({"warmup": 4}, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]),
+        ({"kind": "linear", "steps": 4, "final": 0.2}, [0.8, 0.6, 0.4, 0.2, 0.2, 0.2]),
+        ({"kind": "cosine", "steps": 4}, [0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0.0, 0.0, 0.0]),
+        ({"kind": "linear", "warmup": 2, "steps": 6}, [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]),
+    ],
+)
+@pytest.mark.parametrize("interval", [1, 2])
+def test_the_step_size_follows_its_schedule(
+    schedule: dict[str, Any], expected: list[float], interval: int
+) -> None:
+    """With a constant gradient each step of Adam is as long as the step size."""
+    network = Mlp(MlpSizes((1, 1)))
+    vector = ParameterVector(network, learns=True)
+    config = ScheduleConfig(**schedule)
+    adam = VectorAdam(vector, learning_rate=0.01, schedule=config, interval=interval)
+    vector.grad.fill_(1.0)
+    for factor in expected[interval - 1 :: interval]:
+        before = network[0].weight.item()  # type: ignore[operator]  # a Linear
+        adam.step()
+        after = network[0].weight.item()  # type: ignore[operator]  # a Linear
+        assert before - after == pytest.approx(0.01 * factor, rel=1e-3, abs=1e-6)
+
+
+def test_a_resumed_schedule_goes_on() -> None:
+    schedule = ScheduleConfig(kind="linear", steps=10)
+    one, other = (
+        VectorAdam(vector, learning_rate=0.01, schedule=schedule)
+        for vector in (ParameterVector(Mlp(MlpSizes((1, 1))), learns=True) for _ in range(2))
+    )
+    for _ in range(7):
+        one.step()
+    other.set_state(one.get_state())
+    other.step()
+    assert other._rate.item() == pytest.approx(0.002)
