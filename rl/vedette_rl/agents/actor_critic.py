@@ -17,11 +17,10 @@ from vedette_rl.agents.config import ActorCriticConfig
 from vedette_rl.agents.temporal_difference import Discounts, quantile_huber_loss, td_loss
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.layers import LayersFactory, normalized_columns
 from vedette_rl.networks.observation import choose_input
-from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
+from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam, build_seeded
 from vedette_rl.networks.torch_network import Critics, ObsNormalizer, build_network
 
 

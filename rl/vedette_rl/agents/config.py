@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
@@ -25,9 +26,9 @@ class ScheduleConfig(BaseModel):
 
     kind: Literal["constant", "linear", "cosine"] = "constant"
     """``linear`` falls in a line, ``cosine`` along half a cosine (arXiv:1608.03983)."""
-    warmup: Annotated[int, Field(ge=0)] = 0
+    warmup_opts: Annotated[int, Field(ge=0)] = 0
     """steps in which the rates grow from 0 to their full size; 0 begins with it."""
-    steps: Annotated[int, Field(ge=0)] = 0
+    total_opts: Annotated[int, Field(ge=0)] = 0
     """the step at which ``linear`` and ``cosine`` have reached `final`; it stays there."""
     final: Fraction = 0.0
     """the share of the rates at the end."""
@@ -35,14 +36,15 @@ class ScheduleConfig(BaseModel):
     @property
     def changes(self) -> bool:
         """Whether the rates change at all."""
-        return self.kind != "constant" or self.warmup > 0
+        return self.kind != "constant" or self.warmup_opts > 0
 
     @model_validator(mode="after")
     def _has_an_end(self) -> Self:
-        if self.kind != "constant" and self.steps <= self.warmup:
+        if self.kind != "constant" and self.total_opts <= self.warmup_opts:
             raise ValueError(
-                f"schedule.steps {self.steps} must be above schedule.warmup {self.warmup}: name "
-                "the optimization step at which the learning rates reach schedule.final"
+                f"schedule.total_opts {self.total_opts} must be above schedule.warmup_opts "
+                f"{self.warmup_opts}: name the optimization step at which the learning rates reach "
+                "schedule.final"
             )
         return self
 
@@ -54,6 +56,9 @@ class AgentConfig(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )
 
+    values_before: ClassVar[Mapping[str, Any]] = {}
+    """what agents were that earlier versions saved, without these keys: as their defaults are not
+    any more."""
     env_steps_per_opt: ClassVar[float] = 4.0
     """environment steps to an optimization step where a run sets no `replay.samples_per_insert` (4:
     Mnih et al. 2015, table 1, update frequency). An agent's own class has its paper's."""
@@ -71,6 +76,11 @@ class AgentConfig(BaseModel):
     """Adam's step size."""
     schedule: ScheduleConfig = ScheduleConfig()
     """how all learning rates change over the run."""
+
+    @classmethod
+    def from_stored(cls, stored: Mapping[str, Any]) -> Self:
+        """The configuration of an agent that this version or an earlier one stored."""
+        return cls.model_validate({**cls.values_before, **stored})
 
     @property
     def usual_samples_per_insert(self) -> float:

@@ -14,10 +14,9 @@ from torch import nn
 from vedette_rl.agents.config import ScheduleConfig
 from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.learning import ModelInfo, OptResult, State
-from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.layers import NormalizedColumns
-from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
+from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam, build_seeded
 from vedette_rl.networks.torch_network import ObsNormalizer
 
 

@@ -195,7 +195,7 @@ def build_actor(
     row = make_vector_environment(EnvConfig.model_validate(spec.env), envs, env_seed)
     check_schema(row.spaces, schema)
     kind = agent_kind(spec.agent["name"])
-    agent = kind.config.model_validate(spec.agent)
+    agent = kind.config.from_stored(spec.agent)
     policy = kind.build_policy(
         agent,
         row.spaces,

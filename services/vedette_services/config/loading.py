@@ -20,7 +20,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from vedette_rl.agents.config import AgentConfig
-from vedette_rl.agents.registry import agent_kind
+from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_services.config.explain import explain_errors, keys_of
@@ -152,7 +152,10 @@ def _read_saved(path: Path) -> Table:
     missing = [f"[{part}]" for part in _SAVED_PARTS if part not in table]
     if missing:
         raise SettingError(str(path), f"it is damaged: it has no {', '.join(missing)}", fix)
-    return table
+    agent = _table(table, "agent")
+    kind = BUILT_IN.get(str(agent.get("name")))
+    before = kind.config.values_before if kind else {}  # where an earlier version saved it
+    return {**table, "agent": {**before, **agent}}
 
 
 def read_toml(path: Path) -> Table:

@@ -108,7 +108,7 @@ def test_a_cnn_is_refused_for_what_is_no_image() -> None:
             {"hidden_sizes": [64, 32], "critic_architecture": "residual"},
             r"equal hidden sizes, not \[64, 32\]",
         ),
-        ("dqn", {"schedule": {"kind": "linear"}}, "schedule.steps 0 must be above"),
+        ("dqn", {"schedule": {"kind": "linear"}}, "schedule.total_opts 0 must be above"),
         ("sac", {"learning_rate": float("nan")}, "learning_rate"),
     ],
 )

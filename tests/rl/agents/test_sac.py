@@ -14,14 +14,14 @@ from torch import nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.agents.sac.agent import SacAgent
-from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.agents.sac.loss import (
+from vedette_rl.agents.sac.agent import (
+    SacAgent,
     policy_loss,
     soft_target,
     squashed_sample,
     temperature_loss,
 )
+from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.core import ModelInfo, Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError

@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from vedette_rl.agents.config import ScheduleConfig
-from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.layers import MlpSizes
-from vedette_rl.networks.mlp import Mlp
-from vedette_rl.networks.parameter_vector import ParameterVector
+from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam
+from vedette_rl.networks.torch_network import Mlp
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
@@ -74,7 +73,7 @@ def test_without_the_private_call_a_step_is_the_same_to_rounding(
         return network, adam
 
     expected, adam = trained((70, 60))
-    monkeypatch.setattr("vedette_rl.networks.adam._fused_step", _no_fused_call)
+    monkeypatch.setattr("vedette_rl.networks.parameter_vector._fused_step", _no_fused_call)
     if not fused_optimizer:
         monkeypatch.setattr(torch.optim, "Adam", _no_fused_optimizer)
     found, other = trained((70, 60))
@@ -130,10 +129,10 @@ def test_the_moments_of_a_dead_unit_never_become_denormal() -> None:
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [
-        ({"warmup": 4}, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]),
-        ({"kind": "linear", "steps": 4, "final": 0.2}, [0.8, 0.6, 0.4, 0.2, 0.2, 0.2]),
-        ({"kind": "cosine", "steps": 4}, [0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0.0, 0.0, 0.0]),
-        ({"kind": "linear", "warmup": 2, "steps": 6}, [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]),
+        ({"warmup_opts": 4}, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]),
+        ({"kind": "linear", "total_opts": 4, "final": 0.2}, [0.8, 0.6, 0.4, 0.2, 0.2, 0.2]),
+        ({"kind": "cosine", "total_opts": 4}, [0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0.0, 0.0, 0.0]),
+        ({"kind": "linear", "warmup_opts": 2, "total_opts": 6}, [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]),
     ],
 )
 @pytest.mark.parametrize("interval", [1, 2])
@@ -154,7 +153,7 @@ def test_the_step_size_follows_its_schedule(
 
 
 def test_a_resumed_schedule_goes_on() -> None:
-    schedule = ScheduleConfig(kind="linear", steps=10)
+    schedule = ScheduleConfig(kind="linear", total_opts=10)
     one, other = (
         VectorAdam(vector, learning_rate=0.01, schedule=schedule)
         for vector in (ParameterVector(Mlp(MlpSizes((1, 1))), learns=True) for _ in range(2))

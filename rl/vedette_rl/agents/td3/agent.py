@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from vedette_rl.agents.actor_critic import ActorCritic
-from vedette_rl.agents.td3.config import Td3Config
-from vedette_rl.agents.td3.policy import DeterministicLayers
+from vedette_rl.agents.td3.policy import DeterministicLayers, Td3Config
 from vedette_rl.core.learning import OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs
