@@ -57,8 +57,9 @@ class AgentConfig(BaseModel):
     )
 
     values_before: ClassVar[Mapping[str, Any]] = {}
-    """what agents were that earlier versions saved, without these keys: as their defaults are not
-    any more."""
+    """of agents that earlier versions saved without these keys: their defaults were others."""
+    env_steps_per_opt_before: ClassVar[float] = 4.0
+    """`env_steps_per_opt` of those versions."""
     env_steps_per_opt: ClassVar[float] = 4.0
     """environment steps to an optimization step where a run sets no `replay.samples_per_insert` (4:
     Mnih et al. 2015, table 1, update frequency). An agent's own class has its paper's."""

@@ -229,8 +229,8 @@ class VectorAdam:
 def schedule_factor(schedule: ScheduleConfig, step: torch.Tensor) -> torch.Tensor:
     """The factor of the step size at an optimization step, counted from 1: a scalar of its device.
 
-    It grows from 0 to 1 in `warmup_opts` steps, and then falls to `final` until step `total_opts`: in a line,
-    or along half a cosine (Loshchilov & Hutter 2017, arXiv:1608.03983, equation 5).
+    It grows from 0 to 1 in `warmup_opts` steps, and then falls to `final` until `total_opts`: in a
+    line, or along half a cosine (Loshchilov & Hutter 2017, arXiv:1608.03983, equation 5).
     """
     factor = (step / max(schedule.warmup_opts, 1)).clamp(max=1.0)
     if schedule.kind == "constant":

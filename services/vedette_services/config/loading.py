@@ -152,10 +152,21 @@ def _read_saved(path: Path) -> Table:
     missing = [f"[{part}]" for part in _SAVED_PARTS if part not in table]
     if missing:
         raise SettingError(str(path), f"it is damaged: it has no {', '.join(missing)}", fix)
-    agent = _table(table, "agent")
+    return _as_it_was(table)
+
+
+def _as_it_was(table: Table) -> Table:
+    """Give a configuration that an earlier version saved what its agent was by default then."""
+    agent, replay = _table(table, "agent"), _table(table, "replay")
     kind = BUILT_IN.get(str(agent.get("name")))
-    before = kind.config.values_before if kind else {}  # where an earlier version saved it
-    return {**table, "agent": {**before, **agent}}
+    if kind is None or kind.config.values_before.keys() <= agent.keys():
+        return table
+    ratio = agent["batch_size"] / kind.config.env_steps_per_opt_before
+    return {
+        **table,
+        "agent": {**kind.config.values_before, **agent},
+        "replay": {"samples_per_insert": ratio, **replay},
+    }
 
 
 def read_toml(path: Path) -> Table:

@@ -87,6 +87,7 @@ class TestIqnOnImages(Pair):
 class TestSac(Pair):
     __test__ = True
     agent = "sac"
+    options = {**Pair.options, "normalize_observations": False}  # noqa: RUF012
     action = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
 
 

@@ -26,11 +26,18 @@ from vedette_rl.core import ModelInfo, Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
 
+PAPER = {
+    "normalize_observations": False,
+    "critic_architecture": "mlp",
+    "policy_delay": 1,
+}
+"""Soft actor-critic without what came later."""
+
 MakeBatch = Callable[..., dict[str, torch.Tensor]]
 
 
 def build(spaces: Spaces, seed: int = 0, **options: Any) -> SacAgent:
-    config = SacConfig(**{"hidden_sizes": (16, 8), **options})
+    config = SacConfig(**{"hidden_sizes": (16, 8), **PAPER, **options})
     return SacAgent(config, spaces, device="cpu", seed=seed)
 
 

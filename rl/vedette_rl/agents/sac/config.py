@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import PositiveFloat, model_validator
+from pydantic import PositiveFloat, PositiveInt, model_validator
 
 from vedette_rl.agents.config import ActorCriticConfig, NonNegativeFloat
+from vedette_rl.networks.layers import Architecture
+from vedette_rl.stored_settings import IN_WEIGHTS
 
 
 class SacConfig(ActorCriticConfig):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905; table 1 unless said otherwise).
 
-    An optimization step follows each environment step (table 1: gradient steps), unless
-    `replay.samples_per_insert` says otherwise.
+    The defaults are those of later work: normalised observations, critics with layer
+    normalization, two optimization steps on half a batch for each environment step, and a policy
+    that learns in every second one. `docs/reference/agents.md` has the keys of the paper.
     """
+
+    values_before: ClassVar[Mapping[str, Any]] = {
+        "normalize_observations": False,
+        "critic_architecture": "mlp",
+        "policy_delay": 1,
+    }
+    env_steps_per_opt_before: ClassVar[float] = 1.0
+    env_steps_per_opt: ClassVar[float] = 0.5
 
     name: Literal["sac"] = "sac"
     """the registry's name of the agent, or ``module:Name``."""
+    batch_size: PositiveInt = 128
+    """samples an optimization step draws (256; 128 with two steps where the paper has one)."""
+    normalize_observations: Annotated[bool, IN_WEIGHTS] = True
+    """scale each number of the observation by its running mean and deviation (SimBa,
+    arXiv:2410.09754; false in the paper)."""
+    critic_architecture: Annotated[Architecture, IN_WEIGHTS] = "layer_norm"
+    """of each critic: ``layer_norm`` (DroQ, arXiv:2110.02034, without its dropout), ``residual``
+    (SimBa, arXiv:2410.09754), or the paper's ``mlp``."""
+    policy_delay: PositiveInt = 2
+    """optimization steps of the critics to one of the policy (2: TD3, arXiv:1802.09477; 1)."""
     alpha_learning_rate: PositiveFloat = 3e-4
     """of Adam, for log alpha (3e-4)."""
     alpha: Literal["auto"] | NonNegativeFloat = "auto"
