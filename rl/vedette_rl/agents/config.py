@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
@@ -15,6 +16,37 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 HiddenSizes = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSteps:
+    """Marks a count of optimization steps that the size of the fleet decides where nobody set it.
+
+    ::
+
+        class MyConfig(AgentConfig):
+            reset_interval: Annotated[PositiveInt, EnvSteps("a reset every {}", 20_000)] = 10_000
+
+    Args:
+        what: a sentence with ``{}`` in place of the environment steps.
+        least: environment steps that it stands for in a small fleet.
+        per_env: environment steps for each environment of the fleet, where that is more.
+        most: optimization steps that it never exceeds; 0: no bound.
+    """
+
+    what: str
+    least: int
+    per_env: float = 0.0
+    most: int = 0
+
+    def env_steps(self, environments: int) -> float:
+        """The environment steps that it stands for in a fleet of this size."""
+        return max(self.least, self.per_env * environments)
+
+    def opt_steps(self, environments: int, env_steps_per_opt: float) -> int:
+        """The same in optimization steps, at least 1."""
+        found = max(1, round(self.env_steps(environments) / env_steps_per_opt))
+        return min(found, self.most) if self.most else found
 
 
 class ScheduleConfig(BaseModel):
@@ -57,7 +89,8 @@ class AgentConfig(BaseModel):
     )
 
     values_before: ClassVar[Mapping[str, Any]] = {}
-    """of agents that earlier versions saved without these keys: their defaults were others."""
+    """of agents that version 0.2 and before saved without these keys: their defaults were
+    others."""
     env_steps_per_opt_before: ClassVar[float] = 4.0
     """`env_steps_per_opt` of those versions."""
     env_steps_per_opt: ClassVar[float] = 4.0
@@ -115,6 +148,7 @@ class ActorCriticConfig(NetworkConfig):
     """The keys of agents with a policy and critics; they act in a Box."""
 
     env_steps_per_opt: ClassVar[float] = 1.0
+    env_steps_per_opt_before: ClassVar[float] = 1.0
 
     batch_size: PositiveInt = 256
     """samples an optimization step draws (256)."""

@@ -50,7 +50,7 @@ def quantile_huber_loss(
 ) -> torch.Tensor:
     """Each sample's loss ``(B,)``: the sum over N of the mean over M of rho_tau(delta).
 
-    Dabney et al. 2018, arXiv:1806.06923, section 2.3 and equation 3; M is its N'.
+    (Dabney et al. 2017, equations 9 and 10; Dabney et al. 2018, section 2.3 and equation 3.)
     """
     delta_BNM = target_BM.unsqueeze(1) - z_tm1_BN.unsqueeze(2)
     huber_BNM = functional.huber_loss(

@@ -82,8 +82,8 @@ ENVIRONMENTS = [
     ),
     (
         "run --env broken_envs:BrokenManyActions-v0 --agent dqn",
-        "agent.name: agent 'dqn' takes Discrete action spaces, not MultiDiscrete([2 2]); choose "
-        "another --agent or --env",
+        "agent.name: agent 'dqn' takes Discrete or MultiDiscrete action spaces, not "
+        "MultiBinary(2); choose another --agent or --env",
     ),
     (
         "run --env broken_envs:BrokenWords-v0 --agent dqn",
@@ -91,8 +91,8 @@ ENVIRONMENTS = [
     ),
     (
         "run env.kwargs.nope=1",
-        "env.id: cannot make environment 'CartPole-v1': env.kwargs do not fit: "
-        "CartPoleEnv.__init__() got an unexpected keyword argument 'nope' ...",
+        "env.id: cannot make environment 'CartPole-v1': its constructor takes no nope: leave "
+        "env.kwargs.nope out",
     ),
     ('run env.wrappers=["nope"]', "env.wrappers.0: 'nope' is not of the form module:Name"),
     (
@@ -125,8 +125,8 @@ OWN_NAMES = [
     ),
     (
         "run --agent dqn --env Pendulum-v1",
-        "agent.name: agent 'dqn' takes Discrete action spaces, not Box(-2.0, 2.0, (1,), float32); "
-        "choose another --agent or --env",
+        "agent.name: agent 'dqn' takes Discrete or MultiDiscrete action spaces, not "
+        "Box(-2.0, 2.0, (1,), float32); choose another --agent or --env",
     ),
     (
         "run agent.network=nopkg:Net",
@@ -166,7 +166,7 @@ OWN_NAMES = [
 ]
 
 CONFIGURATION = [
-    ("run missing.toml", "missing.toml: no such file"),
+    ("run missing.toml", "missing.toml: no such file; `vedette config > missing.toml` writes one"),
     (
         "run CartPole-v1",
         "CartPole-v1: no such file; an environment goes to --env, a setting is KEY=VALUE",

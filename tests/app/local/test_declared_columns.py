@@ -39,6 +39,22 @@ def test_declared_columns_are_stored_and_drawn_as_they_were_made(tmp_path: Path)
     remembering.assert_rows_are_right(run.replay.sample(64).columns)
 
 
+def test_declared_columns_stand_beside_frames_that_are_stored_once(tmp_path: Path) -> None:
+    config = config_of(
+        **{
+            **settings(),
+            "env": {"id": remembering.ENV, "frame_stack": 3},
+            "actors": {"step_processor": "n_step"},
+            "replay": {"frame_storage": "once"},
+        }
+    )
+    run, _ = trained(config, tmp_path)
+    assert "since" in run.ring.columns
+    columns = run.replay.sample(256).columns
+    np.testing.assert_array_equal(columns["since"], columns["obs"][:, -1, remembering.STEP])
+    assert len(set(columns["since"])) > 1
+
+
 @pytest.mark.parametrize(
     ("agent", "steps", "why"),
     [
@@ -73,7 +89,7 @@ class Newest(UniformReplay):
 
     def sample(self, batch_size: int) -> Sample:
         numbers = np.arange(self.inserted - batch_size, self.inserted)
-        return Sample(self._gather(numbers), numbers)
+        return Sample(self.gather(numbers), numbers)
 
     def stats(self) -> dict[str, float]:
         return {"newest": float(self.inserted)}
@@ -87,7 +103,7 @@ def test_a_run_draws_from_the_replay_that_is_named(tmp_path: Path) -> None:
     run, summary = trained(config, tmp_path / "run")
     assert isinstance(run.replay, Newest)
     assert summary["exit_reason"] == "max_opts"
-    assert "replay/newest" in (tmp_path / "run" / "records.csv").read_text()
+    assert "sampling/newest" in (tmp_path / "run" / "records.csv").read_text()
 
 
 def test_a_replay_that_cannot_be_made_is_refused_before_the_start(tmp_path: Path) -> None:

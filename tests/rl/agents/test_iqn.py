@@ -166,6 +166,7 @@ def test_steps_equal_those_of_a_plain_formulation(
         discount=0.9,
         double=double,
         learning_rate=0.01,
+        adam_eps=0.01 / 32,
         max_grad_norm=max_grad_norm,
         target_update_interval=3,
         tau=0.5,

@@ -25,7 +25,6 @@ class SacConfig(ActorCriticConfig):
         "critic_architecture": "mlp",
         "policy_delay": 1,
     }
-    env_steps_per_opt_before: ClassVar[float] = 1.0
     env_steps_per_opt: ClassVar[float] = 0.5
 
     name: Literal["sac"] = "sac"
