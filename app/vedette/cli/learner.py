@@ -103,15 +103,13 @@ def learner(
     found = load_for_start(
         arguments, env, agent, settings, init_from, resumed, fresh=fresh, fit="elsewhere"
     )
-    directory = out or default_out(found.config)
-    lines = check_config(found.config, directory, fresh=fresh, force=force, new_replay=new_replay)
-    what = f"{found.config.agent.name} on {found.config.env.id}"
-    for line in [*found.decided, f"{what}, {directory}; it will listen at {address}", *lines]:
-        typer.echo(line)
+    config = found.config
+    directory = out or default_out(config)
+    lines = check_config(config, directory, fresh=fresh, force=force, new_replay=new_replay)
+    what = f"{config.agent.name} on {config.env.id}, {directory}"
+    typer.echo("\n".join([*found.decided, f"{what}; it will listen at {address}", *lines]))
     ended = run_learner(
-        found.config,
-        directory,
-        address,
+        *(config, directory, address),
         keys=folder,
         fresh=fresh,
         new_replay=new_replay,

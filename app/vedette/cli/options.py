@@ -104,7 +104,7 @@ Agent = Annotated[
         "--agent",
         envvar="VEDETTE_AGENT",
         metavar="NAME",
-        help="dqn, iqn, sac or my_pkg.agents:MyAgent. [what suits the environment]",
+        help="dqn, iqn, sac, td3 or my_pkg.agents:MyAgent. [what suits the environment]",
         autocompletion=complete_agents,
         show_default=False,
     ),
