@@ -100,9 +100,7 @@ def learner(
     folder = chosen_keys(keys, insecure)
     address = _address(bind, folder, insecure=insecure)
     resumed = None if complete else out
-    found = load_for_start(
-        arguments, env, agent, settings, init_from, resumed, fresh=fresh, fit="elsewhere"
-    )
+    found = load_for_start(arguments, env, agent, settings, init_from, resumed, fresh=fresh)
     directory = out or default_out(found.config)
     lines = check_config(found.config, directory, fresh=fresh, force=force, new_replay=new_replay)
     what = f"{found.config.agent.name} on {found.config.env.id}"

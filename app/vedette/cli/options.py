@@ -296,7 +296,7 @@ def load_for_start(
     resumed: Path | None,
     *,
     fresh: bool,
-    fit: Fit,
+    fit: Fit = "elsewhere",
 ) -> LoadedConfig:
     """Load the configuration of a start.
 
