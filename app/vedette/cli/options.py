@@ -104,7 +104,7 @@ Agent = Annotated[
         "--agent",
         envvar="VEDETTE_AGENT",
         metavar="NAME",
-        help="dqn, iqn, sac or my_pkg.agents:MyAgent. [what suits the environment]",
+        help="dqn, iqn, sac, td3 or my_pkg.agents:MyAgent. [what suits the environment]",
         autocompletion=complete_agents,
         show_default=False,
     ),
@@ -296,7 +296,7 @@ def load_for_start(
     resumed: Path | None,
     *,
     fresh: bool,
-    fit: Fit = "elsewhere",
+    fit: Fit,
 ) -> LoadedConfig:
     """Load the configuration of a start.
 

@@ -205,7 +205,7 @@ def build_actor(
     env = EnvConfig.model_validate(spec.env)
     row = make_vector_environment(env, envs, env_seed, make_processes=ProcessEnvs)
     kind = agent_kind(spec.agent["name"])
-    agent = kind.config.model_validate(spec.agent)
+    agent = kind.config.from_stored(spec.agent)
     td_errors = TD_ERROR in {column.name for column in schema.columns}
     check_schema(
         row.spaces, schema, declared_columns(agent, actors, row.spaces, td_errors=td_errors)

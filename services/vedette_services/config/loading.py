@@ -19,9 +19,7 @@ from typing import Any, Literal, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from vedette_rl.agents.config import AgentConfig
-from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.agents.registry import agent_kind
+from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_services.config.explain import explain_errors, keys_of
@@ -176,7 +174,21 @@ def _read_saved(path: Path) -> Table:
     missing = [f"[{part}]" for part in _SAVED_PARTS if part not in table]
     if missing:
         raise SettingError(str(path), f"it is damaged: it has no {', '.join(missing)}", fix)
-    return table
+    return _as_it_was(table)
+
+
+def _as_it_was(table: Table) -> Table:
+    """Give a configuration that version 0.2 or before saved what was the default of its agent."""
+    agent, replay = _table(table, "agent"), _table(table, "replay")
+    kind = BUILT_IN.get(str(agent.get("name")))
+    if kind is None or "batch_size" not in agent or "samples_per_insert" in replay:
+        return table  # which later versions save
+    ratio = agent["batch_size"] / kind.config.env_steps_per_opt_before
+    return {
+        **table,
+        "agent": {**kind.config.values_before, **agent},
+        "replay": {**replay, "samples_per_insert": ratio},
+    }
 
 
 def _read_given(path: Path) -> Table:
@@ -325,7 +337,7 @@ def _with_saved(saved: Table, given: Table, fit: Fit | None) -> LoadedConfig:
     config = config_from_table({**merge_tables(saved, given), "preset": saved.get("preset", NONE)})
     wanted = _table(given, "env").get("stepping") == "auto" or "stepping" not in saved["env"]
     config, fitted = _fitted(config, fit if wanted else None)
-    return replace(complete_config(_with_old_ratio(config)), fitted=fitted)
+    return replace(complete_config(config), fitted=fitted)
 
 
 def _fitted(config: RunConfig, fit: Fit | None) -> tuple[RunConfig, str]:
@@ -341,20 +353,6 @@ def complete_config(config: RunConfig) -> LoadedConfig:
     """A configuration made in Python, with what nobody set in it chosen for its fleet."""
     config, choices = choose_for_fleet(config)
     return LoadedConfig(config, "", "", choices)
-
-
-def _with_old_ratio(config: RunConfig) -> RunConfig:
-    """A saved configuration whose ratio is not in it: it is of version 0.2 or before.
-
-    DQN and IQN then had an optimization step in four environment steps.
-    """
-    agent = config.agent
-    if config.replay.samples_per_insert is not None or not isinstance(agent, DqnConfig | IqnConfig):
-        return config
-    rate = agent.batch_size / AgentConfig.env_steps_per_opt
-    return config.model_copy(
-        update={"replay": config.replay.model_copy(update={"samples_per_insert": rate})}
-    )
 
 
 def _orphaned_wrapper_settings(

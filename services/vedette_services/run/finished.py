@@ -144,10 +144,10 @@ def _check_modules(directory: Path) -> None:
         module = name.partition(":")[0].partition(".")[0]
         if module in sys.modules or find_spec(module) is not None:
             continue
-        starts = read_provenance(run)
-        home = starts[-1].directory if starts else ""
-        where = f"; it was trained in {home}: run the command there" if home else ""
-        raise UsageError(f"{directory}: it needs module {module!r}, which is not found here{where}")
+        home = next((start.directory for start in read_provenance(run)[-1:]), "")
+        there = any((Path(home) / name).exists() for name in (module, f"{module}.py"))
+        fix = f"run the command in {home}" if home and there else "run the command in its folder"
+        raise UsageError(f"{directory}: it needs module {module!r}, which is not found here; {fix}")
 
 
 @dataclass(frozen=True, slots=True)

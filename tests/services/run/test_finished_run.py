@@ -161,11 +161,14 @@ def test_a_folder_of_runs_is_no_run_and_one_of_them_is_named(run: Path, tmp_path
         FinishedRun.open(folder)
 
 
-def test_a_module_that_is_not_found_from_here_is_told_with_where_it_was(run: Path) -> None:
-    file = run / "config.toml"
+def test_a_module_that_is_not_found_from_here_is_told_with_where_it_is(run: Path) -> None:
+    file, project = run / "config.toml", run / "project"
     file.write_text(file.read_text().replace("CartPole-v1", "my_own_module:MyEnv"))
-    entry = {"began_s": 1.0, "directory": "/home/me/project"}
-    (run / "provenance.json").write_text(json.dumps([entry]))
-    with pytest.raises(UsageError, match="needs module 'my_own_module', which is not found here; "
-                       "it was trained in /home/me/project: run the command there"):  # fmt: skip
+    (run / "provenance.json").write_text(json.dumps([{"began_s": 1.0, "directory": str(project)}]))
+    lacks = "needs module 'my_own_module', which is not found here; run the command in"
+    with pytest.raises(UsageError, match=f"{lacks} its folder$"):
+        FinishedRun.open(run)
+    project.mkdir()
+    (project / "my_own_module.py").touch()
+    with pytest.raises(UsageError, match=f"{lacks} {project}$"):
         FinishedRun.open(run)
