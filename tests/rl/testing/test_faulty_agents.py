@@ -162,7 +162,7 @@ def test_another_discount_than_it_says_is_found(agent: str) -> None:
     found = said_of(said, STATED, GEOMETRIC)
     assert [*found] == [STATED]
     assert found[STATED].startswith("eight more steps discount by 0.92")
-    assert found[STATED].endswith("not by 0.98**8 = 0.8508")
+    assert "not by 0.98**8 = 0.8508" in found[STATED]
 
 
 @pytest.mark.parametrize("agent", ACTIONS)
