@@ -17,6 +17,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecEnv
 
 ALGORITHMS = {
     "dqn": ("stable_baselines3", "DQN", "stable-baselines3"),
@@ -34,22 +35,28 @@ def build(args: argparse.Namespace) -> BaseAlgorithm:
     # "steps" in the place of a fraction: exploration ends there however long the run is.
     if steps := kwargs.pop("exploration_steps", None):
         kwargs["exploration_fraction"] = steps / args.steps
-    envs = make_vec_env(args.env, n_envs=1, seed=args.seed)
+    envs = make_envs(args, 1, args.seed)
     algorithm = getattr(importlib.import_module(module), name)
     return algorithm("MlpPolicy", envs, seed=args.seed, device="cpu", **kwargs)
+
+
+def make_envs(args: argparse.Namespace, count: int, seed: int) -> VecEnv:
+    limit = {"max_episode_steps": args.max_episode_steps} if args.max_episode_steps else {}
+    return make_vec_env(args.env, n_envs=count, seed=seed, env_kwargs=limit)
 
 
 class Evaluations(BaseCallback):
     """Evaluates at an interval and stops at a target."""
 
-    def __init__(self, env: str, *, every: int, episodes: int, target: float) -> None:
+    def __init__(self, args: argparse.Namespace) -> None:
         super().__init__()
-        self.every, self.episodes, self.target, self.next = every, episodes, target, every
+        self.every, self.episodes, self.target = args.every, args.episodes, args.target
+        self.next = args.every
         self.began = time.perf_counter()
         self.evaluation_s = 0.0
         self.best = float("-inf")
         self.evaluations: list[dict[str, float]] = []
-        self.envs = make_vec_env(env, n_envs=episodes)  # one each: their seeds are ours
+        self.envs = make_envs(args, args.episodes, EVALUATION_SEED)  # one each: seeds are ours
 
     def _on_step(self) -> bool:
         if self.num_timesteps < self.next:
@@ -80,11 +87,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True, help="environment steps at most")
     parser.add_argument("--every", type=int, required=True, help="steps between evaluations")
     parser.add_argument("--episodes", type=int, default=20, help="of an evaluation")
+    parser.add_argument("--max-episode-steps", type=int, default=0, help="0: its own limit")
     parser.add_argument("--target", type=float, default=float("inf"), help="return that ends it")
     args = parser.parse_args()
     torch.set_num_threads(1)
     model = build(args)
-    callback = Evaluations(args.env, every=args.every, episodes=args.episodes, target=args.target)
+    callback = Evaluations(args)
     began = time.perf_counter()
     model.learn(args.steps, callback=callback)
     wall_s = time.perf_counter() - began

@@ -68,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def draw(args: argparse.Namespace) -> int:
-    from curves_tables import write_pages
+    from curves_tables import write_page
 
-    studies = chosen(getattr(args, "studies", []))
-    print(write_pages(studies))
+    studies = chosen([])
+    print(write_page(studies))
     if args.verb == "draw":
         import curves_draw
 
@@ -101,7 +101,8 @@ def main() -> int:
     for verb, function in {"run": run, "left": left, "table": draw, "draw": draw}.items():
         added = verbs.add_parser(verb)
         added.set_defaults(function=function)
-        added.add_argument("studies", nargs="*", metavar="STUDY", help="all of the list")
+        if verb in ("run", "left"):
+            added.add_argument("studies", nargs="*", metavar="STUDY", help="all of the list")
         if verb == "run":
             added.add_argument("--commit", action="store_true", help="commit each result")
             added.add_argument("--hours", type=float, default=0.0, help="begin none after so many")

@@ -64,6 +64,7 @@ def draw_task(axes: Any, results: Results, colors: dict[str, str]) -> None:
     for level, label in chart["levels"]:
         axes.axhline(level, color="#888888", lw=0.8, ls="--", label=f"{label} {level:g}")
     axes.set(title=results.task.name, xlabel="environment steps", ylabel="greedy return")
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=6, framealpha=0.6, edgecolor="none", loc="best")
 

@@ -263,6 +263,7 @@ def _execute_peer(run: Run, place: Path) -> Result:
     command += [f"--algorithm={run.peer}", f"--kwargs={json.dumps(run.label.kwargs)}"]
     command += [f"--seed={run.seed}", f"--steps={task.env_steps}"]
     command += [f"--every={task.every}", f"--episodes={task.episodes}"]
+    command += [f"--max-episode-steps={task.max_episode_steps}"]
     found = json.loads(_execute(command, place / "log").splitlines()[-1])
     points = [Point(label=run.label.name, seed=run.seed, **each) for each in found["evaluations"]]
     return Result(found["program"], points)
@@ -319,10 +320,13 @@ def code_version() -> str:
 
 
 def commit_data(message: str) -> None:
-    """Commit the data and nothing else."""
+    """Commit the data and nothing else; what cannot be committed now is in the next commit."""
     data = str(DATA.relative_to(ROOT))
-    _git("add", "--all", "--", data)
-    _git("commit", "--quiet", "--message", message, "--", data)
+    try:
+        _git("add", "--all", "--", data)
+        _git("commit", "--quiet", "--message", message, "--", data)
+    except subprocess.CalledProcessError as error:
+        print(f"not committed: {error}", file=sys.stderr, flush=True)
 
 
 def _git(*arguments: str) -> str:

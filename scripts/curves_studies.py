@@ -36,6 +36,7 @@ class Task:
         every: environment steps between two evaluations.
         episodes: greedy episodes of an evaluation.
         target: the return that counts as solved; None where there is none.
+        max_episode_steps: a time limit; 0 is the environment's own.
     """
 
     env: str
@@ -44,6 +45,7 @@ class Task:
     every: int = 5_000
     episodes: int = 20
     target: float | None = None
+    max_episode_steps: int = 0
 
     @property
     def name(self) -> str:
@@ -80,8 +82,9 @@ class Study:
     """Labels compared on tasks.
 
     Args:
-        name: of its folder of data, its page and its picture.
-        title: the question that it answers.
+        name: of its folder of data and of its picture.
+        title: heading of its section of the results page.
+        about: what a reader needs to know of it, below the heading.
         normalize_by: the label by whose mean return those of all are divided; "" for none.
         priority: runs of lower numbers come first.
     """
@@ -91,6 +94,7 @@ class Study:
     tasks: tuple[Task, ...]
     labels: tuple[Label, ...]
     seeds: tuple[int, ...]
+    about: str = ""
     normalize_by: str = ""
     priority: int = 1
 
@@ -138,6 +142,8 @@ class Run:
             "evaluation": {"episodes": self.task.episodes},
             "learner": {"recorders": ["csv"]},
         }
+        if self.task.max_episode_steps:
+            ours["env"] = {"max_episode_steps": self.task.max_episode_steps}
         return merge(self.label.set, ours)
 
     @cached_property
@@ -146,6 +152,8 @@ class Run:
         task = self.task
         steps = {"env_steps": task.env_steps, "every": task.every, "episodes": task.episodes}
         if self.peer:
+            if task.max_episode_steps:
+                steps["max_episode_steps"] = task.max_episode_steps
             return {**steps, "peer": self.peer, "env": task.env, "kwargs": self.label.kwargs}
         config = {k: v for k, v in resolve(self).items() if k not in NOT_RESULTS}
         mode = "networked" if self.label.networked else "in-process"

@@ -194,25 +194,22 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def page(study: Study, data: Path = DATA) -> str:
-    """The tables of a study; "" without results."""
+    """A study's section of the results page; "" without results."""
     results = read_results(study, data)
     if not results:
         return ""
-    parts = [markdown(task_table(results, data))]
+    parts = [f"## {study.title}\n", f"{study.about.strip()}\n", markdown(task_table(results, data))]
     if study.normalize_by and (rows := normalized_table(study, results)):
-        parts += [
-            f"Divided by the mean of `{study.normalize_by}`, over all tasks:\n",
-            markdown(rows),
-        ]
+        by = f"Divided by the mean of `{study.normalize_by}` on each task, over all tasks:\n"
+        parts += [by, markdown(rows)]
     parts += ["All seeds:\n", markdown(seeds_table(results))]
+    # The address is seen from the page that includes this.
+    parts += [f"![{study.title}](../curves/{study.name}.svg)\n"]
     return "\n".join(parts)
 
 
-def write_pages(studies: Sequence[Study]) -> str:
-    """Write docs/curves/STUDY.md of each study with results; all of them as one text."""
-    shown = []
-    for study in studies:
-        if text := page(study):
-            (PLACE / f"{study.name}.md").write_text(text, "utf-8")
-            shown.append(f"{study.title}\n\n{text}")
-    return "\n".join(shown)
+def write_page(studies: Sequence[Study]) -> str:
+    """Write docs/curves/studies.md, which docs/reference/learning.md includes."""
+    text = "\n".join(filter(None, map(page, studies)))
+    (PLACE / "studies.md").write_text(text, "utf-8")
+    return text
