@@ -155,7 +155,6 @@ class Queue:
             lambda task, each: (each.task, each.label) == (run.task.name, run.label.name),
             lambda task, each: each.label == run.label.name and _agent(task) == run.task.agent,
             lambda task, each: _agent(task) == run.task.agent,
-            lambda task, each: True,
         ]
         for is_like in like:
             if found := [cost for task, each, cost in costs if is_like(task, each)]:
