@@ -60,7 +60,7 @@ def contract(name: str, misreads: Misreads, mistells: Mistells = as_they_are) ->
 
         def make_agent(self, seed: int) -> Any:
             kind = agent_kind(name)
-            config = kind.config(hidden_sizes=(16, 16))
+            config = kind.config(hidden_sizes=(16, 16), normalize_observations=False)
             agent = kind.build_agent(config, self.make_spaces(), device="cpu", seed=seed)
             return Misreading(agent, misreads, mistells)
 
