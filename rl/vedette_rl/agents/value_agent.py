@@ -5,15 +5,18 @@ Shapes: B samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import torch
 from torch import nn
 
 from vedette_rl.agents.temporal_difference import Discounts
+from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.networks.adam import VectorAdam
+from vedette_rl.networks.encoder import Obs, RandomShift
+from vedette_rl.networks.observation import NetworkInput
 from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
 
 
@@ -38,6 +41,9 @@ class OptimizerConfig(Protocol):
     @property
     def tau(self) -> float: ...
 
+    @property
+    def random_shift(self) -> int: ...
+
 
 class ValueAgent:
     """An `Agent` without `opt`: two networks, equal at first; `online` descends, `target` follows.
@@ -49,12 +55,14 @@ class ValueAgent:
 
         class MyAgent(ValueAgent):
             def opt(self, batch, weights=None, *, record=False):
+                obs = self.observations(batch, "obs")
                 loss = ...      # of self.online(obs), and of self.target(next_obs) without gradient
                 self.descend(loss)
 
     Args:
         config: step size, clipping, and the interval at which the target follows.
         build: makes such a network.
+        seen: names the images that are shifted.
         device: torch's name of the device that both are on.
         seed: of the weights.
 
@@ -63,11 +71,18 @@ class ValueAgent:
     """
 
     def __init__(
-        self, config: OptimizerConfig, build: Callable[[], nn.Module], *, device: str, seed: int
+        self,
+        config: OptimizerConfig,
+        build: Callable[[], nn.Module],
+        seen: NetworkInput,
+        *,
+        device: str,
+        seed: int,
     ) -> None:
         self.online = build_seeded(build, seed, device)
         self.target = build_seeded(build, seed, device).eval()
         self._discounts = Discounts(config.discount, device)
+        self._shift = RandomShift(seen, config.random_shift, device=device, seed=seed)
         self.opt_steps = 0
         self._interval, self._tau = config.target_update_interval, config.tau
         self._online = ParameterVector(self.online, learns=True)
@@ -78,6 +93,10 @@ class ValueAgent:
             eps=config.adam_eps,
             max_grad_norm=config.max_grad_norm,
         )
+
+    def observations(self, batch: Mapping[str, torch.Tensor], part: str) -> Obs:
+        """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, with shifted images."""
+        return self._shift(select_part(batch, part))
 
     def descend(self, loss: torch.Tensor) -> None:
         """One step of Adam down this loss; at its interval the target follows."""
@@ -122,6 +141,7 @@ class ValueAgent:
             "online": self._online.get(self._online.data),
             "target": self._target.get(self._target.data),
             "adam": self._adam.get_state(),
+            "shift": self._shift.generator.get_state(),
         }
 
     def set_state(self, state: State) -> None:
@@ -133,4 +153,6 @@ class ValueAgent:
         self._online.set(self._online.data, state["online"])
         self._target.set(self._target.data, state["target"])
         self._adam.set_state(state["adam"])
+        if "shift" in state:  # version 0.2.0 did not shift
+            self._shift.generator.set_state(state["shift"])
         self.opt_steps = state["opt_steps"]

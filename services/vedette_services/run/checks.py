@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
+from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import (
+    CamerasDifferError,
     CustomNetworkError,
     FrameStorageError,
     NoImageError,
@@ -19,6 +21,7 @@ from vedette_rl.errors import (
     UnknownNameError,
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
+from vedette_rl.networks.observation import describe_input
 from vedette_rl.replay.budget import (
     OtherSpace,
     check_budget,
@@ -92,7 +95,7 @@ def check_config(
     spaces = probe_spaces(config.env)
     try:
         agent_kind(config.agent.name).check(config.agent, spaces)
-    except (CustomNetworkError, UnknownNameError) as e:
+    except (CamerasDifferError, CustomNetworkError, UnknownNameError) as e:
         raise ConfigError(str(e)) from e
     except NoImageError as e:
         fix = "set agent.network=auto, or make it one by env.wrappers"
@@ -105,7 +108,12 @@ def check_config(
     saved = check_resume(config, out, layout, fresh=fresh, new_replay=new_replay)
     budget = _check_budget(config, layout, out)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
-    return tuple(filter(None, [budget, *lines]))
+    seen = (
+        describe_input(config.agent, spaces.observation)
+        if isinstance(config.agent, NetworkConfig)
+        else ""
+    )
+    return tuple(filter(None, [budget, seen, *lines]))
 
 
 def check_settings(config: RunConfig) -> None:

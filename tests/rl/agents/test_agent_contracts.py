@@ -20,6 +20,10 @@ NESTED = gym.spaces.Dict(
     {"at": VECTOR, "of": gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.MultiBinary(2)])}
 )
 
+ROBOT = gym.spaces.Dict(
+    {"front": PIXELS, "wrist": PIXELS, "joints": VECTOR, "grip": gym.spaces.Discrete(2)}
+)
+
 
 class Pair(AgentContract, PolicyContract):
     """An agent's two halves."""
@@ -73,6 +77,12 @@ class TestDqnOnImages(Pair):
     observation = PIXELS
 
 
+class TestDqnOnCamerasAndJoints(Pair):
+    __test__ = True
+    agent = "dqn"
+    observation = ROBOT
+
+
 class TestIqn(Pair):
     __test__ = True
     agent = "iqn"
@@ -94,6 +104,14 @@ class TestSacOnImages(Pair):
     __test__ = True
     agent = "sac"
     observation = PIXELS
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+class TestSacOnCamerasAndJoints(Pair):
+    __test__ = True
+    agent = "sac"
+    options = {**Pair.options, "image_features": 16, "shared_cnn": True}  # noqa: RUF012
+    observation = ROBOT
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 

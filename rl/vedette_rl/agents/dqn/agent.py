@@ -13,9 +13,9 @@ from vedette_rl.agents.dqn.loss import double_q_learning_target, q_learning_targ
 from vedette_rl.agents.dqn.network import QLayers
 from vedette_rl.agents.temporal_difference import td_loss
 from vedette_rl.agents.value_agent import ValueAgent
-from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import OptResult
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.torch_network import build_network
 
 
@@ -29,7 +29,8 @@ class DqnAgent(ValueAgent):
         def build() -> nn.Module:
             return build_network(config, spaces.observation, QLayers, self._actions.size)
 
-        super().__init__(config, build, device=device, seed=seed)
+        seen = choose_input(config, spaces.observation)
+        super().__init__(config, build, seen, device=device, seed=seed)
 
     def opt(
         self,
@@ -40,7 +41,7 @@ class DqnAgent(ValueAgent):
     ) -> OptResult:
         """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
         target = self._td_target(batch)
-        q_tm1_BA = self.online(select_part(batch, "obs"))
+        q_tm1_BA = self.online(self.observations(batch, "obs"))
         a_tm1 = (batch["action"] - self._actions.start).unsqueeze(1)
         q_tm1 = q_tm1_BA.gather(1, a_tm1).squeeze(1)
         loss = td_loss(q_tm1, target, self._config.loss, weights)
@@ -50,7 +51,7 @@ class DqnAgent(ValueAgent):
 
     @torch.no_grad()
     def _td_target(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        next_obs = select_part(batch, "next_obs")
+        next_obs = self.observations(batch, "next_obs")
         discount_t = self._discounts(batch["n_steps"], batch["terminated"])
         q_t_BA = self.target(next_obs)
         if self._config.double:

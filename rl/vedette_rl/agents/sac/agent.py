@@ -21,8 +21,8 @@ from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.adam import VectorAdam
-from vedette_rl.networks.encoder import Obs
-from vedette_rl.networks.observation import choose_input
+from vedette_rl.networks.encoder import Obs, RandomShift
+from vedette_rl.networks.observation import choose_input, images_of
 from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
 from vedette_rl.networks.torch_network import Critics, build_network
 
@@ -45,7 +45,7 @@ class SacAgent:
     def __init__(self, config: SacConfig, spaces: Spaces, *, device: str, seed: int) -> None:
         self._config = config
         actions = BoxActions.from_space(config.name, spaces.action)
-        seen = choose_input(config.name, config.network, spaces.observation)
+        seen = choose_input(config, spaces.observation)
         size = actions.size
         self._center = torch.from_numpy(actions.center).to(device)
         self._half_width = torch.from_numpy(actions.half_width).to(device)
@@ -66,6 +66,9 @@ class SacAgent:
         tuned = config.alpha == "auto"
         alpha = config.initial_alpha if config.alpha == "auto" else config.alpha
         self._temperature = Temperature(alpha).to(device)
+        self._shares_encoder = config.shared_encoder and bool(images_of(seen))
+        if self._shares_encoder:
+            self._pi.encoder.requires_grad_(False)
         self._policy = ParameterVector(self._pi, learns=True)
         self._critics = ParameterVector(self._q, learns=True)
         self._target = ParameterVector(self._q_target, learns=False)
@@ -76,7 +79,9 @@ class SacAgent:
         self._alpha_adam = self._adam(self._log_alpha, config.alpha_learning_rate)
         self._discounts = Discounts(config.discount, device)
         self._noise = torch.Generator(device).manual_seed(seed)
+        self._shift = RandomShift(seen, config.random_shift, device=device, seed=seed)
         self._opt_steps = 0
+        self._follow_encoder()
 
     def _adam(self, vector: ParameterVector, learning_rate: float) -> VectorAdam:
         return VectorAdam(
@@ -99,7 +104,7 @@ class SacAgent:
         record: bool = False,
     ) -> OptResult:
         """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
-        obs = select_part(batch, "obs")
+        obs = self._shift(select_part(batch, "obs"))
         alpha = self._temperature()
         target = self._soft_target(batch, alpha)
         a_tm1_BD = (batch["action"].reshape(len(target), -1) - self._center) / self._half_width
@@ -111,6 +116,7 @@ class SacAgent:
         self._critics_adam.zero_grad()
         torch.autograd.backward(loss)
         self._critics_adam.step()
+        self._follow_encoder()
         pi_loss, log_pi_tm1 = self._improve_policy(obs, alpha)
         if self._tuned:
             self._tune_temperature(log_pi_tm1)
@@ -137,7 +143,7 @@ class SacAgent:
 
     @torch.no_grad()
     def _soft_target(self, batch: Mapping[str, torch.Tensor], alpha: torch.Tensor) -> torch.Tensor:
-        next_obs = select_part(batch, "next_obs")
+        next_obs = self._shift(select_part(batch, "next_obs"))
         a_t_BD, log_pi_t = self._act(next_obs)
         q_t_KB = self._q_target(next_obs, a_t_BD)
         discount_t = self._discounts(batch["n_steps"], batch["terminated"])
@@ -149,6 +155,11 @@ class SacAgent:
         log_std_BD = log_std_BD.clamp(self._config.log_std_min, self._config.log_std_max)
         noise_BD = torch.randn(mean_BD.shape, generator=self._noise, device=mean_BD.device)
         return squashed_sample(mean_BD, log_std_BD, noise_BD)
+
+    def _follow_encoder(self) -> None:
+        """Give the policy the critics' encoder, where it has none of its own."""
+        if self._shares_encoder:
+            self._policy.copy_parts(self._critics, "encoder.")
 
     def _improve_policy(self, obs: Obs, alpha: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         a_tm1_BD, log_pi_tm1 = self._act(obs)
@@ -181,6 +192,7 @@ class SacAgent:
             "critics_adam": self._critics_adam.get_state(),
             "alpha_adam": self._alpha_adam.get_state(),
             "noise": self._noise.get_state(),
+            "shift": self._shift.generator.get_state(),
         }
 
     def set_state(self, state: State) -> None:
@@ -197,4 +209,6 @@ class SacAgent:
         self._critics_adam.set_state(state["critics_adam"])
         self._alpha_adam.set_state(state["alpha_adam"])
         self._noise.set_state(state["noise"])
+        if "shift" in state:  # version 0.2.0 did not shift
+            self._shift.generator.set_state(state["shift"])
         self._opt_steps = state["opt_steps"]

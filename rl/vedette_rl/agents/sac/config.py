@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from vedette_rl.agents.config import HiddenSizes, NetworkConfig, NonNegativeFloat, PositiveFraction
 from vedette_rl.stored_settings import IN_WEIGHTS
@@ -18,6 +18,7 @@ class SacConfig(NetworkConfig):
     """
 
     env_steps_per_opt: ClassVar[float] = 1.0
+    lone_image_is_normalized: ClassVar[bool] = True
 
     name: Literal["sac"] = "sac"
     """the registry's name of the agent, or ``module:Name``."""
@@ -31,6 +32,11 @@ class SacConfig(NetworkConfig):
     """Adam's epsilon (1e-8: Adam's own)."""
     hidden_sizes: HiddenSizes = (256, 256)
     """of the policy and of each critic (256, 256)."""
+    random_shift: Annotated[int, Field(ge=0, le=255)] = 4
+    """of images, in pixels (4: DrQ-v2, arXiv:2107.09645)."""
+    shared_encoder: Annotated[bool, IN_WEIGHTS] = True
+    """of images: the policy takes the critics' encoder, which the critics' loss alone trains
+    (SAC-AE, arXiv:1910.01741; DrQ-v2). False: it learns its own."""
     n_critics: Annotated[PositiveInt, IN_WEIGHTS] = 2
     """Q-functions, of which the smallest counts (2: section 6)."""
     loss: Literal["mse", "huber"] = "mse"
