@@ -5,7 +5,7 @@ They are mixins of tests, and need no pytest to be imported."""
 from vedette_rl.testing.agents import AgentContract
 from vedette_rl.testing.contracts import PolicyContract, ReplayBufferContract, StepProcessorContract
 from vedette_rl.testing.environments import EnvironmentReport, check_environment
-from vedette_rl.testing.inputs import ScriptedEnv, sampled_obs, sampled_transitions
+from vedette_rl.testing.inputs import ScriptedEnv, VisualReach, sampled_obs, sampled_transitions
 
 __all__ = [
     "AgentContract",
@@ -14,6 +14,7 @@ __all__ = [
     "ReplayBufferContract",
     "ScriptedEnv",
     "StepProcessorContract",
+    "VisualReach",
     "check_environment",
     "sampled_obs",
     "sampled_transitions",

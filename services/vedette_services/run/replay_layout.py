@@ -1,4 +1,4 @@
-"""The layout of a run's transitions on the wire and in its replay: whole stacks, or frames once.
+"""The layout of a run's transitions on the wire and in its replay: whole, or observations once.
 
 The check before the start, gateway, trainer, actors and the in-process mode all use it, so that
 they agree.
@@ -6,6 +6,7 @@ they agree.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.core import row_dtype
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import FrameStorageError
@@ -21,10 +22,12 @@ from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay.frame_stacks import (
     FRAMES,
     STACKS,
+    FramePart,
     FrameStack,
     frame_stack,
     make_frame_ring_spec,
     row_with_places,
+    split_name,
     stored_row,
 )
 from vedette_rl.replay.limiter import Limiter, make_limiter
@@ -57,7 +60,7 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     """Return the layout of a run's transitions.
 
     Raises:
-        FrameStorageError: frames are to be stored once, and there are none.
+        FrameStorageError: observations are to be stored once, and cannot be.
     """
     row = transition_row(spaces, td_errors=config.replay.initial_priorities == "actor")
     rows, bounds = config.actors.n_buffer, column_bounds(spaces)
@@ -69,7 +72,7 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
         guard = rows if rows > default_guard(capacity, plain.itemsize) else None
         return ReplayLayout(schema, plain, guard, None, schema.payload_bytes(rows))
     stored, extra_frames = (
-        stored_row(plain, frames.stack),
+        stored_row(plain, frames),
         extra_frames_per_batch(config, frames.stack),
     )
     guard = max(rows, default_guard(capacity, stored.itemsize + frames.frame_bytes))
@@ -109,28 +112,40 @@ def batch_schema(
     Args:
         row: a transition's columns, with whole stacks.
         bounds: of its integer columns.
-        frames: sent once each; None: stacks are sent whole.
+        frames: sent once each; None: observations are sent whole.
     """
     if frames is None:
         return Schema.from_dtype(row, bounds)
-    rows = Schema.from_dtype(row_with_places(row, frames.stack), bounds)
+    of_rows = {name: bound for name, bound in bounds.items() if split_name(name)[0] not in STACKS}
+    rows = Schema.from_dtype(row_with_places(row, frames), of_rows)
     columns = [replace(c, role="place") if c.name in STACKS else c for c in rows.columns]
-    frame = Schema.from_dtype(np.dtype([(FRAMES, frames.dtype, frames.shape)])).columns[0]
-    return Schema((*columns, replace(frame, role="shared")))
+    parts = frames.columns(FRAMES).items()
+    entry = row_dtype([(name, part.dtype, part.shape) for name, part in parts])
+    of_frames = {
+        FRAMES + name[len("obs") :]: bound
+        for name, bound in bounds.items()
+        if split_name(name)[0] == "obs"
+    }
+    shared = Schema.from_dtype(entry, of_frames).columns
+    return Schema((*columns, *(replace(c, role="shared") for c in shared)))
 
 
 def frame_stack_of_schema(schema: Schema) -> FrameStack | None:
-    """Return the frames of a schema's stacks; None if stacks are sent whole."""
+    """Return the frames that a schema's rows share; None if observations are sent whole."""
     if schema.sharing is None:
         return None
-    columns: dict[str, Column] = {column.name: column for column in schema.columns}
-    frame, obs = columns[schema.sharing.column.name], columns.get(STACKS[0])
-    stack = obs.shape[0] if obs is not None and len(obs.shape) == 1 else 0
-    return FrameStack(stack, frame.numpy_dtype, frame.shape)
+    obs = next((column for column in schema.columns if column.name == STACKS[0]), None)
+    return FrameStack(
+        math.prod(obs.shape) if obs else 1,
+        tuple(
+            FramePart(column.name.removeprefix(FRAMES), column.numpy_dtype, column.shape)
+            for column in schema.sharing.columns
+        ),
+    )
 
 
 def _frames(config: RunConfig, spaces: Spaces) -> FrameStack | None:
-    """Return the frames to store once; None: whole stacks, as a custom step processor needs."""
+    """Return the frames to store once; None: all whole, as a custom step processor needs."""
     if not is_import_name(config.actors.step_processor):
         return frame_stack(config.replay, spaces)
     if config.replay.frame_storage == "once":
