@@ -55,9 +55,9 @@ episodes."""
 OBSERVATION_STARTS_SHARE = 0.01
 """The same of whole observations, which are large where they are stored once."""
 
-ONCE_BYTES = 1024
+ONCE_BYTES = 4096
 """Observations from here on are stored once by default: drawing smaller ones costs more time than
-their memory is worth (`vedette bench replay --once`)."""
+their memory is worth (`scripts/bench/run frames`)."""
 
 _PLACES = np.dtype("<u4")
 _STORED_PLACES = np.dtype("<i4")

@@ -20,6 +20,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import CheckpointError, ModelMismatchError
 from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.limiter import Limiter
@@ -174,7 +175,12 @@ class Learner:
             return 0
         for warning in found.skipped:
             log.warning("%s", warning)
-        self.agent.set_state(found.state["agent"])
+        try:
+            self.agent.set_state(found.state["agent"])
+        except ModelMismatchError as error:
+            why = f"{error}: of another network, as an earlier version made it: go on with that"
+            fix = "version, choose another --out, or erase the run with --fresh --force"
+            raise CheckpointError(self._checkpoints.root, "resume from", f"{why} {fix}") from error
         self.replay.set_state(found.state["replay"])
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = found.meta
