@@ -112,6 +112,22 @@ class CustomNetworkError(RlError):
         self.name = name
 
 
+class RowColumnError(RlError):
+    """A column of transitions is not what an agent or step processor declares."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"column {name!r}: {why}")
+        self.name, self.why = name, why
+
+
+class HindsightError(RlError):
+    """Hindsight cannot relabel the transitions of this environment."""
+
+    def __init__(self, why: str, fix: str) -> None:
+        super().__init__(f"actors.step_processor 'her': {why}: set {fix}")
+        self.why = why
+
+
 class RecordingError(RlError):
     """A record cannot be written."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
-from vedette_rl.core import Columns, ModelInfo, Policy, StepProcessor
+from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, StepProcessor, act_of
 from vedette_rl.envs.vector_env import VectorEnvironment
 
 
@@ -54,7 +55,7 @@ class RolloutLoop:
         policy: acts; it needs no model before the first `sync`.
         processor: makes transitions of steps.
         models: where models come from.
-        n_step: steps that a transition spans at most.
+        n_step: steps that a transition spans at most, where `processor` has no ``span``.
     """
 
     def __init__(
@@ -66,13 +67,17 @@ class RolloutLoop:
         n_step: int,
     ) -> None:
         self._envs, self._policy, self._processor = envs, policy, processor
+        self._act = act_of(policy)
+        self._columns = policy.acted_columns if isinstance(policy, ColumnPolicy) else None
+        self._begins = np.ones(len(envs), np.bool_)
         self._models = models
         self.env_steps = 0
         """Steps played, over all environments."""
         self.acting_on = (0, -1)
         """(epoch, version) of the model that it acts on; version -1 before the first."""
         # An n-step transition began n - 1 steps ago, perhaps on an older model.
-        self._acted_on: deque[tuple[int, int]] = deque(maxlen=n_step)
+        self._acted_on: deque[tuple[int, int]] = deque()
+        self._n_step = n_step
         self._obs: Columns = {}
 
     @property
@@ -96,6 +101,7 @@ class RolloutLoop:
     def begin(self) -> None:
         """Begin new episodes everywhere."""
         self._obs = self._envs.reset()
+        self._begins = np.ones(len(self._envs), np.bool_)
 
     def step(self) -> Columns:
         """Step every environment once; the transitions that this completes, the caller's own.
@@ -104,12 +110,17 @@ class RolloutLoop:
             ModelMismatchError: as `sync`.
         """
         self.sync()
-        action = self._policy.act(self._obs, explore=True)
+        action = self._act(self._obs, explore=True, begins=self._begins)
         step = self._envs.step(action)
+        if self._columns:
+            step = replace(step, extra={**step.extra, **self._columns()})
         self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
         transitions = self._processor.process(step)
-        self._obs = step.init_obs
+        span = getattr(self._processor, "span", None) or self._n_step
+        while len(self._acted_on) > span:
+            self._acted_on.popleft()
+        self._obs, self._begins = step.init_obs, step.begins
         return transitions
 
     def flush(self) -> Columns:

@@ -14,7 +14,8 @@
     │   ├── NotARunError               a folder that holds no run
     │   └── NotInRunError              a run that lacks what was asked of it
     ├── RefusedError               3   the other side refuses (version, spec, key, id)
-    │   └── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError: this host, of a run
+    │   ├── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError: this host, of a run
+    │   └── RowsNotDeclaredError        rows with columns that nobody declares
     ├── PortInUseError             1   a port of a learner is taken, or cannot be bound here
     ├── MetricsError               1   the port for metrics cannot be had
     ├── NoAnswerError              1   nobody answers at an address
@@ -41,7 +42,7 @@ from typing import TYPE_CHECKING
 
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.foreign_text import printable
-from vedette_rl.errors import RlError
+from vedette_rl.errors import RlError, RowColumnError
 
 if TYPE_CHECKING:
     from vedette_services.run.status import Status
@@ -406,6 +407,13 @@ class SpecMismatchError(ActorError, RefusedError):
             "install the learner's versions of vedette and of the environment here"
         )
         self.what = what
+
+
+class RowsNotDeclaredError(ActorError, RefusedError):
+    """Rows have other columns than the agent and the step processor declare."""
+
+    def __init__(self, error: RowColumnError) -> None:
+        super().__init__(f"the rows that actors make: {error}")
 
 
 class RunImportRefusedError(ActorError, RefusedError):

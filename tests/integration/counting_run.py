@@ -34,6 +34,8 @@ class CountingRun:
         bind: where the learner listens, if not on three free ports of loopback.
         keys: the learner's folder of keys, which serves everybody here.
         env: what is played.
+        agent: what would learn.
+        allow: packages that managers import.
     """
 
     def __init__(
@@ -43,8 +45,11 @@ class CountingRun:
         bind: Address | None = None,
         keys: Path | None = None,
         env: str = "counting_env:Count-v0",
+        agent: str = "dqn",
+        allow: tuple[str, ...] = ("counting_env",),
     ) -> None:
-        self._env = env
+        self._env, self._agent = env, agent
+        self._allowed = [word for package in allow for word in ("--allow-import", package)]
         self._daemons, self._settings = daemons, settings
         self._secured = ("--keys", keys) if keys else ("--insecure",)
         self._client = ClientKeys.read(keys) if keys else None
@@ -58,7 +63,7 @@ class CountingRun:
     def start_learner(self) -> Daemon:
         """Start it, or start it again on what it left."""
         self.learner = self._daemons.start(
-            *("learner", "learner", "--env", self._env, "--agent", "dqn"),
+            *("learner", "learner", "--env", self._env, "--agent", self._agent),
             *("--bind", self.address, "--out", self.run, *self._secured),
             *(*SETTINGS, f"env.kwargs.tally={self.tally}", *self._settings),
         )
@@ -69,7 +74,7 @@ class CountingRun:
     ) -> Daemon:
         manager = self._daemons.start(
             *(name, "actors", "--learner", to or self.address, "--id", name),
-            *("--count", count, "--allow-import", "counting_env", *self._secured),
+            *("--count", count, *self._allowed, *self._secured),
             run_in=run_in,
         )
         self.managers.append(manager)

@@ -16,6 +16,7 @@ from vedette.cli.options import (
     Force,
     Format,
     Fresh,
+    InitFrom,
     Insecure,
     Keys,
     MetricsPort,
@@ -24,6 +25,7 @@ from vedette.cli.options import (
     Settings,
     chosen_keys,
     load_from_arguments,
+    with_initial_weights,
 )
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ def learner(
     agent: Agent = None,
     out: Out = None,
     settings: Settings = None,
+    init_from: InitFrom = None,
     bind: Bind = "127.0.0.1:5555",
     keys: Keys = None,
     insecure: Insecure = False,
@@ -98,6 +101,7 @@ def learner(
     set_up_logging(log_format)
     folder = chosen_keys(keys, insecure)
     address = _address(bind, folder, insecure=insecure)
+    settings = with_initial_weights(settings, init_from)
     saved = None if complete else saved_config(out, fresh=fresh)
     found = load_from_arguments(arguments, env, agent, settings, saved)
     directory = out or default_out(found.config)

@@ -32,6 +32,7 @@ class Kind(StrEnum):
     NETWORKS = "networks"
     EXPLORATIONS = "explorations"
     STEP_PROCESSORS = "step-processors"
+    REPLAYS = "replays"
     RECORDERS = "recorders"
 
 
@@ -42,6 +43,7 @@ _TYPED = {
     Kind.NETWORKS: "agent.network=NAME",
     Kind.EXPLORATIONS: "agent.exploration.kind=NAME",
     Kind.STEP_PROCESSORS: "actors.step_processor=NAME",
+    Kind.REPLAYS: "replay.name=NAME",
     Kind.RECORDERS: 'learner.recorders=["NAME"]',
 }
 """What is typed with a name of each kind."""

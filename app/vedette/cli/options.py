@@ -129,6 +129,15 @@ Settings = Annotated[
         show_default=False,
     ),
 ]
+InitFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--init-from",
+        metavar="RUN",
+        help="Begin a new run with the weights of another one, as far as their shapes fit.",
+        show_default=False,
+    ),
+]
 Fresh = Annotated[
     bool,
     typer.Option("--fresh", help="Begin a new run; one that is there is erased with --force only."),
@@ -273,6 +282,12 @@ def load_from_arguments(
 
     path, more = split_arguments(arguments or [])
     return load_config(path, env=env, agent=agent, settings=[*(settings or []), *more], saved=saved)
+
+
+def with_initial_weights(settings: list[str] | None, init_from: Path | None) -> list[str]:
+    """Return the settings, with what `--init-from` sets."""
+    more = [] if init_from is None else [f"learner.init_from={init_from.absolute()}"]
+    return [*(settings or []), *more]
 
 
 def split_arguments(arguments: list[str]) -> tuple[Path | None, list[str]]:

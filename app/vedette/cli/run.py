@@ -18,11 +18,13 @@ from vedette.cli.options import (
     Env,
     Force,
     Fresh,
+    InitFrom,
     Jobs,
     NewReplay,
     Out,
     Settings,
     load_from_arguments,
+    with_initial_weights,
 )
 from vedette_services.errors import UnsavedEndError, UsageError
 
@@ -60,6 +62,7 @@ def run(
     agent: Agent = None,
     out: Out = None,
     settings: Settings = None,
+    init_from: InitFrom = None,
     fresh: Fresh = False,
     force: Force = False,
     new_replay: NewReplay = False,
@@ -82,9 +85,11 @@ def run(
     vedette run --env Pendulum-v1                          its tuned preset is SAC's
     vedette run --env my_pkg:Mine-v0 --set seed=3 --out runs/mine
     vedette run mine.toml agent.learning_rate=3e-4 stop.max_env_steps=1e6
+    vedette run --env Pendulum-v1 --init-from runs/mine    goes on with its weights
     vedette run --seeds 5 --out runs/five                  one after another, and a report on all
     vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
+    settings = with_initial_weights(settings, init_from)
     options: StartOptions = {"fresh": fresh, "new_replay": new_replay, "in_process": in_process}
     if seeds is not None or sweep:
         configure = partial(_configure_trial, arguments, env, agent, settings)

@@ -390,9 +390,10 @@ def lock_step(config: RunConfig) -> Limiter:
     `replay.samples_per_insert` is kept to the batch; if it is 0, an optimization step follows
     each step of an actor's vector of environments.
     """
-    batch = config.agent.batch_size
-    rate = make_run_limiter(config).samples_per_insert or batch / config.actors.envs_per_actor
-    return Limiter(rate, config.learner.warmup_period, float(batch), batch)
+    batch, limiter = config.agent.batch_size, make_run_limiter(config)
+    rate = limiter.samples_per_insert or batch / config.actors.envs_per_actor
+    warmup, rows_per_step = config.learner.warmup_period, limiter.rows_per_step
+    return Limiter(rate, warmup, float(batch), batch, rows_per_step=rows_per_step)
 
 
 def run_in_process(

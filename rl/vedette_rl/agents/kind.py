@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.core.acting import Policy
+from vedette_rl.core.columns import RowColumn
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 
@@ -67,6 +69,18 @@ class Check(Protocol[C_in]):
     def __call__(self, config: C_in, spaces: Spaces) -> None: ...
 
 
+class DeclareColumns(Protocol[C_in]):
+    """Declares the columns that this agent's policy adds to transitions
+    (`vedette_rl.core.ColumnPolicy`), or that it expects of a step processor or environment."""
+
+    def __call__(self, config: C_in, spaces: Spaces) -> Sequence[RowColumn]: ...
+
+
+def _no_columns(config: AgentConfig, spaces: Spaces) -> Sequence[RowColumn]:
+    """Declares no columns."""
+    return ()
+
+
 def _accept(config: AgentConfig, spaces: Spaces) -> None:
     """Accepts all spaces."""
 
@@ -84,6 +98,7 @@ class AgentKind(Generic[C]):
         build_numpy_policy: as `build_policy`, and in numpy on images too, where an actor would use
             torch; None where there is no such form.
         build_graph: see `BuildGraph`; None where the policy cannot be exported as a graph.
+        columns: see `DeclareColumns`; none by default.
     """
 
     name: str
@@ -93,3 +108,4 @@ class AgentKind(Generic[C]):
     check: Check[C] = _accept
     build_numpy_policy: BuildPolicy[C] | None = None
     build_graph: BuildGraph[C] | None = None
+    columns: DeclareColumns[C] = _no_columns

@@ -81,8 +81,10 @@ class NetworkPolicy:
         self.network.sync_model(model)
         self.version = model.version
 
-    def act(self, obs: Columns, *, explore: bool) -> NDArray[Any]:
-        """Actions ``(E, *shape)``."""
+    def act(
+        self, obs: Columns, *, explore: bool, begins: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
+        """Actions ``(E, *shape)``. It has no memory: `begins` changes nothing."""
         if explore:
             return self.explore(obs)
         action: NDArray[Any] = self.greedy(np, self.network, obs, *self.constants)[0]

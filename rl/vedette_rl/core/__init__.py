@@ -3,8 +3,16 @@
 Nothing here imports torch: the gateway and slim actors use these names too.
 """
 
-from vedette_rl.core.acting import Evaluation, Policy, Step, StepProcessor, TdErrorPolicy
-from vedette_rl.core.columns import Columns, empty_columns, row_dtype, select_part
+from vedette_rl.core.acting import (
+    ColumnPolicy,
+    Evaluation,
+    Policy,
+    Step,
+    StepProcessor,
+    TdErrorPolicy,
+    act_of,
+)
+from vedette_rl.core.columns import Columns, RowColumn, empty_columns, row_dtype, select_part
 from vedette_rl.core.learning import (
     Agent,
     ModelInfo,
@@ -18,6 +26,7 @@ from vedette_rl.core.learning import (
 
 __all__ = [
     "Agent",
+    "ColumnPolicy",
     "Columns",
     "Evaluation",
     "ModelInfo",
@@ -26,11 +35,13 @@ __all__ = [
     "Record",
     "Recorder",
     "ReplayBuffer",
+    "RowColumn",
     "Sample",
     "State",
     "Step",
     "StepProcessor",
     "TdErrorPolicy",
+    "act_of",
     "empty_columns",
     "row_dtype",
     "select_part",

@@ -3,19 +3,22 @@
 The actor's loop, in the order of its calls::
 
     policy.sync_model(model_info)                      # polled for a newer one at every step
-    obs = envs.reset()
+    obs, begins = envs.reset(), all
     while not stopped:
-        action = policy.act(obs, explore=True)
+        action = policy.act(obs, explore=True, begins=begins)
         step = envs.step(action)                       # Step: observations, actions, rewards
+        step.extra = policy.acted_columns()            # only of a `ColumnPolicy`
         transitions = processor.process(step)          # 0 or more rows, n-step if it makes them so
         push(transitions)
-        obs = step.init_obs
+        obs, begins = step.init_obs, step.begins
     push(processor.flush())
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -41,6 +44,8 @@ class Step:
             the new episode where one ended.
         valid: ``(E,)`` bool; False where a row is no transition (the reset step of Gymnasium's
             NEXT_STEP autoreset).
+        extra: further columns of the transitions that begin here ``(E, *shape)``, as the agent
+            declares them.
     """
 
     obs: Columns
@@ -51,6 +56,13 @@ class Step:
     truncated: NDArray[Any]
     init_obs: Columns
     valid: NDArray[Any]
+    extra: Columns = field(default_factory=dict)
+
+    @property
+    def begins(self) -> NDArray[np.bool_]:
+        """``(E,)``: where an episode begins with `init_obs`."""
+        begins: NDArray[np.bool_] = self.terminated | self.truncated | ~self.valid
+        return begins
 
 
 @runtime_checkable
@@ -61,12 +73,46 @@ class Policy(Protocol):
         """Act on this model from now on. May keep the arrays: they are not written again."""
         ...
 
-    def act(self, obs: Columns, *, explore: bool) -> NDArray[Any]:
+    def act(
+        self, obs: Columns, *, explore: bool, begins: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
         """Actions ``(E, *shape)`` for columns ``obs...`` of ``(E, *shape)``.
 
-        Discrete actions count from 0, whatever the environment's `start` is. `explore` is True for
-        actors that collect, False for evaluation (greedy, deterministic).
+        Discrete actions count from 0, whatever the environment's `start` is.
+
+        Args:
+            explore: True for actors that collect, False for evaluation (greedy, deterministic).
+            begins: ``(E,)``, where an episode begins with this observation: a policy with memory
+                forgets there. Row i is the same environment from call to call; an evaluation may
+                leave out the last rows once they have ended. None: nobody says. A policy without
+                memory may leave this argument out.
         """
+        ...
+
+
+ActFunction = Callable[..., NDArray[Any]]
+"""`Policy.act`."""
+
+
+def act_of(policy: Policy) -> ActFunction:
+    """Return `policy.act`, or for one that does not take `begins` a function that drops it."""
+    parameters = inspect.signature(policy.act).parameters.values()
+    if any(p.name == "begins" or p.kind is p.VAR_KEYWORD for p in parameters):
+        return policy.act
+
+    def act(obs: Columns, *, explore: bool, begins: NDArray[np.bool_]) -> NDArray[Any]:
+        return policy.act(obs, explore=explore)
+
+    return act
+
+
+@runtime_checkable
+class ColumnPolicy(Protocol):
+    """A `Policy` that fills columns which its agent declares (`AgentKind.columns`)."""
+
+    def acted_columns(self) -> Columns:
+        """Columns ``(E, *shape)`` of what `act` returned last: log-probabilities, the recurrent
+        state that it acted on. Valid until the next `act`."""
         ...
 
 
@@ -86,7 +132,18 @@ class TdErrorPolicy(Protocol):
 @runtime_checkable
 class StepProcessor(Protocol):
     """Turns steps into transitions: columns ``obs..., action, reward, next_obs..., terminated,
-    truncated, n_steps``."""
+    truncated, n_steps``, those of `Step.extra`, and its own.
+
+    What it has besides, if it has it, is read from its class by `vedette_rl.steps`:
+
+    * ``columns(spaces) -> Sequence[RowColumn]``, a static method: the columns that it adds;
+    * ``rows_per_step``: transitions made of a step, on average (1); the limiter counts by it;
+
+    and from the object:
+
+    * ``prepare(envs, seed)`` is called once before the first step;
+    * ``span``: steps from the oldest that it holds, or gave a row of last, to the newest (n).
+    """
 
     def process(self, step: Step) -> Columns:
         """The transitions that this step completes: 0 or more rows, owned by the caller."""

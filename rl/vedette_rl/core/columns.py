@@ -7,16 +7,111 @@ An observation's columns are named ``obs`` (one array) or ``obs/KEY`` (dictionar
 nested ones as ``obs/KEY/KEY``); its successor's ``next_obs`` likewise.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.errors import RowColumnError
+
 Columns = dict[str, NDArray[Any]]
 """Name to array ``(rows, *shape)``; every array has the same number of rows."""
 
 T = TypeVar("T")
+
+VERSION, MANAGER, ACTOR = "version", "manager", "actor"
+"""The columns that the learner adds to every row: who made it, and by which model."""
+
+_TAKEN = frozenset({"action", "reward", "terminated", "truncated", "n_steps", "frames"})
+_TAKEN_LATER = frozenset({VERSION, MANAGER, ACTOR, "source", "frame_span"})
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumn:
+    """A column that an agent or a step processor adds to every transition.
+
+    It is part of the schema on the wire, is checked by the learner like the others, is stored,
+    drawn in batches and exported.
+
+    Args:
+        name: letters, digits and ``_``: no name that transitions have anyway.
+        dtype: numpy's name of a number or bool: ``float32``, ``int64``, ``uint8``, ``bool``, ...
+        shape: of one row's value.
+        low, high: inclusive bounds of integers; None: the dtype's own.
+
+    Raises:
+        RowColumnError: an argument is none of these.
+    """
+
+    name: str
+    dtype: str = "float32"
+    shape: tuple[int, ...] = ()
+    low: int | None = None
+    high: int | None = None
+
+    def __post_init__(self) -> None:
+        first = self.name.partition("/")[0]
+        if not self.name.isidentifier() or first in ("obs", "next_obs"):
+            raise RowColumnError(self.name, "its name is not made of letters, digits and _")
+        if self.name in _TAKEN | _TAKEN_LATER:
+            raise RowColumnError(self.name, "every transition has a column of that name")
+        if self.numpy_dtype.kind not in "fiub" or self.numpy_dtype.itemsize > 8:
+            raise RowColumnError(self.name, f"{self.dtype} is no number that travels")
+        if self.numpy_dtype.kind not in "iu" and (self.low, self.high) != (None, None):
+            raise RowColumnError(self.name, f"bounds are for integers, not {self.dtype}")
+        if any(size < 1 for size in self.shape):
+            raise RowColumnError(self.name, f"an array of shape {self.shape} holds nothing")
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        try:
+            return np.dtype(self.dtype)
+        except TypeError as e:
+            raise RowColumnError(self.name, f"numpy knows no dtype {self.dtype!r}") from e
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """Inclusive bounds; None where the dtype's own hold."""
+        if self.low is None and self.high is None:
+            return None
+        info = np.iinfo(self.numpy_dtype)
+        low, high = (self.low, self.high)
+        return (int(info.min) if low is None else low, int(info.max) if high is None else high)
+
+
+def check_declared(columns: Sequence[RowColumn], given: Columns, expected: Columns) -> None:
+    """Check that rows have every column that was declared, and no other.
+
+    Args:
+        columns: declared beyond those of every transition.
+        given: the rows.
+        expected: arrays of the columns that rows have.
+
+    Raises:
+        RowColumnError: names the first that differs.
+    """
+    if given.keys() != expected.keys():
+        for name in given:
+            if name not in expected:
+                raise RowColumnError(
+                    name, "rows have it and nothing declares it: declare it, or leave it out"
+                )
+        missing = next(name for name in expected if name not in given)
+        raise RowColumnError(missing, "it is declared, and rows come without it")
+    for column in columns:
+        array = given[column.name]
+        if array.shape[1:] != column.shape or not np.can_cast(
+            array.dtype, column.numpy_dtype, "same_kind"
+        ):
+            raise RowColumnError(
+                column.name,
+                f"it is declared as {column.dtype}{list(column.shape)} a row, and comes as "
+                f"{array.dtype}{list(array.shape[1:])}",
+            )
 
 
 def row_dtype(fields: Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> np.dtype[Any]:

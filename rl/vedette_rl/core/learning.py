@@ -152,7 +152,13 @@ class Sample:
 
 @runtime_checkable
 class ReplayBuffer(Protocol):
-    """Gives samples; rows are inserted through another interface."""
+    """Gives samples; rows are inserted through another interface.
+
+    One of your own (`replay.name`) is made as ``Name(rows, rng, config)``: `rows` are the stored
+    columns, which another process appends to (`vedette_rl.replay.rows.Rows`), `rng` draws, `config`
+    is the replay's. `vedette_rl.replay.uniform.DrawnRows` is a base with all but `sample`. What
+    ``stats() -> dict[str, float]`` returns, where there is one, is recorded as ``replay/NAME``.
+    """
 
     def __len__(self) -> int:
         """Rows that can be drawn now."""

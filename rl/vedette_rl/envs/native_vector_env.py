@@ -116,6 +116,9 @@ class NativeVectorEnv(VectorEnvironment):
         for i in np.flatnonzero(done):
             self._layout.write(next_obs, int(i), row_of_batch(final, int(i)))
 
+    def attribute(self, name: str) -> Any:
+        return getattr(self._envs.unwrapped, name, None)
+
     def close(self) -> None:
         self._envs.close()
 

@@ -5,7 +5,7 @@ An observation may be any nesting of dictionaries and tuples of arrays; an actio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces as gs
 
-from vedette_rl.core.columns import row_dtype
+from vedette_rl.core.columns import RowColumn, row_dtype
 from vedette_rl.errors import SpaceLayoutError
 
 Field = tuple[str, np.dtype[Any], tuple[int, ...]]
@@ -114,9 +114,9 @@ def action_field(space: gym.Space[Any]) -> Field:
     return "action", dtype, shape
 
 
-def transition_dtype(spaces: Spaces) -> np.dtype[Any]:
+def transition_dtype(spaces: Spaces, columns: Sequence[RowColumn] = ()) -> np.dtype[Any]:
     """A transition as a row: ``obs..., action, reward, next_obs..., terminated, truncated,
-    n_steps``."""
+    n_steps``, and the columns that an agent or step processor declares."""
     leaves = observation_columns(spaces.observation)
     flag = np.dtype(np.bool_)
     fields: list[Field] = [(leaf.name, leaf.dtype, leaf.shape) for leaf in leaves]
@@ -126,6 +126,7 @@ def transition_dtype(spaces: Spaces) -> np.dtype[Any]:
     fields.append(("terminated", flag, ()))
     fields.append(("truncated", flag, ()))
     fields.append(("n_steps", np.dtype(np.uint8), ()))
+    fields.extend((column.name, column.numpy_dtype, column.shape) for column in columns)
     return row_dtype(fields)
 
 
@@ -135,15 +136,16 @@ def action_bounds(spaces: Spaces) -> dict[str, tuple[int, int]]:
     return {} if bounds is None else {"action": bounds}
 
 
-def column_bounds(spaces: Spaces) -> dict[str, tuple[int, int]]:
-    """Inclusive bounds of every discrete column, observations and `n_steps` too: what may index a
-    table is checked where it comes in."""
+def column_bounds(spaces: Spaces, columns: Sequence[RowColumn] = ()) -> dict[str, tuple[int, int]]:
+    """Inclusive bounds of every discrete column, observations, `n_steps` and declared ones too:
+    what may index a table is checked where it comes in."""
     bounds = action_bounds(spaces)
     for leaf in observation_columns(spaces.observation):
         inner = _bounds(leaf.space)
         if inner is not None:
             bounds[leaf.name] = bounds[f"next_{leaf.name}"] = inner
     bounds["n_steps"] = (1, 255)
+    bounds.update({column.name: column.bounds for column in columns if column.bounds})
     return bounds
 
 

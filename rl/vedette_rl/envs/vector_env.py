@@ -140,6 +140,14 @@ class VectorEnvironment:
         any scaling or clipping."""
         return self._returns.pop_finished()
 
+    def attribute(self, name: str) -> Any:
+        """An attribute of an environment, the first of them; None where it has none."""
+        raise NotImplementedError
+
+    def transform_rewards(self, true: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write what true rewards become in transitions into `out` (float32)."""
+        self._rewards.write(true, out)
+
     def close(self) -> None:
         """Close the environments."""
         raise NotImplementedError
@@ -235,6 +243,12 @@ class LoopVectorEnv(VectorEnvironment):
         for i in np.flatnonzero(done):
             obs, _ = self._envs[i].reset()
             self._layout.write(init_obs, int(i), obs)
+
+    def attribute(self, name: str) -> Any:
+        try:
+            return self._envs[0].get_wrapper_attr(name)
+        except AttributeError:
+            return None
 
     def close(self) -> None:
         for env in self._envs:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vedette_rl.core import Columns, Evaluation, Policy
+from vedette_rl.core import Columns, Evaluation, Policy, act_of
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.make import make_env
@@ -71,10 +72,11 @@ class GreedyEvaluator:
         while len(self._envs) < self._width:
             self._envs.append(make_env(self._config, allow_import=self._allow_import))
         table = _EpisodeTable(self._envs, self._seed, self._episodes, self._longest)
+        act = act_of(policy)
         while len(table):
             if is_cancelled():
                 raise EvaluationCancelledError(version, table.ended, self._episodes)
-            table.play(policy.act(table.obs(), explore=False))
+            table.play(act(table.obs(), explore=False, begins=table.begins()))
         if not np.isfinite(table.returns).all():
             fault = (
                 f"an episode's rewards add up to {table.returns[~np.isfinite(table.returns)][0]}"
@@ -91,8 +93,11 @@ class GreedyEvaluator:
 
 
 class _EpisodeTable:
-    """The episodes being played. A place is an environment and the episode in it; places that
-    have nothing left to play are given up, so that no step is played for nothing."""
+    """The episodes being played. A place is an environment and the episode in it.
+
+    Places that have nothing left to play stay empty, so that a policy with memory finds every
+    environment in its row; the last ones are given up.
+    """
 
     def __init__(self, envs: list[Env], seed: int, episodes: int, longest: int) -> None:
         self.returns = np.zeros(episodes, np.float64)
@@ -101,8 +106,9 @@ class _EpisodeTable:
         self._space = envs[0].action_space
         self._layout = ObservationLayout(envs[0].observation_space)
         self._obs = self._layout.empty(len(envs))
+        self._begins = np.ones(len(envs), np.bool_)
         self._begun = 0
-        self._places: list[tuple[Env, int]] = []
+        self._places: list[tuple[Env, int] | None] = []
         for place, env in enumerate(envs):
             self._places.append(self._begin(env, place))
         self._form = ActionConverter(self._space, len(envs))
@@ -113,17 +119,24 @@ class _EpisodeTable:
     @property
     def ended(self) -> int:
         """Episodes played to their ends."""
-        return self._begun - len(self)
+        return self._begun - sum(place is not None for place in self._places)
 
     def obs(self) -> Columns:
         """The observations that the next actions are chosen on, a row for each episode."""
         return {name: column[: len(self)] for name, column in self._obs.items()}
 
+    def begins(self) -> NDArray[np.bool_]:
+        """Where an episode begins with these observations."""
+        return self._begins[: len(self)]
+
     def play(self, action: Any) -> None:  # the environment's own
         """Step every place; begin the next episode where one ends."""
         actions = self._form.to_environment(self._form.to_column(action))
-        finished: list[int] = []
-        for place, (env, episode) in enumerate(self._places):
+        self._begins = np.zeros(len(self._begins), np.bool_)
+        for place, playing in enumerate(self._places):
+            if playing is None:
+                continue
+            env, episode = playing
             obs, reward, terminated, truncated, _ = env.step(actions[place])
             self.returns[episode] += float(reward)
             self.lengths[episode] += 1
@@ -132,20 +145,18 @@ class _EpisodeTable:
             elif self._begun < len(self.returns):
                 self._places[place] = self._begin(env, place)
             else:
-                finished.append(place)
-        for place in reversed(finished):
-            self._give_up(place)
+                self._places[place] = None
+        if self._places[-1] is None:
+            self._give_up_last()
 
     def _begin(self, env: Env, place: int) -> tuple[Env, int]:
         episode, self._begun = self._begun, self._begun + 1
         obs, _ = env.reset(seed=self._seed + episode)
         self._layout.write(self._obs, place, obs)
+        self._begins[place] = True
         return env, episode
 
-    def _give_up(self, place: int) -> None:
-        last = len(self._places) - 1
-        self._places[place] = self._places[last]
-        for column in self._obs.values():
-            column[place] = column[last]
-        self._places.pop()
+    def _give_up_last(self) -> None:
+        while self._places and self._places[-1] is None:
+            self._places.pop()
         self._form = ActionConverter(self._space, len(self._places))

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Policy
+from vedette_rl.core import Policy, act_of
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
 from vedette_rl.envs.make import make_env
@@ -52,7 +52,7 @@ class EpisodeVideo:
     def frames(self, policy: Policy, *, most: int = FRAMES_MAX) -> Iterator[Frame]:
         """The pictures ``(height, width, 3)``, from the first to the episode's end or `most`."""
         env = self._env
-        layout = ObservationLayout(env.observation_space)
+        layout, act = ObservationLayout(env.observation_space), act_of(policy)
         form, columns = ActionConverter(env.action_space, 1), layout.empty(1)
         obs, _ = env.reset(seed=self._seed)
         over = False
@@ -61,7 +61,8 @@ class EpisodeVideo:
             if over or shown == most - 1:
                 return
             layout.write(columns, 0, obs)
-            action = form.to_environment(form.to_column(policy.act(columns, explore=False)))[0]
+            chosen = act(columns, explore=False, begins=np.array([shown == 0]))
+            action = form.to_environment(form.to_column(chosen))[0]
             obs, _, terminated, truncated, _ = env.step(action)
             over = bool(terminated or truncated)
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core.acting import Policy
+from vedette_rl.core.acting import Policy, act_of
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.layout import ActionConverter
@@ -97,15 +97,17 @@ class _ActionOffsetPolicy:
     """A `Policy` whose actions the environment takes as they are."""
 
     def __init__(self, policy: Policy, form: ActionConverter) -> None:
-        self._policy, self._form = policy, form
+        self._policy, self._form, self._act = policy, form, act_of(policy)
 
     def sync_model(self, model: ModelInfo) -> None:
         """Act on this model from now on."""
         self._policy.sync_model(model)
 
-    def act(self, obs: Columns, *, explore: bool) -> NDArray[Any]:
+    def act(
+        self, obs: Columns, *, explore: bool, begins: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
         """Actions ``(E, *shape)``, as the environment names them."""
-        return self._form.to_environment(self._policy.act(obs, explore=explore))
+        return self._form.to_environment(self._act(obs, explore=explore, begins=begins))
 
 
 def load_policy(path: str | Path, *, seed: int = 0, allow_import: Allowed = False) -> Policy:

@@ -1,8 +1,10 @@
 """The configuration of the replay."""
 
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from vedette_rl.import_by_name import choice_or_import
 
 
 class ReplayConfig(BaseModel):
@@ -18,6 +20,12 @@ class ReplayConfig(BaseModel):
     sync_interval_s: float = Field(default=5.0, ge=0.0, le=3600.0, allow_inf_nan=False)
     """seconds between two syncs of the replay to the disk: what a power failure of the learner's
     host may take; 0: all that it has then."""
+    name: Annotated[str, choice_or_import("auto")] = "auto"
+    """what draws: ``auto``, uniformly or as `prioritized` says; or ``module:Name`` of your own, a
+    `vedette_rl.core.ReplayBuffer` that is made with the rows, a generator and this
+    configuration."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """further arguments of your own replay."""
     prioritized: bool = False
     """draw by |TD error| (Schaul et al. 2016, proportional) instead of uniformly."""
     alpha: float = Field(default=0.6, ge=0.0, le=1.0)
@@ -35,12 +43,16 @@ class ReplayConfig(BaseModel):
     al. 2016); ``actor``, the |TD error| that the actor's network gives it (Ape-X, Horgan et al.
     2018, section 3)."""
     frame_storage: Literal["auto", "once", "plain"] = "auto"
-    """``auto`` stores each frame of stacked uint8 images once and gives whole stacks in
-    samples; ``once`` does so for any stack, and refuses other observations; ``plain`` stores every
-    observation whole."""
+    """``auto`` stores and sends once what transitions share, where observations are stacks of uint8
+    images or have 4 KiB and more: of stacks each frame, of other observations each whole one, which
+    one transition comes to and the next begins with. ``once`` does so for all observations, and
+    ``plain`` for none. Samples are the same. A step processor other than ``n_step`` needs
+    ``plain``, which ``auto`` then is."""
     samples_per_insert: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
     """samples drawn for each sample inserted; None: as the agent's paper has it
-    (`AgentConfig.usual_samples_per_insert`); 0 switches the limiter off."""
+    (`AgentConfig.usual_samples_per_insert`); 0 switches the limiter off. Of the samples that a step
+    processor makes of one environment step (``her``, or the ``rows_per_step`` of your own) one
+    counts."""
     error_buffer: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """how far drawing may run from that ratio, in samples drawn; None: wide enough for what one
     batch on either side needs."""
@@ -51,6 +63,8 @@ class ReplayConfig(BaseModel):
             raise ValueError(
                 f"beta_final is {self.beta_final:g}, below beta_0 {self.beta_0:g}: raise it"
             )
+        if self.kwargs and self.name == "auto":
+            raise ValueError("kwargs are for a replay of your own: set name=module:Name")
         if self.initial_priorities == "actor" and not self.prioritized:
             raise ValueError(
                 "initial_priorities is 'actor', and nothing is drawn by priority: "

@@ -1,7 +1,9 @@
 """The limiter: keeps samples drawn per sample inserted inside a band, by making one side wait.
 
-With ``surplus = samples_per_insert * inserted - sampled``, the samples that may still be drawn for
-what was inserted, and ``center = samples_per_insert * min_size``, the surplus when drawing begins:
+With ``rate = samples_per_insert / rows_per_step`` (a step processor that makes several samples of
+an environment's step does not have the learner draw more), ``surplus = rate * inserted - sampled``,
+the samples that may still be drawn for what was inserted, and ``center = rate * min_size``, the
+surplus when drawing begins:
 
 * inserting waits while ``surplus > center + error_buffer`` (the learner is behind);
 * drawing waits while ``surplus - batch_size < center - error_buffer`` (the actors are).
@@ -30,6 +32,8 @@ class Limiter:
         error_buffer: half the band, in samples drawn.
         batch_size: samples drawn at once.
         floor: samples that a power failure took from the replay: the warm-up begins behind them.
+        rows_per_step: samples that a step processor makes of each step, on average, of which
+            `samples_per_insert` counts one.
 
     Raises:
         LimiterDeadlockError: both sides would wait for each other.
@@ -40,6 +44,7 @@ class Limiter:
     error_buffer: float
     batch_size: int
     floor: int = 0
+    rows_per_step: float = 1.0
 
     def __post_init__(self) -> None:
         if self.samples_per_insert and 2 * self.error_buffer < self.batch_size:
@@ -50,27 +55,36 @@ class Limiter:
 
     def sample_surplus(self, inserted: int, sampled: int) -> float:
         """Samples that may still be drawn for what was inserted; below 0 in debt."""
-        return self.samples_per_insert * inserted - sampled
+        return self.rate * inserted - sampled
+
+    @property
+    def rate(self) -> float:
+        """Samples drawn for each that is inserted, whatever it was made of."""
+        return self.samples_per_insert / self.rows_per_step
+
+    @property
+    def _counted(self) -> str:
+        return "sample" if self.rows_per_step == 1 else "step's samples"
 
     def insert_wait_reason(self, inserted: int, sampled: int) -> str:
         """The reason why inserting waits, as a sentence; empty where it need not."""
         if not self.samples_per_insert or inserted - self.floor < self.min_size:
             return ""
-        most = self.samples_per_insert * self.min_size + self.error_buffer
+        most = self.rate * self.min_size + self.error_buffer
         surplus = self.sample_surplus(inserted, sampled)
         if surplus <= most:
             return ""
         return (
             f"actors wait: {surplus - most:,.0f} samples are still to be drawn, for "
-            f"{self.samples_per_insert:g} per sample inserted"
+            f"{self.samples_per_insert:g} per {self._counted} inserted"
         )
 
     def insertable_samples(self, inserted: int, sampled: int) -> int | None:
         """Samples that may be inserted before inserting waits; None: as many as there are."""
         if not self.samples_per_insert:
             return None
-        most = self.samples_per_insert * self.min_size + self.error_buffer
-        room = (most - self.sample_surplus(inserted, sampled)) / self.samples_per_insert
+        most = self.rate * self.min_size + self.error_buffer
+        room = (most - self.sample_surplus(inserted, sampled)) / self.rate
         return max(0, self.min_size - (inserted - self.floor), math.ceil(room))
 
     def sample_wait_reason(self, inserted: int, sampled: int) -> str:
@@ -79,22 +93,22 @@ class Limiter:
             return f"learner waits: {there:,} of {max(1, self.min_size):,} warm-up samples"
         if not self.samples_per_insert:
             return ""
-        least = self.samples_per_insert * self.min_size - self.error_buffer + self.batch_size
+        least = self.rate * self.min_size - self.error_buffer + self.batch_size
         surplus = self.sample_surplus(inserted, sampled)
         if surplus >= least:
             return ""
-        missing = (least - surplus) / self.samples_per_insert
+        missing = (least - surplus) / self.rate
         return (
             f"learner waits: {missing:,.0f} samples are still to be inserted, for "
-            f"{self.samples_per_insert:g} drawn per sample inserted"
+            f"{self.samples_per_insert:g} drawn per {self._counted} inserted"
         )
 
     def stats(self, inserted: int, sampled: int) -> dict[str, float]:
         """Samples drawn per sample inserted since drawing began, and the distance from target."""
         since = inserted - self.min_size
-        center = self.samples_per_insert * self.min_size
+        center = self.rate * self.min_size
         return {
-            "samples_per_insert": sampled / since if since > 0 else 0.0,
+            "samples_per_insert": self.rows_per_step * sampled / since if since > 0 else 0.0,
             "surplus": self.sample_surplus(inserted, sampled) - center,
         }
 
@@ -107,6 +121,7 @@ def make_limiter(
     batch_size: int,
     insert_rows: int,
     floor: int = 0,
+    rows_per_step: float = 1.0,
 ) -> Limiter:
     """The limiter that a configuration asks for.
 
@@ -116,13 +131,13 @@ def make_limiter(
         min_size: the warm-up, in samples.
         batch_size: samples drawn at once.
         insert_rows: samples inserted at once (``n_buffer``).
-        floor: as `Limiter` has it.
+        floor, rows_per_step: as `Limiter` has them.
 
     Raises:
         LimiterDeadlockError: both sides would wait for each other.
     """
-    rate = usual if config.samples_per_insert is None else config.samples_per_insert
-    error_buffer = config.error_buffer
+    wanted = usual if config.samples_per_insert is None else config.samples_per_insert
+    rate, error_buffer = wanted / rows_per_step, config.error_buffer
     if error_buffer is None:
         error_buffer = max(0.1 * rate * min_size, 2 * batch_size, 2 * rate * insert_rows)
-    return Limiter(rate, min_size, error_buffer, batch_size, floor)
+    return Limiter(wanted, min_size, error_buffer, batch_size, floor, rows_per_step)

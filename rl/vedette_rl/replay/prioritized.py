@@ -55,8 +55,7 @@ class PrioritizedReplay(DrawnRows):
         *,
         memory: NDArray[np.float64] | None = None,
     ) -> None:
-        super().__init__(rows, rng)
-        self.config = config
+        super().__init__(rows, rng, config)
         memory = np.zeros(_HEAD + padded(rows.capacity)) if memory is None else memory
         self._head, masses = memory[:_HEAD], memory[_HEAD:]
         _adopt(self._head, masses, config.alpha, rows.inserted)

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns, empty_columns
-from vedette_rl.core.learning import Sample, State
-from vedette_rl.errors import EmptyReplayError, ReplayOverrunError
+from vedette_rl.core.learning import ReplayBuffer, Sample, State
+from vedette_rl.errors import EmptyReplayError, ReplayOverrunError, UnknownNameError
+from vedette_rl.import_by_name import import_by_name
+from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.rows import Rows, ring_places
 
 REDRAWS_MAX = 64
@@ -22,10 +24,13 @@ class DrawnRows:
     Args:
         rows: a `RingReader`, or a `MemoryRing`.
         rng: draws.
+        config: the replay's, for subclasses that are named in it.
     """
 
-    def __init__(self, rows: Rows, rng: np.random.Generator) -> None:
-        self.rows, self._rng = rows, rng
+    def __init__(
+        self, rows: Rows, rng: np.random.Generator, config: ReplayConfig | None = None
+    ) -> None:
+        self.rows, self._rng, self.config = rows, rng, config or ReplayConfig()
         self._physical_rows = len(next(iter(rows.columns.values())))
         self._places = np.empty(0, np.int64)
         self._columns: Columns = {}
@@ -136,3 +141,15 @@ def draw(rng: np.random.Generator, oldest: int, inserted: int, count: int) -> ND
     numbers = offsets.astype(np.int64)
     numbers += oldest
     return numbers
+
+
+def make_own_replay(config: ReplayConfig, rows: Rows, rng: np.random.Generator) -> ReplayBuffer:
+    """The replay that `replay.name` names, of these rows.
+
+    Raises:
+        UnknownNameError: there is none, or what is there is no `ReplayBuffer`.
+    """
+    own = import_by_name("replay.name", config.name)(rows, rng, config, **config.kwargs)
+    if not isinstance(own, ReplayBuffer):
+        raise UnknownNameError("replay.name", config.name, "it is no ReplayBuffer")
+    return own

@@ -12,14 +12,17 @@ E is the number of environments, n of steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Columns, Step, StepProcessor, empty_columns
+from vedette_rl.core import Columns, RowColumn, Step, StepProcessor, empty_columns
 from vedette_rl.core.acting import TdErrorPolicy
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import UnknownNameError
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.replay.prioritized import TD_ERROR
@@ -56,6 +59,7 @@ class NStep:
         places = np.arange(n)
         self._ages = (places[:, None] - places) % n + 1  # [now, then]: steps from then to now
         self._gains = (discount ** (self._ages - 1.0))[:, :, None]
+        self._extra: Columns = {}  # what steps carry besides, ``(n, E, *shape)`` each
         self._last: Step | None = None
 
     def process(self, step: Step) -> Columns:
@@ -66,6 +70,10 @@ class NStep:
         for name, column in step.obs.items():
             self._begun[name][place] = column
         self._begun["action"][place] = step.action
+        for name, column in step.extra.items():
+            if name not in self._extra:
+                self._extra[name] = np.zeros((self._n, *column.shape), column.dtype)
+            self._extra[name][place] = column
         self._returns[place] = 0.0
         self._returns += self._gains[place] * step.reward
         self._alive[place] = step.valid
@@ -93,23 +101,30 @@ class NStep:
         order = np.lexsort((-self._ages[now, then], rows))
         then, rows = then[order], rows[order]
         begun = {name: column[then, rows] for name, column in self._begun.items()}
+        extra = {name: column[then, rows] for name, column in self._extra.items()}
         self._alive &= ~which
         ages = self._ages[now, then].astype(np.uint8)
-        return _transitions(begun, self._returns[then, rows], step, rows, ages)
+        return _transitions(begun, self._returns[then, rows], step, rows, ages, extra)
 
     def _complete_oldest(self, oldest: int, step: Step) -> Columns:
         """Complete the transitions of n steps: the only ones where no episode ends."""
         alive = self._alive[oldest]
         rows = slice(None) if alive.all() else np.flatnonzero(alive)
         begun = {name: column[oldest][rows].copy() for name, column in self._begun.items()}
+        extra = {name: column[oldest][rows].copy() for name, column in self._extra.items()}
         returns = self._returns[oldest][rows]
         alive[:] = False
         ages = np.full(len(returns), self._n, np.uint8)
-        return _transitions(begun, returns, step, rows, ages)
+        return _transitions(begun, returns, step, rows, ages, extra)
 
 
 def _transitions(
-    begun: Columns, returns: NDArray[Any], step: Step, rows: Any, ages: NDArray[Any]
+    begun: Columns,
+    returns: NDArray[Any],
+    step: Step,
+    rows: Any,
+    ages: NDArray[Any],
+    extra: Columns,
 ) -> Columns:
     """Columns in their order, owned by the caller. `rows` are the environments of each, or all."""
     action = begun.pop("action")
@@ -119,6 +134,7 @@ def _transitions(
     transitions["terminated"] = step.terminated[rows].copy()
     transitions["truncated"] = step.truncated[rows].copy()
     transitions["n_steps"] = ages
+    transitions.update(extra)
     return transitions
 
 
@@ -127,7 +143,8 @@ def _one_step(step: Step, dtype: np.dtype[Any]) -> Columns:
     begun: Columns = {name: column[rows].copy() for name, column in step.obs.items()}
     begun["action"] = step.action[rows].astype(dtype["action"].base)
     reward = step.reward[rows]
-    return _transitions(begun, reward, step, rows, np.ones(len(reward), np.uint8))
+    extra = {name: column[rows].copy() for name, column in step.extra.items()}
+    return _transitions(begun, reward, step, rows, np.ones(len(reward), np.uint8), extra)
 
 
 def _begin_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -140,23 +157,74 @@ def _begin_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype([(name, dtype[name].base, dtype[name].shape) for name in names])
 
 
+def step_processor(name: str) -> Callable[..., Any]:
+    """The class of this name: ``n_step``, ``her``, or ``module:Name`` of your own.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    if name == "n_step":
+        return NStep
+    if name == "her":
+        from vedette_rl.steps.hindsight import Hindsight  # it is an `NStep` itself, inside
+
+        return Hindsight
+    if not is_import_name(name):
+        why = "there are n_step, her and module:Name"
+        raise UnknownNameError("actors.step_processor", name, why)
+    found: Callable[..., Any] = import_by_name("actors.step_processor", name)
+    return found
+
+
 def make_step_processor(
-    name: str, n: int, discount: float, envs: int, dtype: np.dtype[Any]
+    name: str, n: int, discount: float, envs: int, dtype: np.dtype[Any], *, her_goals: int = 4
 ) -> StepProcessor:
-    """The processor of this name: ``n_step``, or ``module:Name`` of your own, which is made with
-    the same arguments as `NStep`.
+    """The processor of this name, made with the arguments of `NStep`.
+
+    Args:
+        her_goals: of ``her`` alone.
 
     Raises:
         UnknownNameError: there is none, or what is there is no `StepProcessor`.
+        HindsightError: ``her`` cannot relabel these transitions.
     """
-    if name == "n_step":
-        return NStep(n, discount, envs, dtype)
-    if not is_import_name(name):
-        raise UnknownNameError("actors.step_processor", name, "there are n_step and module:Name")
-    own = import_by_name("actors.step_processor", name)(n, discount, envs, dtype)
+    further = {"goals": her_goals} if name == "her" else {}
+    own = step_processor(name)(n, discount, envs, dtype, **further)
     if not isinstance(own, StepProcessor):
         raise UnknownNameError("actors.step_processor", name, "it is no StepProcessor")
     return own
+
+
+def prepare_steps(processor: StepProcessor, envs: VectorEnvironment, seed: int) -> None:
+    """Give a processor that wants them its environments, and a seed, before the first step."""
+    prepare = getattr(processor, "prepare", None)
+    if prepare is not None:
+        prepare(envs, seed)
+
+
+def rows_per_step(name: str, *, her_goals: int = 4) -> float:
+    """The transitions that the processor of this name makes of a step, on average.
+
+    Raises:
+        UnknownNameError: there is no such processor, or it declares no positive number.
+    """
+    if name == "her":
+        return 1.0 + her_goals
+    declared = getattr(step_processor(name), "rows_per_step", 1.0)
+    if isinstance(declared, (int, float)) and 0.0 < declared < math.inf:
+        return float(declared)
+    why = f"its rows_per_step is {declared!r}, no positive number"
+    raise UnknownNameError("actors.step_processor", name, why)
+
+
+def step_columns(name: str, spaces: Spaces) -> tuple[RowColumn, ...]:
+    """The columns that the processor of this name adds to transitions.
+
+    Raises:
+        UnknownNameError: there is no such processor.
+    """
+    declare = getattr(step_processor(name), "columns", None)
+    return tuple(declare(spaces)) if declare else ()
 
 
 class StepsWithTdErrors:
@@ -175,6 +243,15 @@ class StepsWithTdErrors:
         self, inner: StepProcessor, policy: TdErrorPolicy, whole: Callable[[Columns], Columns]
     ) -> None:
         self._inner, self._policy, self._whole = inner, policy, whole
+
+    @property
+    def span(self) -> int | None:
+        """That of the other; None where it has none."""
+        return getattr(self._inner, "span", None)
+
+    def prepare(self, envs: VectorEnvironment, seed: int) -> None:
+        """Prepare the other."""
+        prepare_steps(self._inner, envs, seed)
 
     def process(self, step: Step) -> Columns:
         return self._with_errors(self._inner.process(step))

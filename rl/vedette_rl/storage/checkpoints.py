@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError
 from vedette_rl.storage.atomic_files import remove_directory, remove_unfinished
@@ -144,3 +146,63 @@ class Checkpoints:
             )
             raise CheckpointError(newest.path, "read", why)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class TakenWeights:
+    """What an agent takes over of another's weights.
+
+    Args:
+        state: its own state, with those.
+        taken: arrays that fit, as ``PART/NAME``.
+        left: those that stay as they are, each with the reason.
+    """
+
+    state: State
+    taken: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def weight_parts(state: State) -> dict[str, Mapping[str, Any]]:
+    """The parts of an agent's state that are weights: names to tensors of floats, no further."""
+    return {
+        part: arrays
+        for part, arrays in state.items()
+        if isinstance(arrays, Mapping) and arrays and all(map(_is_floats, arrays.values()))
+    }
+
+
+def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> TakenWeights:
+    """Put another agent's weights in place of an agent's own, where name and shape are the same.
+
+    Args:
+        state: of the agent.
+        source: the other's `weight_parts`.
+    """
+    parts: State = dict(state)
+    taken, left = list[str](), list[str]()
+    for part, own in weight_parts(state).items():
+        there, arrays = source.get(part, {}), dict(own)
+        for name, array in own.items():
+            label, shape = f"{part}/{name}", tuple(array.shape)
+            if name not in there:
+                left.append(f"{label}: not there")
+            elif tuple(there[name].shape) != shape:
+                left.append(f"{label}: {tuple(there[name].shape)} there, {shape} here")
+            else:
+                taken.append(label)
+                arrays[name] = _as_own(array, there[name])
+        parts[part] = arrays
+    return TakenWeights(parts, tuple(taken), tuple(left))
+
+
+def _is_floats(leaf: object) -> bool:
+    """True for arrays of numpy and tensors of torch, of floats."""
+    return hasattr(leaf, "shape") and str(getattr(leaf, "dtype", "")).find("float") >= 0
+
+
+def _as_own(own: Any, other: Any) -> Any:  # an array, or a tensor
+    """The other's values in the form of the own."""
+    if isinstance(own, np.ndarray):
+        return np.array(other, own.dtype)
+    return own.new_tensor(np.asarray(other))

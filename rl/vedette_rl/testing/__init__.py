@@ -5,10 +5,17 @@ They are mixins of tests, and need no pytest to be imported."""
 from vedette_rl.testing.agents import AgentContract
 from vedette_rl.testing.contracts import PolicyContract, ReplayBufferContract, StepProcessorContract
 from vedette_rl.testing.environments import EnvironmentReport, check_environment
-from vedette_rl.testing.inputs import ScriptedEnv, VisualReach, sampled_obs, sampled_transitions
+from vedette_rl.testing.inputs import (
+    BitFlip,
+    ScriptedEnv,
+    VisualReach,
+    sampled_obs,
+    sampled_transitions,
+)
 
 __all__ = [
     "AgentContract",
+    "BitFlip",
     "EnvironmentReport",
     "PolicyContract",
     "ReplayBufferContract",

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Agent
+from vedette_rl.core import Agent, RowColumn
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.storage.state_file import read_state, write_state
 from vedette_rl.testing.inputs import sampled_transitions
@@ -46,9 +46,11 @@ class LossContract:
         discount: what `make_agent` makes its agent discount each step by; None: it is not looked
             at. A power too many or too few (``discount**(n_steps + 1)``) cannot be seen from here:
             it looks like another value.
+        columns: what the agent declares (`AgentKind.columns`): batches have them.
     """
 
     batch_size = 32
+    columns: Sequence[RowColumn] = ()
     bootstraps = True
     bootstraps_through_truncation = True
     takes_n_steps = True
@@ -68,7 +70,8 @@ class LossContract:
         """A batch of transitions drawn from the spaces."""
         import torch
 
-        columns = sampled_transitions(self.make_spaces(), self.batch_size, seed)
+        spaces = self.make_spaces()
+        columns = sampled_transitions(spaces, self.batch_size, seed, self.columns)
         return {name: torch.from_numpy(column) for name, column in columns.items()}
 
     def test_weights_of_one_are_no_weights(self) -> None:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Columns, ModelInfo, Policy, ReplayBuffer, StepProcessor, row_dtype
+from vedette_rl.core import (
+    ColumnPolicy,
+    Columns,
+    ModelInfo,
+    Policy,
+    ReplayBuffer,
+    RowColumn,
+    StepProcessor,
+    act_of,
+    row_dtype,
+)
 from vedette_rl.envs.spaces import Spaces, action_field, transition_dtype
 from vedette_rl.envs.vector_env import LoopVectorEnv, VectorEnvironment
 from vedette_rl.errors import EmptyReplayError, ModelMismatchError
+from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.rows import MemoryRing
+from vedette_rl.steps import prepare_steps
+from vedette_rl.storage.state_file import read_state, write_state
 from vedette_rl.testing.inputs import ScriptedEnv, sampled_obs
 
 
@@ -24,9 +40,13 @@ class PolicyContract:
             def make_spaces(self) -> Spaces: ...
             def make_policy(self, envs: int, seed: int) -> Policy: ...
             def make_model(self, seed: int) -> ModelInfo: ...
+
+    Attributes:
+        columns: what its agent declares (`AgentKind.columns`) and the policy fills.
     """
 
     envs = 5
+    columns: Sequence[RowColumn] = ()
 
     def make_spaces(self) -> Spaces:
         """The spaces that the policy is for."""
@@ -49,7 +69,9 @@ class PolicyContract:
     def actions(self, policy: Policy, *, explore: bool, rows: slice = slice(None)) -> NDArray[Any]:
         """Its actions on the same observations every time."""
         obs = sampled_obs(self.make_spaces().observation, self.envs, seed=3)
-        return policy.act({name: column[rows] for name, column in obs.items()}, explore=explore)
+        obs = {name: column[rows] for name, column in obs.items()}
+        begins = np.ones(len(next(iter(obs.values()))), np.bool_)
+        return act_of(policy)(obs, explore=explore, begins=begins)
 
     def test_it_is_a_policy(self) -> None:
         assert isinstance(self.make_policy(self.envs, 0), Policy)
@@ -77,6 +99,31 @@ class PolicyContract:
         for row in range(self.envs):
             alone = self.actions(policy, explore=False, rows=slice(row, row + 1))
             np.testing.assert_allclose(alone[0], together[row], rtol=1e-4, atol=1e-5)
+
+    def test_an_episode_that_begins_is_acted_on_as_the_first(self) -> None:
+        """A policy with memory forgets where `begins` is true, and there alone."""
+        act = act_of(policy := self.acting())
+        first = self.actions(policy, explore=False)
+        other = sampled_obs(self.make_spaces().observation, self.envs, seed=4)
+        none = np.zeros(self.envs, np.bool_)
+        act(other, explore=False, begins=none)
+        again = self.actions(policy, explore=False)
+        assert_same(again, first, "greedy actions where every episode begins anew")
+
+    def test_it_fills_the_columns_that_its_agent_declares(self) -> None:
+        policy = self.acting()
+        self.actions(policy, explore=True)
+        given = policy.acted_columns() if isinstance(policy, ColumnPolicy) else {}
+        names = {column.name for column in self.columns}
+        assert given.keys() == names, f"acted_columns() has {set(given)}, declared are {names}"
+        for column in self.columns:
+            expected, array = (self.envs, *column.shape), given[column.name]
+            assert array.shape == expected, (
+                f"column {column.name!r} has shape {array.shape}, {expected} is declared"
+            )
+            assert np.can_cast(array.dtype, column.numpy_dtype, "same_kind"), (
+                f"column {column.name!r} is {array.dtype}, {column.dtype} is declared"
+            )
 
     def test_the_same_seed_explores_the_same(self) -> None:
         one, other = self.acting(seed=4), self.acting(seed=4)
@@ -114,6 +161,11 @@ class PolicyContract:
             raise AssertionError(f"a model with {name!r} of another shape was taken")
 
 
+def assert_same(found: NDArray[Any], expected: NDArray[Any], what: str) -> None:
+    """Raise an AssertionError that shows both, unless they are equal."""
+    np.testing.assert_array_equal(found, expected, err_msg=what)
+
+
 _NUMBER, _EPISODE, _T = 0, 1, 2  # what a ScriptedEnv's observation holds
 
 
@@ -124,9 +176,15 @@ class StepProcessorContract:
 
         class TestMyProcessor(StepProcessorContract):
             def make_processor(self, envs: int, dtype: np.dtype) -> StepProcessor: ...
+
+    Attributes:
+        rows_per_step: what its class declares: transitions made of a step, on average.
+        columns: those that it adds to transitions (its own ``columns``).
     """
 
     steps = 40
+    rows_per_step = 1.0
+    columns: Sequence[RowColumn] = ()
 
     def make_processor(self, envs: int, dtype: np.dtype[Any]) -> StepProcessor:
         """A new processor for `envs` environments and transitions of `dtype`."""
@@ -145,27 +203,38 @@ class StepProcessorContract:
     def play(self) -> list[Columns]:
         """The transitions of each of some steps, and of the flush."""
         envs = self.make_envs()
-        processor = self.make_processor(len(envs), transition_dtype(envs.spaces))
+        processor = self.prepared(envs)
         envs.reset()
         action = np.zeros(len(envs), np.int64)
         given = [processor.process(envs.step(action)) for _ in range(self.steps)]
         return [*given, processor.flush(), processor.flush()]
 
+    def prepared(self, envs: VectorEnvironment) -> StepProcessor:
+        """A new processor for these environments."""
+        processor = self.make_processor(len(envs), transition_dtype(envs.spaces, self.columns))
+        prepare_steps(processor, envs, seed=0)
+        return processor
+
     def test_it_is_a_step_processor(self) -> None:
-        dtype = transition_dtype(self.make_envs().spaces)
-        assert isinstance(self.make_processor(3, dtype), StepProcessor)
+        assert isinstance(self.prepared(self.make_envs()), StepProcessor)
 
     def test_transitions_have_the_columns_agreed_on(self) -> None:
-        dtype = transition_dtype(self.make_envs().spaces)
+        dtype = transition_dtype(self.make_envs().spaces, self.columns)
         for columns in self.play():
-            assert tuple(columns) == dtype.names
-            assert len({len(column) for column in columns.values()}) == 1
+            assert set(columns) == set(dtype.names or ()), (
+                f"transitions have {sorted(columns)}, agreed on are {sorted(dtype.names or ())}"
+            )
+            rows = {name: len(column) for name, column in columns.items()}
+            assert len(set(rows.values())) == 1, f"columns of different lengths: {rows}"
             for name, column in columns.items():
-                assert (column.dtype, column.shape[1:]) == (dtype[name].base, dtype[name].shape)
+                found, agreed = (column.dtype, column.shape[1:]), dtype[name]
+                assert found == (agreed.base, agreed.shape), (
+                    f"column {name!r} is {found}, agreed on is {(agreed.base, agreed.shape)}"
+                )
 
     def test_transitions_belong_to_the_caller(self) -> None:
         envs = self.make_envs()
-        processor = self.make_processor(len(envs), transition_dtype(envs.spaces))
+        processor = self.prepared(envs)
         envs.reset()
         kept: list[tuple[Columns, Columns]] = []
         for _ in range(self.steps):
@@ -182,10 +251,15 @@ class StepProcessorContract:
             np.testing.assert_array_equal(before[:, _EPISODE], after[:, _EPISODE])
             np.testing.assert_array_equal(after[:, _T] - before[:, _T], columns["n_steps"])
 
-    def test_every_step_begins_one_transition(self) -> None:
+    def test_every_step_begins_as_many_transitions_as_it_declares(self) -> None:
         begun = np.concatenate([columns["obs"] for columns in self.play()])
-        assert len(begun) == 3 * self.steps
-        assert len(np.unique(begun, axis=0)) == len(begun)
+        expected = 3 * self.steps * self.rows_per_step
+        assert abs(len(begun) - expected) <= 0.1 * expected * (self.rows_per_step != 1), (
+            f"{3 * self.steps} steps made {len(begun)} transitions; rows_per_step = "
+            f"{self.rows_per_step:g} makes {expected:g}"
+        )
+        if self.rows_per_step == 1:
+            assert len(np.unique(begun, axis=0)) == len(begun), "a step is in two transitions"
 
     def test_ends_stand_on_what_reaches_them(self) -> None:
         given = self.play()
@@ -217,19 +291,32 @@ def numbered(begin: int, end: int) -> Columns:
 
 
 class ReplayBufferContract:
-    """A mixin of tests; give it your buffer and how rows get into it::
+    """A mixin of tests; give it your buffer, which `replay.name` names::
 
         class TestMyReplay(ReplayBufferContract):
-            def make_replay(self, capacity: int) -> tuple[ReplayBuffer, Insert]: ...
+            replay = MyReplay
 
-    It holds rows of `NUMBERED`.
+    It holds rows of `NUMBERED`. One that is made otherwise gives `make_replay` instead.
+
+    Attributes:
+        replay: makes a buffer of rows, a generator and a `ReplayConfig`.
+        config: the latter.
     """
 
     capacity = 64
+    replay: type[Any] | None = None
+    config = ReplayConfig()
 
     def make_replay(self, capacity: int) -> tuple[ReplayBuffer, Insert]:
         """A new buffer, and what makes rows drawable from it."""
-        raise NotImplementedError
+        assert self.replay is not None, "the contract needs `replay`, or `make_replay`"
+        rows = MemoryRing(NUMBERED, capacity)
+
+        def insert(columns: Columns) -> None:
+            rows.append(columns, len(columns["number"]))
+            rows.commit()
+
+        return self.replay(rows, np.random.default_rng(0), self.config), insert
 
     def filled(self, rows: int) -> ReplayBuffer:
         """A buffer into which `rows` rows went, a few at a time."""
@@ -279,6 +366,16 @@ class ReplayBufferContract:
             assert weights.shape == (32,)
             assert weights.dtype == np.float32
             assert ((weights > 0) & (weights <= 1)).all()
+
+    def test_a_saved_state_draws_on_as_if_nothing_had_happened(self) -> None:
+        one, other = self.filled(50), self.filled(50)
+        one.sample(32)
+        with tempfile.TemporaryDirectory() as folder:
+            write_state(Path(folder) / "state", {"replay": one.get_state()}, {})
+            other.set_state(read_state(Path(folder) / "state")[0]["replay"])
+        for _ in range(3):
+            expected = one.sample(32).indices.copy()
+            assert_same(other.sample(32).indices, expected, "rows drawn after set_state")
 
     def test_priorities_may_be_told_of_any_row_drawn_before(self) -> None:
         replay, insert = self.make_replay(self.capacity)

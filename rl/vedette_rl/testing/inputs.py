@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core import Columns, empty_columns
+from vedette_rl.core import Columns, RowColumn, empty_columns
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 
@@ -81,6 +81,52 @@ class ScriptedEnv(gym.Env[Obs, Any]):
                 return (plain[:2], image)
             case "discrete":
                 return self.t
+
+
+class BitFlip(gym.Env[Any, Any]):
+    """Flips one of N bits a step until they are as wanted: a task of goals without any hint.
+
+    Every step costs 1 and one that reaches the goal nothing; an episode is N steps long, or ends at
+    the goal. (Andrychowicz et al. 2017, https://arxiv.org/abs/1707.01495, section 3.1.)
+
+    Args:
+        bits: N.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium declares it so
+
+    def __init__(self, bits: int = 8) -> None:
+        self.bits, self.t = bits, 0
+        self.action_space = gym.spaces.Discrete(bits)
+        line = gym.spaces.Box(0.0, 1.0, (bits,), np.float32)
+        names = ("observation", "achieved_goal", "desired_goal")
+        self.observation_space = gym.spaces.Dict(dict.fromkeys(names, line))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.state, self.goal = self.np_random.integers(0, 2, (2, self.bits)).astype(np.float32)
+        self.t = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
+        self.state[action] = 1.0 - self.state[action]
+        self.t += 1
+        reward = float(self.compute_reward(self.state, self.goal, {}))
+        return self._obs(), reward, reward == 0.0, self.t >= self.bits, {}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        """0 where the goal is reached, else -1: of one pair ``(N,)`` or of many ``(rows, N)``."""
+        return np.all(achieved_goal == desired_goal, axis=-1).astype(np.float64) - 1.0
+
+    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        """True where the goal is reached."""
+        return np.all(achieved_goal == desired_goal, axis=-1)
+
+    def _obs(self) -> Obs:
+        state = self.state.copy()
+        return {"observation": state, "achieved_goal": state, "desired_goal": self.goal.copy()}
 
 
 def _observation_space(kind: Kind) -> gym.Space[Any]:
@@ -173,11 +219,15 @@ def sampled_obs(space: gym.Space[Any], rows: int, seed: int) -> Columns:
     return columns
 
 
-def sampled_transitions(spaces: Spaces, rows: int, seed: int) -> Columns:
-    """Transitions of one step whose observations and actions are drawn from `spaces`; a tenth ends
-    an episode each way."""
+def sampled_transitions(
+    spaces: Spaces, rows: int, seed: int, declared: Sequence[RowColumn] = ()
+) -> Columns:
+    """Transitions of one step whose observations and actions are drawn from `spaces`, and whose
+    declared columns are random numbers; a tenth ends an episode each way."""
     rng = np.random.default_rng(seed)
-    columns = empty_columns(transition_dtype(spaces), rows)
+    columns = empty_columns(transition_dtype(spaces, declared), rows)
+    for own in declared:
+        columns[own.name][:] = sampled_values(own, rows, rng)
     before = sampled_obs(spaces.observation, rows, seed)
     after = sampled_obs(spaces.observation, rows, seed + 1)
     for name, column in before.items():
@@ -189,6 +239,15 @@ def sampled_transitions(spaces: Spaces, rows: int, seed: int) -> Columns:
     columns["truncated"][:] = rng.random(rows) < 0.1
     columns["n_steps"][:] = 1
     return columns
+
+
+def sampled_values(column: RowColumn, rows: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Random values of a declared column ``(rows, *shape)``, within its bounds."""
+    shape = (rows, *column.shape)
+    if column.numpy_dtype.kind == "f":
+        return rng.normal(size=shape).astype(column.dtype)
+    low, high = column.bounds or (0, 1)
+    return rng.integers(low, high, size=shape, endpoint=True).astype(column.dtype)
 
 
 def sampled_actions(space: gym.Space[Any], rows: int, seed: int) -> NDArray[Any]:

@@ -10,21 +10,22 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vedette_protocol.foreign_text import printable
 from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Columns
+from vedette_rl.core import Columns, RowColumn
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_vector_environment
-from vedette_rl.envs.spaces import Spaces, column_bounds
-from vedette_rl.errors import ModelMismatchError
+from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
+from vedette_rl.errors import ModelMismatchError, RowColumnError
 from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.rollout import ModelSource, RolloutLoop
+from vedette_rl.steps import prepare_steps
 from vedette_rl.storage.latest_value import LatestValueWriter
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.batching import (
@@ -36,14 +37,19 @@ from vedette_services.actors.batching import (
 from vedette_services.actors.handover import HandoverWriter, slot_layout
 from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, RecentEpisodes
 from vedette_services.config.parts import ActorsConfig
-from vedette_services.errors import SpecMismatchError, error_message
+from vedette_services.errors import (
+    RefusedError,
+    RowsNotDeclaredError,
+    SpecMismatchError,
+    error_message,
+)
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
 from vedette_services.run.model_map import ModelMapReader
 from vedette_services.run.replay_layout import (
     batch_schema,
+    declared_columns,
     frame_stack_of_schema,
-    transition_row,
 )
 
 FAILED, REFUSED = 1, 3
@@ -121,7 +127,10 @@ class Actor:
     def _push(self, transitions: Columns) -> None:
         self._batching.env_steps = self._loop.env_steps
         if len(transitions["reward"]):
-            self._batching.push(transitions, self._loop.made_by)
+            try:
+                self._batching.push(transitions, self._loop.made_by)
+            except RowColumnError as error:
+                raise RowsNotDeclaredError(error) from error
 
     def _poll_and_publish(self) -> None:
         """Read orders and publish statistics when they are due: not at every step."""
@@ -192,12 +201,15 @@ def build_actor(
     """
     schema = Schema.from_wire(spec.schema)
     actors = ActorsConfig.model_validate(spec.actors)
-    env_seed, exploration_seed = spec.seeds()
+    env_seed, exploration_seed, steps_seed = spec.seeds()
     envs = actors.envs_per_actor
     row = make_vector_environment(EnvConfig.model_validate(spec.env), envs, env_seed)
-    check_schema(row.spaces, schema)
     kind = agent_kind(spec.agent["name"])
     agent = kind.config.model_validate(spec.agent)
+    td_errors = TD_ERROR in {column.name for column in schema.columns}
+    check_schema(
+        row.spaces, schema, declared_columns(agent, actors, row.spaces, td_errors=td_errors)
+    )
     policy = kind.build_policy(
         agent,
         row.spaces,
@@ -205,6 +217,7 @@ def build_actor(
         seed=exploration_seed,
     )
     processor, writer = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
+    prepare_steps(processor, row, steps_seed)
     return Actor(
         loop=RolloutLoop(row, policy, processor, models, agent.n_step),
         writer=writer,
@@ -237,8 +250,13 @@ def actor_of_a_process(spec: ActorSpec) -> Actor:
     return actor
 
 
-def check_schema(spaces: Spaces, schema: Schema) -> None:
-    """Check that the environment as it is here gives the rows that the run describes.
+def check_schema(spaces: Spaces, schema: Schema, declared: Sequence[RowColumn] = ()) -> None:
+    """Check that what is here gives the rows that the run describes.
+
+    Args:
+        spaces: of the environment.
+        schema: the run's.
+        declared: columns that the agent and the step processor add.
 
     Raises:
         SpecMismatchError: names the first column that differs.
@@ -246,16 +264,18 @@ def check_schema(spaces: Spaces, schema: Schema) -> None:
     bounds = {column.name: (column.low, column.high) for column in schema.columns}
     same = {
         name: (low, high)
-        for name, (low, high) in column_bounds(spaces).items()
+        for name, (low, high) in column_bounds(spaces, declared).items()
         if bounds.get(name) != (None, None)  # where the run names none, none are compared
     }
-    row = transition_row(spaces, td_errors=TD_ERROR in {column.name for column in schema.columns})
+    row = transition_dtype(spaces, declared)
     run_frames, frames = frame_stack_of_schema(schema), None
     if run_frames is not None:
         frames = FrameStack.of_space(spaces.observation, run_frames.stack)
     here = batch_schema(row, same, frames)
     if difference := spec_difference(schema, here):
-        raise SpecMismatchError("environment", difference)
+        name = difference.partition("'")[2].partition("'")[0]
+        added = name.isidentifier() and name not in (transition_dtype(spaces).names or ())
+        raise SpecMismatchError("agent or step processor" if added else "environment", difference)
 
 
 def limit_torch_threads() -> None:
@@ -283,7 +303,7 @@ def main() -> None:
         actor_of_a_process(spec).run()
     except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is reported
         Path(spec.traceback_file).write_text(f"{describe_cause(error)}\n{traceback.format_exc()}")
-        sys.exit(REFUSED if isinstance(error, SpecMismatchError) else FAILED)
+        sys.exit(REFUSED if isinstance(error, RefusedError) else FAILED)
 
 
 if __name__ == "__main__":

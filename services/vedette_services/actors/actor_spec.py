@@ -66,11 +66,11 @@ class ActorSpec:
     def from_json(cls, data: bytes) -> ActorSpec:
         return cls(**json.loads(data))
 
-    def seeds(self) -> tuple[int, int]:
-        """Seeds of the environments and of exploration.
+    def seeds(self) -> tuple[int, int, int]:
+        """Seeds of the environments, of exploration and of the step processor.
 
         They are this actor's own among all of a run, and others at every restart.
         """
         root = np.random.SeedSequence((self.seed, self.number, self.epoch, self.restarts))
-        env, exploration = root.spawn(2)
-        return int(env.generate_state(1)[0]), int(exploration.generate_state(1)[0])
+        env, exploration, steps = (int(seed.generate_state(1)[0]) for seed in root.spawn(3))
+        return env, exploration, steps

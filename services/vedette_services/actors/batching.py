@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy as np
 from vedette_protocol.limits import COUNT_MAX
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.config import AgentConfig
-from vedette_rl.core import Columns, Policy, StepProcessor
+from vedette_rl.core import Columns, Policy, RowColumn, StepProcessor
 from vedette_rl.core.acting import TdErrorPolicy
+from vedette_rl.core.columns import check_declared
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.frame_stacks import STACKS, row_with_places
 from vedette_rl.replay.prioritized import TD_ERROR
@@ -19,7 +20,7 @@ from vedette_rl.steps.frames import FramePool, FrameSteps
 from vedette_rl.steps.n_step import StepsWithTdErrors, make_step_processor
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import SpecMismatchError
-from vedette_services.run.replay_layout import frame_stack_of_schema
+from vedette_services.run.replay_layout import declared_columns, frame_stack_of_schema
 
 
 class Slots(Protocol):
@@ -38,17 +39,28 @@ class Slots(Protocol):
 
 
 class WholeRows:
-    """Copies rows that share nothing into the free slot."""
+    """Copies rows that share nothing into the free slot.
+
+    Args:
+        declared: columns of the rows that an agent or a step processor adds.
+    """
 
     entries = 0
     """Entries that the slot's rows share so far."""
+
+    def __init__(self, declared: Sequence[RowColumn] = ()) -> None:
+        self._declared = declared
 
     def write(self, columns: Columns, at: int, transitions: Columns, rows: slice) -> int:
         """Copy these rows of `transitions` to row `at` of the slot and behind.
 
         Returns:
             The number of rows copied, all of them: a slot has place for `n_buffer`.
+
+        Raises:
+            RowColumnError: they have other columns than the slot.
         """
+        check_declared(self._declared, transitions, columns)
         count: int = rows.stop - rows.start
         for name, column in columns.items():
             column[at : at + count] = transitions[name][rows]
@@ -63,10 +75,11 @@ class FrameWriter:
 
     Args:
         pool: holds the frames that the transitions point to, until the next step.
+        declared: as `WholeRows` has it.
     """
 
-    def __init__(self, pool: FramePool) -> None:
-        self._pool = pool
+    def __init__(self, pool: FramePool, declared: Sequence[RowColumn] = ()) -> None:
+        self._pool, self._declared = pool, declared
         self.entries = 0
         # Of each frame of the pool: its place in this batch, and the number it had then.
         self._place = np.zeros(len(pool.numbers), np.uint32)
@@ -82,7 +95,13 @@ class FrameWriter:
 
         Returns:
             The number of rows copied, from the first on: fewer, or none, where the slot is full.
+
+        Raises:
+            RowColumnError: they have other columns than the slot.
         """
+        frames = self._pool.frames
+        expected = {name: column for name, column in columns.items() if name not in frames}
+        check_declared(self._declared, transitions, expected)
         count: int = rows.stop - rows.start
         while not self._add_frames(columns, transitions, rows):
             count //= 2
@@ -93,7 +112,7 @@ class FrameWriter:
         for name, column in columns.items():
             if name in STACKS:
                 column[into] = self._place[transitions[name][rows]]
-            elif name not in self._pool.frames:
+            elif name not in frames:
                 column[into] = transitions[name][rows]
         return count
 
@@ -193,18 +212,23 @@ def make_transition_pipeline(
     Raises:
         SpecMismatchError: rows have TD errors, and the policy gives none.
         UnknownNameError: there is no such step processor.
+        HindsightError: it cannot relabel these transitions.
+        RowColumnError: what agent and step processor declare contradicts itself.
     """
     envs, n_step = actors.envs_per_actor, agent.n_step
-    frames, row = frame_stack_of_schema(schema), transition_dtype(spaces)
+    declared = declared_columns(agent, actors, spaces)
+    frames, row = frame_stack_of_schema(schema), transition_dtype(spaces, declared)
     if frames is not None:
         row = row_with_places(row, frames)
-    made = make_step_processor(actors.step_processor, n_step, agent.discount, envs, row)
+    made = make_step_processor(
+        *(actors.step_processor, n_step, agent.discount, envs, row), her_goals=actors.her_goals
+    )
     processor: StepProcessor = made
-    writer: WholeRows | FrameWriter = WholeRows()
+    writer: WholeRows | FrameWriter = WholeRows(declared)
     whole: Callable[[Columns], Columns] = lambda transitions: transitions  # noqa: E731
     if frames is not None:
         processor = framed = FrameSteps(made, frames, envs, n_step)
-        writer, whole = FrameWriter(framed.pool), framed.with_whole_stacks
+        writer, whole = FrameWriter(framed.pool, declared), framed.with_whole_stacks
     if any(column.name == TD_ERROR for column in schema.columns):
         if not isinstance(policy, TdErrorPolicy):
             raise SpecMismatchError("policy", f"{TD_ERROR!r} is not expected: it tells none")

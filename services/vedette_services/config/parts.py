@@ -27,9 +27,13 @@ class ActorsConfig(BaseModel):
     """transitions in a batch (upstream's name). Where it is not given and the environment's
     configuration stacks frames, it is as many as it takes for the frames at a batch's edges, which
     are in two batches, to be 8 % of its own."""
-    step_processor: Annotated[str, choice_or_import("n_step"), IN_SAMPLES] = "n_step"
-    """what makes transitions of steps: ``n_step``, by `agent.n_step`, or ``module:Name`` of your
-    own, made as `vedette_rl.steps.n_step.NStep` is."""
+    step_processor: Annotated[str, choice_or_import("n_step", "her"), IN_SAMPLES] = "n_step"
+    """what makes transitions of steps: ``n_step``, by `agent.n_step`; ``her``, each episode as it
+    was and with goals that were reached in it (Andrychowicz et al. 2017), for environments of
+    goals; or ``module:Name`` of your own, made as `vedette_rl.steps.n_step.NStep` is."""
+    her_goals: int = Field(default=4, ge=1, le=1000)
+    """transitions with other goals that ``her`` makes of each (k = 4: Andrychowicz et al. 2017,
+    section 4.5)."""
     steps_per_row: int = Field(default=100, ge=1, le=1_000_000)
     """environment steps that a step processor of your own takes for a transition, at most: a batch
     counts no more, and the rest counts with the batches after it."""
@@ -45,6 +49,17 @@ class ActorsConfig(BaseModel):
     """wait before an actor is restarted; doubles up to `restart_max_s`."""
     restart_max_s: float = Field(default=30.0, gt=0.0, allow_inf_nan=False)
     """the longest such wait."""
+
+    @property
+    def rows_per_step(self) -> float:
+        """Transitions that the step processor makes of each step, on average.
+
+        Raises:
+            UnknownNameError: there is no such step processor here.
+        """
+        from vedette_rl.steps.n_step import rows_per_step  # not for who only reads settings
+
+        return rows_per_step(self.step_processor, her_goals=self.her_goals)
 
     def env_steps_max(self, n_step: int) -> int:
         """Return the environment steps that a batch may carry.
@@ -87,6 +102,12 @@ class LearnerConfig(BaseModel):
     max_managers: int = Field(default=2048, ge=1, le=4096)
     """actor managers at a time; further ones are refused. With keys, each has some of these places
     for itself, up to 64; if half of all are not enough for that, fewer."""
+    init_from: str | None = None
+    """another run's directory, whose weights a new run begins with, as far as the shapes of its
+    arrays fit; the environment may be another one. Optimizers and counters begin anew."""
+    init_checkpoint: str = Field(default="latest", pattern=r"^(best|latest|\d{1,18})$")
+    """which of that run's models: ``latest``, a checkpoint by its optimization steps, or ``best``,
+    the best by evaluation, of which only the network that acts is kept."""
     torch_threads: int = Field(default=1, ge=0, le=1024)
     """threads of torch's own pool in the trainer; 0 leaves it to torch."""
 

@@ -25,6 +25,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "vedette.networks": ("agent", "network"),
     "vedette.explorations": ("agent", "exploration", "kind"),
     "vedette.step_processors": ("actors", "step_processor"),
+    "vedette.replays": ("replay", "name"),
     "vedette.recorders": ("learner", "recorders"),
 }
 """The groups of entry points, and the key of the configuration that each gives names for."""
@@ -49,7 +50,11 @@ OURS: Mapping[str, Mapping[str, str]] = {
         "constant": "one epsilon for all",
         "softmax": "actions with probabilities from their values",
     },
-    "vedette.step_processors": {"n_step": "transitions over agent.n_step steps"},
+    "vedette.step_processors": {
+        "n_step": "transitions over agent.n_step steps",
+        "her": "hindsight: each episode again with goals that were reached in it",
+    },
+    "vedette.replays": {"auto": "uniform, or proportional with replay.prioritized"},
     "vedette.recorders": {
         "tensorboard": "event files in RUN/tensorboard",
         "csv": "RUN/records.csv",

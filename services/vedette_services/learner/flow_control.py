@@ -11,11 +11,13 @@ from vedette_protocol.limits import EXTRAS_MAX
 from vedette_rl.replay.limiter import Limiter
 
 CHANGED_S = 0.02
-"""The least time between two acks of which the second has something new."""
+"""The least time between two acks of which the second has something new. Few managers have it
+shorter: the window of one, which is a quarter of what all may have in flight, would bound them."""
 
 ANYWAY_S = 0.2
 """Acks are state and the heartbeat: repeated even when nothing is new."""
 
+_CHANGED_SHARE_S = 0.005  # for each manager, up to CHANGED_S
 _ANYWAY_SHARE_S = 5e-4  # from one such ack to the next, for each manager: 2,000 a second in all
 _ANYWAY_MOST_S = 1.0  # and no longer: managers wait for three times as long
 _SHARE_S = 0.004  # added to CHANGED_S for each manager, which bounds the cost of acks
@@ -174,6 +176,7 @@ class AckScheduler:
         """Return the managers that are sent an ack now."""
         self._poll_at = now + min(_POLL_S, _POLL_SHARE_S * len(living))
         acked, wait_s = self._acked, max(CHANGED_S, _SHARE_S * len(living))
+        soon_s = min(CHANGED_S, _CHANGED_SHARE_S * len(living))
         anyway_s = max(ANYWAY_S, min(_ANYWAY_MOST_S, _ANYWAY_SHARE_S * len(living)))
         soon = min(self._share, EXTRAS_MAX, self._window_batches) // 4
         for manager in [m for m in self._unacked if m not in living]:  # some have gone
@@ -181,7 +184,7 @@ class AckScheduler:
         due = dict.fromkeys(
             manager
             for manager, batches in self._unacked.items()
-            if now - acked.get(manager, float("-inf")) >= (CHANGED_S if batches >= soon else wait_s)
+            if now - acked.get(manager, float("-inf")) >= (soon_s if batches >= soon else wait_s)
         )
         gone = []
         for manager, at in acked.items():

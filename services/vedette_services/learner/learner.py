@@ -21,12 +21,13 @@ from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import CheckpointError, ModelMismatchError
+from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.recording.registry import SurvivingRecorder
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
-from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.replay.uniform import UniformReplay, make_own_replay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.background import CheckpointWriter
@@ -37,6 +38,7 @@ from vedette_services.learner.training_loop import (
     sleep_briefly,
 )
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.finished import WeightsSource
 from vedette_services.run.status import Eval, Samples
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 from vedette_services.run.stop_conditions import find_exit_reason
@@ -152,6 +154,7 @@ class Learner:
         self.earlier = EarlierStarts()
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
         self._checkpoints.remove_leftovers()
+        self._init: dict[str, Any] = {}
         sampled = self._resume()
         self.status = TrainerStatus(epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled)
         self._loader = make_loader(self.replay, config.agent.batch_size, device)
@@ -165,6 +168,8 @@ class Learner:
         """Load the last checkpoint, if any; returns the rows drawn from this replay before."""
         found = self._checkpoints.load_latest()
         if found is None:
+            if self.config.learner.init_from:
+                self._take_initial_weights()
             if rows := self.replay.inserted:
                 log.warning(
                     "no checkpoint in %s: it learns from the beginning, on the %s samples of the "
@@ -184,6 +189,7 @@ class Learner:
         self.replay.set_state(found.state["replay"])
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = found.meta
+        self._init = meta.get("init", {})
         if self._lasting:
             return remaining_draws(meta, self.replay.inserted)
         if "books" in meta:
@@ -194,6 +200,20 @@ class Learner:
             steps = int(meta.get("env_steps", rows))
             self.earlier = EarlierStarts(rows, rows, sampled=int(meta["sampled"]), env_steps=steps)
         return 0
+
+    def _take_initial_weights(self) -> None:
+        source = WeightsSource.open(self.config.learner)
+        found = source.weights_for(self.agent)
+        self.agent.set_state(found.state)
+        self._init = {
+            "from": source.name,
+            "run_id": source.meta.get("run_id"),
+            "taken": list(found.taken),
+            "left": list(found.left),
+        }
+        log.info("begins with %d arrays of %s", len(found.taken), source.name)
+        for left in found.left:
+            log.info("begins anew: %s", left)
 
     def train(
         self,
@@ -258,6 +278,8 @@ class Learner:
             "best_return_mean": evaluator.best_return_mean,
             "best_version": evaluator.best_version,
         }
+        if self._init:
+            meta["init"] = self._init
         if not self._lasting:
             samples = gateway.samples or Samples()
             accounting = {name: getattr(samples, name) for name in EarlierStarts._fields[:3]}
@@ -311,8 +333,13 @@ def make_replay(
         rows: its samples.
         epoch: gives every start other draws, where no checkpoint says how to go on.
         priorities: the memory of prioritized sampling; None: new memory.
+
+    Raises:
+        UnknownNameError: `replay.name` names nothing that draws.
     """
     rng = np.random.default_rng([config.seed, epoch])
+    if is_import_name(config.replay.name):
+        return make_own_replay(config.replay, rows, rng)
     if config.replay.prioritized:
         return PrioritizedReplay(rows, rng, config.replay, memory=priorities)
     return UniformReplay(rows, rng)

@@ -178,9 +178,9 @@ class TrainingLoop:
             self._callbacks.publish(self._agent)
 
     def _flush(self, opt_steps: int) -> None:
-        if isinstance(self._replay, PrioritizedReplay):
-            stats = self._replay.stats().items()
-            self._callbacks.record({f"priority/{name}": value for name, value in stats}, opt_steps)
+        stats: dict[str, float] = getattr(self._replay, "stats", dict)()  # uniform has none
+        part = "priority" if isinstance(self._replay, PrioritizedReplay) else "replay"
+        self._callbacks.record({f"{part}/{name}": stats[name] for name in stats}, opt_steps)
         self._callbacks.flush(opt_steps)
 
     def _record_cost(self, opt_steps: int) -> None:

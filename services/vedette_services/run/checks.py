@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
-from vedette_rl.envs.spaces import Spaces
+from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import (
     CamerasDifferError,
     CustomNetworkError,
     FrameStorageError,
     NoImageError,
     RlError,
+    RowColumnError,
     UnknownNameError,
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
@@ -30,6 +33,9 @@ from vedette_rl.replay.budget import (
     same_disk,
     used_disk_bytes,
 )
+from vedette_rl.replay.rows import MemoryRing
+from vedette_rl.replay.uniform import make_own_replay
+from vedette_rl.steps.n_step import make_step_processor, step_processor
 from vedette_services.config.probing import environment_errors, probe_spaces
 from vedette_services.config.run_config import RunConfig, contradictions
 from vedette_services.errors import (
@@ -42,8 +48,10 @@ from vedette_services.errors import (
 from vedette_services.host.devices import missing_device
 from vedette_services.host.system import require_daemons
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.finished import describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
+    declared_columns,
     make_run_limiter,
     replay_directory,
     replay_layout,
@@ -104,10 +112,14 @@ def check_config(
         raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
     _check_policy(config, spaces)
     layout = _layout(config, spaces)
+    _check_steps(config, spaces)
+    _check_own_replay(config, layout)
     _check_batch(config, layout)
     saved = check_resume(config, out, layout, fresh=fresh, new_replay=new_replay)
     budget = _check_budget(config, layout, out)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
+    if config.learner.init_from and saved is None:
+        lines += describe_initial_weights(config)
     seen = (
         describe_input(config.agent, spaces.observation)
         if isinstance(config.agent, NetworkConfig)
@@ -140,8 +152,7 @@ def check_import_names(config: RunConfig) -> None:
             recorder = import_by_name("learner.recorders", name)
             if check := getattr(recorder, "check_environment", None):
                 check(os.environ)
-        if is_import_name(config.actors.step_processor):
-            import_by_name("actors.step_processor", config.actors.step_processor)
+        step_processor(config.actors.step_processor)
         kind = getattr(getattr(config.agent, "exploration", None), "kind", "")
         if is_import_name(kind):
             import_by_name("agent.exploration.kind", kind)
@@ -196,6 +207,40 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
         )
 
 
+def _check_steps(config: RunConfig, spaces: Spaces) -> None:
+    """Check that the step processor can be made for these transitions."""
+    actors, agent = config.actors, config.agent
+    row = transition_dtype(spaces, declared_columns(agent, actors, spaces))
+    arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
+    try:
+        make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
+    except RlError as e:
+        raise ConfigError(str(e)) from e
+    except Exception as e:
+        if not is_import_name(actors.step_processor):
+            raise
+        raise SettingError(
+            "actors.step_processor",
+            f"{actors.step_processor} fails when it is made: {foreign_error_message(e)}",
+            "fix it; VEDETTE_TRACEBACK=1 shows where",
+        ) from e
+
+
+def _check_own_replay(config: RunConfig, layout: ReplayLayout) -> None:
+    """Check that a replay of the user's own can be made."""
+    name = config.replay.name
+    if not is_import_name(name):
+        return
+    rows = MemoryRing(layout.schema.row_dtype, 1)
+    try:
+        make_own_replay(config.replay, rows, np.random.default_rng(0))
+    except RlError as e:
+        raise ConfigError(str(e)) from e
+    except Exception as e:
+        why = f"{name} fails when it is made: {foreign_error_message(e)}"
+        raise SettingError("replay.name", why, "fix it; VEDETTE_TRACEBACK=1 shows where") from e
+
+
 def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
     ranks, agent = exploration_ranks(0, 1), config.agent
     try:
@@ -216,7 +261,7 @@ def _build_policy(config: RunConfig, spaces: Spaces, network: str) -> Policy:
 def _layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     try:
         return replay_layout(config, spaces)
-    except FrameStorageError as e:
+    except (FrameStorageError, RowColumnError) as e:
         raise ConfigError(str(e)) from e
 
 

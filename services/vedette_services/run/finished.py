@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +12,23 @@ from typing import Any
 import numpy as np
 
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Evaluation, ModelInfo, Policy
+from vedette_rl.core import Agent, Evaluation, ModelInfo, Policy
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe_environment
-from vedette_rl.errors import ImportNotAllowedError, PolicyFileError
+from vedette_rl.errors import CheckpointError, ImportNotAllowedError, PolicyFileError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
 from vedette_rl.exported import PolicyFile, read_policy
-from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.checkpoints import (
+    Checkpoints,
+    TakenWeights,
+    take_weights,
+    weight_parts,
+)
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig, read_config
-from vedette_services.errors import NotARunError, NotInRunError
+from vedette_services.config.parts import LearnerConfig
+from vedette_services.errors import NotARunError, NotInRunError, SettingError
 from vedette_services.run.replay_layout import replay_directory
 
 _EPISODES_MAX = 100_000
@@ -111,6 +117,78 @@ class FinishedRun:
             )
         state, meta = read_state(place)
         return SavedModel(ModelInfo(int(meta["version"]), state["model"]), dict(meta))
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsSource:
+    """The weights of another run, for one that begins.
+
+    Args:
+        name: of the model, for people.
+        meta: of the model.
+        parts: of an agent's state, arrays by name.
+        model: the arrays of the network that acts, where only these are kept.
+    """
+
+    name: str
+    meta: dict[str, Any]
+    parts: dict[str, Mapping[str, Any]]
+    model: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, config: LearnerConfig) -> WeightsSource:
+        """Read what `learner.init_from` names.
+
+        Raises:
+            SettingError: it is no run, or has no such model.
+        """
+        run, which = Path(config.init_from or ""), config.init_checkpoint
+        found = Checkpoints(run / "checkpoints", keep=1).list()
+        wanted = [path for path in found if which in ("latest", path.name)]
+        if which == "best" and (run / "best").is_dir():
+            wanted = [run / "best"]
+        if not wanted:
+            have = [path.name for path in found] + ["best"] * (run / "best").is_dir()
+            why = f"{run} has no model {which!r} (it has {', '.join(have) or 'none'})"
+            raise SettingError("learner.init_from", why, "name another run's directory")
+        try:
+            state, meta = read_state(wanted[-1])
+        except CheckpointError as e:
+            raise SettingError("learner.init_from", str(e), "name another model") from e
+        name = f"{run}, {'best' if which == 'best' else f'checkpoint {wanted[-1].name}'}"
+        return cls(name, meta, weight_parts(state.get("agent", {})), state.get("model", {}))
+
+    def weights_for(self, agent: Agent) -> TakenWeights:
+        """The weights that fit an agent, in its state.
+
+        Raises:
+            SettingError: none fits.
+        """
+        state, parts = agent.get_state(), self.parts
+        if self.model:  # of the network that acts, and of those that are like it
+            acting = agent.model_info().arrays.keys()
+            same = [part for part, own in weight_parts(state).items() if own.keys() == acting]
+            parts = dict.fromkeys(same, self.model)
+        taken = take_weights(state, parts)
+        if not taken.taken:
+            why = f"no array of {self.name} fits: {'; '.join(taken.left)}"
+            raise SettingError("learner.init_from", why, "leave it out, or choose another run")
+        return taken
+
+
+def describe_initial_weights(config: RunConfig) -> list[str]:
+    """Describe which weights a new run takes over, by the names of arrays.
+
+    Raises:
+        SettingError: `learner.init_from` names no model, or none that fits.
+    """
+    source = WeightsSource.open(config.learner)
+    agent = agent_kind(config.agent.name).build_agent(
+        config.agent, probe_environment(config.env), device="cpu", seed=config.seed
+    )
+    found = source.weights_for(agent)
+    lines = [f"begins with {len(found.taken)} arrays of {source.name}: {', '.join(found.taken)}"]
+    return [*lines, *(f"begins anew: {left}" for left in found.left)]
 
 
 def evaluate_run(

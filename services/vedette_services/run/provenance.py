@@ -26,6 +26,7 @@ from typing import Any
 
 from vedette_rl.storage.atomic_files import write_json
 from vedette_rl.storage.system import installed_memory
+from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.system import count_cores, cpu_model
 from vedette_services.host.versions import vedette_version
@@ -61,6 +62,7 @@ class Start:
         seeds: of the run and of its evaluations.
         host, platform, cpu, cores, memory_bytes, gpus: of the learner.
         hosts: of actor managers, as they said themselves.
+        init_from: the run and the model whose weights it began with; "" for none.
     """
 
     began_s: float
@@ -79,6 +81,7 @@ class Start:
     memory_bytes: int = 0
     gpus: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    init_from: str = ""
 
     @property
     def code(self) -> str:
@@ -99,6 +102,7 @@ class Start:
             f"host: {self.host}, {self.platform}",
             f"machine: {self.cpu}, {machine}, {', '.join(self.gpus) or 'no GPU'}",
             f"began: {format_time(self.began_s)}",
+            *([f"initial weights: {self.init_from}"] if self.init_from else []),
         ]
 
 
@@ -152,7 +156,18 @@ def describe_start(config: RunConfig) -> Start:
         cores=count_cores(),
         memory_bytes=installed_memory(),
         gpus=tuple(_gpu_models()),
+        init_from=_initial_weights(config.learner),
     )
+
+
+def _initial_weights(config: LearnerConfig) -> str:
+    """Name the model that a new run begins with, and the run's id; "" for none."""
+    if config.init_from is None:
+        return ""
+    run = RunDirectory(Path(config.init_from))
+    run_id = run.identity().run_id if run.exists else "of no id"
+    newest = f" ({run.newest_checkpoint()})" if config.init_checkpoint == "latest" else ""
+    return f"{run.root.absolute()}, run {run_id}, {config.init_checkpoint}{newest}"
 
 
 def command_line() -> str:

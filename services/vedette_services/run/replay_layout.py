@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from vedette_protocol.schema import Schema
-from vedette_rl.core import row_dtype
+from vedette_rl.agents.config import AgentConfig
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import RowColumn, row_dtype
+from vedette_rl.core.columns import ACTOR, MANAGER, VERSION
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
-from vedette_rl.errors import FrameStorageError
-from vedette_rl.import_by_name import is_import_name
+from vedette_rl.errors import FrameStorageError, RowColumnError
 from vedette_rl.replay.frame_stacks import (
     FRAMES,
     STACKS,
@@ -34,6 +36,8 @@ from vedette_rl.replay.limiter import Limiter, make_limiter
 from vedette_rl.replay.manifest import SharedSpec
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.replay.rows import default_guard
+from vedette_rl.steps.n_step import step_columns
+from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.run_config import RunConfig
 
 
@@ -61,9 +65,12 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
 
     Raises:
         FrameStorageError: observations are to be stored once, and cannot be.
+        RowColumnError: what agent and step processor declare contradicts itself.
     """
-    row = transition_row(spaces, td_errors=config.replay.initial_priorities == "actor")
-    rows, bounds = config.actors.n_buffer, column_bounds(spaces)
+    td_errors = config.replay.initial_priorities == "actor"
+    declared = declared_columns(config.agent, config.actors, spaces, td_errors=td_errors)
+    row = transition_dtype(spaces, declared)
+    rows, bounds = config.actors.n_buffer, column_bounds(spaces, declared)
     frames = _frames(config, spaces)
     schema = batch_schema(row, bounds, frames)
     capacity, plain = config.replay.capacity, ring_dtype(row)
@@ -89,19 +96,32 @@ def extra_frames_per_batch(config: RunConfig, stack: int) -> int:
     return config.actors.envs_per_actor * (stack + config.agent.n_step - 1)
 
 
-def transition_row(spaces: Spaces, *, td_errors: bool) -> np.dtype[Any]:
-    """Return a transition's columns, with whole stacks.
+def declared_columns(
+    agent: AgentConfig, actors: ActorsConfig, spaces: Spaces, *, td_errors: bool = False
+) -> tuple[RowColumn, ...]:
+    """Return the columns of a transition beyond those that all have, in their order: the agent's,
+    the step processor's, and the TD errors.
+
+    Schema, ring, actors and the in-process mode all ask here.
 
     Args:
         spaces: of the environment.
         td_errors: actors send the |TD error| of each transition.
+
+    Raises:
+        RowColumnError: two have the same name.
     """
-    row = transition_dtype(spaces)
-    if not td_errors:
-        return row
-    assert row.fields is not None, "a row dtype is structured"
-    fields = [(name, field.base, field.shape) for name, (field, *_) in row.fields.items()]
-    return row_dtype([*fields, (TD_ERROR, np.dtype("<f4"), ())])
+    columns = [
+        *agent_kind(agent.name).columns(agent, spaces),
+        *step_columns(actors.step_processor, spaces),
+        *([RowColumn(TD_ERROR)] if td_errors else []),
+    ]
+    names = [column.name for column in columns]
+    for name in names:
+        if names.count(name) > 1:
+            both = f"agent {agent.name!r} and actors.step_processor {actors.step_processor!r}"
+            raise RowColumnError(name, f"it is declared twice, by {both}: rename one")
+    return tuple(columns)
 
 
 def batch_schema(
@@ -145,8 +165,8 @@ def frame_stack_of_schema(schema: Schema) -> FrameStack | None:
 
 
 def _frames(config: RunConfig, spaces: Spaces) -> FrameStack | None:
-    """Return the frames to store once; None: all whole, as a custom step processor needs."""
-    if not is_import_name(config.actors.step_processor):
+    """Return the frames to store once; None: all whole, as other step processors need them."""
+    if config.actors.step_processor == "n_step":
         return frame_stack(config.replay, spaces)
     if config.replay.frame_storage == "once":
         name = config.actors.step_processor
@@ -162,9 +182,9 @@ def ring_dtype(row: np.dtype[Any]) -> np.dtype[Any]:
     return row_dtype(
         [
             *fields,
-            ("version", np.dtype("<i8"), ()),
-            ("manager", np.dtype("<i4"), ()),
-            ("actor", np.dtype("<i4"), ()),
+            (VERSION, np.dtype("<i8"), ()),
+            (MANAGER, np.dtype("<i4"), ()),
+            (ACTOR, np.dtype("<i4"), ()),
         ]
     )
 
@@ -190,4 +210,5 @@ def make_run_limiter(config: RunConfig, floor: int = 0) -> Limiter:
         batch_size=config.agent.batch_size,
         insert_rows=config.actors.n_buffer,
         floor=floor,
+        rows_per_step=config.actors.rows_per_step,
     )

@@ -239,7 +239,11 @@ def assemble_status(
         ),
         time=learning.time,
         replay=merged(Replay(capacity=capacity), ingest.replay),
-        limiter=_limiter(learning, ingest, inserted - config.learner.warmup_period),
+        limiter=_limiter(
+            learning,
+            ingest,
+            (inserted - config.learner.warmup_period) / config.actors.rows_per_step,
+        ),
         lag=merged(learning.lag, ingest.lag),
         rollout=rollout_of(ingest.managers),
         eval=evaluations,
@@ -301,15 +305,16 @@ def _wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
     return ingest.limiter_reason
 
 
-def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: int) -> Limiter:
-    """Make the limiter's part of the status; `inserted` counts samples since the warm-up."""
+def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: float) -> Limiter:
+    """Make the limiter's part of the status; `inserted` counts samples since the warm-up, one of
+    each step."""
     if learning.phase == "waiting":
         state, reason = "sample_waits", learning.waits
     else:
         reason = ingest.limiter_reason
         state = "insert_waits" if reason else "open"
     return Limiter(
-        samples_per_insert=learning.sampled / max(1, inserted),
+        samples_per_insert=learning.sampled / max(1.0, inserted),
         state=state,
         reason=reason,
         sample_waits=int(state == "sample_waits"),

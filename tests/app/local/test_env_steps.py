@@ -44,6 +44,35 @@ def test_more_or_fewer_rows_than_one_a_step_do_not_shift_the_environment_steps(
     assert made == pytest.approx(played * rows_per_step, rel=0.1)
 
 
+class TwiceDeclared(Twice):
+    rows_per_step = 2.0
+
+
+@pytest.mark.parametrize(
+    ("steps", "rows_per_step"), [("n_step", 1), (f"{__name__}:TwiceDeclared", 2), ("her", 5)]
+)
+def test_rows_made_of_one_step_count_once_for_the_replay_ratio(
+    tmp_path: Path, steps: str, rows_per_step: int
+) -> None:
+    config = config_of(
+        env={"id": "vedette_rl.testing.inputs:BitFlip", "kwargs": {"bits": 4}},
+        agent={"n_step": 1},
+        actors={"step_processor": steps, "n_buffer": 8},
+        replay={"samples_per_insert": 2.0},
+        learner={"warmup_period": 8, "eval_interval": 0},
+        stop={"max_opts": 0, "max_env_steps": 600},
+    )
+    _, summary = trained(config, tmp_path)
+    samples = summary["samples"]
+    made = samples["inserted"] + samples["rejected"]
+    played = sum(actor["env_steps"] for actor in summary["managers"][0]["actors"])
+    assert made == rows_per_step * played
+    assert 600 <= summary["env_steps"] <= played
+    # 2 samples drawn for each step, whatever it became: batches of 8, and the last ones undrawn
+    assert summary["opt_steps"] * 8 == pytest.approx(2 * summary["env_steps"], rel=0.1)
+    assert summary["limiter"]["samples_per_insert"] == pytest.approx(2.0, rel=0.1)
+
+
 @pytest.mark.parametrize(("actors", "n_buffer"), [(1, 100), (8, 100), (8, 1)])
 def test_a_run_stops_within_a_batch_of_its_environment_steps(
     tmp_path: Path, actors: int, n_buffer: int

@@ -48,10 +48,39 @@ def test_every_evaluation_plays_the_same_episodes() -> None:
     evaluator.close()
 
 
+class Counted(gym.Wrapper[Any, Any, Any, Any]):
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        Counted.steps += 1
+        return self.env.step(action)
+
+
 def test_no_step_is_played_for_nothing() -> None:
-    policy = Leaning()
-    result = GreedyEvaluator(CARTPOLE, 6, seed=1, side_by_side=4).evaluate(policy, 0)
-    assert sum(policy.widths) == sum(result.lengths)
+    wrapped = EnvConfig(id="CartPole-v1", wrappers=(WrapperConfig(name=f"{__name__}:Counted"),))
+    Counted.steps, policy = 0, Leaning()
+    result = GreedyEvaluator(wrapped, 6, seed=1, side_by_side=4).evaluate(policy, 0)
+    assert Counted.steps == sum(result.lengths)
+    assert policy.widths == sorted(policy.widths, reverse=True)
+
+
+class Counting(Leaning):
+    """Counts the steps of each row's episode, which the environment shows."""
+
+    count = np.zeros(0, np.int64)
+
+    def act(self, obs: Columns, *, explore: bool, begins: Any = None) -> Any:
+        self.count = self.count[: len(begins)] + 1 if len(self.count) else np.zeros(len(begins))
+        self.count[begins] = 0
+        np.testing.assert_array_equal(obs["obs"][:, 2][self.count > 0], self.count[self.count > 0])
+        assert (self.count[obs["obs"][:, 2] == 0] == 0).all()
+        return np.zeros(len(begins), np.int64)
+
+
+def test_a_policy_with_memory_finds_every_environment_in_its_row() -> None:
+    config = EnvConfig(id="vedette_rl.testing.inputs:ScriptedEnv")
+    result = GreedyEvaluator(config, 23, seed=0, side_by_side=4).evaluate(Counting(), 0)
+    assert set(result.lengths) == {1, 3, 4}
 
 
 def test_an_endless_episode_is_left() -> None:

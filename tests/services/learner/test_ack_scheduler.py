@@ -67,3 +67,11 @@ def test_a_joiner_hears_at_the_first_poll_though_it_was_sent_an_ack_a_moment_ago
     waits = pace(3_000)
     waits.expedite_joiner("m3")
     assert waits.due_acks(MANY, 0.1 * CHANGED_S) == ["m3"]
+
+
+def test_a_manager_alone_hears_soon_enough_that_its_window_does_not_bound_it() -> None:
+    waits, alone = pace(3_000), MANY[:1]
+    for _ in range(20):
+        waits.on_batch("m0")
+    assert waits.due_acks(alone, 0.2 * CHANGED_S) == []
+    assert waits.due_acks(alone, 0.3 * CHANGED_S) == alone

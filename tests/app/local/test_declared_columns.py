@@ -1,0 +1,96 @@
+"""Columns that an agent or a step processor declares: from the act to the batch, or an error."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import remembering  # beside this file
+from small_runs import config_of, trained
+
+from vedette_rl.core import Sample
+from vedette_rl.replay.rows import MemoryRing
+from vedette_rl.replay.uniform import UniformReplay
+from vedette_services.errors import ConfigError, ServicesError, SettingError
+from vedette_services.run.checks import check_config
+
+
+def settings(agent: str = "Memory", steps: str = "TwiceSeen") -> dict[str, Any]:
+    return {
+        "env": {"id": remembering.ENV},
+        "agent": {"name": f"{remembering.__name__}:{agent}"},
+        "actors": {"step_processor": f"{remembering.__name__}:{steps}"},
+        "learner": {"eval_interval": 0},
+    }
+
+
+def live_rows(ring: MemoryRing) -> dict[str, Any]:
+    oldest, inserted = ring.live()
+    places = np.arange(oldest, inserted) % len(ring.columns["reward"])
+    return {name: column[places] for name, column in ring.columns.items()}
+
+
+def test_declared_columns_are_stored_and_drawn_as_they_were_made(tmp_path: Path) -> None:
+    run, summary = trained(config_of(**settings()), tmp_path)
+    assert summary["exit_reason"] == "max_opts"
+    rows = live_rows(run.ring)
+    remembering.assert_rows_are_right(rows)
+    assert set(rows["n_steps"]) == {1, 2, 3}  # the columns are of the step that a row begins with
+    remembering.assert_rows_are_right(run.replay.sample(64).columns)
+
+
+@pytest.mark.parametrize(
+    ("agent", "steps", "why"),
+    [
+        ("Undeclared", "TwiceSeen", "column 'since': rows have it and nothing declares it"),
+        ("Forgotten", "TwiceSeen", "column 'log_prob': it is declared, and rows come without it"),
+        ("Memory", "OfAnotherShape", r"column 'twice': .* float32\[3\] a row, and comes as .*\[\]"),
+    ],
+)
+def test_a_column_that_is_not_as_declared_ends_the_run_in_one_line(
+    tmp_path: Path, agent: str, steps: str, why: str
+) -> None:
+    with pytest.raises(ServicesError, match=f"the rows that actors make: {why}") as raised:
+        trained(config_of(**settings(agent, steps)), tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+def test_columns_of_the_same_name_are_refused_before_the_start(tmp_path: Path) -> None:
+    config = config_of(**{**settings(), "replay": {"prioritized": True}})
+    check_config(config, tmp_path, in_process=True)
+    both = remembering.columns
+
+    class Declares(remembering.TwiceSeen):
+        columns = staticmethod(lambda spaces: both(None, spaces))  # type: ignore[arg-type]
+
+    remembering.Declares = Declares  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="column 'since': it is declared twice, by agent 'remem"):
+        check_config(config_of(**settings(steps="Declares")), tmp_path, in_process=True)
+
+
+class Newest(UniformReplay):
+    """Draws what was inserted last, and remembers that it did."""
+
+    def sample(self, batch_size: int) -> Sample:
+        numbers = np.arange(self.inserted - batch_size, self.inserted)
+        return Sample(self._gather(numbers), numbers)
+
+    def stats(self) -> dict[str, float]:
+        return {"newest": float(self.inserted)}
+
+
+def test_a_run_draws_from_the_replay_that_is_named(tmp_path: Path) -> None:
+    config = config_of(
+        replay={"name": f"{__name__}:Newest"}, learner={"recorders": ["csv"], "eval_interval": 0}
+    )
+    check_config(config, tmp_path / "unused", in_process=True)
+    run, summary = trained(config, tmp_path / "run")
+    assert isinstance(run.replay, Newest)
+    assert summary["exit_reason"] == "max_opts"
+    assert "replay/newest" in (tmp_path / "run" / "records.csv").read_text()
+
+
+def test_a_replay_that_cannot_be_made_is_refused_before_the_start(tmp_path: Path) -> None:
+    config = config_of(replay={"name": f"{__name__}:Newest", "kwargs": {"size": 3}})
+    with pytest.raises(SettingError, match=r"replay\.name: .*Newest fails when it is made"):
+        check_config(config, tmp_path, in_process=True)

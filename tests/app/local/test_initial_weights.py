@@ -1,0 +1,122 @@
+"""A run that begins with the weights of another: what fits is taken, and what does not is said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_runs import config_of, trained  # beside this file
+
+from vedette_rl.core import ModelInfo
+from vedette_services.config.saving import publish_config
+from vedette_services.errors import SettingError
+from vedette_services.run.checks import check_config
+from vedette_services.run.provenance import describe_start
+
+NONE_LEARNED = {"stop": {"max_opts": 1}, "learner": {"eval_interval": 0}}
+
+
+def model_of(run: Any) -> dict[str, Any]:
+    model: ModelInfo = run.agent.model_info()
+    return dict(model.arrays)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A finished run, and its last model."""
+    out, config = tmp_path_factory.mktemp("source"), config_of()
+    run, _ = trained(config, out)
+    publish_config(config, out / "config.toml", "")
+    return out, model_of(run)
+
+
+def begun(out: Path, **parts: Any) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """The check's lines, the agent's state before its first step, and the first model."""
+    from vedette.local.in_process import InProcessRun
+    from vedette_services.run.directory import RunDirectory
+
+    config = config_of(**parts)
+    lines = check_config(config, out, in_process=True)
+    run = RunDirectory(out)
+    run.make()
+    run.ensure_id()
+    made = InProcessRun(config, run)
+    return [*lines], made.agent.get_state(), model_of(made)
+
+
+def test_the_last_checkpoint_gives_every_network_and_no_counter(
+    tmp_path: Path, source: tuple[Path, dict[str, Any]]
+) -> None:
+    directory, last = source
+    lines, state, model = begun(tmp_path, learner={"init_from": str(directory)})
+    for name, array in last.items():
+        np.testing.assert_array_equal(model[name], array)
+        assert not torch.equal(state["target"][name], torch.zeros(array.shape))
+    assert (state["opt_steps"], state["adam"]["step"]) == (0, 0)
+    (line,) = [line for line in lines if "arrays of" in line]
+    assert line.startswith(f"begins with {2 * len(last)} arrays of {directory}, checkpoint 100: ")
+    assert all(f"{part}/{name}" in line for part in ("online", "target") for name in last)
+
+
+def test_the_best_model_gives_the_network_that_acts_and_its_target(
+    tmp_path: Path, source: tuple[Path, dict[str, Any]]
+) -> None:
+    directory, _ = source
+    given = {"init_from": str(directory), "init_checkpoint": "best"}
+    lines, state, model = begun(tmp_path, learner=given)
+    for name, array in model.items():
+        np.testing.assert_array_equal(state["target"][name].numpy(), array)
+    assert any(f"{directory}, best: " in line for line in lines)
+
+
+def test_what_does_not_fit_begins_anew_and_is_named(
+    tmp_path: Path, source: tuple[Path, dict[str, Any]]
+) -> None:
+    directory, last = source
+    lines, _, model = begun(
+        tmp_path, env={"id": "Acrobot-v1"}, learner={"init_from": str(directory)}
+    )
+    anew = [line for line in lines if line.startswith("begins anew: online/")]
+    fits = [name for name, array in last.items() if array.shape == model[name].shape]
+    assert fits
+    for name, array in last.items():
+        named = [line for line in anew if f"online/{name}: " in line]
+        assert bool(named) == (name not in fits)
+        if named:
+            assert f"{array.shape} there, {model[name].shape} here" in named[0]
+        else:
+            np.testing.assert_array_equal(model[name], array)
+
+
+def test_a_run_that_gives_nothing_is_refused_with_the_reason(
+    tmp_path: Path, source: tuple[Path, dict[str, Any]]
+) -> None:
+    for given, why in (
+        ({"init_from": str(tmp_path / "nowhere")}, "has no model 'latest' .it has none"),
+        ({"init_from": str(source[0]), "init_checkpoint": "7"}, "no model '7' .it has 50, 100, be"),
+    ):
+        with pytest.raises(SettingError, match=why):
+            check_config(config_of(learner=given), tmp_path / "new", in_process=True)
+    other = config_of(agent={"hidden_sizes": [3, 3, 3]}, learner={"init_from": str(source[0])})
+    with pytest.raises(SettingError, match=r"no array of .* fits: online/"):
+        check_config(other, tmp_path / "new", in_process=True)
+
+
+def test_checkpoints_and_provenance_say_where_the_weights_come_from(
+    tmp_path: Path, source: tuple[Path, dict[str, Any]]
+) -> None:
+    directory, last = source
+    learner = {**NONE_LEARNED["learner"], "init_from": str(directory)}
+    config = config_of(**{**NONE_LEARNED, "learner": learner})
+    run, _ = trained(config, tmp_path)
+    meta = run.learner._checkpoints.load_latest().meta  # type: ignore[union-attr]
+    assert meta["init"]["from"] == f"{directory}, checkpoint 100"
+    assert meta["init"]["run_id"] == json.loads((directory / "run.json").read_text())["run_id"]
+    assert len(meta["init"]["taken"]) == 2 * len(last)
+    assert meta["init"]["left"] == []
+    assert (
+        f"{directory}, run {meta['init']['run_id']}, latest (100)"
+        in describe_start(config).init_from
+    )

@@ -1,0 +1,71 @@
+"""A replay of the user's own, by name, and the built-in ones by the same contract."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from vedette_rl.core import Sample
+from vedette_rl.errors import EmptyReplayError, UnknownNameError
+from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.rows import MemoryRing
+from vedette_rl.replay.uniform import DrawnRows, UniformReplay, make_own_replay
+from vedette_rl.testing import ReplayBufferContract
+from vedette_rl.testing.contracts import NUMBERED
+
+
+class Recent(DrawnRows):
+    """Draws the newest rows more often: two draws, of which the later row counts."""
+
+    def __init__(self, rows: Any, rng: Any, config: Any, draws: int = 2) -> None:
+        super().__init__(rows, rng, config)
+        self.draws = draws
+
+    def sample(self, batch_size: int) -> Sample:
+        oldest, inserted = self.rows.live()
+        if oldest == inserted:
+            raise EmptyReplayError
+        numbers = self._rng.integers(oldest, inserted, (self.draws, batch_size)).max(0)
+        columns = self._gather(numbers)
+        self._redraw_stale(numbers, columns)
+        return Sample(columns, numbers)
+
+    def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
+        """Nothing."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {"rng": self._rng.bit_generator.state}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._rng.bit_generator.state = state["rng"]
+
+
+class TestUniform(ReplayBufferContract):
+    replay = UniformReplay
+
+
+class TestPrioritized(ReplayBufferContract):
+    replay = PrioritizedReplay
+
+
+class TestRecent(ReplayBufferContract):
+    replay = Recent
+
+
+class NoReplay:
+    def __init__(self, *_: Any) -> None:
+        """It draws nothing."""
+
+
+def test_a_replay_of_a_name_is_made_with_its_own_arguments() -> None:
+    rows, rng = MemoryRing(NUMBERED, 8), np.random.default_rng(0)
+    named = ReplayConfig(name=f"{__name__}:Recent", kwargs={"draws": 3})
+    own = make_own_replay(named, rows, rng)
+    assert isinstance(own, Recent)
+    assert (own.draws, own.rows, own.config) == (3, rows, named)
+    with pytest.raises(UnknownNameError, match=r"NoReplay': it is no ReplayBuffer"):
+        make_own_replay(ReplayConfig(name=f"{__name__}:NoReplay"), rows, rng)
+    with pytest.raises(ValueError, match="kwargs are for a replay of your own"):
+        ReplayConfig(kwargs={"draws": 3})

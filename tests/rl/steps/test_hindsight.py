@@ -1,0 +1,164 @@
+"""Hindsight: each episode as it was, and again with goals that were reached later in it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from vedette_rl.core import Columns, empty_columns
+from vedette_rl.envs import EnvConfig, VectorEnvironment, transition_dtype
+from vedette_rl.envs.make import make_vector_environment
+from vedette_rl.envs.native_vector_env import NativeVectorEnv
+from vedette_rl.envs.vector_env import LoopVectorEnv, RewardTransform
+from vedette_rl.errors import HindsightError
+from vedette_rl.steps import prepare_steps
+from vedette_rl.steps.hindsight import EPISODE_STEPS_MAX, Hindsight
+from vedette_rl.testing import BitFlip, ScriptedEnv
+from vedette_rl.testing.inputs import sampled_actions
+
+ENVS, BITS, GOALS = 3, 5, 4
+GOAL_COLUMNS = {"obs/desired_goal", "next_obs/desired_goal"}
+
+
+def envs_of(mode: AutoresetMode | None = None, **how: Any) -> VectorEnvironment:
+    if mode is None:
+        return LoopVectorEnv([BitFlip(BITS) for _ in range(ENVS)], seed=0, **how)
+    made = [lambda: BitFlip(BITS)] * ENVS
+    return NativeVectorEnv(SyncVectorEnv(made, autoreset_mode=mode), seed=0, **how)
+
+
+def hindsight(envs: VectorEnvironment, goals: int = GOALS) -> Hindsight:
+    made = Hindsight(1, 0.9, len(envs), transition_dtype(envs.spaces), goals)
+    if mode := getattr(envs, "_mode", None):
+        assert mode  # a vector of Gymnasium's own shows no method of its environments
+        envs.attribute = lambda name: getattr(BitFlip(BITS), name, None)  # type: ignore[method-assign]
+    prepare_steps(made, envs, 0)
+    return made
+
+
+def played(envs: VectorEnvironment, steps: int, goals: int = GOALS) -> tuple[list[Columns], int]:
+    """What comes of some steps and of the flush, and how many of these were transitions."""
+    processor, valid, found = hindsight(envs, goals), 0, []
+    envs.reset()
+    actions = sampled_actions(envs.spaces.action, steps * len(envs), 0).reshape(steps, len(envs))
+    for action in actions:
+        step = envs.step(action)
+        valid += int(step.valid.sum())
+        found.append(processor.process(step))
+    return [*found, processor.flush(), processor.flush()], valid
+
+
+def episodes_of(pieces: list[Columns]) -> list[tuple[Columns, Columns]]:
+    """The original rows of each episode, and its relabelled ones."""
+    rows = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    found, at = [], 0
+    while at < len(rows["reward"]):
+        goal, length = rows["obs/desired_goal"], 1
+        ended = rows["terminated"] | rows["truncated"]
+        while not ended[at + length - 1] and (goal[at + length] == goal[at]).all():
+            successor = rows["obs/observation"][at + length]
+            if (successor != rows["next_obs/observation"][at + length - 1]).any():
+                break
+            length += 1
+        end = at + length * (1 + GOALS)
+        split = at + length
+        found.append(
+            (
+                {name: column[at:split] for name, column in rows.items()},
+                {name: column[split:end] for name, column in rows.items()},
+            )
+        )
+        at = end
+    return found
+
+
+@pytest.mark.parametrize("mode", [None, *AutoresetMode])
+def test_every_step_comes_once_as_it_was_and_k_times_with_a_goal_reached_later(
+    mode: AutoresetMode | None,
+) -> None:
+    pieces, steps = played(envs_of(mode), 40)
+    assert sum(len(piece["reward"]) for piece in pieces) == steps * (1 + GOALS)
+    assert len(pieces[-1]["reward"]) == 0
+    later = 0
+    for whole, again in episodes_of(pieces):
+        length = len(whole["reward"])
+        reached = whole["next_obs/achieved_goal"]
+        for row in range(len(again["reward"])):
+            t = row // GOALS
+            for name in whole.keys() - GOAL_COLUMNS - {"reward", "terminated"}:
+                np.testing.assert_array_equal(again[name][row], whole[name][t], err_msg=name)
+            goal = again["obs/desired_goal"][row]
+            np.testing.assert_array_equal(goal, again["next_obs/desired_goal"][row])
+            assert (reached[t:] == goal).all(1).any(), "a goal that no later step reached"
+            later += bool((reached[t] != goal).any())
+            hit = bool((again["next_obs/achieved_goal"][row] == goal).all())
+            assert again["reward"][row] == hit - 1.0
+            assert again["terminated"][row] == hit
+        assert length <= BITS
+    assert later > 0
+
+
+def test_rewards_are_scaled_as_those_of_steps() -> None:
+    pieces, _ = played(envs_of(rewards=RewardTransform(2.0, 1.5)), 40)
+    rewards = np.concatenate([piece["reward"] for piece in pieces])
+    assert set(rewards) == {0.0, -1.5}
+
+
+def test_the_goals_are_drawn_by_the_seed() -> None:
+    one, other = (played(envs_of(), 20)[0] for _ in range(2))
+    for piece, same in zip(one, other, strict=True):
+        for name, column in piece.items():
+            np.testing.assert_array_equal(column, same[name])
+
+
+def test_its_span_reaches_back_to_the_oldest_step_that_it_holds_or_gave() -> None:
+    envs = LoopVectorEnv([BitFlip(2), BitFlip(2)], seed=1)
+    processor = hindsight(envs)
+    envs.reset()
+    spans = []
+    for action in ([0, 0], [0, 0], [0, 0]):
+        processor.process(envs.step(np.array(action)))
+        spans.append(processor.span)
+    assert spans[0] == 1
+    assert spans[1] == 2  # both episodes end by now
+    assert spans[2] == 1
+
+
+def test_an_episode_without_end_is_given_in_parts() -> None:
+    class Endless(BitFlip):
+        def step(self, action: Any) -> Any:
+            obs, reward, *_ = super().step(action)
+            return obs, reward, False, False, {}
+
+    envs = LoopVectorEnv([Endless(BITS)], seed=0)
+    processor = hindsight(envs, 1)
+    envs.reset()
+    counts = [
+        len(processor.process(envs.step(np.zeros(1, np.int64)))["reward"])
+        for _ in range(2 * EPISODE_STEPS_MAX)
+    ]
+    assert np.flatnonzero(counts).tolist() == [EPISODE_STEPS_MAX - 1, 2 * EPISODE_STEPS_MAX - 1]
+    assert set(counts) == {0, 2 * EPISODE_STEPS_MAX}
+
+
+def test_what_cannot_be_relabelled_is_refused_with_the_fix() -> None:
+    envs = envs_of()
+    dtype = transition_dtype(envs.spaces)
+    with pytest.raises(HindsightError, match=r"not of 3: set agent\.n_step=1"):
+        Hindsight(3, 0.9, ENVS, dtype)
+    plain = LoopVectorEnv([ScriptedEnv()], seed=0)
+    with pytest.raises(HindsightError, match="needs 'achieved_goal' and 'desired_goal'"):
+        Hindsight(1, 0.9, 1, transition_dtype(plain.spaces))
+    with pytest.raises(HindsightError, match="has no compute_reward"):
+        prepare_steps(Hindsight(1, 0.9, ENVS, dtype), plain, 0)
+    assert len(empty_columns(dtype, 0)["reward"]) == 0
+
+
+def test_the_reward_is_found_behind_wrappers() -> None:
+    config = EnvConfig(
+        id="vedette_rl.testing.inputs:BitFlip", kwargs={"bits": 3}, max_episode_steps=2
+    )
+    envs = make_vector_environment(config, 2, 0)
+    prepare_steps(Hindsight(1, 0.9, 2, transition_dtype(envs.spaces)), envs, 0)
+    envs.close()
