@@ -15,6 +15,28 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 900
+ZOO = {
+    # its defaults but for the step size
+    "Pendulum-v1": ("sac", -180.0, 500, 20_000, {"learning_rate": 1e-3}),
+    "CartPole-v1": (
+        *("dqn", 475.0, 2048, 150_000),
+        {
+            "learning_rate": 2.3e-3,
+            "batch_size": 64,
+            "buffer_size": 100_000,
+            "learning_starts": 1000,
+            "gamma": 0.99,
+            "target_update_interval": 10,
+            "train_freq": 256,
+            "gradient_steps": 128,
+            "exploration_steps": 8000,
+            "exploration_final_eps": 0.04,
+            "policy_kwargs": {"net_arch": [256, 256]},
+        },
+    ),
+}
+"""rl-baselines3-zoo, hyperparams/{dqn,sac}.yml: the algorithm, the return that counts as solved,
+env steps between two evaluations, env steps after which it gives up, the algorithm's arguments."""
 
 
 def ours(seed: int, env: str) -> dict[str, Any]:
@@ -38,11 +60,14 @@ def ours(seed: int, env: str) -> dict[str, Any]:
     }
 
 
-def run_peer(seed: int, env: str, *options: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+def run_peer(seed: int, env: str) -> dict[str, Any]:
     """One run of `bench_sb3_peer.py`; what it found."""
-    command = [ROOT / ".venv-sb3/bin/python", ROOT / "scripts/bench_sb3_peer.py"]
-    command += [f"--seed={seed}", f"--env={env}", *options]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=timeout_s)
+    algorithm, target, every, steps, kwargs = ZOO[env]
+    command = [ROOT / ".venv-stable-baselines3/bin/python", ROOT / "scripts/bench_sb3_peer.py"]
+    command += [f"--seed={seed}", f"--env={env}", f"--algorithm={algorithm}"]
+    command += [f"--target={target}", f"--every={every}", f"--steps={steps}"]
+    command += [f"--kwargs={json.dumps(kwargs)}"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=TIMEOUT_S)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

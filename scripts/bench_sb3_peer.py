@@ -1,101 +1,70 @@
-"""Stable-Baselines3 on one environment, tuned as in rl-baselines3-zoo: the peer we time against.
+"""Stable-Baselines3, or SBX's CrossQ, on one environment: the peers that we are measured beside.
 
-Run by `scripts/bench_sb3` and `scripts/curves` in an environment of its own. Prints one JSON line:
-whether and when a greedy evaluation of 20 episodes first returned the target on average; wall time
-without evaluations too; and every evaluation.
+Run by `scripts/bench_sb3` and `scripts/curves` in an environment of its own. Evaluates greedily on
+the same episodes each time, with the seeds that our evaluations have. Prints one JSON line: whether
+and when an evaluation first returned the target on average; wall time without evaluations too; and
+every evaluation.
 """
 
 import argparse
+import importlib
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from importlib.metadata import version
 
 import torch
-from stable_baselines3 import DQN, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecEnv
 
-EPISODES = 20
-
-
-@dataclass(frozen=True)
-class Peer:
-    """How one environment is solved there.
-
-    Args:
-        build: makes the algorithm from a seed and the most steps.
-        target: the return that counts as solved and ends it.
-        every: environment steps between two evaluations.
-        max_steps: environment steps after which it gives up.
-    """
-
-    build: Callable[[int, int], BaseAlgorithm]
-    target: float
-    every: int
-    max_steps: int
-
-
-def dqn_on_cartpole(seed: int, max_steps: int) -> BaseAlgorithm:
-    """rl-baselines3-zoo, hyperparams/dqn.yml, CartPole-v1."""
-    return DQN(
-        "MlpPolicy",
-        make_vec_env("CartPole-v1", n_envs=1, seed=seed),
-        learning_rate=2.3e-3,
-        batch_size=64,
-        buffer_size=100_000,
-        learning_starts=1000,
-        gamma=0.99,
-        target_update_interval=10,
-        train_freq=256,
-        gradient_steps=128,
-        exploration_fraction=8000 / max_steps,
-        exploration_final_eps=0.04,
-        policy_kwargs={"net_arch": [256, 256]},
-        seed=seed,
-        device="cpu",
-    )
-
-
-def sac_on_pendulum(seed: int, max_steps: int) -> BaseAlgorithm:
-    """rl-baselines3-zoo, hyperparams/sac.yml, Pendulum-v1: its defaults but for the step size."""
-    envs = make_vec_env("Pendulum-v1", n_envs=1, seed=seed)
-    return SAC("MlpPolicy", envs, learning_rate=1e-3, seed=seed, device="cpu")
-
-
-def sac_on_hopper(seed: int, max_steps: int) -> BaseAlgorithm:
-    """rl-baselines3-zoo, hyperparams/sac.yml, Hopper: its defaults but for the warm-up."""
-    envs = make_vec_env("Hopper-v5", n_envs=1, seed=seed)
-    return SAC("MlpPolicy", envs, learning_starts=10_000, seed=seed, device="cpu")
-
-
-PEERS = {
-    "CartPole-v1": Peer(dqn_on_cartpole, 475.0, 2048, 150_000),
-    "Pendulum-v1": Peer(sac_on_pendulum, -180.0, 500, 20_000),
-    "Hopper-v5": Peer(sac_on_hopper, float("inf"), 5000, 1_000_000),
+ALGORITHMS = {
+    "dqn": ("stable_baselines3", "DQN", "stable-baselines3"),
+    "sac": ("stable_baselines3", "SAC", "stable-baselines3"),
+    "crossq": ("sbx", "CrossQ", "sbx-rl"),
 }
+"""Module, class and package."""
+EVALUATION_SEED = 10_000
 
 
-class UntilSolved(BaseCallback):
-    """Evaluates at the peer's interval and stops at its target."""
+def build(args: argparse.Namespace) -> BaseAlgorithm:
+    """The algorithm with its defaults but for `kwargs`, on one environment."""
+    module, name, _ = ALGORITHMS[args.algorithm]
+    kwargs = json.loads(args.kwargs)
+    # "steps" in the place of a fraction: exploration ends there however long the run is.
+    if steps := kwargs.pop("exploration_steps", None):
+        kwargs["exploration_fraction"] = steps / args.steps
+    envs = make_envs(args, 1, args.seed)
+    algorithm = getattr(importlib.import_module(module), name)
+    return algorithm("MlpPolicy", envs, seed=args.seed, device="cpu", **kwargs)
 
-    def __init__(self, env: str, peer: Peer) -> None:
+
+def make_envs(args: argparse.Namespace, count: int, seed: int) -> VecEnv:
+    limit = {"max_episode_steps": args.max_episode_steps} if args.max_episode_steps else {}
+    return make_vec_env(args.env, n_envs=count, seed=seed, env_kwargs=limit)
+
+
+class Evaluations(BaseCallback):
+    """Evaluates at an interval and stops at a target."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
         super().__init__()
-        self.peer, self.next = peer, peer.every
+        self.every, self.episodes, self.target = args.every, args.episodes, args.target
+        self.next = args.every
         self.began = time.perf_counter()
         self.evaluation_s = 0.0
         self.best = float("-inf")
         self.evaluations: list[dict[str, float]] = []
-        self.envs = make_vec_env(env, n_envs=EPISODES, seed=10_000)
+        self.envs = make_envs(args, args.episodes, EVALUATION_SEED)  # one each: seeds are ours
 
     def _on_step(self) -> bool:
         if self.num_timesteps < self.next:
             return True
-        self.next += self.peer.every
+        self.next += self.every
         began = time.perf_counter()
-        mean, _ = evaluate_policy(self.model, self.envs, n_eval_episodes=EPISODES)
+        self.envs.seed(EVALUATION_SEED)
+        mean, _ = evaluate_policy(self.model, self.envs, n_eval_episodes=self.episodes)
         self.evaluation_s += time.perf_counter() - began
         self.best = max(self.best, float(mean))
         self.evaluations.append(
@@ -106,33 +75,35 @@ class UntilSolved(BaseCallback):
                 "wall_s": time.perf_counter() - self.began,
             }
         )
-        return self.best < self.peer.target
+        return self.best < self.target
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--env", required=True)
+    parser.add_argument("--algorithm", choices=ALGORITHMS, required=True)
+    parser.add_argument("--kwargs", default="{}", help="of the algorithm, as JSON")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--env", choices=PEERS, default="CartPole-v1")
-    parser.add_argument("--max-steps", type=int, default=0, help="in the place of the peer's own")
-    parser.add_argument("--target", type=float, help="likewise; inf goes on to the last step")
+    parser.add_argument("--steps", type=int, required=True, help="environment steps at most")
+    parser.add_argument("--every", type=int, required=True, help="steps between evaluations")
+    parser.add_argument("--episodes", type=int, default=20, help="of an evaluation")
+    parser.add_argument("--max-episode-steps", type=int, default=0, help="0: its own limit")
+    parser.add_argument("--target", type=float, default=float("inf"), help="return that ends it")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    peer = PEERS[args.env]
-    if args.max_steps:
-        peer = replace(peer, max_steps=args.max_steps)
-    if args.target is not None:
-        peer = replace(peer, target=args.target)
-    model = peer.build(args.seed, peer.max_steps)
-    callback = UntilSolved(args.env, peer)
+    model = build(args)
+    callback = Evaluations(args)
     began = time.perf_counter()
-    model.learn(peer.max_steps, callback=callback)
+    model.learn(args.steps, callback=callback)
     wall_s = time.perf_counter() - began
+    package = ALGORITHMS[args.algorithm][2]
     print(
         json.dumps(
             {
-                "what": "stable-baselines3",
+                "what": package,
+                "program": f"{package} {version(package)}",
                 "seed": args.seed,
-                "solved": callback.best >= peer.target,
+                "solved": callback.best >= args.target,
                 "wall_s": round(wall_s, 1),
                 "wall_without_evaluation_s": round(wall_s - callback.evaluation_s, 1),
                 "env_steps": model.num_timesteps,

@@ -24,7 +24,7 @@ from vedette.results import push_policy as push_policy
 from vedette.results import report as report
 from vedette.results import status as status
 from vedette.settings import Settings as Settings
-from vedette.settings import configuration_table, spell_out
+from vedette.settings import configuration_table, explain_settings, spell_out
 from vedette.sweep import StartOptions, Sweep, jobs_within, plan_trials, report_on
 from vedette_rl.agents.config import AgentConfig as AgentConfig
 from vedette_rl.agents.dqn.config import DqnConfig
@@ -44,9 +44,9 @@ from vedette_services.config import LearnerConfig as LearnerConfig
 from vedette_services.config import RunConfig as RunConfig
 from vedette_services.config import StopConfig as StopConfig
 from vedette_services.config import load_config
-from vedette_services.config.loading import LoadedConfig
+from vedette_services.config.loading import LoadedConfig, complete_config
 from vedette_services.config.settings import merge_tables, set_value
-from vedette_services.errors import UsageError
+from vedette_services.errors import SettingError, UsageError
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
 from vedette_services.run.outcome import describe_already_done, read_summary
@@ -56,6 +56,19 @@ from vedette_services.run.status import Status as Status
 DQN = DqnConfig
 IQN = IqnConfig
 SAC = SacConfig
+
+for _part, _class in (
+    *(("agent", kind) for kind in (DQN, IQN, SAC)),
+    ("agent.exploration", ExplorationConfig),
+    ("actors", ActorsConfig),
+    ("env", EnvConfig),
+    ("env.wrappers", WrapperConfig),
+    ("evaluation", EvaluationConfig),
+    ("learner", LearnerConfig),
+    ("replay", ReplayConfig),
+    ("stop", StopConfig),
+):
+    explain_settings(_class, _part)
 
 
 @spell_out
@@ -108,21 +121,21 @@ def train(
         UnsavedEndError: the run has ended, but its last state could not be written.
     """
     _refuse_import("train")
-    note, decided = "", list[str]()
     if isinstance(config, RunConfig):
         if settings:
             names = ", ".join(settings)
             raise TypeError(f"train takes a whole configuration or settings, not both: {names}")
+        loaded = complete_config(config)
     else:
         saved = saved_config(None if out is None else Path(out), fresh=fresh)
         loaded = _configure(config, configuration_table(settings, shared=not in_process), {}, saved)
-        config, note, decided = loaded.config, loaded.note, loaded.decided
+    config, note, decided = loaded.config, loaded.comment, loaded.decided
     run = Path(out) if out is not None else default_out(config)
     erase = {"fresh": fresh, "new_replay": new_replay}
     lines = check_config(config, run, force=force, in_process=in_process, **erase)
     if not fresh and describe_already_done(run, config.stop):
         return Result(read_summary(run), run)
-    view = _view(progress, config, in_process=in_process)
+    view = _view(progress, config, None if fresh else run, in_process=in_process)
     for line in (*decided, *lines):
         view.print_line(line)
     if in_process:
@@ -198,7 +211,7 @@ def train_seeds(
     return SweepResult(
         {trial.name: Result(read_summary(trial.out), trial.out) for trial in good},
         {outcome.trial.name: outcome.message for outcome in outcomes if outcome.status},
-        report_on(trials, directory),
+        report_on(trials, directory)[0],
     )
 
 
@@ -220,10 +233,12 @@ def _configure(
         set_value(own, key.split("."), value)
         table = merge_tables(table, own)
     file = None if path is None else Path(path)
+    if file is not None and file.suffix != ".toml" and not file.exists():
+        raise SettingError(str(path), "no such file", f'an environment is env="{path}"')
     return load_config(file, table=table, environment={}, saved=saved)
 
 
-def _view(progress: bool | View, config: RunConfig, *, in_process: bool) -> View:
+def _view(progress: bool | View, config: RunConfig, run: Path | None, *, in_process: bool) -> View:
     """The view of a run. One that draws would disturb the debugger of a run in this process, and
     the views of other threads."""
     from vedette.live import LineView, view_for
@@ -238,7 +253,7 @@ def _view(progress: bool | View, config: RunConfig, *, in_process: bool) -> View
         return NotebookView(title, display)
     if in_process or threading.current_thread() is not threading.main_thread():
         return LineView()
-    return view_for(title)
+    return view_for(title, run=run)
 
 
 def _say(progress: bool | Callable[[str], None]) -> Callable[[str], None]:

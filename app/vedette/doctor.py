@@ -36,7 +36,7 @@ from vedette_services.errors import (
 from vedette_services.host.versions import vedette_version
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
-from vedette_services.net.handshake import probe_mechanism
+from vedette_services.net.handshake import probe_mechanism, time_handshake
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.status import Status
 from vedette_services.run.status_client import StatusClient
@@ -87,7 +87,8 @@ class Examination:
             yield fail("name", error.why, error.fix)
             return
         yield ok("name", f"{self._address.host} is {', '.join(each.host for each in found)}")
-        dead = list(itertools.takewhile(lambda each: not _answers(each), found))
+        several = len(found) > 1
+        dead = [*itertools.takewhile(lambda each: not self._answers(each), found)] * several
         address = (found[len(dead) :] or found)[0]
         if dead and address not in dead:
             fix = "take it out of the name server: each costs a manager a moment"
@@ -116,7 +117,10 @@ class Examination:
     def _port(self, address: Address, above: int) -> Finding:
         """Check that a port takes connections and speaks ZMTP."""
         check, port = f"{PORTS[above]} port", address.port + above
-        began = time.monotonic()
+        took_s = time_handshake(address, self._keys, above, _CONNECT_S)
+        if took_s is not None:
+            return ok(check, _speaks(port, took_s, "CURVE" if self._keys else "NULL"))
+        began = time.monotonic()  # without a handshake: the learner counts these connections
         try:
             socket.create_connection((address.host, port), timeout=_CONNECT_S).close()
         except TimeoutError:
@@ -130,7 +134,7 @@ class Examination:
             unreachable = error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH)
             what = "no route to it" if unreachable else error.strerror or str(error)
             return fail(check, f"{port}: {what}", "check the network, VPN or tunnel to this host")
-        took_ms = 1000 * (time.monotonic() - began)
+        took_s = time.monotonic() - began
         mechanism = probe_mechanism(address, above, _GREETING_S)
         if mechanism is None:
             return fail(
@@ -141,8 +145,17 @@ class Examination:
         if not mechanism:
             fix = "give the port that the learner prints at its start"
             return fail(check, f"{port}: something answers that is no learner", fix)
-        closed = "with keys" if mechanism == "CURVE" else "without keys"
-        return ok(check, f"{port}: connected in {took_ms:.1f} ms, ZMTP 3 {closed}")
+        return ok(check, _speaks(port, took_s, mechanism))
+
+    def _answers(self, address: Address) -> bool:
+        """Return whether the samples' port of an address takes connections."""
+        if time_handshake(address, self._keys, 0, _CONNECT_S) is not None:
+            return True
+        try:
+            socket.create_connection((address.host, address.port), timeout=_CONNECT_S).close()
+        except OSError:
+            return False
+        return True
 
     def _link(self, asker: StatusClient) -> Iterator[Finding]:
         """Check clock and round trip with repeated requests for the status."""
@@ -223,13 +236,9 @@ class Examination:
         return warn("model", f"{received:,} bytes of it within {_MODEL_S:g} s", fix)
 
 
-def _answers(address: Address) -> bool:
-    """Return whether its samples port takes connections."""
-    try:
-        socket.create_connection((address.host, address.port), timeout=_CONNECT_S).close()
-    except OSError:
-        return False
-    return True
+def _speaks(port: int, took_s: float, mechanism: str) -> str:
+    closed = "with keys" if mechanism == "CURVE" else "without keys"
+    return f"{port}: connected in {1000 * took_s:.1f} ms, ZMTP 3 {closed}"
 
 
 def _received(version: int, received: int, took_s: float) -> Finding:

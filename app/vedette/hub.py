@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
@@ -132,12 +132,13 @@ def write_folder(
     found = FinishedRun.open(run)
     seed = (found.config.evaluation.seed + _OTHER_EPISODES) % _SEED_MAX
     evaluation, _ = evaluate_run(run, episodes=episodes, seed=seed, checkpoint=checkpoint)
-    export_policy(found, "safetensors", folder / POLICY, checkpoint)
+    public = _public_config(found.config)
+    export_policy(found, "safetensors", folder / POLICY, checkpoint, public.env)
     starts = read_provenance(RunDirectory(run))
     summary = replace(read_summary(run), managers=(), rivals="", unsaved="")
     texts = {
         "README.md": model_card(found, repository, evaluation, starts),
-        "config.toml": config_text(_public_config(found.config), f"of {run.resolve().name}"),
+        "config.toml": config_text(public, f"of {run.resolve().name}"),
         "summary.json": json_text(summary.as_dict()),
         "provenance.json": json_text([_public(start) for start in starts]),
     }
@@ -263,8 +264,28 @@ def _is_public_setting(word: str) -> bool:
 
 
 def _public_config(config: RunConfig) -> RunConfig:
+    """The configuration without what names places of this machine; of files, the names are left."""
     replay = config.replay.model_copy(update={"directory": None})
-    return config.model_copy(update={"replay": replay})
+    wrappers = tuple(
+        one.model_copy(update={"kwargs": _without_folders(one.kwargs)})
+        for one in config.env.wrappers
+    )
+    kwargs = _without_folders(config.env.kwargs)
+    env = config.env.model_copy(update={"kwargs": kwargs, "wrappers": wrappers})
+    return config.model_copy(update={"replay": replay, "env": env})
+
+
+def _without_folders(value: Any) -> Any:  # whatever TOML has
+    """Shorten each absolute path in a value to its last part."""
+    match value:
+        case str() if re.match(r"[/~\\]|[A-Za-z]:[/\\]", value):
+            return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
+        case Mapping():
+            return {key: _without_folders(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return type(value)(map(_without_folders, value))
+        case _:
+            return value
 
 
 # The model card

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
@@ -46,9 +47,11 @@ class SampleAccounting:
     env_steps: int = 0
 
     def __add__(self, other: SampleAccounting) -> SampleAccounting:
-        return SampleAccounting(
-            *(a + b for a, b in zip(self.counts(), other.counts(), strict=True))
-        )
+        return self.plus([other.counts()])
+
+    def plus(self, others: Iterable[tuple[int, ...]]) -> SampleAccounting:
+        """Add up this and the counts of others, of thousands of managers at every status."""
+        return SampleAccounting(*map(sum, zip(self.counts(), *others, strict=True)))
 
     def counts(self) -> tuple[int, ...]:
         """Return the counts in the order of the fields."""
@@ -187,21 +190,19 @@ class IncarnationAccount:
 
     def accounting(self) -> SampleAccounting:
         """Return the sample accounting of this incarnation."""
+        return SampleAccounting(*self.counts())
+
+    def counts(self) -> tuple[int, ...]:
+        """Return the counts of `accounting`, in the order of its fields."""
         accounted = self.inserted + self.rejected + self.dropped
         produced = max(self.produced, accounted)
         missing = produced - accounted
         # Rows in a living manager's window may still arrive. The others were settled in a state
         # of the ledger that is gone.
         in_flight = 0 if self.gone else min(missing, self.window_rows)
-        return SampleAccounting(
-            produced,
-            self.inserted,
-            self.duplicates,
-            self.rejected,
-            self.dropped,
-            in_flight,
-            missing - in_flight,
-            self.env_steps,
+        return (
+            *(produced, self.inserted, self.duplicates, self.rejected),
+            *(self.dropped, in_flight, missing - in_flight, self.env_steps),
         )
 
     def _advance_contiguous(self) -> None:
@@ -240,7 +241,13 @@ class ManagerEntry:
 
     def accounting(self) -> SampleAccounting:
         """Return the sample accounting of this manager, over all its incarnations."""
-        return sum((account.accounting() for account in self.accounts.values()), self.closed)
+        return SampleAccounting().plus(self.parts())
+
+    def parts(self) -> Iterator[tuple[int, ...]]:
+        """Yield the counts of which `accounting` is the sum."""
+        yield self.closed.counts()
+        for account in self.accounts.values():
+            yield account.counts()
 
     def to_bytes(self) -> bytes:
         """Pack the entry, and keep the bytes in `packed`."""

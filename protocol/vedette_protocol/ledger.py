@@ -68,7 +68,8 @@ class Ledger:
         self.living: dict[str, ManagerEntry] = {}
         self._entries: dict[str, ManagerEntry] = {}
         self.places = Places()
-        self._full: set[str] = set()  # keys for which no account could be closed
+        # Keys for which no account could be closed, and how many will be in a moment.
+        self._full: dict[str, int] = {}
         self._next_number = 0
         self._closed = closed or SampleAccounting()
         self.env_steps = self._closed.env_steps
@@ -366,7 +367,7 @@ class Ledger:
         """
         if manager is not None:
             return self._entries[manager].accounting()
-        return sum((entry.accounting() for entry in self._entries.values()), self._closed)
+        return self._closed.plus(part for entry in self._entries.values() for part in entry.parts())
 
     def _find_account(self, manager: str, incarnation: int) -> IncarnationAccount | None:
         entry = self._entries.get(manager)
@@ -415,6 +416,8 @@ class Ledger:
             if self._evict_account(key, now):
                 continue
             if manager not in self._entries:
+                if self.places.has_room(key, self._full[key]) and self.places.has_spare(key):
+                    break  # its place is of one that was replaced a moment ago
                 raise LedgerFullError(manager, incarnation, self.places.limit)
             # Its process has started again, and the one before is not known to be gone.
             if not self.places.has_spare(key):
@@ -442,18 +445,22 @@ class Ledger:
 
         One that was replaced a moment ago may still live, if two managers use its id.
         """
-        places = self.places
-        gone = [
-            (-places.held(entry.key), _worth(account), entry.number, entry, account)
-            for entry in (() if key in self._full else self._entries.values())
-            if places.may_close(entry.key, key)
-            for account in entry.accounts.values()
-            if account.gone and (now - account.last_seen >= _REPLACED_S or entry.is_gone)
-        ]
-        if not gone:
-            self._full.add(key)
+        if key in self._full:
             return False
-        *_, entry, account = min(gone, key=lambda place: place[:3])
+        gone = [
+            (-self.places.held(entry.key), _worth(account), entry.number, entry, account)
+            for entry in self._entries.values()
+            if self.places.may_close(entry.key, key)
+            for account in entry.accounts.values()
+            if account.gone
+        ]
+        closable = [
+            place for place in gone if now - place[-1].last_seen >= _REPLACED_S or place[-2].is_gone
+        ]
+        if not closable:
+            self._full[key] = len(gone)
+            return False
+        *_, entry, account = min(closable, key=lambda place: place[:3])
         self._close_account(entry, account)
         self._forget_empty(entry)
         return True

@@ -58,11 +58,15 @@ class Places:
         keys = len(self._keys)
         return max(1, min(RESERVED_MAX, self.limit // (2 * keys))) if keys > 1 else 0
 
-    def has_room(self, key: str) -> bool:
-        """Return True if one more account may be opened for this key."""
+    def has_room(self, key: str, leaving: int = 0) -> bool:
+        """Return True if one more account may be opened for this key.
+
+        Args:
+            leaving: accounts that do not count: they are about to be closed.
+        """
         if key in self._keys and self._held[key] < self.reserved:
             return self._total < self.limit + _SPARE  # spare accounts do not fill these
-        return self._total + self._kept_from(key) < self.limit
+        return self._total - leaving + self._kept_from(key) < self.limit
 
     def has_spare(self, key: str) -> bool:
         """Return True if a manager that is known may have one more account, beyond the limit."""

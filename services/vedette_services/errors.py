@@ -169,11 +169,12 @@ class NotARunError(UsageError):
     Args:
         directory: the folder.
         lacks: what a run has and it has not.
+        fix: what to do about it; "" if nothing is known.
     """
 
-    def __init__(self, directory: Path, lacks: str) -> None:
+    def __init__(self, directory: Path, lacks: str, fix: str = "") -> None:
         why = f"not a run, it has no {lacks}" if directory.exists() else "there is no such folder"
-        super().__init__(f"{directory}: {why}")
+        super().__init__(f"{directory}: {why}" + (f"; {fix}" if fix else ""))
         self.directory, self.lacks = directory, lacks
 
 

@@ -17,7 +17,14 @@ from safetensors.numpy import load, save
 
 import vedette
 from vedette.cli.app import main
-from vedette.hub import POLICY, Repository, public_command, pull_policy, write_folder
+from vedette.hub import (
+    POLICY,
+    Repository,
+    _public_config,
+    public_command,
+    pull_policy,
+    write_folder,
+)
 from vedette.local.in_process import run_in_process
 from vedette_rl.errors import (
     ImportNotAllowedError,
@@ -371,3 +378,12 @@ def test_a_pickle_under_the_name_of_a_policy_is_not_loaded(
 def test_importing_vedette_loads_no_hub() -> None:
     code = "import sys, vedette.hub; sys.exit('huggingface_hub' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_absolute_paths_in_the_environments_arguments_are_not_pushed(tmp_path: Path) -> None:
+    env = {
+        "id": "CartPole-v1",
+        "kwargs": {"file": "/home/me/data.npz", "more": [r"C:\\Users\\me\\a.xml", "~/b"], "n": 3},
+    }
+    config = load_config(table={"env": env}, environment={}).config
+    assert _public_config(config).env.kwargs == {"file": "data.npz", "more": ["a.xml", "b"], "n": 3}

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 import subprocess
 import sys
 import textwrap
@@ -225,3 +226,23 @@ def test_a_type_checker_knows_the_settings_and_the_results(tmp_path: Path) -> No
     }
     assert errors.keys() == WRONG.keys(), errors
     assert all(WRONG[line] in text for line, text in errors.items()), errors
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: vedette.DQN(lr=1), "lr: unknown key; did you mean learning_rate?"),
+        (lambda: vedette.SAC(learning_rate=-1), "learning_rate: must be more than 0, not -1"),
+        (lambda: vedette.StopConfig(max_opts="x"), "max_opts: must be a whole number, not 'x'"),
+        (lambda: vedette.EnvConfig(), "id: is missing"),
+    ],
+)
+def test_a_wrong_setting_of_a_part_is_a_line_that_names_it(make: Any, said: str) -> None:
+    with pytest.raises(SettingError, match=f"^{re.escape(said)}$") as wrong:
+        make()
+    assert wrong.value.__context__ is None  # nothing of pydantic's above it
+
+
+def test_an_environment_in_the_place_of_a_file_is_told() -> None:
+    with pytest.raises(SettingError, match='no such file; an environment is env="CartPole-v1"'):
+        vedette.train("CartPole-v1")

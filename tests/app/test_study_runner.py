@@ -18,7 +18,8 @@ import pytest
 
 from vedette.cli.app import main
 from vedette.sweep.study import Study
-from vedette.sweep.study_runner import POINTS, StudyRunner, Workers, best_trial, open_study
+from vedette.sweep.study_journal import POINTS, Workers, open_study
+from vedette.sweep.study_runner import StudyRunner, best_trial
 from vedette_rl.storage.system import lock_file
 from vedette_services.config import load_config, read_config
 from vedette_services.errors import UsageError
@@ -237,7 +238,7 @@ def test_a_trial_whose_process_dies_again_and_again_fails(study: Make, tmp_path:
 
 def test_a_worker_is_alive_while_its_process_is(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from vedette.sweep.study_runner import Workers\n"
+        "import sys, pathlib; from vedette.sweep.study_journal import Workers\n"
         "mine = Workers(pathlib.Path(sys.argv[1])); print(mine.name, flush=True)\n"
         "sys.stdin.read()"
     )
@@ -281,7 +282,7 @@ def test_a_worker_is_alive_where_a_network_file_system_refuses_the_lock(
         lock_file(file)
 
     mine, other = Workers(tmp_path), Workers(tmp_path)
-    monkeypatch.setattr("vedette.sweep.study_runner.lock_file", lock)
+    monkeypatch.setattr("vedette.sweep.study_journal.lock_file", lock)
     assert mine.is_alive(other.name)
     other.close()
     assert not mine.is_alive(other.name)

@@ -1,22 +1,32 @@
-"""Every example of the documentation runs, and the agent among them keeps the contract."""
+"""Every example of the documentation runs, and the parts among them keep the contracts."""
 
 import importlib
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from vedette_rl.core import Agent
+from vedette_rl.agents import AgentKind
+from vedette_rl.core import Agent, ModelInfo, Policy, RowColumn, StepProcessor
 from vedette_rl.envs import Spaces
-from vedette_rl.testing import AgentContract
+from vedette_rl.testing import (
+    AgentContract,
+    PolicyContract,
+    ReplayBufferContract,
+    StepProcessorContract,
+    sampled_obs,
+)
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SAYS = {
     "own_agent": "max_opts",
+    "own_columns": "max_opts",
     "own_encoder": "max_opts",
+    "own_replay": "max_opts",
     "own_recorder": "time_s,step,name,value",
     "own_steps": "max_opts",
     "trained_elsewhere": "500.0 ± 0.0 over 20 episodes",
@@ -41,20 +51,68 @@ def test_the_example_runs(
     assert SAYS[name] in capsys.readouterr().out
 
 
-class TestTheExampleAgent(AgentContract):
+VECTOR: gym.Space[Any] = gym.spaces.Box(-1, 1, (3,), np.float32)
+PARTS = gym.spaces.Dict({"camera": gym.spaces.Box(0, 255, (2, 2), np.uint8), "joints": VECTOR})
+
+
+def example(name: str, attribute: str) -> Any:
+    """What a file of the documentation defines."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        return getattr(importlib.import_module(name), attribute)
+    finally:
+        sys.path.remove(str(EXAMPLES))
+
+
+class Halves(AgentContract, PolicyContract):
+    """Both halves of an agent of the documentation."""
+
     discount = 0.99
+    kind: AgentKind[Any]
+    observation: gym.Space[Any] = VECTOR
 
     def make_spaces(self) -> Spaces:
-        return Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2))
+        return Spaces(self.observation, gym.spaces.Discrete(2))
 
     def make_agent(self, seed: int) -> Agent:
-        sys.path.insert(0, str(EXAMPLES))
-        try:
-            kind = importlib.import_module("own_agent").Linear
-        finally:
-            sys.path.remove(str(EXAMPLES))
-        agent = kind.build_agent(
-            kind.config(name=kind.name), self.make_spaces(), device="cpu", seed=seed
-        )
-        assert isinstance(agent, Agent)
-        return agent
+        config = self.kind.config(name=self.kind.name)
+        return self.kind.build_agent(config, self.make_spaces(), device="cpu", seed=seed)
+
+    def make_policy(self, envs: int, seed: int) -> Policy:
+        config, ranks = self.kind.config(name=self.kind.name), np.zeros(envs)
+        return self.kind.build_policy(config, self.make_spaces(), ranks=ranks, seed=seed)
+
+    def make_model(self, seed: int) -> ModelInfo:
+        return self.make_agent(seed).model_info()
+
+
+class TestTheAgent(Halves):
+    kind = example("own_agent", "Linear")
+
+
+class TestTheAgentOnADictionary(TestTheAgent):
+    observation = PARTS
+
+
+class TestTheAgentWithAColumn(Halves):
+    kind = example("own_columns", "Sampling")
+    columns = (RowColumn("log_prob"),)
+
+    def test_its_column_is_the_logarithm_of_the_probability_of_what_it_did(self) -> None:
+        policy = self.acting()
+        obs = {"obs": np.tile(sampled_obs(VECTOR, 1, 0)["obs"], (20_000, 1))}
+        action = policy.act(obs, explore=True)
+        log_prob = policy.acted_columns()["log_prob"]  # type: ignore[attr-defined]
+        for chosen in (0, 1):
+            share = float((action == chosen).mean())
+            assert np.exp(log_prob[action == chosen].mean()) == pytest.approx(share, abs=0.02)
+
+
+class TestTheReplay(ReplayBufferContract):
+    replay = example("own_replay", "Recent")
+
+
+class TestTheStepProcessor(StepProcessorContract):
+    def make_processor(self, envs: int, dtype: np.dtype[Any]) -> StepProcessor:
+        made: StepProcessor = example("own_steps", "SignedRewards")(1, 0.9, envs, dtype)
+        return made

@@ -17,7 +17,7 @@ FAULTS = {
     "weights ignored": (LOSS, "error**2"),
     "weights squared": (LOSS, "(error * (1 if weights is None else weights)) ** 2"),
     "one discount for all steps": ('self.discount ** batch["n_steps"]', "self.discount"),
-    "bootstraps from obs": ('self.q(batch["next_obs"])', 'self.q(batch["obs"])'),
+    "bootstraps from obs": ("self.q_target(next_obs)", "self.q_target(obs)"),
 }
 FOUND_BY = {
     "weights ignored": {
@@ -67,3 +67,38 @@ def test_the_fault_is_found(fault: str) -> None:
     was, becomes = FAULTS[fault]
     assert SOURCE.count(was) == 1
     assert failing(contract_of(SOURCE.replace(was, becomes))) == FOUND_BY[fault]
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "test", "why"),
+    [
+        (
+            "error = target - q",
+            "error = target - q + 0.1 * torch.randn_like(q)",
+            "test_a_saved_state_goes_on_as_if_nothing_had_happened",
+            r"give it a torch\.Generator: model array '1\.weight' differs by up to",
+        ),
+        (
+            '"target": self.target.get(self.target.data),',
+            '"target": self.online.get(self.online.data),',
+            "test_a_saved_state_goes_on_as_if_nothing_had_happened",
+            r"after set_state it learns otherwise: the state lacks something .a target, .* differs",
+        ),
+        (
+            "ModelInfo(self.opt_steps,",
+            "ModelInfo(0,",
+            "test_an_opt_is_counted_and_is_the_next_version",
+            "the model info's version is 0, opt_steps is 1",
+        ),
+        (
+            "error.detach().abs()",
+            "error.detach()",
+            "test_td_errors_are_magnitudes_of_each_sample",
+            "a TD error is -.*, below 0",
+        ),
+    ],
+)
+def test_a_failing_contract_says_what_came(was: str, becomes: str, test: str, why: str) -> None:
+    assert SOURCE.count(was) == 1
+    with pytest.raises(AssertionError, match=why):
+        getattr(contract_of(SOURCE.replace(was, becomes)), test)()

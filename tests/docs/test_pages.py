@@ -102,5 +102,5 @@ def test_the_table_of_tags_names_what_is_recorded() -> None:
     seen = Eval(*[1] * len(fields(Eval)))
     CurveRecorder(recorder, "r", config).record(1.0, TrainerStatus(opt_steps=1), ingest, seen)
     costs = {"average_opt_time", "average_sample_time"}
-    others = {tag for tag in told if tag.startswith(("train/", "priority/"))}
+    others = {tag for tag in told if tag.startswith(("train/", "priority/", "sampling/"))}
     assert told - others == written | costs

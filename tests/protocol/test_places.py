@@ -263,3 +263,16 @@ def test_who_used_an_id_before_a_key_had_its_name_keeps_it() -> None:
     ledger.mark_gone("gpu-2")
     assert ledger.may_use("gpu-2", "lab")
     assert not ledger.may_use("gpu-2", "gpu-2")
+
+
+def test_a_newcomer_finds_the_place_that_one_replaced_a_moment_ago_will_leave() -> None:
+    ledger = ledger_for(places=100)
+    assert fill(ledger, "m", 99) == 99
+    for number in range(10):
+        ledger.mark_alive(f"m{number}", 1_000_000 + number, 1.0)
+    join(ledger, "late", now=2.0)
+    with pytest.raises(LedgerFullError):
+        join(ledger, "later", now=2.0)
+    assert len(ledger.alive_incarnations()) == 100
+    ledger.mark_alive("m0", 2_000_000, 8.0)  # that of five seconds ago is closed first
+    assert ledger.places.held("") <= 110

@@ -162,11 +162,10 @@ class Invariants:
         idle = window is not None and not window.batches
         if settled != host.settled or idle:
             host.settled, host.settled_at = settled, now
-        if now - host.settled_at > WAIT_S and now - host.reason_at > REASON_S:
-            raise InvariantError(
-                f"{host.name} waits since {host.settled_at:.1f} s without a reason"
-            )
         machine = host.machine
+        since = max(host.settled_at, machine.awake_at)  # who is paused can say nothing
+        if machine.awake and now - since > WAIT_S and now - host.reason_at > REASON_S:
+            raise InvariantError(f"{host.name} waits since {since:.1f} s without a reason")
         if machine.awake and (wait := host.waits.missing(now, machine.awake_at)):
             raise InvariantError(f"{machine.name} {wait}, and its log does not say so")
 

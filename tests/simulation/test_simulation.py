@@ -8,7 +8,7 @@ import mutants  # beside this file
 import pytest
 import simulate
 from faulty_network import NetworkFaults
-from scenario import draw_scenario
+from scenario import Fault, draw_scenario
 from simulated_fleet import SimulatedFleet
 
 from vedette_rl.replay.limiter import Limiter
@@ -57,6 +57,15 @@ def test_a_killed_manager_loses_rows_and_they_are_counted() -> None:
         fleet.run()
     assert sum(fleet.disk.excused for fleet in fleets) > 0
     assert sum(fleet.disk.inserted for fleet in fleets) > 1_000
+
+
+def test_a_manager_that_is_stopped_for_long_need_not_say_why_it_waits() -> None:
+    """Seed 100000 with 2,000 managers, one of which was stopped 16 s by pauses side by side."""
+    stops = (Fault(47.0, "pause", "m0", 9.0), Fault(55.0, "pause", "m0", 9.0))
+    drawn = draw_scenario(3, managers=1, fault_s=65.0)
+    late = NetworkFaults(delay_s=(0.2, 0.4))  # so that it holds batches when it is stopped
+    quiet = replace(drawn, faults=stops, copies=(), hostile=(), messages=late, skew=0.0)
+    SimulatedFleet(replace(quiet, batch_gap_s=(0.2, 0.4))).run()
 
 
 def shared_id(hostile: bool) -> SimulatedFleet:

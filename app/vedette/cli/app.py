@@ -17,12 +17,11 @@ import typer
 
 from vedette.cli import bench
 from vedette.cli.actors import actors
-from vedette.cli.config import config
+from vedette.cli.config import config, init
 from vedette.cli.dashboard import dashboard
 from vedette.cli.doctor import doctor
 from vedette.cli.evaluate import evaluate
 from vedette.cli.export import export, push
-from vedette.cli.init import init
 from vedette.cli.keys import app as keys
 from vedette.cli.learner import learner
 from vedette.cli.listing import list_names

@@ -1,13 +1,25 @@
-"""``vedette config``: the configuration of a run, and the schema of every configuration."""
+"""``vedette config`` writes a configuration or its schema, ``vedette init`` a small project."""
 
 from __future__ import annotations
 
 import json
+from importlib import resources
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vedette.cli.options import Agent, Arguments, Env, Settings, load_from_arguments
+from vedette_services.errors import UsageError
+
+FILES = {
+    "my_env.py": "an environment of your own",
+    "my_network.py": "a network of your own",
+    "mine.toml": "the configuration of a run",
+    "test_mine.py": "tests of the rules that learning depends on",
+    "README.md": "the commands",
+}
+"""The files in `vedette/starter`, described."""
 
 
 def config(
@@ -36,4 +48,34 @@ def config(
     from vedette_services.config.saving import config_text
 
     found = load_from_arguments(arguments, env, agent, settings)
-    typer.echo(config_text(found.config, found.note), nl=False)
+    typer.echo(config_text(found.config, found.comment), nl=False)
+
+
+def init(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of the project; it need not exist.")
+    ] = Path(),
+) -> None:
+    """Write a small project: an environment, a network, a configuration, a test, a README.
+
+    \b
+    vedette init corridor
+    cd corridor
+    vedette run mine.toml
+    pytest
+    """
+    if there := [name for name in FILES if (directory / name).exists()]:
+        raise UsageError(f"{directory}: it has {', '.join(there)} already; name another folder")
+    starter = resources.files("vedette") / "starter"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            with (directory / name).open("x", encoding="utf-8") as file:
+                file.write((starter / name).read_text("utf-8"))
+    except OSError as error:
+        why = error.strerror or error
+        raise UsageError(f"{directory}: cannot be written: {why}; name another folder") from error
+    for name, what in FILES.items():
+        typer.echo(f"{directory / name!s:<30} {what}")
+    go_there = "" if directory == Path() else f"cd {directory} && "
+    typer.echo(f"next: {go_there}vedette run mine.toml")

@@ -116,7 +116,7 @@ def learner(
         keys=folder,
         fresh=fresh,
         new_replay=new_replay,
-        note=note or found.note,
+        note=note or found.comment,
         on_status=LineView(log=partial(_log.info, "%s")).show,
         metrics=_metrics_address(metrics_port),
         linger_s=linger,

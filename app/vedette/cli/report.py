@@ -41,7 +41,8 @@ def report(
     vedette report runs/sweep                       every run in a folder
     vedette report runs/sweep --json                an object for each configuration
     """
-    from vedette.reports import report_statistics, write_report
+    from vedette.live import print_table
+    from vedette.reports import OUTCOME_HEADS, outcome_rows, report_statistics, write_comparison
     from vedette_rl.bytes_text import bytes_text
 
     if as_json and out is not None:
@@ -51,5 +52,7 @@ def report(
         return
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise UsageError(f"--out {out}: name a file in a folder that exists")
-    path = write_report(runs, out)
+    path, found = write_comparison(runs, out)
+    if sum(len(each.runs) for each in found) > 1:
+        print_table(OUTCOME_HEADS, outcome_rows(found))
     typer.echo(f"{path} ({bytes_text(path.stat().st_size)}); open it in a browser")

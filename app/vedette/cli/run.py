@@ -136,13 +136,13 @@ def _train(
     from vedette.live import view_for
 
     config = found.config
-    view = view_for(f"{config.agent.name} on {config.env.id}")
+    view = view_for(f"{config.agent.name} on {config.env.id}", run=None if fresh else out)
     if in_process:
         from vedette.local.in_process import run_in_process as train
     else:
         from vedette.local.daemons import run_locally as train
     erase = {"fresh": fresh, "new_replay": new_replay}
-    return train(config, out, note=found.note, view=view, signals=True, **erase)
+    return train(config, out, note=found.comment, view=view, signals=True, **erase)
 
 
 def _report(status: Status, out: Path) -> None:
@@ -186,6 +186,8 @@ def _run_sweep(
     options: StartOptions,
 ) -> None:
     """Run every trial and report on all; leave with the status of the first that failed."""
+    from vedette.live import print_table
+    from vedette.reports import OUTCOME_HEADS, outcome_rows
     from vedette.sweep import (
         Sweep,
         exit_status,
@@ -219,7 +221,8 @@ def _run_sweep(
         typer.echo(f"  {outcome.trial.name:<12} {outcome.message}")
     if stop:
         typer.echo(exit_sentence("interrupted"))
-    page = report_on(trials, directory)
-    if page is not None:
+    page, found = report_on(trials, directory)
+    if found is not None:
+        print_table(OUTCOME_HEADS, outcome_rows(found))
         typer.echo(f"  report       {page}")
     raise typer.Exit(exit_status(outcomes))

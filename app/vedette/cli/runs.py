@@ -29,6 +29,7 @@ def runs(
     vedette runs runs/rates
     vedette runs --json | jq 'select(.state == "running")'
     """
+    from vedette.live import print_table
     from vedette_services.run.overview import find_runs, read_overview
 
     found = [read_overview(path) for path in find_runs(directory)]
@@ -40,11 +41,7 @@ def runs(
     if not found:
         typer.echo(f"no run in {directory}")
         return
-    rows = [(*_HEADS, "run"), *map(_cells, found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    for row in rows:
-        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
-        typer.echo("  ".join([*cells, row[-1]]))
+    print_table((*_HEADS, "run"), [_cells(run) for run in found])
 
 
 def _cells(run: RunOverview) -> tuple[str, ...]:

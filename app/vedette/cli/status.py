@@ -60,14 +60,14 @@ def status(
     manager, shown = chosen_id(manager), client_keys(keys, insecure)
     with _asker(run, learner, shown) as asker:
         if watch and not as_json:
-            _watch(asker, timeout)
+            _watch(asker, timeout, run)
             return
         while True:
             found = asker.ask_json(timeout)
             if found is None:
                 _refuse_silence(asker, timeout)
                 return
-            _print_status(found, manager, as_json=as_json)
+            _print_status(found, manager, run, as_json=as_json)
             if asker.end and not as_json:
                 typer.echo(asker.end)
             if not watch:
@@ -75,7 +75,7 @@ def status(
             time.sleep(WATCH_EVERY_S)
 
 
-def _print_status(found: bytes, manager: str | None, *, as_json: bool) -> None:
+def _print_status(found: bytes, manager: str | None, run: Path | None, *, as_json: bool) -> None:
     """Print a status, or what it says about one manager.
 
     Raises:
@@ -90,7 +90,7 @@ def _print_status(found: bytes, manager: str | None, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(json.loads(found) if only is None else only.as_dict()))
     elif only is None:
-        print_once(status)
+        print_once(status, run=run)
     else:
         typer.echo(f"{only.id} is {only.state}, heard of {only.last_seen_s} s ago")
 
@@ -131,7 +131,7 @@ def _find_manager(status: Status, manager: str) -> Manager:
     raise AbsentManagerError(manager)
 
 
-def _watch(asker: StatusClient | RunStatus, timeout_s: float) -> None:
+def _watch(asker: StatusClient | RunStatus, timeout_s: float, run: Path | None = None) -> None:
     """Show the status until Ctrl-C. A learner that does not answer may be starting, and a run that
     has ended may be resumed."""
     from vedette.live import view_for
@@ -139,7 +139,7 @@ def _watch(asker: StatusClient | RunStatus, timeout_s: float) -> None:
     if asker.address:
         typer.echo(f"asking the learner at {asker.address}", err=True)
     ended = ""
-    with view_for(whole=True) as view:
+    with view_for(whole=True, run=run) as view:
         try:
             while True:
                 view.show(asker.ask(timeout_s))

@@ -68,6 +68,7 @@ def sweep(
 
 def _search(study: Study, directory: Path, jobs: int | None, in_process: bool) -> None:
     """Check the settings of a study, run it, print its result and exit with its status."""
+    from vedette.live import print_table
     from vedette.sweep import jobs_within
     from vedette.sweep.study import check_budget
     from vedette.sweep.study_runner import StudyRunner
@@ -92,6 +93,7 @@ def _search(study: Study, directory: Path, jobs: int | None, in_process: bool) -
 
     stop = StopSignals(leave=leave)
     status = runner.run(stop)
+    print_table(*runner.table())
     for line in runner.lines():
         typer.echo(f"  {line}")
     if stop:

@@ -63,7 +63,8 @@ def manager_row(manager: Manager, status: Status) -> FleetRow:
     alive = sum(actor.alive for actor in own)
     restarts = sum(actor.restarts for actor in own)
     share = _share(manager, status)
-    health, what = _assess(manager, alive, restarts, share)
+    down = sum(_is_down(actor, manager, status) for actor in own)
+    health, what = _assess(manager, down, restarts, share)
     here = health not in (Health.LEFT, Health.GONE)
     batches = format_number(manager.window.batches)
     return FleetRow(
@@ -84,10 +85,10 @@ def actor_rows(manager: Manager, status: Status) -> list[FleetRow]:
     """Make a row for each actor of a manager."""
     return [
         FleetRow(
-            Health.WELL if actor.alive or _starts(actor) else Health.TROUBLE,
+            Health.TROUBLE if _is_down(actor, manager, status) else Health.WELL,
             f"  actor {actor.id}",
             "",
-            "" if actor.alive or _starts(actor) else "down",
+            "down" if _is_down(actor, manager, status) else "",
             format_number(actor.restarts) if actor.restarts else "-",
             "",
             format_short(_lag([actor], status)),
@@ -119,7 +120,13 @@ def fleet_summary(status: Status) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _assess(manager: Manager, alive: int, restarts: int, share: float | None) -> tuple[Health, str]:
+def _is_down(actor: Actor, manager: Manager, status: Status) -> bool:
+    """True for an actor that should play and does not."""
+    over = status.phase == "done" or not manager.is_present
+    return not (over or actor.alive or _starts(actor))
+
+
+def _assess(manager: Manager, down: int, restarts: int, share: float | None) -> tuple[Health, str]:
     """Returns a manager's state and its description."""
     silent_s, own = manager.last_seen_s or 0.0, manager.actors
     if not manager.is_present:
@@ -128,7 +135,6 @@ def _assess(manager: Manager, alive: int, restarts: int, share: float | None) ->
         return Health.GONE, f"silent for {format_clock(silent_s)}"
     error = next((actor.error for actor in own if actor.error), "")
     starting = sum(map(_starts, own))
-    down = len(own) - alive - starting
     if down or error:
         parts = [f"{down} down" if down else "", error]
         return Health.TROUBLE, ": ".join(filter(None, parts))

@@ -153,6 +153,8 @@ class Screen:
         if self.silent_s >= 3.0:
             return Text(f"no answer for {format_clock(self.silent_s)}", style="bold red")
         phase = self.status.phase or "starting"
+        if phase == "done" and self.status.waits:
+            phase = "evaluating"
         return Text(phase, style=_PHASES.get(phase, "cyan"))
 
     def _returns(self, width: int) -> RenderableType:
@@ -183,7 +185,7 @@ class Screen:
         """How far it is to each condition that ends the run: the target, then the nearest first."""
         assert self.status is not None, "the goals are drawn only with a status"
         grid, bar = self._grid(), min(max(width // 5, 10), 40)
-        self._add_target(grid, bar, "best evaluation" if width >= 80 else "best")
+        self._add_target(grid, bar, short=width < 80)
         left, never = self.progress.left_s, float("inf")
         rows = sorted(stop_progress(self.status), key=lambda row: left.get(row[0], never))
         for place, (words, now, goal) in enumerate(rows):
@@ -194,13 +196,12 @@ class Screen:
         if grid.row_count:
             yield grid
 
-    def _add_target(self, grid: Table, bar: int, words: str) -> None:
+    def _add_target(self, grid: Table, bar: int, *, short: bool) -> None:
         assert self.status is not None, "the goals are drawn only with a status"
         target, best = self.status.stop.target_return, self.status.eval.best_return_mean
         if target is None or best is None:
             return
-        away = f", {format_number(target - best, 1)} to go" if best < target else ""
-        message = f"{words} {format_number(best, 1)} of {target:g}{away}"
+        message = status_text.target_text(self.status, short=short)
         first = self.progress.first_return
         if first is None:  # without a beginning there is no share to draw
             grid.add_row(Text("goal"), Text(message))

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean, linear_regression
 
 from vedette_services.run.status import Status
@@ -55,15 +56,37 @@ class Progress:
 
 
 class ProgressTracker:
-    """Computes the progress of a run from its successive statuses."""
+    """Computes the progress of a run from its successive statuses.
 
-    def __init__(self) -> None:
+    Args:
+        run: its directory: the curves begin with what is recorded there; None: with the first
+            status.
+    """
+
+    def __init__(self, run: Path | None = None) -> None:
         self._split, self._pace = TimeSplitTracker(), PaceTracker()
         self._evaluations: deque[float] = deque(maxlen=4096)
         self._rollouts = Series()
         self._first_return: float | None = None
         self._version: int | None = None
         self._seen = self._is_unevaluated = False  # of the statuses so far, of the last one
+        if run is not None:
+            self._read_records(run)
+
+    def _read_records(self, run: Path) -> None:
+        """Begin with what is recorded of a run."""
+        if not any((run / name).exists() for name in ("tensorboard", "records.jsonl")):
+            return
+        from vedette_rl.recording.reading import read_curves  # slow to load
+
+        curves = read_curves(run).curves
+        if evaluated := curves.get("eval/mean_reward"):
+            self._evaluations.extend(map(float, evaluated.values))
+            self._first_return = float(evaluated.values[0])
+        if versions := curves.get("eval/version"):
+            self._version = int(versions.values[-1])
+        if rollouts := curves.get("rollout/ep_rew_mean"):
+            self._rollouts.extend([*map(float, rollouts.values)])
 
     def update(self, status: Status) -> tuple[Progress, bool]:
         """Add a status. Return the progress, and True if it has an evaluation that is new and was

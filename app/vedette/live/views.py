@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from vedette.live.progress import Progress, ProgressTracker
@@ -21,6 +23,8 @@ if TYPE_CHECKING:  # rich is loaded only where there is a terminal to draw on
     from rich.live import Live
 
 LINE_EVERY_S = 5.0
+EVALUATION_EVERY_S = 1.0
+"""Of more evaluations a second, one is printed."""
 PIPE_WIDTH = 120
 WATCH_HEADING = 2
 """Lines of the heading of `watch`."""
@@ -74,12 +78,13 @@ class LineView(View):
         self._out, self._log = out or sys.stdout, log
         self._began = now()
         self._last = self._began
-        self._seen = False
+        self._seen, self._last_evaluation = False, -math.inf
         self._tracker = ProgressTracker()
 
     def show(self, status: Status | None) -> None:
         """Print a line if the last one is at least `every_s` old, or for a new evaluation."""
-        if status is not None and self._tracker.update(status)[1] and self._log is None:
+        fresh = status is not None and self._tracker.update(status)[1] and self._log is None
+        if status is not None and fresh and self._is_evaluation_due():
             self.print_line(evaluation_line(status))
         if self._now() - self._last < self._every_s:
             return
@@ -91,6 +96,12 @@ class LineView(View):
             self.print_line("no answer: the learner is busy, or ending")
         else:
             self.print_line("waiting for the learner")
+
+    def _is_evaluation_due(self) -> bool:
+        now = self._now()
+        is_due = now - self._last_evaluation >= EVALUATION_EVERY_S
+        self._last_evaluation = now if is_due else self._last_evaluation
+        return is_due
 
     def print_line(self, text: str) -> None:
         """Print a line with the time since the beginning."""
@@ -108,6 +119,7 @@ class TerminalView(View):
     Args:
         title: agent and environment; "": those of the status.
         whole: use the whole terminal until the end, then print the lines and the last screen.
+        run: the run's directory, from whose records the curves begin; None: it is not here.
         out: the terminal; None: the standard output.
         now: a monotonic clock.
     """
@@ -117,6 +129,7 @@ class TerminalView(View):
         title: str = "",
         *,
         whole: bool = False,
+        run: Path | None = None,
         out: IO[str] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -126,11 +139,12 @@ class TerminalView(View):
         self._console = Console(file=out)
         self._live: Live | None = None
         self._session = TerminalSession(out or sys.stdout, self._draw, self._on_key, whole=whole)
-        self._tracker, self._progress = ProgressTracker(), Progress()
+        self._tracker, self._progress = ProgressTracker(run), Progress()
         self._status: Status | None = None
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)  # of a whole screen
         self._explain, self._entered = False, False
         self._heard = self._last_line = now()
+        self._last_evaluation = -math.inf
 
     def __enter__(self) -> Self:
         self._entered = True
@@ -157,7 +171,8 @@ class TerminalView(View):
             return
         self._status, self._heard = status, self._now()
         self._progress, is_new = self._tracker.update(status)
-        if is_new:
+        if is_new and self._heard - self._last_evaluation >= EVALUATION_EVERY_S:
+            self._last_evaluation = self._heard
             self.print_line(f"{_clock(status)}  {evaluation_line(status)}")
         if self._live is None and self._heard - self._last_line >= LINE_EVERY_S:
             self._last_line = self._heard
@@ -223,22 +238,29 @@ class TerminalView(View):
         self._console.print(text, markup=False, highlight=False)
 
 
-def view_for(title: str = "", out: IO[str] | None = None, *, whole: bool = False) -> View:
+def view_for(
+    title: str = "", out: IO[str] | None = None, *, whole: bool = False, run: Path | None = None
+) -> View:
     """Make a `TerminalView` for a terminal, a `LineView` for any other output.
 
     Args:
         title: agent and environment; "": those of the status.
         out: the output; None: the standard output.
         whole: use the whole terminal, if there is one.
+        run: the run's directory, if it is here.
     """
     stream = out or sys.stdout
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return TerminalView(title, whole=whole, out=stream)
+        return TerminalView(title, whole=whole, run=run, out=stream)
     return LineView(out=stream)
 
 
-def print_once(status: Status, out: IO[str] | None = None) -> None:
-    """Print a status once: whole, or cut to ``LINES`` under `watch`."""
+def print_once(status: Status, out: IO[str] | None = None, run: Path | None = None) -> None:
+    """Print a status once: whole, or cut to ``LINES`` under `watch`.
+
+    Args:
+        run: as of `view_for`.
+    """
     from rich.console import Console
 
     from vedette.live.layout import Screen
@@ -251,12 +273,35 @@ def print_once(status: Status, out: IO[str] | None = None) -> None:
     screen = Screen(
         run_title(status),
         status,
-        ProgressTracker().update(status)[0],
+        ProgressTracker(run).update(status)[0],
         height=max(8, int(lines) - WATCH_HEADING) if cut else None,
     )
     with console.capture() as drawn:
         console.print(screen)
     stream.writelines(f"{line.rstrip()}\n" for line in drawn.get().splitlines())
+
+
+def print_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], out: IO[str] | None = None
+) -> None:
+    """Print a table: drawn on a terminal, else a line for each row, in columns."""
+    stream = out or sys.stdout
+    if stream.isatty():
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        Console(file=stream).print(table)
+        return
+    lines = [heads, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    for line in lines:
+        cells = (f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
+        stream.write("  ".join(cells).rstrip() + "\n")
 
 
 def _clock(status: Status) -> str:

@@ -1,5 +1,13 @@
 """Self-contained HTML pages about one run, or about several in comparison."""
 
-from vedette.reports.writing import report_statistics, write_report
+from vedette.reports.configurations import OUTCOME_HEADS, OUTCOME_NOTE, outcome_rows
+from vedette.reports.writing import report_statistics, write_comparison, write_report
 
-__all__ = ["report_statistics", "write_report"]
+__all__ = [
+    "OUTCOME_HEADS",
+    "OUTCOME_NOTE",
+    "outcome_rows",
+    "report_statistics",
+    "write_comparison",
+    "write_report",
+]

@@ -18,6 +18,7 @@ from vedette.reports.statistics import (
     carry,
     interquartile_mean,
 )
+from vedette_services.run.number_format import format_decimal
 
 _OF_A_SEED = ("seed", "preset", "replay.directory", "stop.")
 """Keys, and beginnings of keys, in which runs of one configuration may differ."""
@@ -109,6 +110,42 @@ def statistics_of(configurations: Sequence[Configuration]) -> list[dict[str, Any
     return [
         each.statistics(spans.get(each.runs[0].configured("env", "id"))) for each in configurations
     ]
+
+
+OUTCOME_HEADS = (
+    *("configuration", "seeds", "last evaluation", "best evaluation", "mean over the curve"),
+    *("reached the target", "solved", "env steps to the target", "ended"),
+)
+OUTCOME_NOTE = (
+    "Interquartile mean over distinct seeds, in brackets its 95 % interval (stratified bootstrap); "
+    "runs of one seed count as one. An interval of fewer than five seeds is too narrow to rely on."
+)
+
+
+def outcome_rows(configurations: Sequence[Configuration]) -> list[list[str]]:
+    """Return the statistics below `OUTCOME_HEADS` as texts, a row for each configuration."""
+    found = zip(configurations, statistics_of(configurations), strict=True)
+    return [
+        _outcome_cells(each, any(run.target is not None for run in configuration.runs))
+        for configuration, each in found
+    ]
+
+
+def _outcome_cells(found: dict[str, Any], has_target: bool) -> list[str]:
+    seeds, runs = found["seeds"], found["runs"]
+    return [
+        found["name"],
+        f"{seeds} of {runs} runs" if runs != seeds else str(seeds),
+        *(_estimate_text(found[name]) for name in ("eval_last", "eval_best", "eval_area")),
+        *(f"{found[name]} of {seeds}" if has_target else "–" for name in ("reached", "solved")),
+        _estimate_text(found["env_steps_to_target"], 0),
+        ", ".join(f"{count} {state}" for state, count in found["ended"].items()),
+    ]
+
+
+def _estimate_text(found: Mapping[str, float | None], digits: int = 1) -> str:
+    middle, low, high = (format_decimal(found[side], digits) for side in ("iqm", "low", "high"))
+    return middle if found["low"] is None else f"{middle} [{low}, {high}]"
 
 
 def group_runs(records: Sequence[RunRecord]) -> list[Configuration]:

@@ -23,11 +23,11 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.number_format import format_time
 from vedette_services.run.outcome import read_summary
-from vedette_services.run.overview import is_running
+from vedette_services.run.overview import is_running, run_seconds, start_spans
 from vedette_services.run.provenance import read_provenance
 from vedette_services.run.status import Status
 from vedette_services.run.status_schema import is_against_opt_steps
-from vedette_services.run.stop_conditions import elapsed_seconds, exit_sentence
+from vedette_services.run.stop_conditions import exit_sentence
 
 EVALUATION = "eval/mean_reward"
 BASELINE_COLUMNS = ("label", "seed", "env_steps", "opt_steps", "wall_s", "return_mean")
@@ -65,9 +65,12 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """The agent and the environment."""
+        """The agent, or the baseline's label, and the environment."""
+        env = self.configured("env", "id") or self.summary.env
+        if label := self.configured("baseline"):
+            return f"{label} on {env}" if env else str(label)
         agent = self.configured("agent", "name") or self.summary.agent or "an agent"
-        env = self.configured("env", "id") or self.summary.env or "an environment"
+        env = env or "an environment"
         return f"{agent} on {env}"
 
     def configured(self, *path: str) -> Any:  # any value that TOML knows
@@ -117,23 +120,13 @@ class RunRecord:
     @property
     def starts(self) -> list[tuple[float, float]]:
         """Begin and end of each start of the learner. A killed one ends with its last record."""
-        begins = [event.time_s for event in self.events if event.kind == "started"]
-        logged = [event.time_s for event in self.events if event.kind in ("ended", "failed")]
-        found = []
-        for begin, following in zip(begins, [*begins[1:], math.inf], strict=False):
-            ends = [end for end in logged if begin <= end < following]
-            end = ends[0] if ends else self._last_record_s(following)
-            found.append((begin, max(begin, end)))
-        return found
+        times = [curve.times for curve in self.curves.values()]
+        return start_spans(self.events, self.summary.time_s or 0.0, times)
 
     @property
     def seconds(self) -> float | None:
         """Duration of all its starts; that of the last is the learner's own number."""
-        *earlier, last = self.starts or [(0.0, 0.0)]
-        known = elapsed_seconds(self.summary)
-        if known is None or (self.summary.time_s or 0.0) < last[0]:
-            known = last[1] - last[0] or None
-        return known if known is None else known + sum(end - begin for begin, end in earlier)
+        return run_seconds(self.starts, self.summary)
 
     def positions(self, name: str) -> dict[str, Floats]:
         """Return a curve's env steps, optimization steps and seconds of the learner's work."""
@@ -163,16 +156,6 @@ class RunRecord:
         spans = self.starts or [(begin, math.inf)]
         worked = [np.clip(times - first, 0.0, last - first) for first, last in spans]
         return np.asarray(np.sum(worked, axis=0), np.float64)
-
-    def _last_record_s(self, before_s: float) -> float:
-        """Time of the last record before `before_s`, in seconds since 1970."""
-        # A change of settings is logged before the start that it is for.
-        times = [event.time_s for event in self.events if event.kind != "changed"]
-        times += [] if self.summary.time_s is None else [self.summary.time_s]
-        for curve in self.curves.values():
-            earlier = curve.times[curve.times < before_s]
-            times += [float(earlier.max())] if earlier.size else []
-        return max((time_s for time_s in times if time_s < before_s), default=0.0)
 
 
 def _kind(name: str) -> str:

@@ -84,8 +84,8 @@ function draw(plot) {
     showlegend: !page.several && lines.length > 1, legend: { orientation: "h", y: 1.15 },
     dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
     shapes: shapes.map((shape) => ({ ...shape, layer: "below", line: { color: color("--soft"), dash: "dash", width: 1 } })),
-    annotations: chart.levels.map(([y, label]) => ({ text: `${label} ${number(y)}`, xref: "paper", x: 1, y: logy ? Math.log10(y) : y,
-      xanchor: "right", yanchor: "bottom", showarrow: false })),
+    annotations: chart.levels.map(([y, label]) => ({ text: `${label} ${number(y)}`, xref: "paper", x: 0, y: logy ? Math.log10(y) : y,
+      xanchor: "left", yanchor: "bottom", showarrow: false })),
   }, { displayModeBar: false, responsive: true });
 }
 

@@ -19,7 +19,15 @@ from markupsafe import Markup
 
 from vedette.live.fleet import fleet_summary
 from vedette.reports.charts import GROUPS, page_data
-from vedette.reports.configurations import Configuration, flatten, group_runs, statistics_of
+from vedette.reports.configurations import (
+    OUTCOME_HEADS,
+    OUTCOME_NOTE,
+    Configuration,
+    flatten,
+    group_runs,
+    outcome_rows,
+    statistics_of,
+)
 from vedette.reports.record import RunRecord, read_baseline, read_record
 from vedette.reports.timeline import BAD_EVENTS, fleet_lanes, manager_table
 from vedette_protocol.foreign_text import replace_unprintable
@@ -62,18 +70,26 @@ def write_report(runs: Iterable[str | Path], out: str | Path | None = None) -> P
         NotARunError: one of them holds no run.
         SettingError: the file cannot be written.
     """
+    return write_comparison(runs, out)[0]
+
+
+def write_comparison(
+    runs: Iterable[str | Path], out: str | Path | None = None
+) -> tuple[Path, list[Configuration]]:
+    """Write the page as `write_report` does; return its file and what it compares."""
     given = [Path(run) for run in runs]
     path = given[0] / REPORT_FILE if len(given) == 1 else Path(REPORT_FILE)
     path = path if out is None else Path(out)
     command = shlex.join(["vedette", "report", *map(str, given)])
-    page = _render(group_runs(_read(given)), command)
+    configurations = group_runs(_read(given))
+    page = _render(configurations, command)
     try:
         replace_file(path, page)
     except OSError as error:
         raise SettingError(
             f"--out {path}", error.strerror or str(error), "name a file in a folder to write to"
         ) from error
-    return path
+    return path, configurations
 
 
 def report_statistics(runs: Iterable[str | Path]) -> list[dict[str, Any]]:
@@ -142,7 +158,8 @@ def page_contents(
     runs = [run for each in configurations for run in each.runs]
     data = page_data(configurations)
     settings: dict[str, list[tuple[str, str]]] = {}
-    for key, value in flatten(runs[0].config):
+    config = {} if runs[0].configured("baseline") else runs[0].config
+    for key, value in flatten(config):
         part, _, name = key.rpartition(".")
         settings.setdefault(part or "run", []).append((name, value))
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
@@ -231,7 +248,9 @@ def _of_several(configurations: Sequence[Configuration], runs: list[RunRecord]) 
         "subtitle": ", ".join(dict.fromkeys(run.title for run in runs)),
         "notes": [("", note) for note in _remarks(configurations)],
         "configurations": configurations,
-        "outcome": statistics_of(configurations),
+        "outcome_heads": OUTCOME_HEADS,
+        "outcome": outcome_rows(configurations),
+        "outcome_note": OUTCOME_NOTE,
     }
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from vedette.local.daemons import daemon_command
-from vedette.reports.writing import write_report
+from vedette.reports.configurations import Configuration
+from vedette.reports.writing import write_comparison
 from vedette.sweep.jobs import Jobs, Say, StartOptions, Trial, TrialOutcome, describe_result
 from vedette_services.config import RunConfig
 from vedette_services.errors import DONE, UsageError
@@ -209,12 +210,16 @@ class Sweep:
         self._jobs.line(f"{outcome.trial.name}: {outcome.message}")
 
 
-def report_on(trials: Sequence[Trial], out: Path) -> Path | None:
-    """Write ``report.html`` in a sweep's directory; None where no trial has begun.
+def report_on(
+    trials: Sequence[Trial], out: Path
+) -> tuple[Path, list[Configuration]] | tuple[None, None]:
+    """Write ``report.html`` in a sweep's directory; return it and what it compares, and None where
+    no trial has begun.
 
     The page includes runs of an earlier sweep in the same directory.
     """
-    return write_report([out]) if any(is_run(trial.out) for trial in trials) else None
+    begun = any(is_run(trial.out) for trial in trials)
+    return write_comparison([out]) if begun else (None, None)
 
 
 def exit_status(outcomes: Sequence[TrialOutcome]) -> int:

@@ -6,13 +6,9 @@ hosts. A trial whose process has died goes on in the next one that has room.
 
 from __future__ import annotations
 
-import json
-import os
-import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,14 +17,13 @@ import numpy as np
 import tomli_w
 
 from vedette.local.daemons import daemon_command
-from vedette.reports.configurations import flatten
 from vedette.reports.record import EVALUATION
 from vedette.sweep.jobs import Jobs, Say, StartOptions, Trial, TrialOutcome
 from vedette.sweep.study import Study
+from vedette.sweep.study_journal import POINTS, Workers, locked, open_study
 from vedette_rl.recording.reading import read_curves
 from vedette_rl.storage.atomic_files import replace_file
-from vedette_rl.storage.system import lock_file
-from vedette_services.errors import DONE, FAILED, ConfigError, UsageError
+from vedette_services.errors import DONE, FAILED, ConfigError
 from vedette_services.host.processes import StopSignals
 from vedette_services.run.number_format import format_number
 from vedette_services.run.outcome import read_summary
@@ -39,10 +34,7 @@ from vedette_services.run.stop_conditions import is_over, stop_progress
 if TYPE_CHECKING:
     import optuna
 
-POINTS = 20
-"""Points of a run's budget at which trials are compared."""
 BEST = "best.toml"
-_JOURNAL = "study.journal"
 _STATES = {
     "COMPLETE": "complete",
     "PRUNED": "stopped early",
@@ -50,8 +42,8 @@ _STATES = {
     "RUNNING": "not over",
     "WAITING": "waiting",
 }
-_NAME = "vedette"
 _LOOK_EVERY_S = 2.0
+_TABLE_MAX = 20
 _ATTEMPTS_MAX = 3
 _FAILED_MAX = 3
 """A study ends where so many trials have failed and none has not."""
@@ -173,6 +165,20 @@ class StudyRunner:
             yield f"best: {_name(best.number)}, {format_number(best.value, 1)}"
             yield from (f"  {setting}" for setting in _settings(best))
             yield f"vedette run {self._out / BEST}"
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return headings and rows of the trials, the best first; at most `_TABLE_MAX` rows."""
+        trials = self._study.get_trials(deepcopy=False)
+        trials.sort(key=lambda one: (one.value is None, -(one.value or 0.0), one.number))
+        keys = list(dict.fromkeys(key for trial in trials for key in trial.params))
+        heads = ["trial", self._file.config.objective, "state", *keys]
+        rows = []
+        for trial in trials[:_TABLE_MAX]:
+            values = dict(setting.split("=", 1) for setting in _settings(trial))
+            state = _STATES[trial.state.name]
+            value = format_number(trial.value if trial.state.name == "COMPLETE" else None, 1)
+            rows.append([_name(trial.number), value, state, *(values.get(k, "-") for k in keys)])
+        return heads, rows
 
     # Trials
 
@@ -350,66 +356,6 @@ class StudyRunner:
         return f"; the best is {_name(best.number)} with {format_number(best.value, 1)}"
 
 
-def open_study(study: Study, out: Path) -> optuna.Study:
-    """Open the study of a directory, or create it.
-
-    Raises:
-        UsageError: it is another study, whose trials cannot be compared with this one's.
-    """
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    _repair_journal(out / _JOURNAL)
-    points = POINTS * study.config.seeds
-    samplers: dict[str, Callable[[], optuna.samplers.BaseSampler]] = {
-        "tpe": lambda: optuna.samplers.TPESampler(constant_liar=True),
-        "random": optuna.samplers.RandomSampler,
-    }
-    pruners: dict[str, Callable[[], optuna.pruners.BasePruner]] = {
-        "median": lambda: optuna.pruners.MedianPruner(n_warmup_steps=POINTS // 4),
-        "hyperband": lambda: optuna.pruners.HyperbandPruner(max_resource=points),
-        "none": optuna.pruners.NopPruner,
-    }
-    with locked(out / "study.lock"):
-        opened = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(out / _JOURNAL))),
-            sampler=samplers[study.config.sampler](),
-            pruner=pruners[study.config.pruner](),
-            study_name=_NAME,
-            direction="maximize",
-            load_if_exists=True,
-        )
-        known = opened.user_attrs.get("study")
-        if known is None:
-            opened.set_user_attr("study", study.described())
-    if known not in (None, study.described()):
-        before, now = (dict(flatten(json.loads(text))) for text in (known, study.described()))
-        key = min(key for key in before.keys() | now if before.get(key) != now.get(key))
-        raise UsageError(
-            f"--out {out}: holds a study with {key}={before.get(key, 'none')}, not "
-            f"{now.get(key, 'none')}; only trials may change: name another folder"
-        )
-    return opened
-
-
-def _repair_journal(journal: Path) -> None:
-    """Remove a last line that a full disk or a power failure has cut."""
-    from optuna.storages.journal import JournalFileSymlinkLock
-
-    if not journal.exists():
-        return
-    lock = JournalFileSymlinkLock(str(journal))
-    lock.acquire()
-    try:
-        data = journal.read_bytes()
-        if data and not data.endswith(b"\n"):
-            os.truncate(journal, data.rfind(b"\n") + 1)
-    finally:
-        lock.release()
-
-
 def best_trial(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
     """Return the best trial that has ended with a value; None if there is none."""
     ended = [t for t in study.get_trials(deepcopy=False) if t.state.name == "COMPLETE"]
@@ -446,55 +392,3 @@ def _settings(trial: optuna.Trial | optuna.trial.FrozenTrial) -> list[str]:
         f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
         for key, value in trial.params.items()
     ]
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, which its holders keep for a moment only."""
-    with path.open("a") as file:
-        lock_file(file.fileno(), wait=True)
-        yield
-
-
-class Workers:
-    """The processes that work on a study, each with a locked file; of other hosts, its age counts.
-
-    Args:
-        directory: of the files.
-    """
-
-    stale_s = 120.0
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(exist_ok=True)
-        self._directory, self._host = directory, socket.gethostname()
-        self.name = f"{self._host}:{os.getpid()}:{secrets.token_hex(3)}"
-        self._own = directory / self.name
-        self._file = self._own.open("w")
-        lock_file(self._file.fileno())
-
-    def beat(self) -> None:
-        """Show other hosts that this process lives."""
-        with suppress(OSError):  # a full disk: it is tried again at once
-            os.utime(self._own)
-
-    def is_alive(self, name: str) -> bool:
-        """Return True if a process works on the study."""
-        path = self._directory / name
-        if name == self.name or not name:
-            return bool(name)
-        try:
-            if name.partition(":")[0] != self._host:
-                # both times are of the file system's clock
-                return path.stat().st_mtime > self._own.stat().st_mtime - self.stale_s
-            with path.open("r+b") as file:  # NFS locks no file that is open for reading only
-                lock_file(file.fileno())
-                path.unlink()  # of a process that was killed
-        except OSError as error:  # another process has the lock, or the file system does not tell
-            return not isinstance(error, FileNotFoundError)
-        return False
-
-    def close(self) -> None:
-        """Leave the study."""
-        self._own.unlink(missing_ok=True)
-        self._file.close()

@@ -1,1 +1,47 @@
-"""The agents, by name."""
+"""The agents, and what agents of your own are described by.
+
+A name is loaded at its first use: those that need no torch load none.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vedette_rl.agents.actions import BoxActions as BoxActions
+    from vedette_rl.agents.actions import DiscreteActions as DiscreteActions
+    from vedette_rl.agents.actions import to_bounds as to_bounds
+    from vedette_rl.agents.config import AgentConfig as AgentConfig
+    from vedette_rl.agents.config import NetworkConfig as NetworkConfig
+    from vedette_rl.agents.kind import AgentKind as AgentKind
+    from vedette_rl.agents.registry import agent_kind as agent_kind
+    from vedette_rl.agents.temporal_difference import Discounts as Discounts
+    from vedette_rl.agents.temporal_difference import td_loss as td_loss
+    from vedette_rl.agents.value_agent import ValueAgent as ValueAgent
+    from vedette_rl.stored_settings import IN_SAMPLES as IN_SAMPLES
+    from vedette_rl.stored_settings import IN_WEIGHTS as IN_WEIGHTS
+
+_MODULES = {
+    "AgentConfig": "agents.config",
+    "AgentKind": "agents.kind",
+    "BoxActions": "agents.actions",
+    "DiscreteActions": "agents.actions",
+    "Discounts": "agents.temporal_difference",
+    "IN_SAMPLES": "stored_settings",
+    "IN_WEIGHTS": "stored_settings",
+    "NetworkConfig": "agents.config",
+    "ValueAgent": "agents.value_agent",
+    "agent_kind": "agents.registry",
+    "td_loss": "agents.temporal_difference",
+    "to_bounds": "agents.actions",
+}
+"""The module of each public name."""
+
+__all__ = [*_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"vedette_rl.{_MODULES[name]}"), name)

@@ -1,6 +1,10 @@
 """Acting on the values of finitely many actions, and the TD errors that actors report. No torch.
 
-Shapes: E environments, B transitions, A actions.
+An action of several dimensions (MultiDiscrete) has a head of values for each, which chooses by
+itself; its value is the mean of its heads' (Seyde et al. 2023, arXiv:2210.12566, after the branches
+of Tavakoli et al. 2018, arXiv:1711.08946).
+
+Shapes: E environments, B transitions, A values of actions of all heads, D heads.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ class ValuePolicy(NetworkPolicy):
         seed: of the exploration.
 
     Raises:
-        UnsupportedSpaceError: the actions are not Discrete.
+        UnsupportedSpaceError: the actions are not Discrete and not MultiDiscrete.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("action", "q")
@@ -58,42 +62,56 @@ class ValuePolicy(NetworkPolicy):
         seed: int,
     ) -> None:
         super().__init__(network)
-        self._start = DiscreteActions.from_space(config.name, spaces.action).start
+        self._actions = actions = DiscreteActions.from_space(config.name, spaces.action)
+        # each head explores by itself
+        ranks = ranks if actions.heads == 1 else np.repeat(ranks, actions.heads)
         self._exploration = make_exploration(config.exploration, ranks, seed)
+        self._others = np.random.default_rng([seed, 2])
+        self._counts, self._starts = np.array(actions.counts), np.array(actions.starts)
         self._discount = config.discount
 
     def values(self, network: Callable[..., Array], obs: Any, *constants: Array) -> Array:
-        """Action values ``(B, A)`` by a network of numpy or torch."""
+        """Action values ``(B, A)`` by a network of numpy or torch, of all heads side by side."""
         raise NotImplementedError
 
     def greedy(
         self, xp: Any, network: Callable[..., Array], obs: Any, *constants: Array
     ) -> tuple[Array, ...]:
-        """The best actions ``(B,)``, and the values of all."""
+        """The best actions ``(B, *shape)``, and the values of all."""
         q_BA = self.values(network, obs, *constants)
-        action_B = q_BA.argmax(1)
-        return action_B + self._start if self._start else action_B, q_BA
+        return self._actions.greedy(xp, q_BA), q_BA
 
     def explore(self, obs: Columns) -> NDArray[np.int64]:
-        """Exploring actions ``(E,)``."""
+        """Exploring actions ``(E, *shape)``."""
         return self.choose(self.values(self.network, obs, *self.constants))
 
     def choose(self, q_EA: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Exploring actions ``(E,)`` as the environment calls them, on these values."""
-        chosen = self._exploration.choose(q_EA, self.version)
-        return chosen + self._start if self._start else chosen
+        """Exploring actions ``(E, *shape)`` as the environment calls them, on these values."""
+        actions = self._actions
+        if not actions.shape:
+            chosen, start = self._exploration.choose(q_EA, self.version), actions.starts[0]
+            return chosen + start if start else chosen
+        chosen = self._exploration.choose(actions.padded(q_EA), self.version)
+        chosen_ED = chosen.reshape(-1, actions.heads)
+        # a random choice among the most actions of a head, where this head has fewer
+        drawn_ED = self._others.integers(self._counts, size=chosen_ED.shape)
+        action: NDArray[np.int64] = np.where(chosen_ED < self._counts, chosen_ED, drawn_ED)
+        action += self._starts
+        return action.reshape(-1, *actions.shape)
 
     def td_errors(self, transitions: Columns) -> NDArray[np.float32]:
         """``|r + discount**n max_a Q(s', a) - Q(s, a)|``: ``(B,)``.
 
         The network that acts bootstraps itself.
         """
-        a_tm1 = transitions["action"] - self._start
+        action, offsets = transitions["action"], self._actions.offsets
+        a_tm1_BD = action.reshape(len(action), -1) - self._starts + offsets
         q_tm1_BA = self.values(self.network, select_part(transitions, "obs"), *self.constants)
-        q_tm1 = np.take_along_axis(q_tm1_BA, a_tm1[:, np.newaxis], 1)[:, 0]
+        q_tm1 = np.take_along_axis(q_tm1_BA, a_tm1_BD, 1).mean(axis=1)
         q_t_BA = self.values(self.network, select_part(transitions, "next_obs"), *self.constants)
+        v_t = np.maximum.reduceat(q_t_BA, offsets, axis=1).mean(axis=1)
         discount_t = self._discount ** transitions["n_steps"].astype(np.float32)
         discount_t[transitions["terminated"]] = 0.0
-        target = transitions["reward"] + discount_t * q_t_BA.max(axis=1)
+        target = transitions["reward"] + discount_t * v_t
         errors: NDArray[np.float32] = np.abs(target - q_tm1)
         return errors.astype(np.float32, copy=False)

@@ -18,21 +18,70 @@ _INFINITY = np.float32(np.inf)
 
 @dataclass(frozen=True, slots=True)
 class DiscreteActions:
-    """Finitely many actions: `size` of them, of which the environment calls the first `start`."""
+    """Finitely many actions, in one dimension or in several, each of which has a head of values.
 
-    size: int
-    start: int
+    A network gives the values ``(B, A)`` of all heads side by side.
+
+    Args:
+        counts: the actions of each dimension.
+        starts: what the environment calls the first of each.
+        shape: of an action; () where there is one dimension that is not an array.
+    """
+
+    counts: tuple[int, ...]
+    starts: tuple[int, ...]
+    shape: tuple[int, ...] = ()
 
     @classmethod
     def from_space(cls, agent: str, space: gym.Space[Any]) -> DiscreteActions:
         """Read it from the space.
 
         Raises:
-            UnsupportedSpaceError: the space is not Discrete.
+            UnsupportedSpaceError: the space is not Discrete and not MultiDiscrete.
         """
-        if not isinstance(space, spaces.Discrete):
-            raise UnsupportedSpaceError(agent, "action", space, "Discrete")
-        return cls(int(space.n), int(space.start))
+        match space:
+            case spaces.Discrete():
+                return cls((int(space.n),), (int(space.start),))
+            case spaces.MultiDiscrete():
+                counts = tuple(int(n) for n in space.nvec.flat)
+                starts = tuple(int(n) for n in np.asarray(space.start).flat)
+                return cls(counts, starts, tuple(space.nvec.shape))
+        raise UnsupportedSpaceError(agent, "action", space, "Discrete or MultiDiscrete")
+
+    @property
+    def size(self) -> int:
+        """A: values that a network gives."""
+        return sum(self.counts)
+
+    @property
+    def heads(self) -> int:
+        """D: dimensions of an action."""
+        return len(self.counts)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """The column ``(D,)`` of each head's first value."""
+        return np.cumsum((0, *self.counts[:-1]), dtype=np.int64)
+
+    def greedy(self, xp: Any, q_BA: Array) -> Array:
+        """The best actions ``(B, *shape)`` as the environment calls them, with numpy or torch."""
+        best = [
+            q_BA[:, first : first + count].argmax(1) + start
+            for first, count, start in zip(
+                self.offsets.tolist(), self.counts, self.starts, strict=True
+            )
+        ]
+        return xp.stack(best, 1).reshape(-1, *self.shape) if self.shape else best[0]
+
+    def padded(self, q_BA: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The values ``(B D, C)`` of each head in a row of its own; -inf where it has fewer."""
+        most = max(self.counts)
+        if min(self.counts) == most:
+            return q_BA.reshape(-1, most)
+        q_BDC = np.full((len(q_BA), self.heads, most), -_INFINITY)
+        for head, (first, count) in enumerate(zip(self.offsets, self.counts, strict=True)):
+            q_BDC[:, head, :count] = q_BA[:, first : first + count]
+        return q_BDC.reshape(-1, most)
 
 
 @dataclass(frozen=True, slots=True)

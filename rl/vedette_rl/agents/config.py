@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
@@ -13,6 +14,37 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 HiddenSizes = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSteps:
+    """Marks a count of optimization steps that the size of the fleet decides where nobody set it.
+
+    ::
+
+        class MyConfig(AgentConfig):
+            reset_interval: Annotated[PositiveInt, EnvSteps("a reset every {}", 20_000)] = 10_000
+
+    Args:
+        what: a sentence with ``{}`` in place of the environment steps.
+        least: environment steps that it stands for in a small fleet.
+        per_env: environment steps for each environment of the fleet, where that is more.
+        most: optimization steps that it never exceeds; 0: no bound.
+    """
+
+    what: str
+    least: int
+    per_env: float = 0.0
+    most: int = 0
+
+    def env_steps(self, environments: int) -> float:
+        """The environment steps that it stands for in a fleet of this size."""
+        return max(self.least, self.per_env * environments)
+
+    def opt_steps(self, environments: int, env_steps_per_opt: float) -> int:
+        """The same in optimization steps, at least 1."""
+        found = max(1, round(self.env_steps(environments) / env_steps_per_opt))
+        return min(found, self.most) if self.most else found
 
 
 class AgentConfig(BaseModel):

@@ -11,8 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 
+from vedette_rl.agents.config import EnvSteps
 from vedette_rl.errors import UnknownNameError
 from vedette_rl.import_by_name import choice_or_import, import_by_name, is_import_name
+
+LADDER_ABOVE = 32
+"""Environments: above, ``auto`` is ``ladder``, whose few rungs of a small fleet never are random at
+the start."""
 
 _KIND = "agent.exploration.kind"
 _DRAWN_NUMBERS = 1024
@@ -27,14 +32,17 @@ class ExplorationConfig(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    kind: Annotated[str, choice_or_import("ladder", "linear", "constant", "softmax")] = "ladder"
-    """``ladder``: each environment keeps an epsilon of its own between ``epsilon_base`` and
-    ``epsilon_base ** (1 + epsilon_alpha)`` (Ape-X, Horgan et al. 2018, section 4). Epsilons stay
-    evenly spaced as environments join, and none has exactly the least or the greatest: 8
-    environments have 0.27 to 0.0015, one alone has 0.016. ``linear``: one epsilon for all, which
-    falls from ``epsilon_start`` to ``epsilon_final`` over the first ``epsilon_steps`` versions of
-    the model, so that all actors share one clock. ``constant``: ``epsilon_final`` always.
-    ``softmax``: actions drawn with probability proportional to exp(q / ``temperature``).
+    kind: Annotated[str, choice_or_import("auto", "ladder", "linear", "constant", "softmax")] = (
+        "auto"
+    )
+    """``auto``: ``linear`` for a fleet of up to 32 environments, ``ladder`` for a larger one; a run
+    saves which it is. ``ladder``: each environment keeps an epsilon of its own between
+    ``epsilon_base`` and ``epsilon_base ** (1 + epsilon_alpha)`` (Ape-X, Horgan et al. 2018, section
+    4). Epsilons stay evenly spaced as environments join, and none has exactly the least or the
+    greatest: 8 environments have 0.27 to 0.0015, one alone has 0.016. ``linear``: one epsilon for
+    all, which falls from ``epsilon_start`` to ``epsilon_final`` over the first ``epsilon_steps``
+    versions of the model, so that all actors share one clock. ``constant``: ``epsilon_final``
+    always. ``softmax``: actions drawn with probability proportional to exp(q / ``temperature``).
     ``module:Name``: a class of your own, made and called as `Exploration` is."""
     epsilon_base: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
     """the ladder's first rung (0.4: Ape-X)."""
@@ -42,10 +50,12 @@ class ExplorationConfig(BaseModel):
     """steepness of the ladder (7: Ape-X)."""
     epsilon_start: Probability = 1.0
     """start of the linear schedule (1: Mnih et al. 2015, table 1)."""
-    epsilon_final: Probability = 0.02
-    """its end (0.1 in Mnih et al. 2015; 0.01 in Rainbow; 0.02 in border)."""
-    epsilon_steps: NonNegativeInt = 10_000
-    """optimization steps until it ends."""
+    epsilon_final: Probability = 0.05
+    """its end (0.1 in Mnih et al. 2015; 0.01 in Rainbow; 0.02 in border; 0.05 in Stable-Baselines3,
+    for small tasks)."""
+    epsilon_steps: Annotated[NonNegativeInt, EnvSteps("epsilon falls over {}", 10_000, 625)] = 5_000
+    """optimization steps until it ends. Where it is not set, those of 10,000 environment steps; of
+    625 for each environment of a larger fleet."""
     temperature: PositiveFloat = 1.0
     """the unit of q in ``softmax`` (1: border)."""
 
@@ -145,7 +155,7 @@ class Exploration:
         match config.kind:
             case "ladder":
                 return self._ladder
-            case "linear":
+            case "linear" | "auto":
                 done = min(1.0, version / config.epsilon_steps) if config.epsilon_steps else 1.0
                 epsilon = config.epsilon_start + done * (
                     config.epsilon_final - config.epsilon_start

@@ -1,6 +1,6 @@
 """The part that agents on action values share: a network that learns, and a target network.
 
-Shapes: B samples.
+Shapes: B samples, A values of actions of all heads, D heads, C actions of the largest.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import ModelInfo, OptResult, State
@@ -43,6 +44,44 @@ class OptimizerConfig(Protocol):
 
     @property
     def random_shift(self) -> int: ...
+
+
+class ActionHeads:
+    """Reads actions' values off a network's output ``(..., A)``, in one dimension or several.
+
+    Args:
+        actions: the heads.
+        device: of the values.
+    """
+
+    def __init__(self, actions: DiscreteActions, device: str) -> None:
+        self._one = actions.heads == 1
+        counts, most = torch.tensor(actions.counts), max(actions.counts)
+        offsets = torch.from_numpy(actions.offsets)
+        choice_DC = torch.arange(most).expand(actions.heads, most)
+        column_DC = torch.minimum(choice_DC, counts.unsqueeze(1) - 1) + offsets.unsqueeze(1)
+        self._shape, self._columns = (actions.heads, most), column_DC.flatten().to(device)
+        self._outside = (choice_DC >= counts.unsqueeze(1)).to(device)
+        self._offsets = offsets.to(device)
+        self._from_start = (offsets - torch.tensor(actions.starts)).to(device)
+
+    def columns(self, action: torch.Tensor) -> torch.Tensor:
+        """The columns ``(B, D)`` of actions ``(B, *shape)`` as the environment calls them."""
+        return action.reshape(len(action), -1) + self._from_start
+
+    def best(self, q_BA: torch.Tensor) -> torch.Tensor:
+        """The columns ``(B, D)`` of the best actions."""
+        if self._one:
+            return q_BA.argmax(dim=1, keepdim=True)
+        q_BDC = q_BA.index_select(1, self._columns).view(-1, *self._shape)
+        return q_BDC.masked_fill(self._outside, -torch.inf).argmax(dim=2) + self._offsets
+
+    def of(self, q_BA: torch.Tensor, column_BD: torch.Tensor) -> torch.Tensor:
+        """The values ``(B, ...)`` of actions at these columns, of values ``(B, ..., A)``."""
+        dims = q_BA.dim() - 2
+        column = column_BD.view(len(column_BD), *[1] * dims, -1)
+        of_heads = q_BA.gather(-1, column.expand(*q_BA.shape[:-1], -1) if dims else column)
+        return of_heads.squeeze(-1) if self._one else of_heads.mean(dim=-1)
 
 
 class ValueAgent:

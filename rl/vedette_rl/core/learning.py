@@ -157,7 +157,7 @@ class ReplayBuffer(Protocol):
     One of your own (`replay.name`) is made as ``Name(rows, rng, config)``: `rows` are the stored
     columns, which another process appends to (`vedette_rl.replay.rows.Rows`), `rng` draws, `config`
     is the replay's. `vedette_rl.replay.uniform.DrawnRows` is a base with all but `sample`. What
-    ``stats() -> dict[str, float]`` returns, where there is one, is recorded as ``replay/NAME``.
+    ``stats() -> dict[str, float]`` returns, where there is one, is recorded as ``sampling/NAME``.
     """
 
     def __len__(self) -> int:

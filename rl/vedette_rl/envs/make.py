@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.envs.vector_env import Env, LoopVectorEnv, RewardTransform, VectorEnvironment
 from vedette_rl.errors import CannotRenderError, EnvironmentFaultError, UnknownEnvironmentError
 
+_ALE_LIMIT = "max_num_frames_per_episode"
 AUTO_VECTOR_COUNT = 32
 """From how many environments on ``auto`` takes the vector form: CartPole's costs about as much as
 12 of the loop's steps whatever their number."""
@@ -78,10 +80,21 @@ def make_env(
             raise
         if render_mode is not None and _can_be_made(config, allow_import):
             raise CannotRenderError(config.id, "its constructor takes no render_mode") from e
-        raise UnknownEnvironmentError(config.id, f"env.kwargs do not fit: {e}") from e
+        raise UnknownEnvironmentError(config.id, _explain_arguments(str(e))) from e
     for wrapper in config.wrappers:
         env = _wrap(env, wrapper, config, allow_import)
     return FrameStackObservation(env, config.frame_stack) if config.frame_stack else env
+
+
+def _explain_arguments(error: str) -> str:
+    """Say which arguments an environment's constructor needs, or does not take."""
+    if missing := re.search(r"missing \d+ required .*?arguments?: (.*?) was raised", error):
+        names = re.findall(r"'(\w+)'", missing[1])
+        settings = " ".join(f"env.kwargs.{name}=VALUE" for name in names)
+        return f"its constructor needs {', '.join(names)}: set {settings}"
+    if unknown := re.search(r"unexpected keyword argument '(\w+)'", error):
+        return f"its constructor takes no {unknown[1]}: leave env.kwargs.{unknown[1]} out"
+    return f"env.kwargs do not fit: {error}"
 
 
 def _can_be_made(config: EnvConfig, allow_import: AllowImport | None) -> bool:
@@ -153,6 +166,22 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
     finally:
         env.close()
     return spaces
+
+
+def has_time_limit(config: EnvConfig) -> bool:
+    """Return True if an environment is known to end its episodes after some number of steps.
+
+    One that counts its steps by itself is not known. It raises what `make_env` raises.
+    """
+    spec = find_spec(config)
+    known = {**spec.kwargs, **config.kwargs}
+    if config.max_episode_steps or spec.max_episode_steps or known.get(_ALE_LIMIT):
+        return True
+    env = make_env(config)
+    try:
+        return bool(env.spec and env.spec.max_episode_steps)  # of a `TimeLimit` in it
+    finally:
+        env.close()
 
 
 def environment_action_space(

@@ -7,6 +7,7 @@ file, as other processes import it: ``train:MyEnv`` in ``train.py``.
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import json
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import gymnasium as gym
@@ -138,8 +140,32 @@ def _main_module(name: str, *, shared: bool) -> str:
         raise UnknownNameError("env", name, why)
     else:
         return "__main__"
+    if shared and file is not None and (line := _unguarded_line(file)):
+        why = (
+            f"line {line} of {Path(file).name} would train again in each process that imports it "
+            'from there: put the call under `if __name__ == "__main__":`'
+        )
+        raise UnknownNameError("env", name, why)
     sys.modules.setdefault(module, main)  # here it is not run a second time
     return module
+
+
+def _unguarded_line(file: str) -> int:
+    """The line of the program that called us, if an import of the program runs it; else 0."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__") != "__main__":
+        frame = frame.f_back
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_filename != file:
+        return 0  # a debugger or another program runs it
+    line = frame.f_lineno
+    for node in ast.walk(ast.parse(Path(file).read_bytes())):
+        if isinstance(node, ast.If) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            names = {name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)}
+            if "__name__" in names:
+                return 0
+    return line
 
 
 def _is_found_as(module: str, file: str) -> bool:

@@ -105,13 +105,26 @@ def action_field(space: gym.Space[Any]) -> Field:
         SpaceLayoutError: it is not one array.
     """
     if not isinstance(space, (gs.Box, gs.Discrete, gs.MultiDiscrete, gs.MultiBinary)):
-        raise SpaceLayoutError("action", space, "one array of a fixed shape is needed")
+        why = "an action is one array: name a wrapper in env.wrappers that makes it one"
+        raise SpaceLayoutError("action", space, why)
     dtype, shape = _array("action", space)
     if isinstance(space, (gs.Discrete, gs.MultiDiscrete)):
         dtype = np.dtype(np.int64)
     elif dtype.kind == "f":
         dtype = np.dtype(np.float32)
     return "action", dtype, shape
+
+
+def describe_spaces(spaces: Spaces) -> dict[str, str]:
+    """Return what networks depend on, as texts: the arrays of an observation, and the action."""
+    leaves = observation_columns(spaces.observation)
+    _, dtype, shape = action_field(spaces.action)
+    action = spaces.action
+    counted = isinstance(action, (gs.Discrete, gs.MultiDiscrete))
+    return {
+        "observations": ", ".join(f"{leaf.name} {leaf.dtype} {leaf.shape}" for leaf in leaves),
+        "actions": str(action) if counted else f"{dtype} {shape}",
+    }
 
 
 def transition_dtype(spaces: Spaces, columns: Sequence[RowColumn] = ()) -> np.dtype[Any]:

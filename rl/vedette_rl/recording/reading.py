@@ -280,7 +280,8 @@ def _read_jsonl(path: Path) -> tuple[CurveTable, list[str]]:
 def _add_record(record: dict[str, object], into: CurveTable) -> None:
     step, time_s = int(str(record.pop("step"))), float(str(record.pop("time_s")))
     values = [np.nan if value is None else float(str(value)) for value in record.values()]
-    into.add([*record], step, time_s, values)
+    if values:
+        into.add([*record], step, time_s, values)
 
 
 def _read_csv(path: Path) -> tuple[CurveTable, list[str]]:

@@ -49,10 +49,10 @@ class ReplayConfig(BaseModel):
     ``plain`` for none. Samples are the same. A step processor other than ``n_step`` needs
     ``plain``, which ``auto`` then is."""
     samples_per_insert: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
-    """samples drawn for each sample inserted; None: as the agent's paper has it
-    (`AgentConfig.usual_samples_per_insert`); 0 switches the limiter off. Of the samples that a step
-    processor makes of one environment step (``her``, or the ``rows_per_step`` of your own) one
-    counts."""
+    """samples drawn for each sample inserted; None: as the agent has it
+    (`AgentConfig.usual_samples_per_insert`), which a run saves; 0 switches the limiter off. Of the
+    samples that a step processor makes of one environment step (``her``, or the ``rows_per_step``
+    of your own) one counts."""
     error_buffer: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """how far drawing may run from that ratio, in samples drawn; None: wide enough for what one
     batch on either side needs."""

@@ -78,14 +78,14 @@ class PrioritizedReplay(DrawnRows):
             raise EmptyReplayError
         if len(self._strata) != batch_size:
             self._strata = np.arange(batch_size) / batch_size
-        fractions = self._rng.random(batch_size)
+        fractions = self.rng.random(batch_size)
         fractions /= batch_size
         fractions += self._strata
         places, masses = self._tree.find(fractions)
         numbers = self._numbers(places, seen)
-        columns = self._gather(numbers)
+        columns = self.gather(numbers)
         if self.rows.inserted > seen and self.rows.live()[0]:  # the writer has gone on meanwhile
-            redrawn = self._redraw_stale(numbers, columns)
+            redrawn = self.redraw_stale(numbers, columns)
             if len(redrawn):
                 # Drawn uniformly, and weighted as the new rows that they mostly are.
                 self.add_new_rows()
@@ -149,14 +149,14 @@ class PrioritizedReplay(DrawnRows):
     def get_state(self) -> State:
         """The generator and the schedule; the priorities are in their own file."""
         return {
-            "rng": self._rng.bit_generator.state,
+            "rng": self.rng.bit_generator.state,
             "draws": self._draws,
             "max_priority": float(self._head[_MAX_PRIORITY]),
         }
 
     def set_state(self, state: State) -> None:
         """Draw on from `state`; from a uniform replay's with the schedule's beginning."""
-        self._rng.bit_generator.state = state["rng"]
+        self.rng.bit_generator.state = state["rng"]
         self._draws = int(state.get("draws", 0))
         highest = max(float(self._head[_MAX_PRIORITY]), float(state.get("max_priority", 0.0)))
         self._head[_MAX_PRIORITY] = highest

@@ -30,7 +30,7 @@ class DrawnRows:
     def __init__(
         self, rows: Rows, rng: np.random.Generator, config: ReplayConfig | None = None
     ) -> None:
-        self.rows, self._rng, self.config = rows, rng, config or ReplayConfig()
+        self.rows, self.rng, self.config = rows, rng, config or ReplayConfig()
         self._physical_rows = len(next(iter(rows.columns.values())))
         self._places = np.empty(0, np.int64)
         self._columns: Columns = {}
@@ -52,7 +52,7 @@ class DrawnRows:
         """
         raise NotImplementedError
 
-    def _gather(self, numbers: NDArray[np.int64]) -> Columns:
+    def gather(self, numbers: NDArray[np.int64]) -> Columns:
         """Copy the rows of these numbers to buffers, which are made once for a batch size."""
         if len(numbers) != len(self._places):
             self._places = np.empty(len(numbers), np.int64)
@@ -62,7 +62,7 @@ class DrawnRows:
         self.rows.gather(places, columns)
         return columns
 
-    def _redraw_stale(self, numbers: NDArray[np.int64], columns: Columns) -> NDArray[np.int64]:
+    def redraw_stale(self, numbers: NDArray[np.int64], columns: Columns) -> NDArray[np.int64]:
         """Draw again what the writer may have overwritten while it was copied.
 
         That is every row that is no longer live now: after the copy, not before it. `numbers` and
@@ -85,7 +85,7 @@ class DrawnRows:
                 # The writer outruns us: keep to newer and newer rows, which it needs longer to
                 # reach.
                 size = max(1, size >> (attempt - REDRAWS_UNIFORM + 1))
-            numbers[stale] = draw(self._rng, inserted - size, inserted, len(stale))
+            numbers[stale] = draw(self.rng, inserted - size, inserted, len(stale))
             self._replace(columns, stale, numbers[stale])
             # Only what was copied just now is in doubt: the others were whole when they were.
             stale = stale[self._overwritten(numbers[stale])]
@@ -113,10 +113,10 @@ class UniformReplay(DrawnRows):
         oldest, inserted = self.rows.live()
         if oldest == inserted:
             raise EmptyReplayError
-        numbers = draw(self._rng, oldest, inserted, batch_size)
-        columns = self._gather(numbers)
+        numbers = draw(self.rng, oldest, inserted, batch_size)
+        columns = self.gather(numbers)
         if self.rows.live()[0] > oldest:  # the writer has gone on meanwhile
-            self._redraw_stale(numbers, columns)
+            self.redraw_stale(numbers, columns)
         return Sample(columns, numbers)
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
@@ -124,11 +124,11 @@ class UniformReplay(DrawnRows):
 
     def get_state(self) -> State:
         """The generator; the rows are the ring's own."""
-        return {"rng": self._rng.bit_generator.state}
+        return {"rng": self.rng.bit_generator.state}
 
     def set_state(self, state: State) -> None:
         """Draw on from `state`."""
-        self._rng.bit_generator.state = state["rng"]
+        self.rng.bit_generator.state = state["rng"]
 
 
 def draw(rng: np.random.Generator, oldest: int, inserted: int, count: int) -> NDArray[np.int64]:

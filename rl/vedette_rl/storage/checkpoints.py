@@ -119,14 +119,14 @@ class Checkpoints:
         path, (state, meta), skipped = found
         return LoadedCheckpoint(path, state, meta, skipped)
 
-    def newest_readable(self) -> Path | None:
-        """The directory of what `load_latest` will load; None where there is none at all.
+    def newest_readable(self) -> tuple[Path, dict[str, Any]] | None:
+        """The directory and meta of what `load_latest` will load; None where there is none at all.
 
         Raises:
             CheckpointError: as `load_latest`.
         """
         found = self._newest_readable(check_state)
-        return found[0] if found else None
+        return found[:2] if found else None
 
     def _newest_readable(
         self, read: Callable[[Path], Read]

@@ -102,15 +102,17 @@ def read_state(directory: str | Path) -> tuple[State, dict[str, Any]]:
     return state, meta
 
 
-def check_state(directory: str | Path) -> None:
-    """Verify that the state in `directory` is what was written, without making its tensors.
+def check_state(directory: str | Path) -> dict[str, Any]:
+    """Verify that the state in `directory` is what was written, without making its tensors; return
+    its meta.
 
     Raises:
         CheckpointError: as `read_state`.
     """
     path = Path(directory) / STATE_FILE
     with _raise_as_unreadable(path):
-        _whole_metadata(path)
+        meta: dict[str, Any] = json.loads(_whole_metadata(path)["meta"])
+    return meta
 
 
 @contextlib.contextmanager

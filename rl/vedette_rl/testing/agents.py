@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from vedette_rl.core import Agent, RowColumn
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.storage.state_file import read_state, write_state
+from vedette_rl.testing.contracts import assert_same_model, same_state, state_numbers
 from vedette_rl.testing.inputs import sampled_transitions
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _LARGE_REWARD = 100.0
 """Beyond what a new network predicts: it decides the sign of a TD error."""
+_OWN_GENERATOR = "or it draws from torch's own random numbers: give it a torch.Generator"
 _ROWS = 256
 """Of all batches together, over which what is random evens out."""
 
@@ -82,7 +84,7 @@ class LossContract:
         one, other = self.make_agent(0), self.make_agent(0)
         one.opt(self.make_batch(0))
         other.opt(self.make_batch(0), torch.ones(self.batch_size))
-        assert same_model(one, other)
+        assert_same_model(one, other, f"weights of 1 are not as none, {_OWN_GENERATOR}")
 
     def test_a_weight_of_zero_leaves_a_sample_out(self) -> None:
         """A changed reward moves the agent as far as its weight lets it."""
@@ -174,8 +176,9 @@ class LossContract:
             for _ in range(3):
                 agent.opt(batch)
             models.append(agent)
-        assert same_model(models[0], models[1])
-        assert not same_state(models[0], models[2])
+        what = f"truncation changes what is learned, which only termination may, {_OWN_GENERATOR}"
+        assert_same_model(models[0], models[1], what)
+        assert not same_state(models[0], models[2]), "termination makes no difference"
 
     def test_what_comes_after_is_seen_in_next_obs(self) -> None:
         if not self.bootstraps:
@@ -370,34 +373,44 @@ class AgentContract(LossContract):
     """
 
     def test_it_is_an_agent(self) -> None:
-        assert isinstance(self.make_agent(0), Agent)
+        agent = self.make_agent(0)
+        needed = ("opt_steps", "opt", "model_info", "get_state", "set_state")
+        missing = [name for name in needed if not hasattr(agent, name)]
+        assert isinstance(agent, Agent), f"{type(agent).__name__} lacks {', '.join(missing)}"
 
     def test_an_opt_is_counted_and_is_the_next_version(self) -> None:
         agent = self.make_agent(0)
         before = agent.opt_steps
         agent.opt(self.make_batch(0))
-        assert agent.opt_steps > before
-        assert agent.model_info().version == agent.opt_steps
+        after, version = agent.opt_steps, agent.model_info().version
+        assert after > before, f"opt_steps is {after} after a step and was {before} before"
+        assert version == after, f"the model info's version is {version}, opt_steps is {after}"
 
     def test_td_errors_are_magnitudes_of_each_sample(self) -> None:
         td_errors = self.make_agent(0).opt(self.make_batch(0)).td_errors
         if td_errors is not None:
-            assert tuple(td_errors.shape) == (self.batch_size,)
-            assert bool((td_errors >= 0).all())
-            assert not td_errors.requires_grad
+            shape = tuple(td_errors.shape)
+            assert shape == (self.batch_size,), f"TD errors {shape}, not {(self.batch_size,)}"
+            assert bool((td_errors >= 0).all()), (
+                f"a TD error is {float(td_errors.min()):g}, below 0"
+            )
+            assert not td_errors.requires_grad, "TD errors have a gradient: detach them"
 
     def test_scalars_are_read_only_when_asked(self) -> None:
         agent = self.make_agent(0)
-        assert not agent.opt(self.make_batch(0)).record
+        unasked = agent.opt(self.make_batch(0)).record
+        assert not unasked, f"scalars without being asked: {dict(unasked)}"
         record = agent.opt(self.make_batch(1), record=True).record
-        assert record
-        assert all(math.isfinite(value) for value in record.values())
+        assert record, "no scalars with record=True"
+        wrong = {name: value for name, value in record.items() if not math.isfinite(value)}
+        assert not wrong, f"scalars that are not finite: {wrong}"
 
     def test_the_batch_is_left_alone(self) -> None:
         batch = self.make_batch(0)
         kept = {name: column.clone() for name, column in batch.items()}
         self.make_agent(0).opt(batch)
-        assert all(bool((batch[name] == kept[name]).all()) for name in kept)
+        written = [name for name in kept if not bool((batch[name] == kept[name]).all())]
+        assert not written, f"opt writes over columns of its batch: {written}"
 
     def test_a_model_info_is_a_copy(self) -> None:
         agent = self.make_agent(0)
@@ -405,18 +418,22 @@ class AgentContract(LossContract):
         kept = {name: array.copy() for name, array in model.arrays.items()}
         for seed in range(3):
             agent.opt(self.make_batch(seed))
-        assert all(np.array_equal(model.arrays[name], kept[name]) for name in kept)
-        assert not same_arrays(kept, agent.model_info().arrays)
+        views = [name for name in kept if not np.array_equal(model.arrays[name], kept[name])]
+        assert not views, f"arrays of a model info change with later steps, copy them: {views}"
+        now = agent.model_info().arrays
+        moved = [name for name in kept if not np.array_equal(now[name], kept[name])]
+        assert moved, "three optimization steps change no array of the model info"
 
     def test_every_model_info_has_the_same_layout(self) -> None:
         agent = self.make_agent(0)
         first = agent.model_info().arrays
         agent.opt(self.make_batch(0))
         second = agent.model_info().arrays
-        assert [*first] == [*second]
+        assert [*first] == [*second], f"first it has {[*first]}, then {[*second]}"
         for name, array in first.items():
-            assert (array.shape, array.dtype) == (second[name].shape, second[name].dtype)
-            assert array.flags.c_contiguous
+            was, became = (array.shape, array.dtype), (second[name].shape, second[name].dtype)
+            assert was == became, f"array {name!r} is {was} first, then {became}"
+            assert array.flags.c_contiguous, f"array {name!r} is not contiguous"
 
     def test_a_saved_state_goes_on_as_if_nothing_had_happened(self) -> None:
         agent, again = self.make_agent(0), self.make_agent(1)
@@ -425,11 +442,13 @@ class AgentContract(LossContract):
         with tempfile.TemporaryDirectory() as folder:
             write_state(Path(folder) / "state", agent.get_state(), {})
             again.set_state(read_state(Path(folder) / "state")[0])
-        assert again.opt_steps == agent.opt_steps
+        found, expected = again.opt_steps, agent.opt_steps
+        assert found == expected, f"opt_steps is {found} after set_state, not {expected}"
         for seed in range(5, 10):
             agent.opt(self.make_batch(seed))
             again.opt(self.make_batch(seed))
-        assert same_model(agent, again)
+        what = "after set_state it learns otherwise: the state lacks something (a target, the"
+        assert_same_model(agent, again, f"{what} optimizer, its generator), {_OWN_GENERATOR}")
 
     def test_a_state_is_a_copy(self) -> None:
         agent, again = self.make_agent(0), self.make_agent(0)
@@ -437,47 +456,5 @@ class AgentContract(LossContract):
         agent.opt(self.make_batch(0))
         again.opt(self.make_batch(1))
         again.set_state(state)
-        assert same_model(again, self.make_agent(0))
-
-
-def same_arrays(one: object, other: object) -> bool:
-    """True if two models' arrays are the same."""
-    assert isinstance(one, dict)
-    assert isinstance(other, dict)
-    return all(np.array_equal(array, other[name]) for name, array in one.items())
-
-
-def same_model(one: Agent, other: Agent) -> bool:
-    """True if actors would get the same model."""
-    return same_arrays(dict(one.model_info().arrays), dict(other.model_info().arrays))
-
-
-def same_state(one: Agent, other: Agent) -> bool:
-    """True if both have the same state."""
-    return _flat(one.get_state()) == _flat(other.get_state())
-
-
-def state_numbers(agent: Agent) -> NDArray[np.float64]:
-    """Every number of an agent's state in a row: weights, the optimizer's moments, counters."""
-    return np.concatenate([*_numbers(agent.get_state())])
-
-
-def _numbers(node: object) -> Iterator[NDArray[np.float64]]:
-    if isinstance(node, dict):
-        for inner in node.values():
-            yield from _numbers(inner)
-    elif isinstance(node, (list, tuple)):
-        for inner in node:
-            yield from _numbers(inner)
-    elif node is not None and not isinstance(node, (str, bytes)):
-        detach = getattr(node, "detach", None)  # a tensor's: torch need not be imported to ask
-        yield np.asarray(node if detach is None else detach(), np.float64).ravel()
-
-
-def _flat(node: object) -> object:
-    if isinstance(node, dict):
-        return [(key, _flat(inner)) for key, inner in node.items()]
-    if isinstance(node, (list, tuple)):
-        return [_flat(inner) for inner in node]
-    tolist = getattr(node, "tolist", None)
-    return node if tolist is None else tolist()
+        what = f"set_state does not bring back what get_state gave: copy it, {_OWN_GENERATOR}"
+        assert_same_model(again, self.make_agent(0), what)

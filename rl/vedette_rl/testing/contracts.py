@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import (
+    Agent,
     ColumnPolicy,
     Columns,
     ModelInfo,
@@ -74,7 +75,9 @@ class PolicyContract:
         return act_of(policy)(obs, explore=explore, begins=begins)
 
     def test_it_is_a_policy(self) -> None:
-        assert isinstance(self.make_policy(self.envs, 0), Policy)
+        policy = self.make_policy(self.envs, 0)
+        missing = [name for name in ("sync_model", "act") if not hasattr(policy, name)]
+        assert isinstance(policy, Policy), f"{type(policy).__name__} lacks {', '.join(missing)}"
 
     def test_every_action_is_one_of_its_space(self) -> None:
         space = self.make_spaces().action
@@ -82,16 +85,18 @@ class PolicyContract:
         policy = self.acting()
         for explore in (False, True, True, True):
             action = self.actions(policy, explore=explore)
-            assert action.shape == (self.envs, *shape)
-            assert action.dtype == dtype
-            assert all(space.contains(one.astype(space.dtype)) for one in action)
+            found, expected = (action.shape, action.dtype), ((self.envs, *shape), dtype)
+            assert found == expected, f"actions are {found}, not {expected}"
+            outside = [one for one in action if not space.contains(one.astype(space.dtype))]
+            assert not outside, f"actions outside {space}: {outside[:3]}"
 
     def test_greedy_acting_is_deterministic(self) -> None:
         policy = self.acting(seed=0)
         first = self.actions(policy, explore=False)
         self.actions(policy, explore=True)
-        np.testing.assert_array_equal(self.actions(policy, explore=False), first)
-        np.testing.assert_array_equal(self.actions(self.acting(seed=1), explore=False), first)
+        again, other = self.actions(policy, explore=False), self.acting(seed=1)
+        assert_same(again, first, "greedy actions after an exploring one")
+        assert_same(self.actions(other, explore=False), first, "greedy actions of another seed")
 
     def test_a_rows_action_is_its_own(self) -> None:
         policy = self.acting()
@@ -128,17 +133,15 @@ class PolicyContract:
     def test_the_same_seed_explores_the_same(self) -> None:
         one, other = self.acting(seed=4), self.acting(seed=4)
         for _ in range(5):
-            np.testing.assert_array_equal(
-                self.actions(one, explore=True), self.actions(other, explore=True)
-            )
+            found, expected = self.actions(other, explore=True), self.actions(one, explore=True)
+            assert_same(found, expected, "exploring actions of two policies of one seed")
 
     def test_it_acts_on_the_newest_model(self) -> None:
         policy = self.acting(model_seed=0)
         policy.sync_model(self.make_model(1))
         fresh = self.acting(model_seed=1)
-        np.testing.assert_array_equal(
-            self.actions(policy, explore=False), self.actions(fresh, explore=False)
-        )
+        found, expected = self.actions(policy, explore=False), self.actions(fresh, explore=False)
+        assert_same(found, expected, "actions after sync_model, and of a policy that had no other")
 
     def test_a_models_arrays_are_not_written(self) -> None:
         model = self.make_model(0)
@@ -156,9 +159,10 @@ class PolicyContract:
         try:
             policy.sync_model(ModelInfo(1, {**model.arrays, name: wrong}))
         except ModelMismatchError as e:
-            assert name in str(e)  # noqa: PT017 - this kit does without pytest
+            assert name in str(e), f"{e}: it does not name {name!r}"  # noqa: PT017 - no pytest here
         else:
-            raise AssertionError(f"a model with {name!r} of another shape was taken")
+            why = "vedette_rl.networks.check_arrays raises ModelMismatchError where it does not fit"
+            raise AssertionError(f"a model with {name!r} of another shape was taken: {why}")
 
 
 def assert_same(found: NDArray[Any], expected: NDArray[Any], what: str) -> None:
@@ -275,7 +279,8 @@ class StepProcessorContract:
             np.testing.assert_array_equal(ended["truncated"][own], at_end[own] & ("u" in flags))
 
     def test_a_flush_leaves_nothing(self) -> None:
-        assert len(self.play()[-1]["reward"]) == 0
+        left = len(self.play()[-1]["reward"])
+        assert left == 0, f"a second flush gives {left} transitions"
 
 
 Insert = Callable[[Columns], None]
@@ -326,7 +331,8 @@ class ReplayBufferContract:
         return replay
 
     def test_it_is_a_replay_buffer(self) -> None:
-        assert isinstance(self.make_replay(self.capacity)[0], ReplayBuffer)
+        replay = self.make_replay(self.capacity)[0]
+        assert isinstance(replay, ReplayBuffer), f"{type(replay).__name__} is no ReplayBuffer"
 
     def test_nothing_can_be_drawn_from_an_empty_one(self) -> None:
         replay, _ = self.make_replay(self.capacity)
@@ -387,3 +393,43 @@ class ReplayBufferContract:
         replay.update_priority(indices, np.full(32, 1000.0, np.float32))  # overwritten by now
         sample = replay.sample(64)
         assert sample.indices.min() >= replay.inserted - len(replay)
+
+
+def assert_same_model(one: Agent, other: Agent, what: str) -> None:
+    """Raise an AssertionError that names the first array, unless actors would get the same."""
+    arrays, others = one.model_info().arrays, other.model_info().arrays
+    for name, array in arrays.items():
+        if not np.array_equal(array, others[name]):
+            most = float(np.abs(array - others[name]).max())
+            raise AssertionError(f"{what}: model array {name!r} differs by up to {most:g}")
+
+
+def same_state(one: Agent, other: Agent) -> bool:
+    """True if both have the same state."""
+    return _flat(one.get_state()) == _flat(other.get_state())
+
+
+def state_numbers(agent: Agent) -> NDArray[np.float64]:
+    """Every number of an agent's state in a row: weights, the optimizer's moments, counters."""
+    return np.concatenate([*_numbers(agent.get_state())])
+
+
+def _numbers(node: object) -> Iterator[NDArray[np.float64]]:
+    if isinstance(node, dict):
+        for inner in node.values():
+            yield from _numbers(inner)
+    elif isinstance(node, (list, tuple)):
+        for inner in node:
+            yield from _numbers(inner)
+    elif node is not None and not isinstance(node, (str, bytes)):
+        detach = getattr(node, "detach", None)  # a tensor's: torch need not be imported to ask
+        yield np.asarray(node if detach is None else detach(), np.float64).ravel()
+
+
+def _flat(node: object) -> object:
+    if isinstance(node, dict):
+        return [(key, _flat(inner)) for key, inner in node.items()]
+    if isinstance(node, (list, tuple)):
+        return [_flat(inner) for inner in node]
+    tolist = getattr(node, "tolist", None)
+    return node if tolist is None else tolist()

@@ -80,6 +80,10 @@ class Connection:
         """Return whether acks of the run that we play have come lately."""
         return now - self._acked_at < SILENCE_S
 
+    def is_answered(self, sent_at: float, now: float) -> bool:
+        """Return whether an ack has come since a message; also where there are no acks at all."""
+        return self._acked_at > sent_at or not self.is_acknowledged(now)
+
     def on_progress(self, now: float) -> None:
         """A batch was settled, or there is a reason why none is."""
         self._progress_at = now

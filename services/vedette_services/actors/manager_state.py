@@ -53,6 +53,7 @@ from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import DONE, FAILED, NO_ACTOR, REFUSED, NoAnswerError, RefusedError
 
 REPORT_EVERY_S = 0.5
+REPORT_UNANSWERED_S = 1.5  # without an ack since the last one: reports do not pile up at a learner
 DRAIN_S = 10.0
 
 
@@ -166,7 +167,7 @@ class ManagerState:
         if can_continue(run, old):
             self._run = run
             text = f"the learner is back (epoch {run.epoch}); the actors go on"
-            return [WriteLog("info", text), *self.send_report(now)]
+            return [*self._log.log("info", "back", text, now), *self.send_report(now)]
         return self._play(run, now)
 
     def _play(self, run: Run, now: float) -> list[Instruction]:
@@ -357,7 +358,8 @@ class ManagerState:
         if self._window is not None and self._connection.up:
             self._window.resend_stalled(now)
         done += self._send_batches(now)
-        if now >= self._report_at + REPORT_EVERY_S:
+        answered = self._connection.is_answered(self._report_at, now)
+        if now >= self._report_at + (REPORT_EVERY_S if answered else REPORT_UNANSWERED_S):
             done += self.send_report(now)
         return [*done, *self._drained(now)]
 

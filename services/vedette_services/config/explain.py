@@ -10,9 +10,10 @@ from pydantic_core import ErrorDetails
 
 from vedette_services.config.key_suggestions import unknown_key
 from vedette_services.config.parts import DEVICES
+from vedette_services.config.run_config import APPLIED
 from vedette_services.errors import SettingError
 
-_PATTERNS = {DEVICES: "auto, cpu, mps, cuda or cuda:N"}
+_PATTERNS = {DEVICES: "auto, cpu, mps, cuda or cuda:N", APPLIED: "'applied: NAME'"}
 """The values that a pattern allows, in words."""
 
 _SENTENCES = {

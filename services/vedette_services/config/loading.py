@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,10 +19,18 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from vedette_rl.agents.config import AgentConfig
+from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_services.config.explain import explain_errors, keys_of
+from vedette_services.config.fleet_defaults import (
+    Choice,
+    FleetSize,
+    choose_for_fleet,
+    describe_choices,
+)
 from vedette_services.config.key_suggestions import unknown_key
 from vedette_services.config.plugins import expand_plugin_names
 from vedette_services.config.presets import preset_agent, read_preset
@@ -43,8 +50,6 @@ from vedette_services.errors import ManySettingsError, SettingError, raise_error
 
 DEFAULT_ENV = "CartPole-v1"
 _SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")  # of every version's files
-EXTRA_FRAMES_SHARE = 0.08
-"""Frames that are in two batches, of all, where `actors.n_buffer` is left to us."""
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -56,11 +61,13 @@ class LoadedConfig:
     Args:
         preset: name of the preset it began from; "" for none.
         chosen: why the agent is the one it is, where nobody named one; "" otherwise.
+        choices: the settings that the size of the fleet decided.
     """
 
     config: RunConfig
     preset: str
     chosen: str
+    choices: tuple[Choice, ...]
 
     @property
     def decided(self) -> list[str]:
@@ -68,12 +75,20 @@ class LoadedConfig:
         endless = (
             "no stop condition is set: it goes on until Ctrl-C; stop.max_env_steps=1e6 ends it"
         )
-        return [self.chosen] * bool(self.chosen) + [endless] * self.config.stop.never
+        for_fleet = describe_choices(self.config, self.choices)
+        return [*filter(None, [self.chosen, for_fleet]), *[endless] * self.config.stop.never]
 
     @property
     def note(self) -> str:
-        """The preset that it comes from, for a comment."""
+        """The preset that it comes from."""
         return f"from the preset {self.preset}" if self.preset else ""
+
+    @property
+    def comment(self) -> str:
+        """Where its values come from, for the head of its file."""
+        size = f"chosen for {FleetSize.of(self.config)}:"
+        lines = [size, *(f"  {choice}" for choice in self.choices)] if self.choices else []
+        return "\n".join(filter(None, [self.note, *lines]))
 
 
 def load_config(
@@ -108,7 +123,7 @@ def load_config(
     if agent is not None:
         set_value(typed, ["agent", "name"], agent)
     layers = [
-        Layer(str(path), read_toml(path) if path is not None else {}),
+        Layer(str(path), _read_given(path) if path is not None else {}),
         Layer(ENVIRONMENT, settings_table(environment_settings(variables))),
         Layer("", dict(table or {})),
         Layer("", typed),
@@ -153,6 +168,13 @@ def _read_saved(path: Path) -> Table:
     if missing:
         raise SettingError(str(path), f"it is damaged: it has no {', '.join(missing)}", fix)
     return table
+
+
+def _read_given(path: Path) -> Table:
+    """Read the TOML file of a command line."""
+    if not path.exists():
+        raise SettingError(str(path), "no such file", f"`vedette config > {path}` writes one")
+    return read_toml(path)
 
 
 def read_toml(path: Path) -> Table:
@@ -276,7 +298,11 @@ def _with_preset(given: Table) -> LoadedConfig:
     tuned = read_preset(str(name), str(env_id)) if wanted == "auto" else None
     config = config_from_table(merge_tables(merge_tables(tuned or {}, base), given))
     raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
-    return LoadedConfig(_with_long_batches(config), f"{name}-{env_id}" if tuned else "", chosen)
+    config, choices = choose_for_fleet(config)
+    preset = f"{name}-{env_id}" if tuned else ""
+    if tuned:
+        config = config.model_copy(update={"preset": f"applied: {preset}"})
+    return LoadedConfig(config, preset, chosen, choices)
 
 
 def _with_saved(saved: Table, given: Table) -> LoadedConfig:
@@ -286,8 +312,28 @@ def _with_saved(saved: Table, given: Table) -> LoadedConfig:
         own = _table(saved, part).get(key)
         if _table(given, part).get(key, own) != own:
             return _with_preset(given)
-    table = {**merge_tables(saved, given), "preset": NONE}
-    return LoadedConfig(config_from_table(table), "", "")
+    config = config_from_table({**merge_tables(saved, given), "preset": saved.get("preset", NONE)})
+    return complete_config(_with_old_ratio(config))
+
+
+def complete_config(config: RunConfig) -> LoadedConfig:
+    """A configuration made in Python, with what nobody set in it chosen for its fleet."""
+    config, choices = choose_for_fleet(config)
+    return LoadedConfig(config, "", "", choices)
+
+
+def _with_old_ratio(config: RunConfig) -> RunConfig:
+    """A saved configuration whose ratio is not in it: it is of version 0.2 or before.
+
+    DQN and IQN then had an optimization step in four environment steps.
+    """
+    agent = config.agent
+    if config.replay.samples_per_insert is not None or not isinstance(agent, DqnConfig | IqnConfig):
+        return config
+    rate = agent.batch_size / AgentConfig.env_steps_per_opt
+    return config.model_copy(
+        update={"replay": config.replay.model_copy(update={"samples_per_insert": rate})}
+    )
 
 
 def _orphaned_wrapper_settings(
@@ -308,22 +354,6 @@ def _orphaned_wrapper_settings(
                 f"is {value} by the preset, for wrappers that a vector form does not take",
                 f"set env.kwargs.{name} yourself (ALE's frameskip is 4)",
             )
-
-
-def _with_long_batches(config: RunConfig) -> RunConfig:
-    """Set `actors.n_buffer` where nobody named one and stacks travel frame by frame.
-
-    A batch's extra frames are in two batches, and a long batch has few of them for its rows.
-    """
-    actors, stack = config.actors, config.env.stack
-    if "n_buffer" in actors.model_fields_set or stack < 2:
-        return config
-    if config.replay.frame_storage == "plain":
-        return config
-    extra_frames = actors.envs_per_actor * (stack + config.agent.n_step - 1)
-    most = max(actors.n_buffer, config.replay.capacity // 20)
-    rows = min(max(actors.n_buffer, math.ceil(extra_frames / EXTRA_FRAMES_SHARE)), most)
-    return config.model_copy(update={"actors": actors.model_copy(update={"n_buffer": rows})})
 
 
 def _choose_agent(given: Table) -> tuple[str, str]:

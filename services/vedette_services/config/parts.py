@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from vedette_rl.agents.config import EnvSteps
 from vedette_rl.import_by_name import choice_or_import, is_import_name
 from vedette_rl.stored_settings import IN_SAMPLES
 
@@ -23,10 +24,11 @@ class ActorsConfig(BaseModel):
     """actor processes that `vedette run` starts; `vedette actors` has its own ``--count``."""
     envs_per_actor: int = Field(default=8, ge=1, le=65_536)
     """environments an actor plays with one batched forward."""
-    n_buffer: int = Field(default=100, ge=1, le=1_000_000)
-    """transitions in a batch (upstream's name). Where it is not given and the environment's
-    configuration stacks frames, it is as many as it takes for the frames at a batch's edges, which
-    are in two batches, to be 8 % of its own."""
+    n_buffer: int = Field(default=16, ge=1, le=1_000_000)
+    """transitions in a batch (upstream's name). Where it is not set, two steps of an actor's
+    environments, at least 16 for all actors together, and up to twelve steps in a large fleet. If
+    the environment's configuration stacks frames, it is as many as it takes for the frames at a
+    batch's edges, which are in two batches, to be 8 % of its own."""
     step_processor: Annotated[str, choice_or_import("n_step", "her"), IN_SAMPLES] = "n_step"
     """what makes transitions of steps: ``n_step``, by `agent.n_step`; ``her``, each episode as it
     was and with goals that were reached in it (Andrychowicz et al. 2017), for environments of
@@ -77,10 +79,16 @@ class LearnerConfig(BaseModel):
 
     warmup_period: int = Field(default=1000, ge=1)
     """samples in the replay before the first optimization step."""
-    sync_interval: int = Field(default=50, ge=0)
-    """between model infos sent to actors."""
-    eval_interval: int = Field(default=2000, ge=0)
-    """between evaluations."""
+    sync_interval: Annotated[int, EnvSteps("a model every {}", 16, 1, most=50)] = Field(
+        default=8, ge=0
+    )
+    """between model infos sent to actors. Where it is not set, those of a step of all environments
+    of the fleet and of at least 16 environment steps, and never more than 50."""
+    eval_interval: Annotated[int, EnvSteps("an evaluation every {}", 5_000, 250)] = Field(
+        default=2_500, ge=0
+    )
+    """between evaluations. Where it is not set, those of 5,000 environment steps; of 250 for each
+    environment of a larger fleet."""
     save_interval: int = Field(default=10_000, ge=0)
     """between checkpoints; one is written at the end in any case. A write is spread over a tenth of
     a second, for a small network; a state that comes meanwhile waits, and a newer one takes its

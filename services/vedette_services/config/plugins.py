@@ -45,6 +45,7 @@ OURS: Mapping[str, Mapping[str, str]] = {
         "cnn": "the convolutions of Mnih et al. 2015, then fully connected layers",
     },
     "vedette.explorations": {
+        "auto": "linear for a small fleet, ladder for a large one",
         "ladder": "an epsilon of its own for each environment (Ape-X)",
         "linear": "one epsilon for all, falling over the first versions of the model",
         "constant": "one epsilon for all",

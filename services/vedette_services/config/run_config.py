@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
@@ -19,15 +19,19 @@ from vedette_services.config.parts import (
 )
 from vedette_services.errors import SettingError
 
+APPLIED = "^applied: .+"
+"""`RunConfig.preset` of a configuration that has a preset's values."""
+
 
 class RunConfig(BaseModel):
     """Everything a run is made from; saved as ``RUN/config.toml``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    preset: Literal["auto", "none"] = "none"
+    preset: Literal["auto", "none"] | Annotated[str, Field(pattern=APPLIED)] = "none"
     """``auto`` begins from the tuned preset of this agent and environment where there is one,
-    ``none`` from the defaults. Saved configurations use ``none`` because they are complete."""
+    ``none`` from the defaults. Saved configurations are complete: theirs is ``none``, or
+    ``applied: NAME`` for the preset that they began from."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """of everything random."""
     env: EnvConfig

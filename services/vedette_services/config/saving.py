@@ -48,7 +48,8 @@ def config_text(config: RunConfig, comment: str = "") -> str:
 def config_table(config: RunConfig) -> Table:
     """A configuration as TOML can write it; None is left out where it is the default."""
     table = _without_none(config.model_dump(mode="json"), config)
-    table["preset"] = NONE  # what the preset gave is in it
+    if config.preset == "auto":
+        table["preset"] = NONE  # what a preset gives is in it
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from vedette_rl.core import Evaluation, ModelInfo
 from vedette_rl.errors import CheckpointError, EnvironmentFaultError, EvaluationCancelledError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
-from vedette_rl.storage.state_file import read_state, write_state
+from vedette_rl.storage.state_file import write_state
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
@@ -25,9 +26,11 @@ from vedette_services.run.status_records import (
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
+    read_best,
 )
 
 _POLL_S = 0.05
+_LOG_EVERY_S = 1.0  # a small network is evaluated many times a second
 _NICE = 5  # playing must not take the trainer's core
 
 
@@ -98,19 +101,11 @@ class ModelEvaluation:
             config.env, config.evaluation.episodes, config.evaluation.seed
         )
         self._policy = build_greedy_policy(config)
-        self.status = self._read_best()
+        self.status = read_best(best)
         """The last evaluation and the best one."""
         self._unwritten: tuple[int, ModelInfo, int, Evaluation] | None = None
+        self._log_at = -math.inf
         self._next = 0  # the version from which on the next evaluation is due
-
-    def _read_best(self) -> Eval:
-        """Read the best model of an earlier start of this run."""
-        try:
-            _, meta = read_state(self._best_directory)
-        except CheckpointError:
-            return Eval()  # there is none yet, or it is torn: the next evaluation writes one
-        best = float(meta["return_mean"])
-        return Eval(best_return_mean=best, best_version=int(meta["version"]))
 
     def is_due(self, version: int) -> bool:
         """Return True if a model of this version is to be evaluated."""
@@ -173,15 +168,23 @@ class ModelEvaluation:
             best_return_mean=best,
             best_version=best_version,
         )
-        log.info(
+        self._log(found, time.monotonic() - began)
+        return True
+
+    def _log(self, found: Evaluation, took_s: float) -> None:
+        """Log an evaluation, at most one a second at the level of information."""
+        is_due = time.monotonic() >= self._log_at
+        if is_due:
+            self._log_at = time.monotonic() + _LOG_EVERY_S
+        log.log(
+            logging.INFO if is_due else logging.DEBUG,
             "version %d returns %.1f ± %.1f over %d episodes (%.1f s)",
             found.version,
             found.return_mean,
             found.return_std,
             found.episodes,
-            time.monotonic() - began,
+            took_s,
         )
-        return True
 
     def _save_best(self, epoch: int, model: ModelInfo, env_steps: int, found: Evaluation) -> None:
         """Write ``RUN/best``, which `eval` and `export` read."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
 from vedette_rl.device_loader import make_loader
-from vedette_rl.envs.spaces import Spaces
+from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import CheckpointError, ModelMismatchError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.parameter_vector import seed_process
@@ -39,9 +39,10 @@ from vedette_services.learner.training_loop import (
 )
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import WeightsSource
+from vedette_services.run.resume import OTHER_RUN
 from vedette_services.run.status import Eval, Samples
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
-from vedette_services.run.stop_conditions import find_exit_reason
+from vedette_services.run.stop_conditions import find_exit_reason, is_evaluated
 
 log = logging.getLogger("vedette.trainer")
 
@@ -142,6 +143,7 @@ class Learner:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config, self.run_id, self._epoch = config, run_id, epoch
+        self._spaces = describe_spaces(spaces)
         self._lasting, self._clock = lasting, clock
         self._began = clock()
         torch.set_num_threads(config.learner.torch_threads)
@@ -183,9 +185,8 @@ class Learner:
         try:
             self.agent.set_state(found.state["agent"])
         except ModelMismatchError as error:
-            why = f"{error}: of another network, as an earlier version made it: go on with that"
-            fix = "version, choose another --out, or erase the run with --fresh --force"
-            raise CheckpointError(self._checkpoints.root, "resume from", f"{why} {fix}") from error
+            why = f"it is of another network ({error}): {OTHER_RUN}"
+            raise CheckpointError(found.path, "load", why) from error
         self.replay.set_state(found.state["replay"])
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = found.meta
@@ -251,8 +252,10 @@ class Learner:
         last = replace(self._over_all_starts(last), unsaved=unsaved)
         if last.unsaved:
             log.warning("the last checkpoint is not written: %s", last.unsaved)
-        self._peers.publish_status(last)
+        evaluates = self.config.learner.eval_interval > 0 and is_evaluated(last.exit_reason)
+        self._peers.publish_status(replace(last, evaluates=evaluates))
         self._peers.end_evaluation(last.exit_reason)
+        self._peers.publish_status(last)
         self._curves.record(self._clock(), last, *self._peers.read_status())
         self._recorder.close()
         return last
@@ -272,6 +275,7 @@ class Learner:
         meta: dict[str, Any] = {
             "run_id": self.run_id,
             "epoch": self._epoch,
+            "spaces": self._spaces,
             "sampled": learning.sampled,
             "inserted": self.replay.inserted,
             "env_steps": gateway.env_steps,

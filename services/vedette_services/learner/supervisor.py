@@ -42,7 +42,7 @@ from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.host.system import private_bytes, raise_file_limit
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
-from vedette_services.run.events import RunEventLog
+from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import holds_model
 from vedette_services.run.outcome import describe_unsaved, exit_at_once, write_summary
@@ -58,7 +58,8 @@ from vedette_services.run.status_records import (
     TrainerStatus,
     clear_status_records,
 )
-from vedette_services.run.status_text import final_report_lines
+from vedette_services.run.status_text import NO_END, final_report_lines
+from vedette_services.run.stop_conditions import is_evaluated
 
 if TYPE_CHECKING:  # an extra
     from vedette_services.prometheus import MetricsAddress
@@ -108,7 +109,9 @@ class Supervisor:
         self._wakeup = WakeupEvent()  # set by the trainer, cleared by the gateway: there is a model
         # No signal: those that others send to all processes at once must not end the trainer.
         self._stops = {"trainer": WakeupEvent(), "gateway": WakeupEvent()}
-        self._event_log = RunEventLog(run.events_file)
+        fleet = spec.config.actors
+        size = FleetSizeCheck(fleet.count, fleet.envs_per_actor)
+        self._event_log = RunEventLog(run.events_file, size)
         self._summary_due = 0.0
         self._failures = RateLimitedLog()
 
@@ -243,10 +246,7 @@ class Supervisor:
         evaluator = self._children["evaluator"].process
         if stop:
             log.info("stopping: writing a checkpoint and telling the actors")
-        if stop or self._records.learning.read().exit_reason == "target_return":
-            evaluator.kill()  # its current evaluation is not needed
-        elif wait_all([evaluator], _EVALUATOR_END_S):
-            log.warning("the last evaluation did not end within %.0f s", _EVALUATOR_END_S)
+        unevaluated = self._wait_for_evaluation(evaluator, stop)
         self._stops["trainer"].set()  # one that is done records the last evaluation
         if wait_all([trainer], _TRAINER_END_S):
             log.warning("the trainer did not end within %.0f s", _TRAINER_END_S)
@@ -256,7 +256,7 @@ class Supervisor:
         self._log_events()
         # A trainer that was stopped before it began has no exit reason.
         reason = self._records.learning.read().exit_reason or "interrupted"
-        status = replace(self._records.read(), exit_reason=reason)
+        status = replace(self._records.read(), exit_reason=reason, unevaluated=unevaluated)
         self._event_log.log("ended", "learner", reason)
         self._write_summary(status, ended=True)
         if self._on_status:
@@ -265,6 +265,21 @@ class Supervisor:
             log.info(line)
         if why := describe_unsaved(self._spec.run.root, status):
             raise UnsavedEndError(why, status)
+
+    def _wait_for_evaluation(self, evaluator: subprocess.Popen[bytes], stop: StopSignals) -> str:
+        """Wait for the last evaluation where there is one; return why the last model has none."""
+        deadline, why = time.monotonic() + _EVALUATOR_END_S, ""
+        if is_evaluated(self._records.learning.read().exit_reason or "interrupted"):
+            while not why and wait_all([evaluator], _POLL_S):
+                self._publish_status()
+                if stop:
+                    why = "the last evaluation was stopped"
+                elif time.monotonic() >= deadline:
+                    why = f"the last evaluation did not end within {_EVALUATOR_END_S:.0f} s{NO_END}"
+        if why:
+            log.warning("%s", why)
+        evaluator.kill()  # an evaluation that still goes on is not needed
+        return why
 
     def _wait_for_gateway(self, gateway: subprocess.Popen[bytes]) -> None:
         """Wait until the gateway has the last batches; it may go on answering late managers."""

@@ -179,7 +179,7 @@ class TrainingLoop:
 
     def _flush(self, opt_steps: int) -> None:
         stats: dict[str, float] = getattr(self._replay, "stats", dict)()  # uniform has none
-        part = "priority" if isinstance(self._replay, PrioritizedReplay) else "replay"
+        part = "priority" if isinstance(self._replay, PrioritizedReplay) else "sampling"
         self._callbacks.record({f"{part}/{name}": stats[name] for name in stats}, opt_steps)
         self._callbacks.flush(opt_steps)
 

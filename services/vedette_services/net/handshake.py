@@ -12,9 +12,11 @@ import time
 from typing import Final
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
+from vedette_services.net.sockets import probe_socket
 
 EVENTS: Final[int] = (
     zmq.EVENT_CONNECTED
@@ -103,6 +105,41 @@ class HandshakeMonitor:
             f"the learner at {self._address} refused this host's key{name}; "
             "`vedette keys list` beside the learner shows whom it lets in"
         )
+
+
+_DECIDED = zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_DISCONNECTED
+
+
+def time_handshake(
+    address: Address, keys: ClientKeys | None, port: int, wait_s: float
+) -> float | None:
+    """Complete a handshake, which no learner counts as a failed one.
+
+    Returns:
+        The seconds until the port took the connection; None if the handshake failed, or there was
+        none within `wait_s`.
+    """
+    began = time.monotonic()
+    deadline, connected_s = began + wait_s, 0.0
+    with zmq.Context() as context:
+        socket = probe_socket(context, address, port, keys, EVENTS | _DECIDED)
+        monitor = socket.get_monitor_socket()
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                if not monitor.poll(int(left * 1000) + 1):
+                    continue
+                event = recv_monitor_message(monitor)["event"]
+                if event == zmq.EVENT_CONNECTED:
+                    connected_s = time.monotonic() - began
+                elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    return connected_s
+                else:
+                    return None
+            return None
+        finally:
+            socket.disable_monitor()
+            monitor.close(linger=0)
+            socket.close(linger=0)
 
 
 def probe_mechanism(

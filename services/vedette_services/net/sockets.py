@@ -163,6 +163,15 @@ def samples_push(
     return _connect(socket, address.samples, keys, events=events)
 
 
+def probe_socket(
+    context: Context, address: Address, port: int, keys: ClientKeys | None, events: int
+) -> Socket:
+    """A socket that completes its handshake at one of a learner's three ports and sends nothing."""
+    endpoint = (address.samples, address.control, address.models)[port]
+    socket = _open(context, zmq.SUB if port else zmq.PUSH)
+    return _connect(socket, endpoint, keys, events=events)
+
+
 def control_xpub(context: Context, address: Address, keys: LearnerKeys | None = None) -> Socket:
     """The learner's end for runs, acks, stops and status, bound."""
     return _bind(_open(context, zmq.XPUB), address.control, keys)

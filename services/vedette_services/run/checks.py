@@ -13,6 +13,7 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
+from vedette_rl.envs.make import has_time_limit
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.errors import (
     CamerasDifferError,
@@ -115,7 +116,7 @@ def check_config(
     _check_steps(config, spaces)
     _check_own_replay(config, layout)
     _check_batch(config, layout)
-    saved = check_resume(config, out, layout, fresh=fresh, new_replay=new_replay)
+    saved = check_resume(config, out, spaces, layout, fresh=fresh, new_replay=new_replay)
     budget = _check_budget(config, layout, out)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
@@ -125,7 +126,17 @@ def check_config(
         if isinstance(config.agent, NetworkConfig)
         else ""
     )
-    return tuple(filter(None, [budget, seen, *lines]))
+    return tuple(filter(None, [budget, seen, *lines, _describe_time_limit(config)]))
+
+
+def _describe_time_limit(config: RunConfig) -> str:
+    """Return a warning for episodes that may have no end; "" if they have one."""
+    if has_time_limit(config.env):
+        return ""
+    return (
+        f"{config.env.id} has no time limit: an episode without an end holds the evaluations up; "
+        "env.max_episode_steps=1000 sets one"
+    )
 
 
 def check_settings(config: RunConfig) -> None:

@@ -227,16 +227,62 @@ def _changed(name: str, before: str, state: str, manager: Manager) -> Iterator[F
         yield "returned", name, "after a silence"
 
 
+_SIZE_DIFFERS = 4  # times as many, or as few
+_FEWER_AFTER_S = 60.0  # actors join one after another
+
+
+class FleetSizeCheck:
+    """Warns once when many more, or many fewer, actors play than the settings were chosen for.
+
+    Args:
+        actors: ``actors.count``, which exploration, hand-over and intervals were chosen for.
+        envs_per_actor: of each.
+    """
+
+    def __init__(self, actors: int, envs_per_actor: int) -> None:
+        self._actors, self._envs = actors, envs_per_actor
+        self._since: float | None = None
+        self._warned = False
+
+    def warning(self, managers: Sequence[Manager], now: float) -> str:
+        """Return the warning; "" while the fleet fits, and after the first one."""
+        playing = sum(
+            sum(actor.alive for actor in manager.actors) + manager.actors_hidden
+            for manager in managers
+            if manager.state != "gone"
+        )
+        if not playing:
+            return ""
+        self._since = now if self._since is None else self._since
+        more = playing >= _SIZE_DIFFERS * self._actors
+        fewer = self._actors >= _SIZE_DIFFERS * playing and now - self._since >= _FEWER_AFTER_S
+        if self._warned or not (more or fewer):
+            return ""
+        self._warned = True
+        return (
+            f"{playing:,} actors play {playing * self._envs:,} environments, and exploration, "
+            f"hand-over and intervals were chosen for {self._actors:,} with "
+            f"{self._actors * self._envs:,}: begin a run with actors.count={playing}, or set them "
+            "yourself"
+        )
+
+
 class RunEventLog:
     """Logs the events of a run.
 
     Args:
         path: ``RUN/events.jsonl``.
+        size: checks the size of the fleet; None: it is as configured.
         clock: seconds since 1970.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._file, self._clock = EventFile(path), clock
+    def __init__(
+        self,
+        path: Path,
+        size: FleetSizeCheck | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._file, self._size, self._clock = EventFile(path), size, clock
         self._fleet = FleetChanges()
         self._learning, self._ingest = TrainerStatus(), GatewayStatus()
         self._epoch = self._env_steps = 0
@@ -264,6 +310,8 @@ class RunEventLog:
             return
         self._ingest = ingest
         self._env_steps = max(self._env_steps, ingest.env_steps)
+        if self._size and (text := self._size.warning(ingest.managers, self._clock())):
+            log.warning("%s", text)
         happened = list(self._fleet.compare(ingest.managers))
         more = len(happened) - _EVENTS_AT_ONCE
         if more > 0:

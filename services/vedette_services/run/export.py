@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 from numpy.typing import NDArray
 
+from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import environment_action_space, probe_environment
 from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
@@ -40,7 +41,11 @@ def check_export(what: str, format: str, out: Path) -> None:
 
 
 def export_policy(
-    run: FinishedRun, format: str, out: Path, checkpoint: str | None = None
+    run: FinishedRun,
+    format: str,
+    out: Path,
+    checkpoint: str | None = None,
+    env: EnvConfig | None = None,
 ) -> SavedModel:
     """Write a run's policy as ``onnx``, ``safetensors`` or ``numpy``; returns the model.
 
@@ -48,13 +53,14 @@ def export_policy(
 
     Args:
         checkpoint: its optimization steps, or ``latest``; None: the best model.
+        env: how others make the environment; None: as the run does.
 
     Raises:
         NotInRunError: the run has no such model.
         UsageError: the format needs an extra that is not installed, or the agent lacks it.
     """
     kept = run.load_model(checkpoint)
-    found = policy_of(run, kept)
+    found = policy_of(run, kept, env)
     with replacing(out) as aside:
         if format == "onnx":
             _write_onnx(aside, found)
@@ -65,9 +71,9 @@ def export_policy(
     return kept
 
 
-def policy_of(run: FinishedRun, kept: SavedModel) -> PolicyFile:
+def policy_of(run: FinishedRun, kept: SavedModel, env: EnvConfig | None = None) -> PolicyFile:
     """The policy of a run's model, as a file would hold it."""
-    meta = {"env": run.config.env.id, "played": run.played(), **kept.meta}
+    meta = {"env": run.config.env.id, "played": run.played(env), **kept.meta}
     spaces = replace(
         probe_environment(run.config.env), action=environment_action_space(run.config.env)
     )

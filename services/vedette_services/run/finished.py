@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from vedette_rl.errors import CheckpointError, ImportNotAllowedError, PolicyFile
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
 from vedette_rl.exported import PolicyFile, read_policy
+from vedette_rl.import_by_name import find_import_names
 from vedette_rl.storage.checkpoints import (
     Checkpoints,
     TakenWeights,
@@ -27,8 +30,12 @@ from vedette_rl.storage.checkpoints import (
 )
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig, read_config
+from vedette_services.config.loading import read_toml
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.errors import NotARunError, NotInRunError, SettingError
+from vedette_services.errors import NotARunError, NotInRunError, SettingError, UsageError
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.overview import find_runs
+from vedette_services.run.provenance import read_provenance
 from vedette_services.run.replay_layout import replay_directory
 
 _EPISODES_MAX = 100_000
@@ -61,10 +68,14 @@ class FinishedRun:
         Raises:
             NotARunError: the directory holds no run.
             ConfigError: its configuration cannot be read.
+            UsageError: it names a module that is not found from here.
         """
         config = directory / "config.toml"
         if not config.is_file():
-            raise NotARunError(directory, "config.toml")
+            runs = find_runs(directory) if directory.is_dir() else []
+            fix = f"name one of its {len(runs)} runs, such as {runs[0]}" if runs else ""
+            raise NotARunError(directory, "config.toml", fix)
+        _check_modules(directory)
         return cls(directory, read_config(config))
 
     @property
@@ -72,11 +83,15 @@ class FinishedRun:
         """The directory of the replay."""
         return replay_directory(self.config, self.directory)
 
-    def played(self) -> dict[str, Any]:
-        """Return how evaluations play, for the header of an exported policy."""
+    def played(self, env: EnvConfig | None = None) -> dict[str, Any]:
+        """Return how evaluations play, for the header of an exported policy.
+
+        Args:
+            env: in place of the run's environment.
+        """
         evaluation = self.config.evaluation
-        env = self.config.env.for_evaluation().model_dump(mode="json")
-        return {"env": env, "episodes": evaluation.episodes, "seed": evaluation.seed}
+        made = (env or self.config.env).for_evaluation().model_dump(mode="json")
+        return {"env": made, "episodes": evaluation.episodes, "seed": evaluation.seed}
 
     def load_model(self, checkpoint: str | None) -> SavedModel:
         """Load a model.
@@ -117,6 +132,19 @@ class FinishedRun:
             )
         state, meta = read_state(place)
         return SavedModel(ModelInfo(int(meta["version"]), state["model"]), dict(meta))
+
+
+def _check_modules(directory: Path) -> None:
+    """Refuse a run whose own modules are not found from here, and say where they were."""
+    run = RunDirectory(directory)
+    for name in find_import_names(read_toml(run.config_file)):
+        module = name.partition(":")[0].partition(".")[0]
+        if module in sys.modules or find_spec(module) is not None:
+            continue
+        starts = read_provenance(run)
+        home = starts[-1].directory if starts else ""
+        where = f"; it was trained in {home}: run the command there" if home else ""
+        raise UsageError(f"{directory}: it needs module {module!r}, which is not found here{where}")
 
 
 @dataclass(frozen=True, slots=True)

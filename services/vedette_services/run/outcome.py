@@ -15,7 +15,7 @@ from vedette_services.run.number_format import format_number
 from vedette_services.run.status import Status
 from vedette_services.run.status_records import StatusReader
 from vedette_services.run.status_schema import decode
-from vedette_services.run.stop_conditions import EXIT_REASONS, is_over
+from vedette_services.run.stop_conditions import EXIT_REASONS, reached_condition
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_services.config.parts import StopConfig
@@ -118,19 +118,18 @@ def exit_at_once(out: Path) -> NoReturn:
 def describe_already_done(out: Path, stop: StopConfig) -> str:
     """Describe why a start on this directory would end at once, with the fix; "" if it would not.
 
-    `stop.max_seconds` counts from each start: with it alone there is always more to do.
+    A run that was killed has no exit reason, and may have lost the steps that its status counts.
     """
     summary = read_summary(out)
-    if summary.exit_reason == "max_seconds" or not is_over(summary, stop):
+    name = reached_condition(summary, stop) if summary.exit_reason else ""
+    if not name or RunDirectory(out).newest_checkpoint() != summary.opt_steps:
         return ""
-    if RunDirectory(out).newest_checkpoint() != summary.opt_steps:
-        return ""
-    reason, limit = EXIT_REASONS[summary.exit_reason], getattr(stop, summary.exit_reason)
+    reason, limit = EXIT_REASONS[name], getattr(stop, name)
     message = f"{format_number(reason.now(summary))} of {format_number(limit)}"
     so_far = (
         f"it has {message} {reason.unit}" if reason.unit else f"its evaluations reached {message}"
     )
-    return f"already done: {so_far}; raise stop.{summary.exit_reason} to go on"
+    return f"already done: {so_far}; raise stop.{name} to go on"
 
 
 def startup_stage(run: RunDirectory, since: float) -> str:

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, RunInUseError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.events import read_events
+from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.learner_location import LearnerLocation
 from vedette_services.run.outcome import describe_resume_point, read_summary
 from vedette_services.run.provenance import read_provenance
 from vedette_services.run.status import Status
 from vedette_services.run.status_client import StatusClient
 from vedette_services.run.status_schema import decode
-from vedette_services.run.stop_conditions import EXIT_REASONS, exit_sentence
+from vedette_services.run.stop_conditions import EXIT_REASONS, elapsed_seconds, exit_sentence
+
+if TYPE_CHECKING:  # the reader of curves is slow to load
+    from vedette_rl.recording.reading import Floats
 
 DEPTH_MAX = 3
 """Folders between a directory and its runs: a sweep, its settings, its seeds."""
@@ -100,9 +104,8 @@ def read_overview(directory: Path) -> RunOverview:
         config = {}
     starts, running = read_provenance(run), is_running(run)
     events, _ = read_events(run.events_file)
-    ends = [start.ended_s or (time.time() if running else None) for start in starts[-1:]]
-    ends = [start.ended_s for start in starts[:-1]] + ends
-    spans = [end - start.began_s for start, end in zip(starts, ends, strict=True) if end]
+    spans = start_spans(events, summary.time_s or 0.0)
+    spans = spans or [(start.began_s, start.ended_s) for start in starts if start.ended_s]
     return RunOverview(
         str(directory),
         "running" if running else _ended_state(run, summary),
@@ -111,10 +114,44 @@ def read_overview(directory: Path) -> RunOverview:
         summary.eval.return_mean,
         summary.eval.best_return_mean,
         summary.env_steps,
-        sum(spans) if spans else summary.seconds,
+        run_seconds(spans, summary),
         starts[0].began_s if starts else (events[0].time_s if events else None),
         starts[-1].code if starts else "",
     )
+
+
+def start_spans(
+    events: Sequence[RunEvent], last_s: float, recorded: Sequence[Floats] = ()
+) -> list[tuple[float, float]]:
+    """Return begin and end of each start of a run, in seconds since 1970.
+
+    Args:
+        events: of the run.
+        last_s: when its status was written; 0: it has none.
+        recorded: the times of its curves: a start that was killed ends with its last record.
+    """
+    begins = [event.time_s for event in events if event.kind == "started"]
+    logged = [event.time_s for event in events if event.kind in ("ended", "failed")]
+    # a change of settings is logged before the start that it is for
+    known = [event.time_s for event in events if event.kind != "changed"] + [last_s]
+    found = []
+    for begin, following in zip(begins, [*begins[1:], math.inf], strict=False):
+        ends = [end for end in logged if begin <= end < following]
+        last = [
+            float(earlier.max()) for times in recorded if (earlier := times[times < following]).size
+        ]
+        end = ends[0] if ends else max(s for s in (*known, *last, begin) if s < following)
+        found.append((begin, max(begin, end)))
+    return found
+
+
+def run_seconds(spans: Sequence[tuple[float, float]], summary: Status) -> float | None:
+    """Return the duration of all starts; that of the last is the learner's own number."""
+    *earlier, last = spans or [(0.0, 0.0)]
+    seconds = elapsed_seconds(summary)
+    if seconds is None or (summary.time_s or 0.0) < last[0]:
+        seconds = last[1] - last[0] or None
+    return seconds if seconds is None else seconds + sum(end - begin for begin, end in earlier)
 
 
 def _text(config: Mapping[str, Any], part: str, key: str) -> str:
@@ -123,11 +160,17 @@ def _text(config: Mapping[str, Any], part: str, key: str) -> str:
 
 
 def is_running(run: RunDirectory) -> bool:
-    """Return True if a learner runs in a directory, or where its lock cannot be asked."""
+    """Return True if a learner runs in a directory, or where its lock cannot be asked.
+
+    One that only answers late managers, after the end of the run, does not count.
+    """
     try:
         run.check_free(wait_s=0.0)
     except (RunInUseError, OSError):
-        return True
+        summary, starts = read_summary(run.root), read_provenance(run)
+        began_s = starts[-1].began_s if starts else math.inf
+        is_new = (summary.time_s or 0.0) < began_s
+        return is_new or not summary.exit_reason or bool(summary.waits)
     return False
 
 

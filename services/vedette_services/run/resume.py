@@ -11,6 +11,7 @@ from vedette_protocol.account import SampleAccounting
 from vedette_protocol.errors import StampError
 from vedette_protocol.ledger import Ledger
 from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import (
     CheckpointError,
     ReplayDiffersError,
@@ -33,6 +34,8 @@ from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.replay_layout import ReplayLayout, replay_directory, replay_layout
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
+
+OTHER_RUN = "choose another --out, or erase the run with --fresh --force"
 
 
 def check_fresh(out: Path, *, fresh: bool, force: bool) -> None:
@@ -123,12 +126,19 @@ def check_kind(out: Path, *, in_process: bool, fresh: bool) -> None:
 
 
 def check_resume(
-    config: RunConfig, out: Path, layout: ReplayLayout, *, fresh: bool, new_replay: bool = False
+    config: RunConfig,
+    out: Path,
+    spaces: Spaces,
+    layout: ReplayLayout,
+    *,
+    fresh: bool,
+    new_replay: bool = False,
 ) -> int | None:
     """Refuse to resume a run that is damaged or does not fit this configuration.
 
     Args:
         out: the run's directory, perhaps without a run.
+        spaces: of its environment now.
         layout: of the replay of `config`.
         fresh: a run in the directory is erased before.
         new_replay: its replay is.
@@ -143,8 +153,13 @@ def check_resume(
     if fresh or not run.exists:
         _check_place(config, run)
         return None
-    saved = _whole_checkpoint(run)
+    saved, made_of = _whole_checkpoint(run)
     _check_changes(config, out, saved, new_replay=new_replay)
+    for part, now in describe_spaces(spaces).items():
+        before = made_of.get(part, now)
+        if before != now:
+            why = f"its {part} are {now} now, and those of the checkpoint in {out} are {before}"
+            raise SettingError("env.id", why, OTHER_RUN)
     if new_replay:
         _check_place(config, run)
         return saved
@@ -161,8 +176,9 @@ def check_resume(
     return saved
 
 
-def _whole_checkpoint(run: RunDirectory) -> int | None:
-    """Return the optimization steps of the latest readable checkpoint; None if there is none.
+def _whole_checkpoint(run: RunDirectory) -> tuple[int | None, dict[str, str]]:
+    """Return the optimization steps of the latest readable checkpoint, None if there is none, and
+    the spaces that it was made of, as far as it says so.
 
     Raises:
         ConfigError: there are checkpoints, and none can be read.
@@ -171,7 +187,10 @@ def _whole_checkpoint(run: RunDirectory) -> int | None:
         whole = Checkpoints(run.checkpoints, keep=1).newest_readable()
     except CheckpointError as e:
         raise ConfigError(f"{e}") from e
-    return int(whole.name) if whole else None
+    if whole is None:
+        return None, {}
+    path, meta = whole
+    return int(path.name), meta.get("spaces", {})
 
 
 def _check_changes(config: RunConfig, out: Path, saved: int | None, *, new_replay: bool) -> None:

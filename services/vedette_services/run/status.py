@@ -303,6 +303,7 @@ class Status(Part):
     record: dict[str, float] = field(default_factory=dict)
     checkpoint: Checkpoint = Checkpoint()
     unsaved: str = ""
+    unevaluated: str = ""
     rivals: str = ""
     window_limits: Window = Window()
     managers_present: Count | None = gauge(

@@ -15,13 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vedette_protocol.limits import PROTOCOL_VERSION
-from vedette_rl.errors import LatestValueFormatError, MapSpaceError, OneWriterError
+from vedette_rl.errors import (
+    CheckpointError,
+    LatestValueFormatError,
+    MapSpaceError,
+    OneWriterError,
+)
 from vedette_rl.storage.latest_value import (
     SLOTS,
     LatestValueReader,
     LatestValueWriter,
     latest_value_file_bytes,
 )
+from vedette_rl.storage.state_file import check_state
 from vedette_services.host.versions import vedette_version
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.status import (
@@ -80,6 +86,7 @@ class TrainerStatus:
         record: the scalars last recorded by the agent.
         checkpoint: the newest, and whether another can be written.
         unsaved: at the end, why the last checkpoint is not on the disk; "" if it is.
+        evaluates: the training is done, and the last model is being evaluated.
     """
 
     epoch: int = 0
@@ -95,6 +102,7 @@ class TrainerStatus:
     record: dict[str, float] = field(default_factory=dict)
     checkpoint: Checkpoint = _NO_CHECKPOINT
     unsaved: str = ""
+    evaluates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +189,19 @@ class StatusRecordReader(Generic[B]):
         return self._record
 
 
+def read_best(directory: Path) -> Eval:
+    """Read the best evaluation of the earlier starts of a run."""
+    try:
+        meta = check_state(directory)
+    except CheckpointError:
+        return Eval()  # there is none yet, or it is torn: the next evaluation writes one
+    return Eval(best_return_mean=float(meta["return_mean"]), best_version=int(meta["version"]))
+
+
 def clear_status_records(run: RunDirectory) -> None:
     """Remove the records of an earlier start, whose last phase was "done".
+
+    The best evaluation is known from then on, long before the evaluator is.
 
     Where the disk has no room for new files, the files stay, each with an empty record.
     """
@@ -190,17 +209,18 @@ def clear_status_records(run: RunDirectory) -> None:
     _clear(run.learning_map, TrainerStatus, has_room)
     _clear(run.ingest_map, GatewayStatus, has_room)
     _clear(run.progress_map, IngestProgress, has_room)
-    _clear(run.evaluation_map, Eval, has_room)
+    _clear(run.evaluation_map, Eval, has_room, read_best(run.best))
 
 
-def _clear(path: Path, kind: type[B], has_room: bool) -> None:
-    if not has_room:
-        with suppress(LatestValueFormatError, MapSpaceError, OneWriterError):
-            record = StatusRecordWriter(path, kind)
-            record.write(kind())
-            record.close()
-            return
-    path.unlink(missing_ok=True)
+def _clear(path: Path, kind: type[B], has_room: bool, first: B | None = None) -> None:
+    if has_room:
+        path.unlink(missing_ok=True)
+    if has_room and first is None:
+        return
+    with suppress(LatestValueFormatError, MapSpaceError, OneWriterError):
+        record = StatusRecordWriter(path, kind)
+        record.write(kind() if first is None else first)
+        record.close()
 
 
 # The status
@@ -231,7 +251,7 @@ def assemble_status(
         exit_reason=learning.exit_reason,
         phase=learning.phase,
         seconds=learning.seconds,
-        waits=describe_wait(learning, ingest),
+        waits=describe_wait(learning, ingest, evaluations),
         stop=Stop(**config.stop.model_dump()),
         samples=samples,
         rates=merged(
@@ -278,8 +298,14 @@ class StatusReader:
         )
 
 
-def describe_wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:
+def describe_wait(
+    learning: TrainerStatus, ingest: GatewayStatus, evaluations: Eval | None = None
+) -> str:
     """Return who waits and why, and what the disk cannot do; "" if all is well."""
+    if learning.phase == "done":
+        played = -1 if evaluations is None else evaluations.version
+        waits = learning.evaluates and played != learning.opt_steps
+        return f"the last evaluation: version {learning.opt_steps:,} is played" if waits else ""
     disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
     reasons = (_wait(learning, ingest), disk, _failing_checkpoint(learning.checkpoint))
     return "; ".join(reason for reason in reasons if reason)
@@ -311,12 +337,12 @@ def _limiter(learning: TrainerStatus, ingest: GatewayStatus, inserted: float) ->
     if learning.phase == "waiting":
         state, reason = "sample_waits", learning.waits
     else:
-        reason = ingest.limiter_reason
+        reason = "" if learning.phase == "done" else ingest.limiter_reason
         state = "insert_waits" if reason else "open"
     return Limiter(
         samples_per_insert=learning.sampled / max(1.0, inserted),
         state=state,
         reason=reason,
         sample_waits=int(state == "sample_waits"),
-        insert_waits=int(bool(ingest.limiter_reason)),
+        insert_waits=int(bool(ingest.limiter_reason) and learning.phase != "done"),
     )

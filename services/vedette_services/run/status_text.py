@@ -15,9 +15,12 @@ from vedette_services.run.number_format import (
     format_rate,
     format_short,
 )
-from vedette_services.run.status import Manager, Status, rollout_of
+from vedette_services.run.status import Eval, Manager, Status, rollout_of
 from vedette_services.run.status_schema import numbers
 from vedette_services.run.stop_conditions import elapsed_seconds, exit_sentence
+
+NO_END = "; if its episodes have no end, set env.max_episode_steps"
+"""What to do about an evaluation that takes too long."""
 
 
 def present_managers(status: Status) -> Sequence[Manager]:
@@ -112,23 +115,34 @@ def _steps(status: Status, *, short: bool) -> str:
         f"{number(status.env_steps)} environment "
         f"({format_rate(rates.samples_per_sec, short=short)}), "
         f"{number(status.opt_steps)} optimization "
-        f"({format_rate(rates.opt_steps_per_sec, short=short)}): "
-        f"{format_number(rates.samples_per_opt_step, 1)} to 1"
+        f"({format_rate(rates.opt_steps_per_sec, short=short)}), "
+        f"{format_number(rates.samples_per_opt_step, 1)} samples each"
     )
 
 
 def _returns(status: Status) -> str:
     found, actors = status.eval, rollout_return(status)
-    evaluated = "no evaluation yet"
-    if found.return_mean is not None:
-        at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
-        evaluated = (
-            f"evaluation {format_number(found.return_mean, 1)} ± "
-            f"{format_number(found.return_std, 1)}{at}, "
-            f"best {format_number(found.best_return_mean, 1)} at version "
-            f"{format_number(found.best_version)}"
-        )
-    return evaluated if actors is None else f"actors {format_number(actors, 1)}, {evaluated}"
+    at = "" if found.env_steps is None else f" at {format_number(found.env_steps)} env steps"
+    said = [] if actors is None else [f"actors {format_number(actors, 1)}"]
+    said.append(f"{_evaluation(found)}{at}")
+    return ", ".join([*said, *_best(found)])
+
+
+def _evaluation(found: Eval) -> str:
+    """Describe the last evaluation."""
+    if found.return_mean is None:
+        known = found.best_return_mean is not None  # of an earlier start
+        return "no evaluation since the start" if known else "no evaluation yet"
+    mean, std = format_number(found.return_mean, 1), format_number(found.return_std, 1)
+    return f"evaluation {mean} ± {std}"
+
+
+def _best(found: Eval, *, short: bool = False) -> list[str]:
+    """Describe the best evaluation, if there is one."""
+    if found.best_return_mean is None:
+        return []
+    at = "" if short else f" at version {format_number(found.best_version)}"
+    return [f"best {format_number(found.best_return_mean, 1)}{at}"]
 
 
 def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
@@ -137,28 +151,27 @@ def return_texts(status: Status, *, short: bool = False) -> tuple[str, str]:
     Args:
         short: without the version of the best.
     """
-    found = status.eval
-    if found.return_mean is None:
-        evaluated = "no evaluation yet"
-    else:
-        evaluated = (
-            f"evaluation {format_number(found.return_mean, 1)} ± "
-            f"{format_number(found.return_std, 1)}"
-        )
-    if status.stop.target_return is None and found.best_return_mean is not None:
-        evaluated += f", best {format_number(found.best_return_mean, 1)}"
-        evaluated += "" if short else f" at version {format_number(found.best_version)}"
-    return evaluated, f"actors     {format_number(rollout_return(status), 1)}"
+    evaluated, found = [_evaluation(status.eval)], status.eval
+    if status.stop.target_return is None:
+        evaluated += _best(found, short=short)
+    return ", ".join(evaluated), f"actors     {format_number(rollout_return(status), 1)}"
+
+
+def target_text(status: Status, *, short: bool = False) -> str:
+    """Describe how far the best evaluation is from the target; "" without either."""
+    target, best = status.stop.target_return, status.eval.best_return_mean
+    if target is None or best is None:
+        return ""
+    away = f", {format_number(target - best, 1)} to go" if best < target else ""
+    return f"best{'' if short else ' evaluation'} {format_number(best, 1)} of {target:g}{away}"
 
 
 def evaluation_line(status: Status) -> str:
     """Return the last evaluation in one line."""
     found = status.eval
     best = ", best so far" if found.version == found.best_version else ""
-    return (
-        f"evaluation {format_number(found.return_mean, 1)} ± {format_number(found.return_std, 1)} "
-        f"({format_number(found.episodes)} episodes), version {format_number(found.version)}{best}"
-    )
+    episodes, version = format_number(found.episodes), format_number(found.version)
+    return f"{_evaluation(found)} ({episodes} episodes), version {version}{best}"
 
 
 def rollout_return(status: Status) -> float | None:
@@ -178,8 +191,8 @@ def _replay(status: Status, *, short: bool) -> str:
 def _lag(status: Status, *, short: bool) -> str:
     number, lag = format_short if short else format_number, status.lag
     return (
-        f"{number(lag.mean)} versions (p95 {number(lag.p95)}, max {number(lag.max)}); "
-        f"actors' models {format_number(lag.seconds_mean, 2)} s old"
+        f"samples {number(lag.mean)} optimization steps old (95 % below {number(lag.p95)}, "
+        f"max {number(lag.max)}), models {format_number(lag.seconds_mean, 2)} s"
     )
 
 
@@ -205,14 +218,16 @@ def summary_lines(summary: Status, run: str) -> list[str]:
         return ["stopped before it had begun: nothing was trained", f"  run      {run}"]
     since = elapsed_seconds(summary)
     after = f" after {format_clock(since)} of training" if since is not None else ""
-    curves = f"tensorboard --logdir {run}/tensorboard"
     best = summary.eval.best_version is not None
+    evaluate = f"vedette eval {run}   or   " if best else ""
+    unevaluated = [summary.unevaluated] if summary.unevaluated else []
     return [
         exit_sentence(summary.exit_reason, after) or f"ended{after}",
         *(f"  {label:<8} {text}" for label, text in status_rows(summary)),
         *(f"  {'error':<8} {error}" for error in actor_errors(summary)[:4]),
+        *(f"  {'returns':<8} {why}" for why in unevaluated),
         f"  run      {run}",
-        f"  next     {f'vedette eval {run}   or   ' if best else ''}{curves}",
+        f"  next     {evaluate}vedette report {run}",
     ]
 
 
@@ -225,15 +240,15 @@ def final_report_lines(status: Status) -> list[str]:
         return f"{(count or 0) / duration_s if duration_s > 0 else 0.0:.1f}"
 
     opts = status.rates.opt_steps_per_sec or 0.0
+    actors = [
+        f"{manager.id}/{actor.id}, {actor.env_steps}, {per_second(actor.env_steps)}, "
+        f"{duration_s:.1f} s"
+        for manager in status.managers
+        for actor in manager.actors
+    ]
     return [
         f"run {status.run_id} ended: {status.exit_reason}",
         "samples/sec, opt_steps/sec, duration",
         f"{per_second(status.samples.inserted)}, {opts:.1f}, {duration_s:.1f} s",
-        "actor_id, samples, samples/sec, duration",
-        *(
-            f"{manager.id}/{actor.id}, {actor.env_steps}, {per_second(actor.env_steps)}, "
-            f"{duration_s:.1f} s"
-            for manager in status.managers
-            for actor in manager.actors
-        ),
+        *(["actor_id, samples, samples/sec, duration", *actors] if actors else []),
     ]

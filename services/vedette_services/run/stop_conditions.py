@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vedette_services.run.status import Status
@@ -60,6 +60,11 @@ def exit_sentence(reason: str, after: str = "") -> str:
     return f"{known.outcome}{after}: {known.why}" if known else ""
 
 
+def is_evaluated(reason: str) -> bool:
+    """Return True if the last model of a run that ended so is evaluated."""
+    return reason not in ("interrupted", "target_return")
+
+
 def find_exit_reason(
     stop: StopConfig, opt_steps: int, env_steps: int, seconds: float, best_return: float | None
 ) -> str:
@@ -90,6 +95,16 @@ def is_over(summary: Status, stop: StopConfig) -> bool:
     now = reason.now(summary)
     on = limit > 0 if reason.unit else limit is not None
     return bool(on and now is not None and now >= limit)
+
+
+def reached_condition(summary: Status, stop: StopConfig) -> str:
+    """Return the stop condition at which a start on this status would end at once; "" for none.
+
+    `stop.max_seconds` counts from each start.
+    """
+    names = [name for name in EXIT_REASONS if name != "max_seconds"]
+    reached = (name for name in names if is_over(replace(summary, exit_reason=name), stop))
+    return next(reached, "")
 
 
 def stop_progress(status: Status) -> list[tuple[str, float, float]]:

@@ -37,7 +37,7 @@ class OldStep(Sound):
 
 
 class ManyActions(Sound):
-    action_space = gym.spaces.MultiDiscrete([2, 2])
+    action_space = gym.spaces.MultiBinary(2)
 
 
 class Words(Sound):

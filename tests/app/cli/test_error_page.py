@@ -82,8 +82,8 @@ ENVIRONMENTS = [
     ),
     (
         "run --env broken_envs:BrokenManyActions-v0 --agent dqn",
-        "agent.name: agent 'dqn' takes Discrete action spaces, not MultiDiscrete([2 2]); choose "
-        "another --agent or --env",
+        "agent.name: agent 'dqn' takes Discrete or MultiDiscrete action spaces, not "
+        "MultiBinary(2); choose another --agent or --env",
     ),
     (
         "run --env broken_envs:BrokenWords-v0 --agent dqn",
@@ -125,8 +125,8 @@ OWN_NAMES = [
     ),
     (
         "run --agent dqn --env Pendulum-v1",
-        "agent.name: agent 'dqn' takes Discrete action spaces, not Box(-2.0, 2.0, (1,), float32); "
-        "choose another --agent or --env",
+        "agent.name: agent 'dqn' takes Discrete or MultiDiscrete action spaces, not "
+        "Box(-2.0, 2.0, (1,), float32); choose another --agent or --env",
     ),
     (
         "run agent.network=nopkg:Net",

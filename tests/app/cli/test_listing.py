@@ -12,7 +12,7 @@ from vedette_services.config.presets import preset_names
 Run = Callable[..., tuple[int, str]]
 
 KINDS = {f"vedette.{kind.replace('-', '_')}": kind for kind in (
-    "agents", "networks", "explorations", "step-processors", "recorders"
+    "agents", "networks", "explorations", "step-processors", "replays", "recorders"
 )}  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def test_every_kind_has_a_heading_and_what_is_typed(vedette: Run) -> None:
     assert heads[0] == "agents: --agent NAME"
     assert [head.partition(":")[0] for head in heads] == [
         *("agents", "environments", "presets", "networks", "explorations"),
-        *("step-processors", "recorders"),
+        *("step-processors", "replays", "recorders"),
     ]
     assert "  n_step  transitions over agent.n_step steps" in text
 

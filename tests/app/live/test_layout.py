@@ -259,3 +259,17 @@ def test_the_fleet_is_counted_in_a_line() -> None:
 def test_a_status_of_wrong_types_is_drawn() -> None:
     strange = {"managers": [1, {"actors": "x", "window": 3, "id": 5}], "time": 3, "eval": None}
     assert drawn(made({**strange, "stop": {"target_return": 3.0}}))
+
+
+def test_nobody_is_down_after_the_end() -> None:
+    ended = manager(0, 1)
+    ended["actors"][0]["alive"] = False
+    assert any("down" in line for line in drawn(fleet([ended]), 100))
+    assert not any("down" in line for line in drawn(fleet([ended], phase="done"), 100))
+
+
+def test_the_wait_for_the_last_evaluation_is_shown_as_evaluating() -> None:
+    status = fleet([manager(0)], phase="done", waits="the last evaluation: version 9 is played")
+    lines = drawn(status, 100)
+    assert "evaluating" in lines[0]
+    assert any("waits    the last evaluation: version 9" in line for line in lines)

@@ -1,5 +1,7 @@
 """What successive statuses of a run show together."""
 
+from pathlib import Path
+
 import pytest
 from fleets import fleet  # beside this file
 
@@ -12,6 +14,7 @@ from vedette.live.progress import (
     describe_trend,
     sparkline,
 )
+from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.run.status import Eval, Status, Stop, Time
 
 
@@ -122,3 +125,21 @@ def test_the_time_split_starts_again_with_a_new_epoch() -> None:
     assert found is not None
     assert found.optimizing == pytest.approx(0.5)
     assert watch.update(Status(epoch=2)) is None
+
+
+def test_the_curves_begin_with_what_is_recorded_of_the_run(tmp_path: Path) -> None:
+    recorder = TensorboardRecorder(tmp_path / "tensorboard")
+    for step in range(1, 5):
+        recorder.write({"rollout/ep_rew_mean": float(step)}, 100 * step)
+        evaluated = {"eval/mean_reward": float(step), "eval/version": 10.0 * step}
+        recorder.write(evaluated, 100 * step)
+    recorder.close()
+    tracker = ProgressTracker(tmp_path)
+    assert tracker.update(fleet([], eval={"version": 40, "return_mean": 4.0}))[0].evaluations == (
+        1.0, 2.0, 3.0, 4.0,
+    )  # fmt: skip
+    status = fleet([], eval={"version": 90, "return_mean": 9.0, "best_return_mean": 9.0})
+    progress, _ = tracker.update(status)
+    assert progress.evaluations == (1.0, 2.0, 3.0, 4.0, 9.0)
+    assert progress.first_return == 1.0
+    assert progress.rollouts[:4] == (1.0, 2.0, 3.0, 4.0)

@@ -24,6 +24,7 @@ sys.path[:0] = {path!r}
 from fleets import fleet, manager
 from vedette.live import view_for, views
 views.LINE_EVERY_S = 0.2
+views.EVALUATION_EVERY_S = 0.0
 whole, end = sys.argv[1] == "whole", sys.argv[2]
 print(os.getpid(), file=open("pid", "w"), flush=True)
 with view_for("", whole=whole) as view:

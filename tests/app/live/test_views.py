@@ -66,10 +66,18 @@ def test_the_lines_of_a_whole_view_stay_when_it_ends() -> None:
     assert "Ctrl-C" not in after
 
 
-def test_a_pipe_gets_a_line_for_each_evaluation() -> None:
-    out = io.StringIO()
-    view = LineView(every_s=60.0, out=out, now=lambda: 0.0)
-    for version in (100, 200, 200, 300):
+def test_a_pipe_gets_a_line_for_each_evaluation_and_one_a_second_of_many() -> None:
+    out, now = io.StringIO(), [0.0]
+    view = LineView(every_s=60.0, out=out, now=lambda: now[0])
+    for version, seconds in (
+        (100, 0.0),
+        (200, 1.0),
+        (200, 2.1),
+        (240, 1.1),
+        (260, 1.9),
+        (300, 2.0),
+    ):
+        now[0] = seconds
         view.show(evaluated(version, best_version=300))
     assert [line.partition(", version ")[2] for line in out.getvalue().splitlines()] == [
         "200",

@@ -73,7 +73,7 @@ class Newest(UniformReplay):
 
     def sample(self, batch_size: int) -> Sample:
         numbers = np.arange(self.inserted - batch_size, self.inserted)
-        return Sample(self._gather(numbers), numbers)
+        return Sample(self.gather(numbers), numbers)
 
     def stats(self) -> dict[str, float]:
         return {"newest": float(self.inserted)}
@@ -87,7 +87,7 @@ def test_a_run_draws_from_the_replay_that_is_named(tmp_path: Path) -> None:
     run, summary = trained(config, tmp_path / "run")
     assert isinstance(run.replay, Newest)
     assert summary["exit_reason"] == "max_opts"
-    assert "replay/newest" in (tmp_path / "run" / "records.csv").read_text()
+    assert "sampling/newest" in (tmp_path / "run" / "records.csv").read_text()
 
 
 def test_a_replay_that_cannot_be_made_is_refused_before_the_start(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_recorders_are_told_what_the_run_is_and_how_it_goes(tmp_path: Path) -> N
     assert {"train/loss", "eval/mean_reward", "rollout/ep_rew_mean", "lag/mean"} <= seen
     table = hyperparameters(config_table(config_of()))
     assert (table["agent.batch_size"], table["seed"]) == (8, 0)
-    assert table["agent.exploration.kind"] == "ladder"
+    assert table["agent.exploration.kind"] == "linear"
     assert table["agent.hidden_sizes"] == "[16]"
     assert all(isinstance(value, bool | int | float | str) for value in table.values())
 

@@ -7,9 +7,16 @@ import pytest
 from run_folders import make_run, write_summary
 
 from vedette.cli.app import main
-from vedette.reports import report_statistics, write_report
+from vedette.live import print_table
+from vedette.reports import (
+    OUTCOME_HEADS,
+    outcome_rows,
+    report_statistics,
+    write_comparison,
+    write_report,
+)
 from vedette.reports.configurations import group_runs
-from vedette.reports.record import read_record
+from vedette.reports.record import BASELINE_COLUMNS, read_record
 from vedette_services.errors import SettingError
 
 
@@ -180,3 +187,28 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(
 ) -> None:
     with pytest.raises(SettingError, match="name a file in a folder to write to"):
         write_report(runs, tmp_path / "nowhere" / "all.html")
+
+
+def test_the_comparison_is_printed_with_the_statistics_of_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (0, 1):
+        make_run(tmp_path / f"seed-{seed}", seed=seed)
+    page, found = write_comparison([tmp_path])
+    print_table(OUTCOME_HEADS, outcome_rows(found))
+    heads, row = capsys.readouterr().out.splitlines()
+    assert heads.split("  ")[0] == "configuration"
+    for cell in outcome_rows(found)[0]:
+        assert cell in row
+        assert f"<td>{cell}</td>" in page.read_text("utf-8")
+
+
+def test_a_baseline_alone_is_named_and_has_no_target_to_reach(tmp_path: Path) -> None:
+    table = tmp_path / "other.csv"
+    table.write_text(f"{','.join(BASELINE_COLUMNS)}\nother,0,100,90,3.0,7\nother,1,100,90,3.0,9\n")
+    page, found = write_comparison([table], tmp_path / "x.html")
+    text = page.read_text("utf-8")
+    assert "an agent" not in text
+    assert '<p class="soft">other</p>' in text
+    assert "Configuration of the first run" not in text
+    assert outcome_rows(found)[0][5:7] == ["–", "–"]

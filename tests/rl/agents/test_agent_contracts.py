@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from vedette_rl.agents.iqn.policy import IqnPolicy
 from vedette_rl.agents.registry import agent_kind
@@ -23,6 +24,7 @@ NESTED = gym.spaces.Dict(
 ROBOT = gym.spaces.Dict(
     {"front": PIXELS, "wrist": PIXELS, "joints": VECTOR, "grip": gym.spaces.Discrete(2)}
 )
+RAGGED = gym.spaces.MultiDiscrete([2, 4, 3], start=[0, 1, -1])
 
 
 class Pair(AgentContract, PolicyContract):
@@ -81,6 +83,18 @@ class TestDqnOnCamerasAndJoints(Pair):
     __test__ = True
     agent = "dqn"
     observation = ROBOT
+
+
+class TestDqnOnSeveralDimensions(Pair):
+    __test__ = True
+    agent = "dqn"
+    action = RAGGED
+
+
+class TestIqnOnSeveralDimensions(Pair):
+    __test__ = True
+    agent = "iqn"
+    action = gym.spaces.MultiDiscrete(np.array([[3, 3], [3, 3]]))
 
 
 class TestIqn(Pair):
@@ -203,3 +217,48 @@ def test_acting_averages_exactly_the_quantile_fractions_asked_for() -> None:
         assert taus.min() > 0.0 or taus is not midpoints
         assert taus.max() < 1.0
     np.testing.assert_allclose(midpoints[0], (np.arange(32) + 0.5) / 32, rtol=1e-6)
+
+
+def ragged_policy(agent: str, rows: int, **exploration: Any) -> tuple[Policy, ModelInfo]:
+    spaces, kind = Spaces(VECTOR, RAGGED), agent_kind(agent)
+    config = kind.config(**Pair.options, exploration=exploration)
+    policy = kind.build_policy(config, spaces, ranks=np.linspace(0, 1, rows), seed=0)
+    model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
+    policy.sync_model(model)
+    return policy, model
+
+
+@pytest.mark.parametrize("agent", ["dqn", "iqn"])
+def test_every_dimension_explores_all_of_its_actions_evenly(agent: str) -> None:
+    policy, _ = ragged_policy(agent, 100, kind="constant", epsilon_final=1.0)
+    obs = sampled_obs(VECTOR, 100, 0)
+    drawn = np.concatenate([policy.act(obs, explore=True) for _ in range(200)])
+    assert drawn.shape == (20_000, 3)
+    for column, count, start in zip(drawn.T, (2, 4, 3), (0, 1, -1), strict=True):
+        shares = np.bincount(column - start, minlength=count) / len(column)
+        np.testing.assert_allclose(shares, 1 / count, atol=0.015)
+    pairs = np.corrcoef(drawn.T)
+    np.testing.assert_allclose(pairs, np.eye(3), atol=0.03)  # each by itself
+
+
+def test_a_dimension_of_few_actions_is_never_asked_for_more_by_softmax() -> None:
+    policy, _ = ragged_policy("dqn", 50, kind="softmax", temperature=100.0)
+    obs = sampled_obs(VECTOR, 50, 0)
+    drawn = np.concatenate([policy.act(obs, explore=True) for _ in range(200)])
+    shares = np.bincount(drawn[:, 0], minlength=2) / len(drawn)
+    np.testing.assert_allclose(shares, 0.5, atol=0.03)
+
+
+@pytest.mark.parametrize("agent", ["dqn", "iqn"])
+def test_greedy_actions_of_several_dimensions_are_torchs(agent: str) -> None:
+    policy, model = ragged_policy(agent, 6, kind="constant")
+    kind, obs = agent_kind(agent), sampled_obs(VECTOR, 6, 1)
+    assert kind.build_graph is not None
+    config = kind.config(**Pair.options)
+    graph = kind.build_graph(config, Spaces(VECTOR, RAGGED), model)
+    action, q = graph(torch.from_numpy(obs["obs"]))
+    acted = policy.act(obs, explore=False)
+    np.testing.assert_array_equal(acted, action.numpy())
+    assert q.shape == (6, 9)
+    best = [q[:, a:b].argmax(1).numpy() + s for a, b, s in ((0, 2, 0), (2, 6, 1), (6, 9, -1))]
+    np.testing.assert_array_equal(acted, np.stack(best, axis=1))

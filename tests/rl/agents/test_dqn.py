@@ -12,12 +12,14 @@ import pytest
 import torch
 from torch import nn
 
+from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.dqn.loss import double_q_learning_target, q_learning_target
+from vedette_rl.agents.dqn.loss import q_learning_target
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Agent, Policy
+from vedette_rl.agents.value_agent import ActionHeads
+from vedette_rl.core import Agent, Policy, TdErrorPolicy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
 
@@ -34,20 +36,32 @@ def weights_of(agent: DqnAgent) -> dict[str, np.ndarray]:
 
 
 def test_q_learning_target_by_hand() -> None:
-    q_t = torch.tensor([[1.0, 4.0], [3.0, 2.0], [5.0, 6.0]])
+    v_t = torch.tensor([4.0, 3.0, 6.0])
     r_t = torch.tensor([1.0, -1.0, 0.5])
     discount_t = torch.tensor([0.5, 0.9, 0.0])
-    target = q_learning_target(r_t, discount_t, q_t)
+    target = q_learning_target(r_t, discount_t, v_t)
     torch.testing.assert_close(target, torch.tensor([3.0, 1.7, 0.5]))
 
 
-def test_double_q_learning_target_by_hand() -> None:
+def test_the_online_network_chooses_the_action_that_double_q_learning_values() -> None:
     q_t = torch.tensor([[1.0, 4.0], [3.0, 2.0]])
     selector = torch.tensor([[9.0, 8.0], [7.0, 8.0]])
-    target = double_q_learning_target(
-        torch.tensor([1.0, -1.0]), torch.tensor([0.5, 0.9]), q_t, selector
-    )
-    torch.testing.assert_close(target, torch.tensor([1.5, 0.8]))
+    heads = ActionHeads(DiscreteActions((2,), (5,)), "cpu")
+    assert heads.of(q_t, heads.best(selector)).tolist() == [1.0, 2.0]
+    assert heads.of(q_t, heads.best(q_t)).tolist() == [4.0, 3.0]
+
+
+def test_the_heads_of_several_dimensions_by_hand() -> None:
+    """Two dimensions of 2 and 3 actions, the second from 4 on: ragged, and not from 0."""
+    heads = ActionHeads(DiscreteActions((2, 3), (0, 4), (2,)), "cpu")
+    q = torch.tensor([[1.0, 3.0, -2.0, -6.0, -4.0], [5.0, 2.0, 0.0, 7.0, 9.0]])
+    assert heads.best(q).tolist() == [[1, 2], [0, 4]]
+    assert heads.of(q, heads.best(q)).tolist() == [0.5, 7.0]  # (3 - 2) / 2, (5 + 9) / 2
+    columns = heads.columns(torch.tensor([[0, 5], [1, 6]]))
+    assert columns.tolist() == [[0, 3], [1, 4]]
+    assert heads.of(q, columns).tolist() == [-2.5, 5.5]
+    of_quantiles = heads.of(torch.stack([q, 2 * q], dim=1), columns)
+    assert of_quantiles.tolist() == [[-2.5, -5.0], [5.5, 11.0]]
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -98,6 +112,51 @@ def test_steps_equal_those_of_a_plain_formulation(
         result = agent.opt(batch, weights, record=True)
         torch.testing.assert_close(result.td_errors, torch.stack(td_errors), rtol=1e-4, atol=1e-5)
         assert result.record["loss"] == pytest.approx(total.item(), rel=1e-4)
+    for trained, array in zip(online.parameters(), agent.model_info().arrays.values(), strict=True):
+        np.testing.assert_allclose(trained.detach().numpy(), array, rtol=1e-3, atol=1e-5)
+
+
+def test_steps_on_several_dimensions_equal_a_plain_formulation(make_batch: MakeBatch) -> None:
+    """Two dimensions, one from 2 on: the mean of their values learns, each chooses by itself."""
+    space = gym.spaces.MultiDiscrete([3, 2], start=[0, 2])
+    spaces = Spaces(gym.spaces.Box(-1, 1, (4,), np.float32), space)
+    agent = build(spaces, discount=0.9, target_update_interval=3, learning_rate=0.01, loss="mse")
+    online = nn.Sequential(
+        nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 5)
+    )
+    arrays = [torch.from_numpy(array) for array in agent.model_info().arrays.values()]
+    for parameter, array in zip(online.parameters(), arrays, strict=True):
+        parameter.data.copy_(array)
+    target = copy.deepcopy(online)
+    adam = torch.optim.Adam(online.parameters(), lr=0.01)
+    for step in range(1, 8):
+        batch = make_batch(spaces, 7, seed=step)
+        deltas = []
+        for b in range(7):
+            row = {name: column[b] for name, column in batch.items()}
+            with torch.no_grad():
+                q_next, chosen = target(row["next_obs"]), online(row["next_obs"])
+                v = (q_next[:3][chosen[:3].argmax()] + q_next[3:][chosen[3:].argmax()]) / 2
+                future = 0.0 if row["terminated"] else 0.9 ** int(row["n_steps"]) * v
+            q, (first, second) = online(row["obs"]), row["action"].tolist()
+            deltas.append(row["reward"] + future - (q[first] + q[3 + second - 2]) / 2)
+        adam.zero_grad()
+        loss = torch.stack(deltas).square().mean()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(online.parameters(), 10.0)
+        adam.step()
+        if step % 3 == 0:
+            target.load_state_dict(online.state_dict())
+        policy = agent_kind("dqn").build_policy(agent._config, spaces, ranks=np.zeros(1), seed=0)
+        policy.sync_model(agent.model_info())
+        result = agent.opt(batch, record=True)
+        assert result.record["loss"] == pytest.approx(loss.item(), rel=1e-4)
+        told = torch.stack(deltas).detach().abs()
+        torch.testing.assert_close(result.td_errors, told, rtol=1e-4, atol=1e-5)
+        if step == 1:  # of equal networks: as actors tell them
+            columns = {name: column.numpy() for name, column in batch.items()}
+            assert isinstance(policy, TdErrorPolicy)
+            np.testing.assert_allclose(policy.td_errors(columns), told, rtol=1e-4, atol=1e-5)
     for trained, array in zip(online.parameters(), agent.model_info().arrays.values(), strict=True):
         np.testing.assert_allclose(trained.detach().numpy(), array, rtol=1e-3, atol=1e-5)
 

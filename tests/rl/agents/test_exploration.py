@@ -31,13 +31,14 @@ def test_a_position_does_not_depend_on_who_else_is_there() -> None:
 
 
 def test_the_ladder_is_ape_xs() -> None:
-    exploration = Exploration(ExplorationConfig(), np.array([0.0, 0.5, 1.0]), 0)
+    exploration = Exploration(ExplorationConfig(kind="ladder"), np.array([0.0, 0.5, 1.0]), 0)
     np.testing.assert_allclose(exploration.epsilon(0), [0.4, 0.4**4.5, 0.4**8])
     assert exploration.epsilon(10**9).tolist() == exploration.epsilon(0).tolist()
 
 
 def test_one_actor_alone_has_a_finite_epsilon() -> None:
-    epsilon = Exploration(ExplorationConfig(), exploration_ranks(0, 1), 0).epsilon(0)
+    config = ExplorationConfig(kind="ladder")
+    epsilon = Exploration(config, exploration_ranks(0, 1), 0).epsilon(0)
     assert epsilon.tolist() == [pytest.approx(0.4**4.5)]
 
 
@@ -46,6 +47,15 @@ def test_the_linear_schedule_follows_the_models_version(version: int, epsilon: f
     config = ExplorationConfig(kind="linear", epsilon_final=0.1, epsilon_steps=100)
     found = Exploration(config, np.zeros(2), 0).epsilon(version)
     np.testing.assert_allclose(found, [epsilon, epsilon])
+
+
+def test_auto_without_a_fleet_to_know_is_linear() -> None:
+    clock = {"epsilon_final": 0.1, "epsilon_steps": 100}
+    made = [
+        Exploration(ExplorationConfig(kind=k, **clock), np.zeros(2), 0) for k in ("auto", "linear")
+    ]
+    for version in (0, 50, 100):
+        assert made[0].epsilon(version).tolist() == made[1].epsilon(version).tolist()
 
 
 def test_a_schedule_of_no_steps_is_over() -> None:
@@ -62,7 +72,7 @@ def test_epsilon_is_the_share_of_random_actions() -> None:
 
 def test_each_environment_has_its_own_epsilon() -> None:
     ranks = np.repeat([0.0, 1.0], 5000)
-    exploration = Exploration(ExplorationConfig(epsilon_alpha=50), ranks, 0)
+    exploration = Exploration(ExplorationConfig(kind="ladder", epsilon_alpha=50), ranks, 0)
     action = exploration.choose(np.tile(np.array([[0, 1]], np.float32), (10_000, 1)), 0)
     assert 0.15 < (action[:5000] == 0).mean() < 0.25
     assert (action[5000:] == 0).mean() == 0

@@ -14,8 +14,8 @@ import torch
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.iqn.agent import IqnAgent
 from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.agents.iqn.loss import quantile_huber_loss
 from vedette_rl.agents.registry import agent_kind
+from vedette_rl.agents.temporal_difference import quantile_huber_loss
 from vedette_rl.core import Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
@@ -166,6 +166,7 @@ def test_steps_equal_those_of_a_plain_formulation(
         discount=0.9,
         double=double,
         learning_rate=0.01,
+        adam_eps=0.01 / 32,
         max_grad_norm=max_grad_norm,
         target_update_interval=3,
         tau=0.5,

@@ -22,6 +22,7 @@ from vedette_rl.envs import (
     registry,
     transition_dtype,
 )
+from vedette_rl.envs.make import has_time_limit
 from vedette_rl.envs.spaces import agent_spaces
 from vedette_rl.errors import (
     EnvironmentFaultError,
@@ -104,7 +105,9 @@ def test_a_name_without_its_namespace_is_told_the_whole_one(
 
 
 def test_arguments_that_do_not_fit_are_said_in_one_line() -> None:
-    with pytest.raises(UnknownEnvironmentError, match=r"env.kwargs do not fit: .*gravitty"):
+    with pytest.raises(
+        UnknownEnvironmentError, match=r"takes no gravitty: leave env.kwargs.gravitty out"
+    ):
         make_env(EnvConfig(id="Pendulum-v1", kwargs={"gravitty": 3}))
 
 
@@ -132,7 +135,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_an_impossible_configuration_is_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        EnvConfig(**bad)
+        EnvConfig.model_validate(bad)
 
 
 def test_a_configuration_survives_json() -> None:
@@ -275,3 +278,38 @@ def test_what_is_not_finite_is_refused_before_anything_starts(where: str, came_f
     said = str(refused.value)
     assert said.startswith(f"environment Unsound-v0: {came_from}() gave {where!r}")
     assert "\n" not in said
+
+
+class _Endless(gym.Env[Any, Any]):
+    """Never ends an episode by itself."""
+
+    observation_space = gym.spaces.Box(0.0, 1.0, (1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def make_endless(limit: int = 0) -> gym.Env[Any, Any]:
+    """Make one, with a time limit if it is not 0."""
+    return gym.wrappers.TimeLimit(_Endless(1), limit) if limit else _Endless(1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "known"),
+    [
+        ({"id": "CartPole-v1"}, True),
+        ({"id": f"{__name__}:make_endless"}, False),
+        ({"id": f"{__name__}:make_endless", "kwargs": {"limit": 50}}, True),
+        ({"id": f"{__name__}:make_endless", "max_episode_steps": 9}, True),
+    ],
+)
+def test_a_time_limit_is_known_of_the_registry_the_configuration_and_a_wrapper(
+    settings: dict[str, Any], known: bool
+) -> None:
+    assert has_time_limit(EnvConfig.model_validate(settings)) is known
+
+
+def test_an_argument_that_a_constructor_needs_is_named_with_its_setting() -> None:
+    with pytest.raises(UnknownEnvironmentError, match=r"needs size: set env\.kwargs\.size=VALUE"):
+        make_env(EnvConfig(id=f"{__name__}:_Endless"))

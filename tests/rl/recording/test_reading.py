@@ -79,7 +79,14 @@ def test_damage_is_said_and_the_rest_is_read(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_none_are_counted_and_left_out(tmp_path: Path) -> None:
-    lines = ['{"time_s": 1, "step": 1, "x": 2}', "{", '{"step": "a"}', "[]", '{"time_s": 1, "ste']
+    lines = [
+        '{"time_s": 1, "step": 1, "x": 2}',
+        '{"time_s": 2, "step": 2}',
+        "{",
+        '{"step": "a"}',
+        "[]",
+        '{"time_s": 1, "ste',
+    ]
     (tmp_path / "records.jsonl").write_text("\n".join(lines))
     found = read_curves(tmp_path)
     assert found.curves["x"].values.tolist() == [2.0]

@@ -64,7 +64,7 @@ def test_rows_inserted_while_no_trainer_ran_are_drawn_by_their_errors(tmp_path: 
 
 def test_priorities_of_actors_ask_for_prioritized_replay() -> None:
     with pytest.raises(ValidationError, match="nothing is drawn by priority: set prioritized=true"):
-        ReplayConfig(initial_priorities="actor")
+        ReplayConfig.model_validate({"initial_priorities": "actor"})
 
 
 class Transitions:

@@ -27,19 +27,19 @@ class Recent(DrawnRows):
         oldest, inserted = self.rows.live()
         if oldest == inserted:
             raise EmptyReplayError
-        numbers = self._rng.integers(oldest, inserted, (self.draws, batch_size)).max(0)
-        columns = self._gather(numbers)
-        self._redraw_stale(numbers, columns)
+        numbers = self.rng.integers(oldest, inserted, (self.draws, batch_size)).max(0)
+        columns = self.gather(numbers)
+        self.redraw_stale(numbers, columns)
         return Sample(columns, numbers)
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
         """Nothing."""
 
     def get_state(self) -> dict[str, Any]:
-        return {"rng": self._rng.bit_generator.state}
+        return {"rng": self.rng.bit_generator.state}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._rng.bit_generator.state = state["rng"]
+        self.rng.bit_generator.state = state["rng"]
 
 
 class TestUniform(ReplayBufferContract):

@@ -48,12 +48,26 @@ def test_who_missed_the_announcement_of_a_new_start_asks_anew() -> None:
     assert len(remade) == 1
 
 
+def reports_of(rig: Rig, seconds: int, acks_per_s: int) -> int:
+    reports = 0
+    for turn in range(1, seconds * acks_per_s + 1):
+        reports += len(of(SendReport, rig.tick(turn / acks_per_s, every=0.1)))
+        rig.ack()
+    return reports
+
+
+def test_a_learner_that_is_behind_with_its_acks_gets_fewer_reports() -> None:
+    rig = Rig().joined()
+    rig.ack()
+    assert 8 <= reports_of(rig, 10, acks_per_s=1) <= 11
+    late = Rig().joined()
+    late.ack()
+    assert len(of(SendReport, late.tick(2.9, every=0.1))) == 1
+
+
 def test_a_report_goes_up_twice_a_second_while_connected() -> None:
     rig = Rig().joined()
-    reports = 0
-    for second in range(1, 11):
-        reports += len(of(SendReport, rig.tick(float(second), every=0.1)))
-        rig.ack()
+    reports = reports_of(rig, 10, acks_per_s=5)
     assert 15 <= reports <= 22
     rig.state.on_disconnected()
     assert of(SendReport, rig.tick(12.0)) == []

@@ -194,7 +194,7 @@ def test_a_full_window_makes_actors_wait_or_drops_the_oldest() -> None:
     for _ in range(5):
         assert rig.state.has_room_for(SCHEMA.payload_bytes(ROWS))
         rig.batch()
-    report = last_report(rig.tick(1.0))
+    report = last_report(rig.tick(2.0))
     assert (report.produced, report.dropped, report.window_batches) == (20, 12, 2)
 
 
@@ -202,7 +202,7 @@ def test_an_ack_of_what_was_never_sent_frees_nothing() -> None:
     rig = Rig().joined()
     rig.batch()
     assert "were ever sent" in said(rig.ack(contiguous=9))
-    assert last_report(rig.tick(1.0)).window_batches == 1
+    assert last_report(rig.tick(2.0)).window_batches == 1
 
 
 def test_why_there_is_no_credit_is_said_once_and_only_if_it_lasts() -> None:
@@ -250,4 +250,4 @@ def test_another_run_begins_with_another_incarnation_and_an_empty_window() -> No
     assert (report.run_id, report.incarnation, report.produced) == ("r2", 101, 0)
     late = FinishedBatch(ROWS, 1, 5, bytes(SCHEMA.payload_bytes(ROWS)))
     assert rig.state.on_batch(0, old, late, 1.0) == []
-    assert last_report(rig.tick(2.0)).produced == 0
+    assert last_report(rig.tick(3.0)).produced == 0

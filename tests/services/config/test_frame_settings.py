@@ -58,14 +58,14 @@ def stored_once(config: RunConfig) -> bool:
 
 
 def test_batches_of_frames_are_as_long_as_it_takes_for_their_edges_to_be_few() -> None:
-    assert configuration().actors.n_buffer == 100
-    assert configuration("env.frame_stack=4").actors.n_buffer == 400
+    assert configuration().actors.n_buffer == 16
+    assert configuration("env.frame_stack=4", "agent.n_step=1").actors.n_buffer == 400
     assert configuration("env.frame_stack=4", "agent.n_step=3").actors.n_buffer == 600
     wrapped = load_config(
         table={"env": {"id": "FrameStill-v0", "wrappers": [STACKED]}, "agent": {"name": "dqn"}},
         environment={},
     )
-    assert wrapped.config.actors.n_buffer == 400
+    assert wrapped.config.actors.n_buffer == 600
     assert configuration("env.frame_stack=4", "actors.n_buffer=64").actors.n_buffer == 64
     assert configuration("env.frame_stack=4", "replay.capacity=2000").actors.n_buffer == 100
     plain = configuration("env.frame_stack=4", "replay.frame_storage=plain")

@@ -102,7 +102,7 @@ def test_layers_win_in_their_order(tmp_path: Path) -> None:
         ("agent.double=1", "agent.double: must be true or false, not 1"),
         ("agent.hidden_sizes=64", "agent.hidden_sizes: must be a list in brackets"),
         ("agent.hidden_sizes=[64, 0]", "agent.hidden_sizes"),
-        ("agent.exploration.kind=spiral", "agent.exploration.kind: must be 'ladder'"),
+        ("agent.exploration.kind=spiral", "agent.exploration.kind: must be 'auto'"),
         ("agent.exploration=3", "agent.exploration: must be a table, not 3"),
         ("actors.on_full=explode", "actors.on_full: must be 'block' or 'drop_oldest'"),
         ("learner.device=gpu", "learner.device"),
@@ -112,7 +112,7 @@ def test_layers_win_in_their_order(tmp_path: Path) -> None:
         ("agent.name=nope", "agent.name: unknown agent 'nope'"),
         ("agent.name=3", "agent.name: must be a text"),
         ("env.id=3", "env.id: must be a text, not 3"),
-        ("preset=best", "preset: must be 'auto' or 'none', not 'best'"),
+        ("preset=best", "preset: must be 'auto' or 'none' or 'applied: NAME', not 'best'"),
         ("replay.beta_0=0.9 ", ""),
     ],
 )

@@ -1,7 +1,9 @@
 """What the gateway's sockets receive, and when."""
 
 import socket as tcp
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zmq
@@ -10,6 +12,7 @@ from vedette.local.daemons import free_port
 from vedette_services.learner.gateway_sockets import CutConnections, GatewaySockets
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
+from vedette_services.net.handshake import probe_mechanism, time_handshake
 
 IN_TIME_MS = 5000
 
@@ -70,3 +73,25 @@ def test_a_connection_is_cut_if_the_other_side_still_holds_it_and_the_descriptor
         # If not, this may be the end of one that had the number before.
         cut.on_event(zmq.EVENT_DISCONNECTED, accepted.fileno())
     assert cut.count == read_before_the_end
+
+
+def test_a_handshake_that_is_timed_counts_as_none_that_failed(address: Address) -> None:
+    gateway_sockets = GatewaySockets(address, None, model_queue=10)
+    with ThreadPoolExecutor(1) as pool:
+        for port in range(3):
+            asked = pool.submit(time_handshake, address, None, port, 5.0)
+            while not asked.done():
+                gateway_sockets.poll(20, samples=True)
+            assert asked.result() is not None
+        gateway_sockets.poll(20, samples=True)
+        assert gateway_sockets.refused["handshakes"] == 0
+        assert pool.submit(probe_mechanism, address).result() == "NULL"
+        while not gateway_sockets.refused["handshakes"]:
+            assert gateway_sockets.poll(IN_TIME_MS, samples=True), "its connection was not told"
+    gateway_sockets.close()
+
+
+def test_a_port_without_a_learner_completes_no_handshake_and_says_so_at_once() -> None:
+    began = time.monotonic()
+    assert time_handshake(Address("127.0.0.1", free_port()), None, 0, 20.0) is None
+    assert time.monotonic() - began < 10.0

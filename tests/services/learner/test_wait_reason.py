@@ -1,6 +1,8 @@
 """Who waits for what, as the status says it."""
 
-from vedette_services.run.status import Checkpoint, Manager, Replay
+from dataclasses import replace
+
+from vedette_services.run.status import Checkpoint, Eval, Manager, Replay
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, describe_wait
 
 WAITING = TrainerStatus(phase="waiting", waits="learner waits: 0 of 64 warm-up samples")
@@ -37,3 +39,12 @@ def test_a_disk_that_is_too_slow_for_the_replay_is_told_once_that_lasts() -> Non
     assert describe_wait(training, GatewayStatus(replay=Replay(disk_lag_s=0.4))) == ""
     said = describe_wait(training, GatewayStatus(replay=Replay(disk_lag_s=12.0)))
     assert said.startswith("samples wait for the disk, which is slow to sync the replay: raise")
+
+
+def test_the_last_evaluation_is_waited_for_and_nobody_waits_after_the_end() -> None:
+    done = TrainerStatus(phase="done", opt_steps=4000, evaluates=True)
+    ingest = GatewayStatus(limiter_reason="actors wait: 64 samples are still to be drawn")
+    said = "the last evaluation: version 4,000 is played"
+    assert describe_wait(done, ingest, Eval(version=3000)) == said
+    assert describe_wait(done, ingest, Eval(version=4000)) == ""
+    assert describe_wait(replace(done, evaluates=False), ingest, Eval(version=3000)) == ""

@@ -63,7 +63,7 @@ gym.register("ExportTold-v0", entry_point=Told)
 
 def configuration(*settings: str) -> RunConfig:
     always = ["replay.capacity=100", "learner.warmup_period=50", "actors.n_buffer=10"]
-    always += [f"actors.envs_per_actor={ENVS}"]
+    always += [f"actors.envs_per_actor={ENVS}", "agent.n_step=1"]
     return load_config(
         env="ExportTold-v0", agent="dqn", settings=[*always, *settings], environment={}
     ).config

@@ -14,7 +14,7 @@ from vedette_rl.replay.ring import RingWriter
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.state_file import write_state
 from vedette_services.config import RunConfig, write_config
-from vedette_services.errors import NotInRunError
+from vedette_services.errors import NotARunError, NotInRunError, UsageError
 from vedette_services.run.finished import FinishedRun
 
 CONFIG = RunConfig.model_validate(
@@ -129,3 +129,21 @@ def test_the_replay_is_exported_a_column_an_array(
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "config.toml", "replay", "replay.npz"
     ]  # fmt: skip
+
+
+def test_a_folder_of_runs_is_no_run_and_one_of_them_is_named(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "three"
+    (folder / "seed-0").mkdir(parents=True)
+    (folder / "seed-0" / "run.json").write_text("{}")
+    with pytest.raises(NotARunError, match=r"name one of its 1 runs, such as .*three/seed-0$"):
+        FinishedRun.open(folder)
+
+
+def test_a_module_that_is_not_found_from_here_is_told_with_where_it_was(run: Path) -> None:
+    file = run / "config.toml"
+    file.write_text(file.read_text().replace("CartPole-v1", "my_own_module:MyEnv"))
+    entry = {"began_s": 1.0, "directory": "/home/me/project"}
+    (run / "provenance.json").write_text(json.dumps([entry]))
+    with pytest.raises(UsageError, match="needs module 'my_own_module', which is not found here; "
+                       "it was trained in /home/me/project: run the command there"):  # fmt: skip
+        FinishedRun.open(run)

@@ -105,7 +105,10 @@ def test_an_end_is_saved_where_checkpoint_and_summary_are_its_own(tmp_path: Path
     [
         ({"max_opts": 100}, "it has 100 of 100 optimization steps; raise stop.max_opts to go on"),
         ({"max_opts": 101}, ""),
-        ({"max_env_steps": 50}, ""),  # nobody has held it against that
+        (
+            {"max_env_steps": 50},  # another condition than the one that it ended by
+            "it has 50 of 50 environment steps; raise stop.max_env_steps to go on",
+        ),
     ],
 )
 def test_a_run_is_already_done_where_its_last_checkpoint_meets_what_ended_it(
@@ -118,12 +121,25 @@ def test_a_run_is_already_done_where_its_last_checkpoint_meets_what_ended_it(
     assert describe_already_done(tmp_path, conditions) == (f"already done: {said}" if said else "")
 
 
-def test_seconds_and_an_interruption_leave_more_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reason", ["max_seconds", "interrupted"])
+def test_seconds_and_an_interruption_leave_more_to_do_until_another_condition_is_met(
+    tmp_path: Path, reason: str
+) -> None:
     checkpoint(tmp_path, 100)
-    for reason in ("max_seconds", "interrupted"):
-        summary(tmp_path, ENDED, exit_reason=reason, seconds=20.0)
-        stop = StopConfig.model_validate({"max_seconds": 10.0, "max_opts": 100})
-        assert describe_already_done(tmp_path, stop) == ""
+    summary(tmp_path, ENDED, exit_reason=reason, seconds=20.0)
+    stop = StopConfig.model_validate({"max_seconds": 10.0, "max_opts": 101})
+    assert describe_already_done(tmp_path, stop) == ""
+    met = stop.model_copy(update={"max_opts": 90})
+    assert describe_already_done(tmp_path, met) == (
+        "already done: it has 100 of 90 optimization steps; raise stop.max_opts to go on"
+    )
+
+
+def test_a_run_that_was_killed_may_have_less_than_its_status_counts(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 100)
+    summary(tmp_path, ENDED, exit_reason="")
+    stop = StopConfig.model_validate({"max_opts": 100})
+    assert describe_already_done(tmp_path, stop) == ""
 
 
 @pytest.mark.parametrize("ended", [False, True])

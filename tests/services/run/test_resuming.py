@@ -13,7 +13,7 @@ import pytest
 
 from vedette_protocol.ledger import Ledger
 from vedette_rl.envs.make import probe_environment
-from vedette_rl.envs.spaces import transition_dtype
+from vedette_rl.envs.spaces import describe_spaces, transition_dtype
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import default_guard
 from vedette_rl.storage.state_file import STATE_FILE, write_state
@@ -375,3 +375,16 @@ def test_a_damaged_configuration_of_a_run_is_refused_with_its_place_and_the_fix(
         assert not re.search("delete|erase|--fresh", said)
     file.rename(tmp_path / "damaged.toml")
     assert "goes on from optimization step 1,234" in line_of_start(tmp_path)
+
+
+def test_a_checkpoint_of_other_spaces_is_refused_with_what_changed(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    spaces = describe_spaces(probe_environment(config_of().env))
+    write_state(run.checkpoints / "2000", {"x": np.zeros(1)}, {"spaces": spaces})
+    assert line_of_start(tmp_path).startswith("goes on from optimization step 2,000")
+    write_state(run.checkpoints / "3000", {"x": np.zeros(1)},
+                {"spaces": {**spaces, "actions": "Discrete(3)"}})  # fmt: skip
+    assert refusal(config_of(), tmp_path) == (
+        f"env.id: its actions are Discrete(2) now, and those of the checkpoint in {tmp_path} are "
+        "Discrete(3); choose another --out, or erase the run with --fresh --force"
+    )

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from vedette_services.run.events import FleetChanges, RunEventLog, read_events
+import pytest
+
+from vedette_services.run.events import FleetChanges, FleetSizeCheck, RunEventLog, read_events
 from vedette_services.run.status import Actor, Manager, Samples
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 
@@ -21,7 +23,10 @@ def manager(
         incarnation=incarnation,
         host="gpu-1",
         state=state,
-        actors=(Actor(0, restarts=restarts, error=error), Actor(1, error=error)),
+        actors=(
+            Actor(0, alive=True, restarts=restarts, error=error),
+            Actor(1, alive=True, error=error),
+        ),
         last_seen_s=seen_s,
     )
 
@@ -107,3 +112,31 @@ def test_a_crowd_is_counted_and_not_listed(tmp_path: Path) -> None:
     events, _ = read_events(path)
     assert len(events) == 21
     assert (events[-1].kind, events[-1].who) == ("forgotten", "80")
+
+
+def test_a_fleet_four_times_as_large_as_configured_is_warned_of_once() -> None:
+    size = FleetSizeCheck(actors=2, envs_per_actor=8)
+    hosts = [manager(f"host-{number}") for number in range(4)]  # of two actors each
+    assert size.warning(hosts[:3], 0.0) == ""
+    gone = manager("host-3", state="gone")
+    assert size.warning([*hosts[:3], gone], 0.0) == ""
+    assert size.warning(hosts, 1.0) == (
+        "8 actors play 64 environments, and exploration, hand-over and intervals were chosen for 2 "
+        "with 16: begin a run with actors.count=8, or set them yourself"
+    )
+    assert size.warning(hosts, 2.0) == ""
+
+
+def test_a_fleet_of_a_quarter_is_warned_of_once_it_had_time_to_join() -> None:
+    size = FleetSizeCheck(actors=8, envs_per_actor=1)
+    assert size.warning([], 0.0) == size.warning([manager()], 100.0) == ""
+    assert size.warning([manager()], 159.0) == ""
+    assert size.warning([manager()], 160.0).startswith("2 actors play 2 environments, and ")
+
+
+def test_the_log_of_a_run_has_the_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    event_log = RunEventLog(tmp_path / "events.jsonl", FleetSizeCheck(1, 1))
+    fleet = (manager("a"), manager("b"))
+    event_log.log_changes(TrainerStatus(), GatewayStatus(managers=fleet))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.records[0].getMessage().startswith("4 actors play 4 environments")

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+from vedette_rl.storage.state_file import write_state
+from vedette_services.run.directory import RunDirectory
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
+    clear_status_records,
 )
 
 
@@ -37,3 +40,16 @@ def test_a_writer_that_let_go_can_be_followed_by_another(tmp_path: Path) -> None
     assert StatusRecordReader(tmp_path / "map", TrainerStatus).read().opt_steps == 1
     second.write(TrainerStatus(opt_steps=2))
     assert StatusRecordReader(tmp_path / "map", TrainerStatus).read().opt_steps == 2
+
+
+def test_the_best_evaluation_of_earlier_starts_is_known_before_the_evaluator_is_there(
+    tmp_path: Path,
+) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    clear_status_records(run)
+    assert StatusRecordReader(run.evaluation_map, Eval).read() == Eval()
+    write_state(run.best, {"model": {}}, {"return_mean": 12.5, "version": 70})
+    clear_status_records(run)
+    found = StatusRecordReader(run.evaluation_map, Eval).read()
+    assert found == Eval(best_return_mean=12.5, best_version=70)

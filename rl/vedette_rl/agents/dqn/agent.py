@@ -9,10 +9,10 @@ from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.dqn.loss import double_q_learning_target, q_learning_target
+from vedette_rl.agents.dqn.loss import q_learning_target
 from vedette_rl.agents.dqn.network import QLayers
 from vedette_rl.agents.temporal_difference import td_loss
-from vedette_rl.agents.value_agent import ValueAgent
+from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
 from vedette_rl.core.learning import OptResult
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.observation import choose_input
@@ -24,10 +24,11 @@ class DqnAgent(ValueAgent):
 
     def __init__(self, config: DqnConfig, spaces: Spaces, *, device: str, seed: int) -> None:
         self._config = config
-        self._actions = DiscreteActions.from_space(config.name, spaces.action)
+        actions = DiscreteActions.from_space(config.name, spaces.action)
+        self._heads = ActionHeads(actions, device)
 
         def build() -> nn.Module:
-            return build_network(config, spaces.observation, QLayers, self._actions.size)
+            return build_network(config, spaces.observation, QLayers, actions.size)
 
         seen = choose_input(config, spaces.observation)
         super().__init__(config, build, seen, device=device, seed=seed)
@@ -42,8 +43,7 @@ class DqnAgent(ValueAgent):
         """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
         target = self._td_target(batch)
         q_tm1_BA = self.online(self.observations(batch, "obs"))
-        a_tm1 = (batch["action"] - self._actions.start).unsqueeze(1)
-        q_tm1 = q_tm1_BA.gather(1, a_tm1).squeeze(1)
+        q_tm1 = self._heads.of(q_tm1_BA, self._heads.columns(batch["action"]))
         loss = td_loss(q_tm1, target, self._config.loss, weights)
         self.descend(loss)
         td_errors = (q_tm1.detach() - target).abs_()
@@ -54,7 +54,6 @@ class DqnAgent(ValueAgent):
         next_obs = self.observations(batch, "next_obs")
         discount_t = self._discounts(batch["n_steps"], batch["terminated"])
         q_t_BA = self.target(next_obs)
-        if self._config.double:
-            q_t_selector_BA = self.online(next_obs)
-            return double_q_learning_target(batch["reward"], discount_t, q_t_BA, q_t_selector_BA)
-        return q_learning_target(batch["reward"], discount_t, q_t_BA)
+        q_t_selector_BA = self.online(next_obs) if self._config.double else q_t_BA
+        v_t = self._heads.of(q_t_BA, self._heads.best(q_t_selector_BA))
+        return q_learning_target(batch["reward"], discount_t, v_t)

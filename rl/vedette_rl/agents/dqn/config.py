@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
-from vedette_rl.agents.config import NetworkConfig, NonNegativeFloat, PositiveFraction
+from vedette_rl.agents.config import EnvSteps, NetworkConfig, NonNegativeFloat, PositiveFraction
 from vedette_rl.agents.exploration import ExplorationConfig
-from vedette_rl.stored_settings import IN_WEIGHTS
+from vedette_rl.stored_settings import IN_SAMPLES, IN_WEIGHTS
 
 
 class DqnConfig(NetworkConfig):
-    """Deep Q-learning (Mnih et al. 2015), with its usual options."""
+    """Deep Q-learning (Mnih et al. 2015), with its usual options.
 
+    The defaults are for vectors and small fleets; Atari's are in the preset ``dqn-ALE``.
+    """
+
+    env_steps_per_opt: ClassVar[float] = 2.0
     custom_network_is_whole: ClassVar[bool] = True
 
     name: Literal["dqn"] = "dqn"
     """the registry's name of the agent, or ``module:Name``."""
-    learning_rate: PositiveFloat = 2.5e-4
-    """of Adam (2.5e-4 is the paper's, there of RMSProp)."""
+    batch_size: PositiveInt = 128
+    """samples an optimization step draws (32: Mnih et al. 2015, table 1)."""
+    n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 3
+    """steps a transition spans before it bootstraps (3: Ape-X and Rainbow; 1: one-step TD)."""
+    learning_rate: PositiveFloat = 6.3e-4
+    """of Adam (2.5e-4 in Mnih et al. 2015, there of RMSProp)."""
     adam_eps: PositiveFloat = 1e-8
     """Adam's epsilon (1.5e-4 in Rainbow, Hessel et al. 2018; 1e-8: Adam's own)."""
     loss: Literal["huber", "mse"] = "huber"
@@ -32,9 +40,12 @@ class DqnConfig(NetworkConfig):
     equation 9). The last hidden layer is in each stream, as in that paper."""
     max_grad_norm: NonNegativeFloat = 10.0
     """clip the gradient's norm to this (10: Wang et al. 2016); 0 is off."""
-    target_update_interval: PositiveInt = 2_500
-    """optimization steps between two updates of the target network (2,500: Ape-X, Horgan et al.
-    2018, appendix C; 10,000 in Mnih et al. 2015)."""
+    target_update_interval: Annotated[
+        PositiveInt, EnvSteps("a target network every {}", 500, 16, most=2_500)
+    ] = 250
+    """optimization steps between two updates of the target network. Where it is not set, those of
+    500 environment steps; of 16 for each environment of a larger fleet, up to 2,500 (Ape-X, Horgan
+    et al. 2018, appendix C; 10,000 in Mnih et al. 2015)."""
     tau: PositiveFraction = 1.0
     """how far an update moves the target network: 1 copies (Mnih et al. 2015); less than 1 with an
     interval of 1 is a soft update (Lillicrap et al. 2016)."""

@@ -1,4 +1,4 @@
-"""The target of Q-learning. Shapes: B samples, A actions."""
+"""The target of Q-learning. Shapes: B samples."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ import torch
 
 
 def q_learning_target(
-    r_t: torch.Tensor, discount_t: torch.Tensor, q_t_BA: torch.Tensor
+    r_t: torch.Tensor, discount_t: torch.Tensor, v_t: torch.Tensor
 ) -> torch.Tensor:
-    """r + discount max_a Q'(s', a): ``(B,)``. (Mnih et al. 2015, algorithm 1)"""
-    return torch.addcmul(r_t, discount_t, q_t_BA.amax(dim=1))
+    """r + discount v': ``(B,)``, v' by the target network (Mnih et al. 2015, algorithm 1).
 
-
-def double_q_learning_target(
-    r_t: torch.Tensor,
-    discount_t: torch.Tensor,
-    q_t_BA: torch.Tensor,
-    q_t_selector_BA: torch.Tensor,
-) -> torch.Tensor:
-    """r + discount Q'(s', argmax_a Q(s', a)): ``(B,)``. (van Hasselt et al. 2016, equation 4)"""
-    a_t = q_t_selector_BA.argmax(dim=1, keepdim=True)
-    return torch.addcmul(r_t, discount_t, q_t_BA.gather(1, a_t).squeeze(1))
+    Args:
+        v_t: max_a Q'(s', a); with double Q-learning Q'(s', argmax_a Q(s', a)), the action chosen by
+            the online network (van Hasselt et al. 2016, equation 4).
+    """
+    return torch.addcmul(r_t, discount_t, v_t)

@@ -9,9 +9,9 @@ from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.agents.iqn.loss import quantile_huber_loss
 from vedette_rl.agents.iqn.network import QuantileLayers
-from vedette_rl.agents.value_agent import ValueAgent
+from vedette_rl.agents.temporal_difference import quantile_huber_loss
+from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
 from vedette_rl.core.learning import OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.observation import choose_input
@@ -21,15 +21,16 @@ from vedette_rl.networks.torch_network import build_network
 class IqnAgent(ValueAgent):
     """An `Agent`: one optimization step descends equation 3 on one batch.
 
-    Shapes: B samples, N, M (the paper's N') and K quantile fractions, A actions.
+    Shapes: B samples, N, M (the paper's N') and K quantile fractions, A values of actions.
     """
 
     def __init__(self, config: IqnConfig, spaces: Spaces, *, device: str, seed: int) -> None:
         self._config = config
-        self._actions = DiscreteActions.from_space(config.name, spaces.action)
+        actions = DiscreteActions.from_space(config.name, spaces.action)
+        self._heads = ActionHeads(actions, device)
 
         def build() -> nn.Module:
-            return build_network(config, spaces.observation, QuantileLayers, self._actions.size)
+            return build_network(config, spaces.observation, QuantileLayers, actions.size)
 
         seen = choose_input(config, spaces.observation)
         super().__init__(config, build, seen, device=device, seed=seed)
@@ -49,8 +50,7 @@ class IqnAgent(ValueAgent):
         target_BM = self._target_samples(batch)
         taus_BN = self._draw_taus(batch["reward"], self._config.n_quantiles)
         z_tm1_BNA = self.online(self.observations(batch, "obs"), taus_BN)
-        a_tm1 = batch["action"] - self._actions.start
-        z_tm1_BN = _of_action(z_tm1_BNA, a_tm1)
+        z_tm1_BN = self._heads.of(z_tm1_BNA, self._heads.columns(batch["action"]))
         loss_B = quantile_huber_loss(z_tm1_BN, taus_BN, target_BM, self._config.kappa)
         loss = (loss_B if weights is None else weights * loss_B).mean()
         self.descend(loss)
@@ -71,7 +71,7 @@ class IqnAgent(ValueAgent):
             z_t = self.target(next_obs, torch.cat([taus_BK, taus_BM], dim=1))
             q_t_BA = z_t[:, : self._config.n_action_quantiles].mean(dim=1)
             z_t_BMA = z_t[:, self._config.n_action_quantiles :]
-        z_t_BM = _of_action(z_t_BMA, q_t_BA.argmax(dim=1))
+        z_t_BM = self._heads.of(z_t_BMA, self._heads.best(q_t_BA))
         discount_t = self._discounts(batch["n_steps"], batch["terminated"])
         return torch.addcmul(r_t.unsqueeze(1), discount_t.unsqueeze(1), z_t_BM)
 
@@ -86,8 +86,3 @@ class IqnAgent(ValueAgent):
         """Continue from `state`; see `ValueAgent.set_state`."""
         super().set_state(state)
         self._taus.set_state(state["taus"])
-
-
-def _of_action(z_BNA: torch.Tensor, a_B: torch.Tensor) -> torch.Tensor:
-    """``(B, N)`` of one action each."""
-    return z_BNA.gather(2, a_B.view(-1, 1, 1).expand(-1, z_BNA.shape[1], 1)).squeeze(2)

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from vedette_rl.agents.config import HiddenSizes, NetworkConfig, NonNegativeFloat, PositiveFraction
+from vedette_rl.agents.config import (
+    EnvSteps,
+    HiddenSizes,
+    NetworkConfig,
+    NonNegativeFloat,
+    PositiveFraction,
+)
 from vedette_rl.agents.exploration import ExplorationConfig
-from vedette_rl.stored_settings import IN_WEIGHTS
+from vedette_rl.stored_settings import IN_SAMPLES, IN_WEIGHTS
 
 
 class IqnConfig(NetworkConfig):
-    """Implicit quantile networks (Dabney et al. 2018). Section and figure numbers are its own."""
+    """Implicit quantile networks (Dabney et al. 2018). Section and figure numbers are its own.
+
+    The defaults are for vectors and small fleets, the paper's are for Atari.
+    """
+
+    env_steps_per_opt: ClassVar[float] = 2.0
 
     name: Literal["iqn"] = "iqn"
     """the registry's name of the agent, or ``module:Name``."""
     hidden_sizes: Annotated[HiddenSizes, Field(min_length=2)] = (256, 256)
     """fully connected ReLU layers behind a flattened observation; the last one comes after the
     product with the embedded quantile fraction (f in section 3.1)."""
-    learning_rate: PositiveFloat = 5e-5
-    """of Adam (5e-5: as QR-DQN, Dabney et al. 2017, section 5)."""
-    adam_eps: PositiveFloat = 0.01 / 32
-    """Adam's epsilon (0.01 / 32: as QR-DQN)."""
+    batch_size: PositiveInt = 64
+    """samples an optimization step draws (32: Mnih et al. 2015, table 1)."""
+    n_step: Annotated[int, Field(ge=1, le=255), IN_SAMPLES] = 3
+    """steps a transition spans before it bootstraps (1: the paper's; 3: Rainbow)."""
+    learning_rate: PositiveFloat = 6.3e-4
+    """of Adam (5e-5: the paper's, as QR-DQN, Dabney et al. 2017, section 5)."""
+    adam_eps: PositiveFloat = 1e-8
+    """Adam's epsilon (0.01 / 32: the paper's, as QR-DQN; 1e-8: Adam's own)."""
     n_quantiles: PositiveInt = 8
     """N, quantile fractions of the prediction in the loss (equation 3; section 4 compares 1, 8, 32
     and 64 and finds most of the gain at 8; Dopamine takes 64)."""
@@ -35,13 +50,16 @@ class IqnConfig(NetworkConfig):
     """n, size of the cosine embedding (64: section 3.1, equation 4)."""
     kappa: PositiveFloat = 1.0
     """where the quantile Huber loss turns linear (1: section 2.3)."""
-    double: bool = False
+    double: bool = True
     """choose the successor's action by the online network. False is the paper's."""
-    max_grad_norm: NonNegativeFloat = 0.0
+    max_grad_norm: NonNegativeFloat = 10.0
     """clip the gradient's norm to this; 0 is off (the paper's)."""
-    target_update_interval: PositiveInt = 2_500
-    """optimization steps between two updates of the target network (2,500: Ape-X, Horgan et al.
-    2018; 10,000 in Mnih et al. 2015, which the paper follows)."""
+    target_update_interval: Annotated[
+        PositiveInt, EnvSteps("a target network every {}", 500, 16, most=2_500)
+    ] = 250
+    """optimization steps between two updates of the target network. Where it is not set, those of
+    500 environment steps; of 16 for each environment of a larger fleet, up to 2,500 (Ape-X, Horgan
+    et al. 2018; 10,000 in Mnih et al. 2015, which the paper follows)."""
     tau: PositiveFraction = 1.0
     """how far an update moves the target network: 1 copies."""
     exploration: ExplorationConfig = ExplorationConfig()

@@ -50,7 +50,7 @@ class IqnPolicy(ValuePolicy):
         return network(obs, taus_1K).mean(1)
 
     def explore(self, obs: Columns) -> NDArray[np.int64]:
-        """Exploring actions ``(E,)``, by values at fractions drawn now."""
+        """Exploring actions ``(E, *shape)``, by values at fractions drawn now."""
         return self.choose(self.values(self.network, obs, self.draw_fractions()))
 
     def draw_fractions(self) -> NDArray[np.float32]:

@@ -1,0 +1,246 @@
+"""The studies of docs/curves/curves.toml: which runs there are, in which order, and their settings.
+
+A study compares labels on tasks. A label is our agent under some settings, or another program. A
+run is one seed of a label on a task. The fingerprint of a run's settings covers everything that its
+result depends on, except for the seed: with all defaults, so that a changed default is seen.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+Table = dict[str, Any]
+PEERS = {"dqn": "stable-baselines3", "sac": "stable-baselines3", "crossq": "sbx-rl"}
+"""Algorithms that scripts/bench_sb3_peer.py can run, and the package of each."""
+NOT_RESULTS = ("seed", "stop", "preset")
+"""Parts of a configuration that a fingerprint leaves out: the study says how long a run is."""
+
+
+class StudyError(Exception):
+    """The list of studies, or what was asked of it, is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """An environment, how long it is trained on, and how it is evaluated.
+
+    Args:
+        env: as Gymnasium names it.
+        agent: ours; a peer's algorithm is named by its label.
+        env_steps: environment steps of a run; it does not stop at a target.
+        every: environment steps between two evaluations.
+        episodes: greedy episodes of an evaluation.
+        target: the return that counts as solved; None where there is none.
+        max_episode_steps: a time limit; 0 is the environment's own.
+    """
+
+    env: str
+    agent: str
+    env_steps: int
+    every: int = 5_000
+    episodes: int = 20
+    target: float | None = None
+    max_episode_steps: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.agent}-{self.env.replace('/', '_')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """One side of a comparison.
+
+    Args:
+        name: of its curve.
+        set: settings of ours, as in a configuration file; what is not named is the default.
+        networked: daemons rather than one process in lock step.
+        peer: an algorithm of another program, in place of our agent; "agent": the task's.
+        kwargs: arguments of the peer's algorithm; what is not named is its default.
+        seeds: in place of the study's.
+        tasks: names of the tasks that it is run on; empty for all.
+        priority: in place of the study's.
+    """
+
+    name: str
+    set: Table = field(default_factory=dict)
+    networked: bool = False
+    peer: str = ""
+    kwargs: Table = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    tasks: tuple[str, ...] = ()
+    priority: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Labels compared on tasks.
+
+    Args:
+        name: of its folder of data and of its picture.
+        title: heading of its section of the results page.
+        about: what a reader needs to know of it, below the heading.
+        normalize_by: the label by whose mean return those of all are divided; "" for none.
+        priority: runs of lower numbers come first.
+    """
+
+    name: str
+    title: str
+    tasks: tuple[Task, ...]
+    labels: tuple[Label, ...]
+    seeds: tuple[int, ...]
+    about: str = ""
+    normalize_by: str = ""
+    priority: int = 1
+
+    def task(self, name: str) -> Task | None:
+        """The task of this name; None if it is not listed any more."""
+        return next((task for task in self.tasks if task.name == name), None)
+
+    def runs(self) -> "Iterator[Run]":
+        """All its runs."""
+        for label in self.labels:
+            for task in self.tasks:
+                if not label.tasks or task.name in label.tasks:
+                    for seed in label.seeds or self.seeds:
+                        yield Run(self, task, label, seed)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed of a label on a task."""
+
+    study: Study
+    task: Task
+    label: Label
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.study.name} {self.task.name} {self.label.name} seed {self.seed}"
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Runs are taken by priority, and the first seed of everything before the second."""
+        seeds = self.label.seeds or self.study.seeds
+        return self.label.priority or self.study.priority, seeds.index(self.seed)
+
+    @property
+    def peer(self) -> str:
+        """The peer's algorithm; "" if it is ours."""
+        return self.task.agent if self.label.peer == "agent" else self.label.peer
+
+    def table(self) -> Table:
+        """The settings of our run as a nested table, but for the interval of evaluations."""
+        ours = {
+            "seed": self.seed,
+            "stop": {"max_env_steps": self.task.env_steps, "target_return": "none"},
+            "evaluation": {"episodes": self.task.episodes},
+            "learner": {"recorders": ["csv"]},
+        }
+        if self.task.max_episode_steps:
+            ours["env"] = {"max_episode_steps": self.task.max_episode_steps}
+        return merge(self.label.set, ours)
+
+    @cached_property
+    def settings(self) -> Table:
+        """Everything that its result depends on but the seed, with all defaults."""
+        task = self.task
+        steps = {"env_steps": task.env_steps, "every": task.every, "episodes": task.episodes}
+        if self.peer:
+            if task.max_episode_steps:
+                steps["max_episode_steps"] = task.max_episode_steps
+            return {**steps, "peer": self.peer, "env": task.env, "kwargs": self.label.kwargs}
+        config = {k: v for k, v in resolve(self).items() if k not in NOT_RESULTS}
+        mode = "networked" if self.label.networked else "in-process"
+        return {**steps, "mode": mode, **config}
+
+    @property
+    def fingerprint(self) -> str:
+        text = json.dumps(self.settings, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def resolve(run: Run) -> Table:
+    """The whole configuration of one of our runs, with the interval of evaluations."""
+    from vedette.local.in_process import lock_step
+    from vedette_services.config.loading import load_config
+    from vedette_services.config.saving import config_table
+    from vedette_services.run.replay_layout import make_run_limiter
+
+    task, table = run.task, run.table()
+    load = {"env": task.env, "agent": task.agent, "environment": {}}
+    config = load_config(None, table=table, **load).config
+    limiter = (make_run_limiter if run.label.networked else lock_step)(config)
+    opts_per_env_step = limiter.samples_per_insert / config.agent.batch_size
+    every = max(1, round(task.every * opts_per_env_step))  # ours counts optimization steps
+    config = load_config(
+        None, table=merge(table, {"learner": {"eval_interval": every}}), **load
+    ).config
+    return config_table(config)
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
+    """A nested table with the values of `above` over those of `below`."""
+    merged = dict(below)
+    for name, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = merge(merged[name], value) if both else value
+    return merged
+
+
+def read_studies(file: Path) -> list[Study]:
+    """All studies of the list.
+
+    Raises:
+        StudyError: a study is wrong.
+    """
+    tables = tomllib.loads(file.read_text("utf-8")).get("study", [])
+    studies = [_study(table) for table in tables]
+    names = [study.name for study in studies]
+    if len(set(names)) < len(names):
+        raise StudyError(f"two studies of one name among {', '.join(names)}")
+    return studies
+
+
+def _study(table: Table) -> Study:
+    name = table.get("name", "a study without a name")
+    try:
+        given = dict(table)
+        defaults = {
+            key: given.pop(key)
+            for key in ("agent", "env_steps", "every", "episodes")
+            if key in given
+        }
+        tasks = tuple(Task(**{**defaults, **each}) for each in given.pop("task"))
+        labels = tuple(_label(each) for each in given.pop("label", []))
+        found = Study(**{**given, "seeds": tuple(given["seeds"])}, tasks=tasks, labels=labels)
+    except (TypeError, KeyError) as error:
+        raise StudyError(f"{name}: {error}") from error
+    _check(found)
+    return found
+
+
+def _label(table: Table) -> Label:
+    tuples = {key: tuple(table[key]) for key in ("seeds", "tasks") if key in table}
+    return Label(**{**table, **tuples})
+
+
+def _check(study: Study) -> None:
+    tasks, labels = [task.name for task in study.tasks], [label.name for label in study.labels]
+    for kind, names in (("task", tasks), ("label", labels)):
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise StudyError(f"{study.name}: {kind} {', '.join(twice)} is there twice")
+    if study.normalize_by and study.normalize_by not in labels:
+        raise StudyError(f"{study.name}: normalize_by {study.normalize_by} is none of its labels")
+    for label in study.labels:
+        if unknown := set(label.tasks) - set(tasks):
+            raise StudyError(f"{study.name} {label.name}: no task {', '.join(sorted(unknown))}")
+        if label.peer and label.peer not in ("agent", *PEERS):
+            raise StudyError(f"{study.name} {label.name}: no peer {label.peer}")
+        if label.peer and label.set:
+            raise StudyError(f"{study.name} {label.name}: a peer has kwargs, no set")

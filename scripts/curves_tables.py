@@ -1,0 +1,215 @@
+"""Tables of docs/curves from its data, by the statistics of `vedette report`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from curves_data import DATA, PLACE, read_finished
+from curves_studies import Study, Task
+
+from vedette.reports.configurations import Configuration, group_runs
+from vedette.reports.record import EVALUATION, read_baseline
+from vedette.reports.statistics import (
+    Floats,
+    SeedCurve,
+    average_seeds,
+    bootstrap_interval,
+    carry,
+    interquartile_mean,
+)
+
+MEASURES = {
+    "last": "last evaluation",
+    "best": "best evaluation",
+    "area": "mean over the curve",
+}
+AREA_POINTS = 400
+HEAD = ["task", "run", "seeds", *MEASURES.values(), "last fifth", "env steps", "CPU minutes"]
+TARGET_HEAD = ["target", "reached it", "env steps to it"]
+
+Estimate = tuple[float, float, float]
+"""An interquartile mean and its interval, whose sides are NaN for one seed."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of a task.
+
+    Args:
+        labels: one configuration a label, in the order of the study.
+    """
+
+    study: Study
+    task: Task
+    labels: dict[str, Configuration]
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The env steps that all runs have: over these no run's last value is carried on."""
+        runs = [run for each in self.labels.values() for run in each.runs]
+        steps = [run.curves[EVALUATION].steps for run in runs]
+        return float(max(each[0] for each in steps)), float(min(each[-1] for each in steps))
+
+    def scores(self, label: str, measure: str) -> Floats:
+        """One score for each distinct seed."""
+        each = self.labels[label]
+        curves = [run.curves[EVALUATION] for run in each.runs]
+        if measure == "area":
+            points = [
+                SeedCurve(seed, curve.steps.astype(np.float64), curve.values)
+                for seed, curve in zip(each.seeds, curves, strict=True)
+            ]
+            scores = carry(points, np.linspace(*self.span, AREA_POINTS)).mean(1)
+        else:
+            value = {"last": lambda y: y[-1], "best": np.max}[measure]
+            scores = np.array([value(curve.values) for curve in curves])
+        return average_seeds(each.seeds, scores)
+
+    def relative(self, label: str, measure: str, by: str) -> Floats:
+        """Scores divided by the mean score of another label."""
+        return self.scores(label, measure) / self.scores(by, measure).mean()
+
+    def last_fifth(self, label: str) -> Estimate:
+        """Interquartile mean of all evaluations in the last fifth of the budget.
+
+        The interval is over seeds: the evaluations of one run are not independent.
+        """
+        begin = 0.8 * self.task.env_steps
+        curves = [run.curves[EVALUATION] for run in self.labels[label].runs]
+        count = min(int((curve.steps > begin).sum()) for curve in curves)
+        if not count:
+            return (np.nan,) * 3
+        return estimate(np.array([curve.values[-count:] for curve in curves]), statistic=pooled)
+
+
+def estimate(*strata: Floats, statistic: Any = interquartile_mean) -> Estimate:
+    """The statistic of scores ``(seeds, ...)`` of each task, with its interval."""
+    together = np.concatenate(strata)[np.newaxis]
+    low, high = bootstrap_interval(*strata, statistic=statistic)
+    middle = statistic(together, 1)
+    return float(middle[0]), *(float(np.min(side)) for side in (low, high))
+
+
+def pooled(scores: Floats, axis: int) -> Floats:
+    """The interquartile mean of all scores behind the first axis."""
+    return interquartile_mean(scores.reshape(len(scores), -1), axis)
+
+
+def read_results(study: Study, data: Path = DATA) -> list[Results]:
+    """The results of each task that has any, in the order of the list."""
+    found = []
+    for task in study.tasks:
+        file = data / study.name / f"{task.name}.csv"
+        if not file.exists():
+            continue
+        runs = {each.name: each for each in group_runs(read_baseline(file, task.env, task.target))}
+        order = [label.name for label in study.labels if label.name in runs]
+        names = order + sorted(set(runs) - set(order))
+        found.append(Results(study, task, {name: runs[name] for name in names}))
+    return found
+
+
+def task_table(results: Sequence[Results], data: Path = DATA) -> list[list[str]]:
+    """A row for each task and label, below a head."""
+    targets = any(each.task.target is not None for each in results)
+    rows = [HEAD[:3] + TARGET_HEAD * targets + HEAD[3:]]
+    for each in results:
+        finished = read_finished(data / each.study.name)
+        for label, configuration in each.labels.items():
+            of_label = [r for r in finished if (r.task, r.label) == (each.task.name, label)]
+            statistics = configuration.statistics(each.span)
+            cells = [each.task.name, label, seeds_cell(each.study, label, statistics["seeds"])]
+            cells += target_cells(each.task, statistics) if targets else []
+            cells += [cell(estimate(each.scores(label, measure))) for measure in MEASURES]
+            cells += [cell(each.last_fifth(label)), f"{statistics['env_steps']:,.0f}"]
+            cells.append(f"{median(r.cpu_s for r in of_label) / 60:.1f}" if of_label else "")
+            rows.append(cells)
+    return rows
+
+
+def target_cells(task: Task, statistics: dict[str, Any]) -> list[str]:
+    if task.target is None:
+        return [""] * len(TARGET_HEAD)
+    to_target = [np.nan if x is None else x for x in statistics["env_steps_to_target"].values()]
+    reached = f"{statistics['reached']} of {statistics['seeds']}"
+    return [f"{task.target:g}", reached, cell(tuple(to_target), 0)]
+
+
+def seeds_cell(study: Study, label: str, count: int) -> str:
+    planned = {each.name: len(each.seeds or study.seeds) for each in study.labels}.get(label, count)
+    return str(count) if count >= planned else f"{count} of {planned}"
+
+
+def normalized_scores(study: Study, results: Sequence[Results]) -> dict[str, dict[str, Estimate]]:
+    """Each label's scores over all tasks, divided by the mean of `normalize_by` on each."""
+    by = study.normalize_by
+    known = [each for each in results if by in each.labels]
+    found = {}
+    for label in [each.name for each in study.labels]:
+        if of_label := [each for each in known if label in each.labels]:
+            found[label] = {
+                measure: estimate(*(each.relative(label, measure, by) for each in of_label))
+                for measure in MEASURES
+            }
+    return found
+
+
+def normalized_table(study: Study, results: Sequence[Results]) -> list[list[str]]:
+    """A row for each label, with the tasks and seeds that are in it."""
+    rows = [["run", "tasks and seeds", *MEASURES.values()]]
+    for label, found in normalized_scores(study, results).items():
+        seeds = [
+            f"{each.task.env} {len(set(each.labels[label].seeds))}"
+            for each in results
+            if label in each.labels
+        ]
+        rows.append([label, ", ".join(seeds), *(cell(each, 2) for each in found.values())])
+    return rows if len(rows) > 1 else []
+
+
+def seeds_table(results: Sequence[Results]) -> list[list[str]]:
+    rows = [["task", "run", "last evaluation of each seed (its best)"]]
+    for each in results:
+        for label, configuration in each.labels.items():
+            runs = sorted(configuration.runs, key=lambda run: int(run.configured("seed")))
+            values = [f"{run.last_return:.1f} ({run.best_return:.1f})" for run in runs]
+            rows.append([each.task.name, label, ", ".join(values)])
+    return rows
+
+
+def cell(found: Sequence[float], digits: int = 1) -> str:
+    """Interquartile mean with its 95 % interval."""
+    middle, low, high = (f"{x:,.{digits}f}" for x in found)
+    if np.isnan(found[0]):
+        return ""
+    return middle if np.isnan(found[1]) else f"{middle} [{low}, {high}]"
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    head, *others = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *others]) + "\n"
+
+
+def page(study: Study, data: Path = DATA) -> str:
+    """A study's section of the results page; "" without results."""
+    results = read_results(study, data)
+    if not results:
+        return ""
+    parts = [f"## {study.title}\n", f"{study.about.strip()}\n", markdown(task_table(results, data))]
+    if study.normalize_by and (rows := normalized_table(study, results)):
+        by = f"Divided by the mean of `{study.normalize_by}` on each task, over all tasks:\n"
+        parts += [by, markdown(rows)]
+    parts += ["All seeds:\n", markdown(seeds_table(results))]
+    # The address is seen from the page that includes this.
+    parts += [f"![{study.title}](../curves/{study.name}.svg)\n"]
+    return "\n".join(parts)
+
+
+def write_page(studies: Sequence[Study]) -> str:
+    """Write docs/curves/studies.md, which docs/reference/learning.md includes."""
+    text = "\n".join(filter(None, map(page, studies)))
+    (PLACE / "studies.md").write_text(text, "utf-8")
+    return text

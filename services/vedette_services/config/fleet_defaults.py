@@ -1,0 +1,174 @@
+"""Chooses settings by the size of the configured fleet, where nobody set them.
+
+A fleet is ``actors.count`` x ``actors.envs_per_actor`` environments. Settings that are marked with
+`EnvSteps` stand for environment steps and are written in optimization steps, the unit of their
+keys. A run saves what was chosen: when it resumes, nothing is chosen again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from vedette_rl.agents.config import EnvSteps
+from vedette_rl.agents.exploration import LADDER_ABOVE, ExplorationConfig
+from vedette_rl.replay.config import ReplayConfig
+from vedette_services.config.parts import ActorsConfig, LearnerConfig
+from vedette_services.config.run_config import RunConfig
+
+EXTRA_FRAMES_SHARE = 0.08
+"""Frames that are in two batches, of all, where `actors.n_buffer` is left to us."""
+
+STACKS_ROWS = 100
+"""The least rows of a batch of stacked frames."""
+
+STACKS_SYNC = 50
+"""Optimization steps between models of networks for stacked frames, which are large."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSize:
+    """The configured fleet, and the environment steps that it plays for an optimization step."""
+
+    actors: int
+    envs_per_actor: int
+    env_steps_per_opt: float
+
+    @classmethod
+    def of(cls, config: RunConfig) -> FleetSize:
+        """The fleet of a configuration."""
+        rate = config.replay.samples_per_insert
+        usual = config.agent.env_steps_per_opt
+        per_opt = config.agent.batch_size / rate if rate else usual
+        return cls(config.actors.count, config.actors.envs_per_actor, per_opt)
+
+    @property
+    def environments(self) -> int:
+        """All of them."""
+        return self.actors * self.envs_per_actor
+
+    def __str__(self) -> str:
+        said = "1 environment" if self.environments == 1 else f"{self.environments:,} environments"
+        return f"{said} (actors.count {self.actors:,} x envs_per_actor {self.envs_per_actor:,})"
+
+    def batch_rows(self) -> int:
+        """Rows of a batch: some steps of an actor's environments, more of them in a large fleet."""
+        steps = min(max(2, self.environments // 8), 12)
+        return max(steps * self.envs_per_actor, 16 // self.actors, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A setting that the fleet decided.
+
+    Args:
+        value: what it is now, in its key's unit.
+        why: in words, and in environment steps where the value stands for some.
+    """
+
+    key: str
+    value: float | str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.key} = {self.value}: {self.why}"
+
+
+def choose_for_fleet(config: RunConfig) -> tuple[RunConfig, tuple[Choice, ...]]:
+    """Set what nobody set and the fleet decides; return what was chosen, too."""
+    size, choices = FleetSize.of(config), list[Choice]()
+    parts = {
+        "agent": _choose(config.agent, "agent", size, choices),
+        "actors": _choose_rows(config, size, choices),
+        "replay": _choose_ratio(config, size, choices),
+        "learner": _choose(_with_rare_models(config, choices), "learner", size, choices),
+    }
+    return config.model_copy(update=parts), tuple(choices)
+
+
+def describe_choices(config: RunConfig, choices: Sequence[Choice]) -> str:
+    """One line that says what was chosen for this fleet; "" if that is nothing."""
+    if not choices:
+        return ""
+    said = ", ".join(choice.why for choice in choices)
+    return f"chosen for {FleetSize.of(config)}: {said} (vedette config shows the keys)"
+
+
+def _env_steps_text(steps: float) -> str:
+    return "environment step" if steps == 1.0 else f"{steps:,.10g} environment steps"
+
+
+Part = TypeVar("Part", bound=BaseModel)
+
+
+def _choose(part: Part, prefix: str, size: FleetSize, choices: list[Choice]) -> Part:
+    """`part` with its marked settings chosen, and those of the parts in it."""
+    update: dict[str, Any] = {}
+    for name, field in type(part).model_fields.items():
+        value = getattr(part, name)
+        if isinstance(value, ExplorationConfig):
+            value = _choose_exploration(value, f"{prefix}.{name}", size, choices)
+        if isinstance(value, BaseModel):
+            update[name] = _choose(value, f"{prefix}.{name}", size, choices)
+        marks = [mark for mark in field.metadata if isinstance(mark, EnvSteps)]
+        if not marks or name in part.model_fields_set:
+            continue
+        update[name] = steps = marks[0].opt_steps(size.environments, size.env_steps_per_opt)
+        why = marks[0].what.format(_env_steps_text(steps * size.env_steps_per_opt))
+        choices.append(Choice(f"{prefix}.{name}", steps, why))
+    return part.model_copy(update=update)
+
+
+def _choose_ratio(config: RunConfig, size: FleetSize, choices: list[Choice]) -> ReplayConfig:
+    """`replay` with the ratio of the agent's class."""
+    if config.replay.samples_per_insert is not None:
+        return config.replay
+    rate = config.agent.usual_samples_per_insert
+    why = f"an optimization step every {_env_steps_text(size.env_steps_per_opt)}"
+    choices.append(Choice("replay.samples_per_insert", rate, why))
+    return config.replay.model_copy(update={"samples_per_insert": rate})
+
+
+def _choose_exploration(
+    config: ExplorationConfig, prefix: str, size: FleetSize, choices: list[Choice]
+) -> ExplorationConfig:
+    """The exploration that suits the fleet; its clock is left as it is where it has none."""
+    kept: dict[str, Any] = {}
+    if config.kind == "auto":
+        kept["kind"] = kind = "ladder" if size.environments > LADDER_ABOVE else "linear"
+        choices.append(Choice(f"{prefix}.kind", kind, f"{kind} exploration"))
+    if kept.get("kind", config.kind) != "linear":
+        kept.setdefault("epsilon_steps", config.epsilon_steps)
+    return config.model_copy(update=kept)
+
+
+def _with_rare_models(config: RunConfig, choices: list[Choice]) -> LearnerConfig:
+    """`learner` with models sent rarely where observations are stacks of images."""
+    learner = config.learner
+    if config.env.stack < 2 or "sync_interval" in learner.model_fields_set:
+        return learner
+    why = f"a model every {STACKS_SYNC} optimization steps, because it is large"
+    choices.append(Choice("learner.sync_interval", STACKS_SYNC, why))
+    return learner.model_copy(update={"sync_interval": STACKS_SYNC})
+
+
+def _choose_rows(config: RunConfig, size: FleetSize, choices: list[Choice]) -> ActorsConfig:
+    """`actors` with `n_buffer` chosen.
+
+    Where stacks travel frame by frame, a batch's extra frames are in two batches, and a long batch
+    has few of them for its rows.
+    """
+    actors, stack = config.actors, config.env.stack
+    if "n_buffer" in actors.model_fields_set:
+        return actors
+    rows = size.batch_rows() if stack < 2 else max(size.batch_rows(), STACKS_ROWS)
+    if stack >= 2 and config.replay.frame_storage != "plain":
+        extra_frames = actors.envs_per_actor * (stack + config.agent.n_step - 1)
+        most = max(rows, config.replay.capacity // 20)
+        rows = min(max(rows, math.ceil(extra_frames / EXTRA_FRAMES_SHARE)), most)
+    choices.append(Choice("actors.n_buffer", rows, f"batches of {rows:,} transitions"))
+    return actors.model_copy(update={"n_buffer": rows})

@@ -1,0 +1,109 @@
+"""The tables of learning results against values worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from curves_data import Finished, Point, write_run
+from curves_studies import Label, Study, Task
+from curves_tables import estimate, normalized_table, page, pooled, read_results, task_table
+
+PLAIN, OTHER = Label(name="plain"), Label(name="other", seeds=(1, 2))
+
+
+def small(**tasks: float | None) -> Study:
+    found = tuple(
+        Task(env=env, agent="sac", env_steps=100, target=target) for env, target in tasks.items()
+    )
+    names = {"name": "small", "title": "", "normalize_by": "plain"}
+    return Study(**names, seeds=(1, 2, 3, 4), tasks=found, labels=(PLAIN, OTHER))
+
+
+def put(data: Path, env: str, label: str, seed: int, *returns: float, cpu_s: float = 60.0) -> None:
+    """A run whose evaluations are at equal distances up to 100 steps."""
+    steps = [round(100 * (i + 1) / len(returns)) for i in range(len(returns))]
+    points = [
+        Point(label, seed, step, step, 1.0, value)
+        for step, value in zip(steps, returns, strict=True)
+    ]
+    last, best = returns[-1], max(returns)
+    run = Finished(f"sac-{env}", label, seed, "f", "c", "p", 100, 100, last, best, 90.0, cpu_s)
+    write_run(data / "small", points, run)
+
+
+def rows(table: list[list[str]]) -> list[dict[str, str]]:
+    return [dict(zip(table[0], row, strict=True)) for row in table[1:]]
+
+
+def test_a_task_has_its_last_best_and_mean_and_says_how_many_seeds_there_are(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path, "A", "plain", 1, 0.0, 30.0, 30.0, 20.0, cpu_s=120.0)
+    (row,) = rows(task_table(read_results(small(A=25.0), tmp_path), tmp_path))
+    assert row["seeds"] == "1 of 4"
+    assert (row["last evaluation"], row["best evaluation"]) == ("20.0", "30.0")
+    assert row["mean over the curve"] == "23.3"  # of three thirds: 15, 30, 25
+    assert (row["reached it"], row["env steps to it"]) == ("1 of 1", "50")
+    assert (row["CPU minutes"], row["env steps"]) == ("2.0", "100")
+
+
+def test_four_seeds_have_the_mean_of_the_middle_two_and_an_interval(tmp_path: Path) -> None:
+    for seed, value in enumerate((0.0, 10.0, 20.0, 300.0), 1):
+        put(tmp_path, "A", "plain", seed, value, value)
+    (row,) = rows(task_table(read_results(small(A=None), tmp_path), tmp_path))
+    assert row["seeds"] == "4"
+    middle, _, interval = row["last evaluation"].partition(" ")
+    low, high = map(float, interval.strip("[]").split(", "))
+    assert middle == "15.0"
+    assert 0.0 <= low < 15.0 < high <= 300.0
+    assert "target" not in row
+
+
+def test_scores_are_divided_by_the_mean_of_plain_on_each_task_and_taken_together(
+    tmp_path: Path,
+) -> None:
+    for seed, (a, b) in enumerate([(10.0, 1000.0), (30.0, 3000.0)], 1):
+        put(tmp_path, "A", "plain", seed, a, a)
+        put(tmp_path, "B", "plain", seed, b, b)
+        put(tmp_path, "A", "other", seed, 2 * a, 2 * a)
+        put(tmp_path, "B", "other", seed, 4 * b, 4 * b)
+    found = small(A=None, B=None)
+    plain, other = rows(normalized_table(found, read_results(found, tmp_path)))
+    assert other["tasks and seeds"] == "A 2, B 2"
+    # plain: 0.5, 1.5, 0.5, 1.5; other: 1, 3, 2, 6, of which the middle two are 2 and 3
+    assert plain["last evaluation"].startswith("1.00 [0.50, 1.50]")
+    assert other["last evaluation"].startswith("2.50 [")
+
+
+def test_a_label_without_the_one_that_divides_is_not_normalized(tmp_path: Path) -> None:
+    put(tmp_path, "A", "other", 1, 1.0, 2.0)
+    found = small(A=None)
+    assert normalized_table(found, read_results(found, tmp_path)) == []
+    assert "Divided" not in page(found, tmp_path)
+
+
+def test_the_last_fifth_takes_every_evaluation_of_every_seed(tmp_path: Path) -> None:
+    put(tmp_path, "A", "plain", 1, *range(8), 100.0, 0.0)
+    put(tmp_path, "A", "plain", 2, *range(8), 6.0, 8.0)
+    (found,) = read_results(small(A=None), tmp_path)
+    middle, low, high = found.last_fifth("plain")
+    assert middle == 7.0  # 0, 6, 8, 100
+    assert (low, high) == (7.0, 50.0)  # of seed 1 twice, 0, 0, 100, 100; of seed 2, 6, 6, 8, 8
+
+
+def test_the_interval_of_pooled_scores_resamples_seeds_not_evaluations() -> None:
+    scores = np.array([[1.0, 1.0, 1.0, 1.0], [3.0, 3.0, 3.0, 3.0]])
+    assert estimate(scores, statistic=pooled) == (2.0, 1.0, 3.0)
+
+
+def test_a_study_without_results_has_no_page(tmp_path: Path) -> None:
+    assert page(small(A=None), tmp_path) == ""
+
+
+@pytest.mark.parametrize("label", ["plain", "other"])
+def test_every_seed_is_in_the_page(tmp_path: Path, label: str) -> None:
+    put(tmp_path, "A", label, 2, 5.0, 4.0)
+    put(tmp_path, "A", label, 1, 1.0, 2.5)
+    assert f"| sac-A | {label} | 2.5 (2.5), 4.0 (5.0) |" in page(small(A=None), tmp_path)
