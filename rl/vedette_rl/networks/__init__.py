@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vedette_rl.networks.adam import VectorAdam as VectorAdam
     from vedette_rl.networks.encoder import FlatEncoder as FlatEncoder
-    from vedette_rl.networks.encoder import NatureEncoder as NatureEncoder
+    from vedette_rl.networks.encoder import ImageEncoder as ImageEncoder
     from vedette_rl.networks.encoder import build_encoder as build_encoder
     from vedette_rl.networks.mlp import Mlp as Mlp
     from vedette_rl.networks.numpy_nets import check_arrays as check_arrays
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "FlatEncoder": "encoder",
     "Mlp": "mlp",
-    "NatureEncoder": "encoder",
+    "ImageEncoder": "encoder",
     "ParameterVector": "parameter_vector",
     "VectorAdam": "adam",
     "build_encoder": "encoder",

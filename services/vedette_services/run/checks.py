@@ -53,6 +53,7 @@ from vedette_services.run.finished import describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     declared_columns,
+    describe_repeats,
     make_run_limiter,
     replay_directory,
     replay_layout,
@@ -126,7 +127,8 @@ def check_config(
         if isinstance(config.agent, NetworkConfig)
         else ""
     )
-    return tuple(filter(None, [budget, seen, *lines, _describe_time_limit(config)]))
+    described = [budget, seen, describe_repeats(config, layout), *lines]
+    return tuple(filter(None, [*described, _describe_time_limit(config)]))
 
 
 def _describe_time_limit(config: RunConfig) -> str:

@@ -40,6 +40,9 @@ from vedette_rl.steps.n_step import step_columns
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.run_config import RunConfig
 
+REPEATS_SAID = 0.08
+"""Observations that are in two batches, of a batch's rows, from which on the start says so."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayLayout:
@@ -122,6 +125,21 @@ def declared_columns(
             both = f"agent {agent.name!r} and actors.step_processor {actors.step_processor!r}"
             raise RowColumnError(name, f"it is declared twice, by {both}: rename one")
     return tuple(columns)
+
+
+def describe_repeats(config: RunConfig, layout: ReplayLayout) -> str:
+    """Return a line for batches so short that many observations are in two of them; else ""."""
+    frames = frame_stack_of_schema(layout.schema)
+    if frames is None:
+        return ""
+    extra, rows = extra_frames_per_batch(config, frames.stack), config.actors.n_buffer
+    if extra <= REPEATS_SAID * rows:
+        return ""
+    enough = math.ceil(extra / REPEATS_SAID)
+    return (
+        f"observations are stored once, but for {extra} of each batch's {rows + extra}, which "
+        f"another batch has too; longer batches repeat fewer: actors.n_buffer={enough}"
+    )
 
 
 def batch_schema(
