@@ -57,7 +57,7 @@ class Case:
     prioritized: bool = False
 
     def config(self, *, quick: bool) -> RunConfig:
-        """Its run: everything else as by default. Quick: small batches and a small replay."""
+        """Its run, of one-step transitions, else as by default. Quick: small batches and replay."""
         batch_size, capacity = self.batch_size, self.capacity
         if quick:
             batch_size, capacity = min(batch_size, _QUICK_BATCH), _QUICK_CAPACITY
@@ -68,9 +68,11 @@ class Case:
                 "preset=none",
                 f"env.frame_stack={self.spaces.stack}",
                 f"agent.batch_size={batch_size}",
+                "agent.n_step=1",
                 f"replay.capacity={capacity}",
                 f"replay.prioritized={self.prioritized}".lower(),
                 "replay.samples_per_insert=0",
+                "learner.sync_interval=50",
                 "learner.eval_interval=0",
                 "learner.save_interval=0",
             ],

@@ -166,22 +166,28 @@ class Run:
 
 
 def resolve(run: Run) -> Table:
-    """The whole configuration of one of our runs, with the interval of evaluations."""
+    """The whole configuration of one of our runs, with the interval of evaluations.
+
+    Raises:
+        StudyError: it is refused.
+    """
     from vedette.local.in_process import lock_step
     from vedette_services.config.loading import load_config
     from vedette_services.config.saving import config_table
+    from vedette_services.errors import ServicesError
     from vedette_services.run.replay_layout import make_run_limiter
 
     task, table = run.task, run.table()
     load = {"env": task.env, "agent": task.agent, "environment": {}}
-    config = load_config(None, table=table, **load).config
-    limiter = (make_run_limiter if run.label.networked else lock_step)(config)
-    opts_per_env_step = limiter.samples_per_insert / config.agent.batch_size
-    every = max(1, round(task.every * opts_per_env_step))  # ours counts optimization steps
-    config = load_config(
-        None, table=merge(table, {"learner": {"eval_interval": every}}), **load
-    ).config
-    return config_table(config)
+    try:
+        config = load_config(None, table=table, **load).config
+        limiter = (make_run_limiter if run.label.networked else lock_step)(config)
+        opts_per_env_step = limiter.samples_per_insert / config.agent.batch_size
+        every = max(1, round(task.every * opts_per_env_step))  # ours counts optimization steps
+        table = merge(table, {"learner": {"eval_interval": every}})
+        return config_table(load_config(None, table=table, **load).config)
+    except ServicesError as error:
+        raise StudyError(f"{run}: {error}") from error
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:

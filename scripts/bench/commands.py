@@ -82,20 +82,19 @@ def models(
 
 @app.command()
 def managers(
+    sizes: Annotated[list[int] | None, typer.Argument(min=1, max=4096, help="1 and 64.")] = None,
     rounds: Rounds = 3,
     seconds: Seconds = 5.0,
-    few: Annotated[int, typer.Option(min=1, max=1000, help="Managers.")] = 1,
-    many: Annotated[int, typer.Option(min=1, max=1000, help="Managers, beside them.")] = 64,
     rate: Annotated[float, typer.Option(min=1.0, help="Samples/s of all together.")] = 200_000.0,
     as_json: AsJson = False,
 ) -> None:
-    """The gateway's cost of a sample with few managers and with many, at one total rate.
+    """The gateway's cost of a sample for several numbers of managers, at one total rate.
 
     \b
     scripts/bench/run managers
-    scripts/bench/run managers --many 256 --rate 100000
+    scripts/bench/run managers 10 100 1000 2000 --rounds 1
     """
-    found = ManagersBench(few, many, rate, seconds, rounds).run()
+    found = ManagersBench(tuple(sizes or (1, 64)), rate, seconds, rounds).run()
     show_figures(found, as_json=as_json, lines=manager_lines)
 
 
@@ -194,7 +193,9 @@ def manager_lines(found: dict[str, Any]) -> list[str]:
         said += [
             f"{count:>4} managers: inserted/s  {format_spread(inserted, '{:>9,.0f}')}",
             f"      gateway, µs a sample{format_spread(cost, '{:>9.2f}')}",
+            f"      gateway, cores      {format_spread(figures['gateway_cores'], '{:>9.2f}')}",
             f"      status, ms          {format_spread(figures['status_ms'], '{:>9.1f}')}",
+            f"      {figures['descriptors']} descriptors, {figures['resident_bytes'] >> 20} MiB",
             f"      lost {figures['lost']}, duplicates {figures['duplicates']}",
         ]
     said.append(f"growth of the cost        {format_spread(found['growth'], '{:>9.2f}')}")

@@ -4,93 +4,122 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vedette.bench.daemons import (
     GATEWAY,
     PRODUCER,
-    Measured,
     ask,
     ingest_run,
     learner_of,
     measured,
     running,
 )
-from vedette.bench.measuring import summarize_rounds
+from vedette.bench.measuring import process_ids, resident_bytes, summarize_rounds
+from vedette_services.config import RunConfig
+from vedette_services.errors import NoAnswerError
 from vedette_services.host.processes import python_module
+from vedette_services.host.system import raise_file_limit
 from vedette_services.run.status_client import StatusClient
 
 _ROWS = 64
 _WARM_S = 2.0
 _ASKED = 20
-_PROCESSES = 2
+_JOIN_S = 120.0
+_LEAST_PROCESSES = 2
+_MANAGERS_A_PROCESS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class ManagersBench:
-    """Measures few managers beside many, which send as much together.
+    """Measures fleets of several sizes, which send as much together.
 
     Args:
-        few, many: how many managers; those of one process share a loop.
+        sizes: how many managers; those of one process share a loop.
         samples_per_s: all together; batches have 64 of CartPole's size.
         seconds: of a round.
-        rounds: each measures both.
+        rounds: each measures all sizes.
     """
 
-    few: int = 1
-    many: int = 64
+    sizes: tuple[int, ...] = (1, 64)
     samples_per_s: float = 200_000.0
     seconds: float = 5.0
     rounds: int = 3
 
     def run(self) -> dict[str, Any]:
-        """Measure in turn: gateway's µs of processor time a sample, status answers."""
-        found: dict[int, list[dict[str, Any]]] = {self.few: [], self.many: []}
+        """Measure in turn: gateway's µs of processor time a sample, status answers, memory."""
+        raise_file_limit()
+        found: dict[int, list[dict[str, Any]]] = {size: [] for size in self.sizes}
         for _ in range(self.rounds):
-            for count, rounds in found.items():
-                rounds.append(self._play(count))
-        few, many = ([r["cost_us"] for r in found[count]] for count in (self.few, self.many))
+            for size, rounds in found.items():
+                rounds.append(self._play(size))
+        first, last = ([r["cost_us"] for r in found[self.sizes[at]]] for at in (0, -1))
         return {
             "samples_per_s": self.samples_per_s,
             "managers": {
-                str(count): {
+                str(size): {
                     "inserted_per_s": summarize_rounds([r["per_s"] for r in rounds]),
                     "gateway_us_per_sample": summarize_rounds([r["cost_us"] for r in rounds]),
+                    "gateway_cores": summarize_rounds([r["cores"] for r in rounds]),
                     "status_ms": summarize_rounds([ms for r in rounds for ms in r["status_ms"]]),
+                    "descriptors": max(r["descriptors"] for r in rounds),
+                    "resident_bytes": max(r["resident_bytes"] for r in rounds),
                     "lost": sum(r["lost"] for r in rounds),
                     "duplicates": sum(r["duplicates"] for r in rounds),
                 }
-                for count, rounds in found.items()
+                for size, rounds in found.items()
             },
-            "growth": summarize_rounds([b / a for a, b in zip(few, many, strict=True)]),
+            "growth": summarize_rounds([b / a for a, b in zip(first, last, strict=True)]),
         }
 
     def _play(self, managers: int) -> dict[str, Any]:
-        config = ingest_run(_ROWS, (4,), "float32", 100_000)
-        with learner_of(config) as (address, asker):
-            processes = min(_PROCESSES, managers)
-            rate = self.samples_per_s / _ROWS / managers
-            each, more = divmod(managers, processes)  # the first `more` have one more
-            names = [f"process-{number}" for number in range(processes)]
-            counts = [each + (number < more) for number in range(processes)]
+        processes = max(_LEAST_PROCESSES, -(-managers // _MANAGERS_A_PROCESS))
+        processes = min(processes, managers)
+        rate = self.samples_per_s / _ROWS / managers
+        each, more = divmod(managers, processes)  # the first `more` have one more
+        with learner_of(_run_of(managers)) as (address, asker):
             producers = [
-                python_module(PRODUCER, *map(str, (address, name, _ROWS, count, rate)))
-                for name, count in zip(names, counts, strict=True)
+                python_module(
+                    PRODUCER, *map(str, (address, f"process-{n}", _ROWS, each + (n < more), rate))
+                )
+                for n in range(processes)
             ]
             with running(producers):
-                return _figures(measured(asker, _WARM_S, self.seconds, (GATEWAY,)), asker)
+                _wait_for(managers, asker)
+                return _figures(asker, self.seconds)
 
 
-def _figures(found: Measured, asker: StatusClient) -> dict[str, Any]:
+def _run_of(managers: int) -> RunConfig:
+    config = ingest_run(_ROWS, (4,), "float32", 100_000)
+    places = max(config.learner.max_managers, managers)
+    learner = config.learner.model_copy(update={"max_managers": places})
+    return config.model_copy(update={"learner": learner})
+
+
+def _wait_for(managers: int, asker: StatusClient) -> None:
+    deadline = time.monotonic() + _JOIN_S
+    while sum(manager.state != "gone" for manager in ask(asker).managers) < managers:
+        if time.monotonic() > deadline:
+            raise NoAnswerError(f"some of {managers} managers of this measurement", _JOIN_S)
+        time.sleep(0.5)
+
+
+def _figures(asker: StatusClient, seconds: float) -> dict[str, Any]:
+    found = measured(asker, _WARM_S, seconds, (GATEWAY,))
     answers = []
     for _ in range(_ASKED):
         began = time.monotonic()
         samples = ask(asker)["samples"]
         answers.append(1e3 * (time.monotonic() - began))
+    gateways = process_ids(GATEWAY)
     return {
         "per_s": found.per_s,
         "cost_us": 1e6 * found.processor_s / max(1, found.rows),
+        "cores": found.processor_s / found.seconds,
         "status_ms": answers,
+        "descriptors": sum(len([*Path(f"/proc/{one}/fd").iterdir()]) for one in gateways),
+        "resident_bytes": sum(resident_bytes(GATEWAY)),
         "lost": samples["lost"] + samples["rejected"] + samples["dropped"],
         "duplicates": samples["duplicates"],
     }

@@ -7,6 +7,7 @@ import vedette
 from vedette import api as training
 from vedette.api import train
 from vedette_services.config import RunConfig, load_config, write_config
+from vedette_services.config.loading import complete_config
 from vedette_services.errors import ConfigError
 from vedette_services.run.directory import RunDirectory, default_out
 from vedette_services.run.status import Status
@@ -38,7 +39,7 @@ def test_training_is_one_call(ran: list[RunConfig], tmp_path: Path) -> None:
 def test_training_takes_a_whole_configuration(ran: list[RunConfig], tmp_path: Path) -> None:
     config = RunConfig.model_validate({"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}})
     train(config, out=str(tmp_path / "run"))
-    assert ran == [config]
+    assert ran == [complete_config(config).config]
     with pytest.raises(TypeError, match="not both: seed"):
         train(config, seed=3)
 

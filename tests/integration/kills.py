@@ -27,6 +27,7 @@ SETTINGS = (
     "env.kwargs.sleep_s=0",
     "actors.envs_per_actor=8",
     "actors.n_buffer=100",
+    "agent.batch_size=32",
     "replay.samples_per_insert=0",  # full speed also once it trains
 )
 MANAGERS = 2

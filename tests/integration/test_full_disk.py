@@ -24,6 +24,7 @@ QUICK = (
     "env.kwargs.sleep_s=0.002",
     "replay.capacity=10000",
     "replay.samples_per_insert=8",
+    "agent.batch_size=32",
 )
 
 

@@ -43,6 +43,7 @@ QUICK = (
     "replay.capacity=100000",
     # The limiter keeps the trainer slow: what ends is looked at, not how fast it learns.
     "replay.samples_per_insert=8",
+    "agent.batch_size=32",
 )
 
 

@@ -211,6 +211,14 @@ def test_a_time_limit_of_the_task_is_in_our_settings_and_in_the_peers() -> None:
     assert theirs.settings["max_episode_steps"] == 200
 
 
+def test_settings_that_the_configuration_refuses_are_named() -> None:
+    label = Label(name="x", set={"agent": {"gamma": 0.9}})
+    task = Task(env="CartPole-v1", agent="dqn", env_steps=400)
+    run = next(study(tasks=(task,), labels=(label,)).runs())
+    with pytest.raises(StudyError, match=r"x seed 1: .*agent\.gamma"):
+        Queue([run.study]).check(run)
+
+
 def cartpole(networked: bool) -> Run:
     task = Task(env="CartPole-v1", agent="dqn", env_steps=400, every=100, episodes=2)
     quick = {"warmup_period": 100, "sync_interval": 5}

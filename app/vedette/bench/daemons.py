@@ -52,6 +52,7 @@ def ingest_run(
         settings=[
             "agent.network=mlp",
             "agent.hidden_sizes=[8]",
+            "agent.n_step=1",
             f"env.kwargs.shape={json.dumps(list(shape))}",
             f"env.kwargs.dtype={dtype}",
             f"env.frame_stack={frame_stack}",

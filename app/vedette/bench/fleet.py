@@ -48,6 +48,7 @@ class FleetBench:
             settings=[
                 "preset=none",
                 "agent.hidden_sizes=[64,64]",
+                "agent.n_step=1",
                 f"actors.envs_per_actor={self.envs}",
                 "actors.n_buffer=512",
                 f"env.vectorization={self.vectorization}",

@@ -32,6 +32,11 @@ def resident_bytes(module: str) -> list[int]:
     return [pages * _PAGE_BYTES for _, pages in _found(module).values()]
 
 
+def process_ids(module: str) -> list[int]:
+    """Return the numbers of our descendants that run `python -m MODULE`."""
+    return list(_found(module))
+
+
 def _found(module: str) -> dict[int, tuple[float, int]]:
     """Read the processor seconds and resident pages of each, by process number."""
     if not _PROCESSES.joinpath("self", "stat").exists():
@@ -66,7 +71,7 @@ def assign_core(core: int | None, module: str) -> None:
     """Move our descendants that run `python -m MODULE` to a core; None: leave them."""
     if core is None:
         return
-    for process in _found(module):
+    for process in process_ids(module):
         for thread in (_PROCESSES / str(process) / "task").iterdir():
             with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
                 os.sched_setaffinity(int(thread.name), {core})

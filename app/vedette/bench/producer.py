@@ -159,7 +159,7 @@ def main() -> None:
     address, manager, rows, count, rate, *folder = sys.argv[1:]
     keys = ClientKeys.read(Path(folder[0])) if folder else None
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    context.setsockopt(zmq.MAX_SOCKETS, 4 * int(count) + 16)
+    context.set(zmq.MAX_SOCKETS, 4 * int(count) + 16)
     names = [manager] if int(count) == 1 else [f"{manager}-{n}" for n in range(int(count))]
     producers = [
         Producer(context, Address.parse(address), name, int(rows), float(rate), keys)

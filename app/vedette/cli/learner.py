@@ -24,8 +24,7 @@ from vedette.cli.options import (
     Out,
     Settings,
     chosen_keys,
-    load_from_arguments,
-    with_initial_weights,
+    load_for_start,
 )
 
 if TYPE_CHECKING:
@@ -96,14 +95,12 @@ def learner(
     from vedette_services.learner.supervisor import run_learner
     from vedette_services.run.checks import check_config
     from vedette_services.run.directory import default_out
-    from vedette_services.run.resume import saved_config
 
     set_up_logging(log_format)
     folder = chosen_keys(keys, insecure)
     address = _address(bind, folder, insecure=insecure)
-    settings = with_initial_weights(settings, init_from)
-    saved = None if complete else saved_config(out, fresh=fresh)
-    found = load_from_arguments(arguments, env, agent, settings, saved)
+    resumed = None if complete else out
+    found = load_for_start(arguments, env, agent, settings, init_from, resumed, fresh=fresh)
     directory = out or default_out(found.config)
     lines = check_config(found.config, directory, fresh=fresh, force=force, new_replay=new_replay)
     what = f"{found.config.agent.name} on {found.config.env.id}"

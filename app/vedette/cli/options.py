@@ -284,6 +284,33 @@ def load_from_arguments(
     return load_config(path, env=env, agent=agent, settings=[*(settings or []), *more], saved=saved)
 
 
+def load_for_start(
+    arguments: list[str] | None,
+    env: str | None,
+    agent: str | None,
+    settings: list[str] | None,
+    init_from: Path | None,
+    resumed: Path | None,
+    *,
+    fresh: bool,
+) -> LoadedConfig:
+    """Load the configuration of a start.
+
+    Args:
+        init_from: as `--init-from` has it.
+        resumed: the directory whose run goes on, if there is one; None: none does.
+        fresh: a run in it is erased before.
+
+    Raises:
+        UsageError: as `load_from_arguments`.
+    """
+    from vedette_services.run.resume import saved_config
+
+    saved = saved_config(resumed, fresh=fresh)
+    more = with_initial_weights(settings, init_from)
+    return load_from_arguments(arguments, env, agent, more, saved)
+
+
 def with_initial_weights(settings: list[str] | None, init_from: Path | None) -> list[str]:
     """Return the settings, with what `--init-from` sets."""
     more = [] if init_from is None else [f"learner.init_from={init_from.absolute()}"]

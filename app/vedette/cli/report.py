@@ -42,7 +42,13 @@ def report(
     vedette report runs/sweep --json                an object for each configuration
     """
     from vedette.live import print_table
-    from vedette.reports import OUTCOME_HEADS, outcome_rows, report_statistics, write_comparison
+    from vedette.reports import (
+        OUTCOME_HEADS,
+        OUTCOME_NOTE,
+        outcome_rows,
+        report_statistics,
+        write_comparison,
+    )
     from vedette_rl.bytes_text import bytes_text
 
     if as_json and out is not None:
@@ -55,4 +61,5 @@ def report(
     path, found = write_comparison(runs, out)
     if sum(len(each.runs) for each in found) > 1:
         print_table(OUTCOME_HEADS, outcome_rows(found))
+        typer.echo(OUTCOME_NOTE)
     typer.echo(f"{path} ({bytes_text(path.stat().st_size)}); open it in a browser")

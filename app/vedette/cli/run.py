@@ -23,6 +23,7 @@ from vedette.cli.options import (
     NewReplay,
     Out,
     Settings,
+    load_for_start,
     load_from_arguments,
     with_initial_weights,
 )
@@ -89,18 +90,17 @@ def run(
     vedette run --seeds 5 --out runs/five                  one after another, and a report on all
     vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
-    settings = with_initial_weights(settings, init_from)
     options: StartOptions = {"fresh": fresh, "new_replay": new_replay, "in_process": in_process}
     if seeds is not None or sweep:
-        configure = partial(_configure_trial, arguments, env, agent, settings)
+        own = with_initial_weights(settings, init_from)
+        configure = partial(_configure_trial, arguments, env, agent, own)
         _run_sweep(configure, out, seeds or 1, sweep or [], jobs, force, options)
         return
     if jobs is not None:
         raise UsageError("--jobs: it goes with --seeds or --sweep")
-    from vedette_services.run.resume import saved_config
-
-    saved = None if complete else saved_config(out, fresh=fresh)
-    _run_one(load_from_arguments(arguments, env, agent, settings, saved), out, force, options)
+    resumed = None if complete else out
+    found = load_for_start(arguments, env, agent, settings, init_from, resumed, fresh=fresh)
+    _run_one(found, out, force, options)
 
 
 def _run_one(found: LoadedConfig, out: Path | None, force: bool, options: StartOptions) -> None:
@@ -187,7 +187,7 @@ def _run_sweep(
 ) -> None:
     """Run every trial and report on all; leave with the status of the first that failed."""
     from vedette.live import print_table
-    from vedette.reports import OUTCOME_HEADS, outcome_rows
+    from vedette.reports import OUTCOME_HEADS, OUTCOME_NOTE, outcome_rows
     from vedette.sweep import (
         Sweep,
         exit_status,
@@ -224,5 +224,6 @@ def _run_sweep(
     page, found = report_on(trials, directory)
     if found is not None:
         print_table(OUTCOME_HEADS, outcome_rows(found))
+        typer.echo(OUTCOME_NOTE)
         typer.echo(f"  report       {page}")
     raise typer.Exit(exit_status(outcomes))

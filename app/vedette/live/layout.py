@@ -187,6 +187,7 @@ class Screen:
         grid, bar = self._grid(), min(max(width // 5, 10), 40)
         self._add_target(grid, bar, short=width < 80)
         left, never = self.progress.left_s, float("inf")
+        left = {} if self.status.phase == "done" else left
         rows = sorted(stop_progress(self.status), key=lambda row: left.get(row[0], never))
         for place, (words, now, goal) in enumerate(rows):
             message = f"{number(now)} of {number(goal)} {words}"

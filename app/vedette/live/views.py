@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 import time
 from collections import deque
@@ -284,24 +285,35 @@ def print_once(status: Status, out: IO[str] | None = None, run: Path | None = No
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], out: IO[str] | None = None
 ) -> None:
-    """Print a table: drawn on a terminal, else a line for each row, in columns."""
+    """Print a table: drawn on a terminal that it fits, with a column for each row if only that
+    does; else a line for each row."""
     stream = out or sys.stdout
-    if stream.isatty():
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
-        for row in rows:
-            table.add_row(*map(Text, row))
-        Console(file=stream).print(table)
+    lines = [list(heads), *map(list, rows)]
+    turned = [list(column) for column in zip(*lines, strict=True)]
+    width = shutil.get_terminal_size().columns
+    fitting = [one for one in (lines, turned) if len(_padded(one, 3)[0]) < width]
+    if not stream.isatty() or not fitting:
+        for line in _padded(lines):
+            stream.write(f"{line.rstrip()}\n")
         return
-    lines = [heads, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    for line in lines:
-        cells = (f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
-        stream.write("  ".join(cells).rstrip() + "\n")
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    heads, *rows = fitting[0]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    for head in heads:
+        table.add_column(Text(head), overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(file=stream).print(table)
+
+
+def _padded(lines: Sequence[Sequence[str]], apart: int = 2) -> list[str]:
+    """Align cells in columns; all lines are as long."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [(" " * apart).join(map(str.ljust, line, widths)) for line in lines]
 
 
 def _clock(status: Status) -> str:

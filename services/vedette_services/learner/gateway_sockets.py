@@ -59,7 +59,6 @@ class GatewaySockets:
         self._address, self._keys, self._model_queue = address, keys, model_queue
         self._copies = copies
         self._context: zmq.Context[Socket] = zmq.Context()
-        self._context.setsockopt(zmq.MAX_SOCKETS, 1024)
         self._zap: ZapHandler | None = None
         self.poller = zmq.Poller()
         self._monitors: dict[Socket, Socket] = {}

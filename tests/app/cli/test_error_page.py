@@ -91,8 +91,8 @@ ENVIRONMENTS = [
     ),
     (
         "run env.kwargs.nope=1",
-        "env.id: cannot make environment 'CartPole-v1': env.kwargs do not fit: "
-        "CartPoleEnv.__init__() got an unexpected keyword argument 'nope' ...",
+        "env.id: cannot make environment 'CartPole-v1': its constructor takes no nope: leave "
+        "env.kwargs.nope out",
     ),
     ('run env.wrappers=["nope"]', "env.wrappers.0: 'nope' is not of the form module:Name"),
     (
@@ -166,7 +166,7 @@ OWN_NAMES = [
 ]
 
 CONFIGURATION = [
-    ("run missing.toml", "missing.toml: no such file"),
+    ("run missing.toml", "missing.toml: no such file; `vedette config > missing.toml` writes one"),
     (
         "run CartPole-v1",
         "CartPole-v1: no such file; an environment goes to --env, a setting is KEY=VALUE",

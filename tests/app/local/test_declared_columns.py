@@ -39,6 +39,22 @@ def test_declared_columns_are_stored_and_drawn_as_they_were_made(tmp_path: Path)
     remembering.assert_rows_are_right(run.replay.sample(64).columns)
 
 
+def test_declared_columns_stand_beside_frames_that_are_stored_once(tmp_path: Path) -> None:
+    config = config_of(
+        **{
+            **settings(),
+            "env": {"id": remembering.ENV, "frame_stack": 3},
+            "actors": {"step_processor": "n_step"},
+            "replay": {"frame_storage": "once"},
+        }
+    )
+    run, _ = trained(config, tmp_path)
+    assert "since" in run.ring.columns
+    columns = run.replay.sample(256).columns
+    np.testing.assert_array_equal(columns["since"], columns["obs"][:, -1, remembering.STEP])
+    assert len(set(columns["since"])) > 1
+
+
 @pytest.mark.parametrize(
     ("agent", "steps", "why"),
     [

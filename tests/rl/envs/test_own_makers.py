@@ -185,23 +185,42 @@ from vedette_rl.envs.naming import environment_table
 class Mine(gym.Env):
     pass
 
-named = environment_table(Mine, shared={shared})
+def name():
+    return environment_table(Mine, shared={shared})
+
+if {guard}:
+    named = name()
 """
+GUARD = '__name__ == "__main__"'
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_class_of_a_script_is_named_by_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
-    (tmp_path / "own_script.py").write_text(SCRIPT.format(shared=shared))
+    (tmp_path / "own_script.py").write_text(SCRIPT.format(shared=shared, guard=GUARD))
     monkeypatch.syspath_prepend(str(tmp_path))
     ran = runpy.run_path(str(tmp_path / "own_script.py"), run_name="__main__")
     assert ran["named"] == {"id": "own_script:Mine"}
     assert sys.modules.pop("own_script").__name__ == "__main__"  # it is not run twice
 
 
+def test_a_script_that_would_train_in_every_process_is_refused_before_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "unguarded.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    script.write_text(SCRIPT.format(shared=False, guard="True"))  # nobody else imports it
+    assert runpy.run_path(str(script), run_name="__main__")["named"]["id"] == "unguarded:Mine"
+    del sys.modules["unguarded"]
+    script.write_text(SCRIPT.format(shared=True, guard="True"))
+    with pytest.raises(UnknownNameError, match=r"line 12 of unguarded\.py would train again .* "
+                       'put the call under `if __name__ == "__main__":`'):  # fmt: skip
+        runpy.run_path(str(script), run_name="__main__")
+
+
 def test_a_script_that_cannot_be_imported_says_so(tmp_path: Path) -> None:
-    (tmp_path / "own-script.py").write_text(SCRIPT.format(shared=True))
+    (tmp_path / "own-script.py").write_text(SCRIPT.format(shared=True, guard=GUARD))
     with pytest.raises(UnknownNameError, match=r"own-script.py, which other processes cannot"):
         runpy.run_path(str(tmp_path / "own-script.py"), run_name="__main__")
 

@@ -1,8 +1,9 @@
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import pytest
 
-from vedette_rl.agents.config import EnvSteps
+from vedette_rl.agents.config import AgentConfig, EnvSteps
 from vedette_services.config import (
     ActorsConfig,
     LearnerConfig,
@@ -163,3 +164,19 @@ def test_a_marked_count_is_at_least_one_and_keeps_its_bound() -> None:
     mark = EnvSteps("a model every {}", 16, 1, most=50)
     assert [mark.opt_steps(n, 4.0) for n in (1, 16, 100, 1000)] == [4, 4, 25, 50]
     assert mark.opt_steps(1, 1000.0) == 1
+
+
+class OwnConfig(AgentConfig):
+    env_steps_per_opt: ClassVar[float] = 5.0
+    name: str = "mine:KIND"
+    reset_interval: Annotated[int, EnvSteps("a reset every {}", 20_000, 1_000)] = 7
+
+
+def test_an_agent_of_ones_own_marks_its_counts() -> None:
+    actors = ActorsConfig(count=4, envs_per_actor=10)
+    mine = RunConfig(env=loaded().config.env, agent=OwnConfig(), actors=actors)
+    found = complete_config(mine)
+    assert found.config.agent == OwnConfig(reset_interval=8_000)
+    assert "agent.reset_interval = 8000: a reset every 40,000 environment steps" in found.comment
+    set_by_hand = mine.model_copy(update={"agent": OwnConfig(reset_interval=7)})
+    assert complete_config(set_by_hand).config.agent == OwnConfig(reset_interval=7)
