@@ -244,7 +244,7 @@ class HandoverWriter:
         if rows < self._layout.n_buffer:
             self._lay_out_again(slot, rows, entries)
         elif self._schema.sharing is not None:
-            self._count(slot, rows, entries)
+            self._close_gaps(slot, rows, entries)
         header = (rows, epoch, version, entries, env_steps)
         _HEADER.pack_into(self._memory, slot * self._slot_bytes, *header)
         self._published += 1
@@ -277,6 +277,14 @@ class HandoverWriter:
         """Write how many entries the payload has, behind its rows."""
         at = slot * self._slot_bytes + _PAYLOAD_AT + self._schema.payload_bytes(rows)
         write_entries(memoryview(self._memory), at - ENTRIES_BYTES, entries)
+
+    def _close_gaps(self, slot: int, rows: int, entries: int) -> None:
+        """Move the shared columns of a full batch together: where one begins depends on the entries
+        of those before it."""
+        assert self._schema.sharing is not None
+        written, views = self._full_views[slot], self._views(slot, rows, entries)
+        for name in self._schema.sharing.names[1:]:  # towards the front: none lies on a later one
+            views[name][...] = written[name][:entries]
 
     def _views(self, slot: int, rows: int, entries: int) -> Columns:
         if self._schema.sharing is not None:

@@ -329,6 +329,32 @@ def test_a_handover_carries_full_and_partial_batches_of_frames() -> None:
     reader.close()
 
 
+@pytest.mark.parametrize("n_buffer", [8, 16, 60])
+def test_a_handover_carries_every_part_of_full_and_partial_batches(n_buffer: int) -> None:
+    _, _, schema, sent, expected = batches_of_cameras([5, 9], 1, n_buffer, 2 * n_buffer, 20)
+    layout = SlotLayout(schema, n_buffer)
+    reader = HandoverReader(layout, 2)
+    memory, channel = reader.pass_fds
+    writer = HandoverWriter(os.dup(memory), os.dup(channel), layout, 2)
+    reader.close_child_ends()
+    taken: list[Columns] = []
+    for rows, payload in sent:
+        views, columns = schema.views(payload, rows), writer.columns
+        for name, column in views.items():
+            columns[name][: len(column)] = column
+        writer.publish(rows, 1, 0, len(views["frames/front"]))
+        reader.poll()
+        batch = reader.receive()
+        assert len(batch.payload) == len(payload)
+        taken.append(whole_stacks(schema.views(batch.payload, batch.rows)))
+        writer.poll(0.0)
+    whole_rows, plain_rows = joined(taken), joined(expected)
+    for name, column in plain_rows.items():
+        np.testing.assert_array_equal(whole_rows[name], column, err_msg=name)
+    writer.close()
+    reader.close()
+
+
 def test_a_batch_carries_the_oldest_version_behind_its_rows() -> None:
     schema, framed, _, _, play = made([50], 1, 10)
     slots = Kept(schema, 4, 100)
