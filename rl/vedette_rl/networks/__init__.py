@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vedette_rl.networks.encoder import FlatEncoder as FlatEncoder
-    from vedette_rl.networks.encoder import NatureEncoder as NatureEncoder
+    from vedette_rl.networks.encoder import ImageEncoder as ImageEncoder
     from vedette_rl.networks.encoder import build_encoder as build_encoder
     from vedette_rl.networks.numpy_nets import check_arrays as check_arrays
     from vedette_rl.networks.observation import choose_input as choose_input
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "FlatEncoder": "encoder",
+    "ImageEncoder": "encoder",
     "Mlp": "torch_network",
-    "NatureEncoder": "encoder",
     "ParameterVector": "parameter_vector",
     "VectorAdam": "parameter_vector",
     "build_encoder": "encoder",

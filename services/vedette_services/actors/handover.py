@@ -293,9 +293,9 @@ class HandoverWriter:
 
     def _lay_out_again(self, slot: int, rows: int, entries: int) -> None:
         """Move a partial batch together: where a column begins depends on the batch's rows."""
-        shared = self._schema.sharing.column.name if self._schema.sharing else ""
+        shared = self._schema.sharing.names if self._schema.sharing else ()
         written = {
-            name: column[: entries if name == shared else rows].copy()
+            name: column[: entries if name in shared else rows].copy()
             for name, column in self._full_views[slot].items()
         }
         for name, column in self._views(slot, rows, entries).items():
