@@ -122,5 +122,5 @@ def _rows(directory: Path, manifest: Manifest, inserted: int) -> Rows:
     if manifest.shared is None:
         return _RowsAtRest(mapped.columns, manifest.capacity, inserted)
     rows = _FrameRowsAtRest(mapped.columns, manifest.capacity, inserted)
-    rows._use_frames(mapped.shared, manifest.shared)
+    rows.use_frames(mapped.shared, manifest.shared)
     return rows

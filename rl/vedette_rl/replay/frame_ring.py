@@ -54,7 +54,8 @@ class FrameRows(Rows):
     physical_frames: int
     frames_capacity: int
 
-    def _use_frames(self, frames: Columns, shared: SharedSpec) -> None:
+    def use_frames(self, frames: Columns, shared: SharedSpec) -> None:
+        """Read from these frames."""
         self.frames, self.frames_capacity = frames, shared.capacity
         self.physical_frames = shared.all_entries
 
@@ -110,7 +111,7 @@ class FrameAppender(FrameRows, RowAppender):
 
     def _use(self, frames: Columns, shared: SharedSpec) -> None:
         """Begin behind the last committed row's frames."""
-        self._use_frames(frames, shared)
+        self.use_frames(frames, shared)
         self._frames_guard = shared.guard
         last = self.columns[FRAME_SPANS][(self.inserted - 1) % self._physical_rows, 1]
         self.frames_inserted = self._frames_appended = int(last) if self.inserted else 0
@@ -214,7 +215,7 @@ class FrameRingReader(FrameRows, RingReader):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # those of `RingReader`
         super().__init__(*args, **kwargs)
-        self._use_frames(*_shared(self.shared, self.manifest))
+        self.use_frames(*_shared(self.shared, self.manifest))
 
 
 class MemoryFrameRing(FrameAppender, MemoryRing):
