@@ -237,7 +237,7 @@ def _configure(
     file = None if path is None else Path(path)
     if file is not None and file.suffix != ".toml" and not file.exists():
         raise SettingError(str(path), "no such file", f'an environment is env="{path}"')
-    return load_config(file, table=table, environment={}, saved=saved)
+    return load_config(file, table=table, environment={}, saved=saved, fit="here")
 
 
 def _view(progress: bool | View, config: RunConfig, run: Path | None, *, in_process: bool) -> View:

@@ -82,6 +82,7 @@ _SYNONYMS: Mapping[str, str] = {
     "learner.torch_threads": "num_threads threads n_threads",
     "evaluation.episodes": "n_eval_episodes eval_episodes num_eval_episodes num_episodes",
     "evaluation.seed": "eval_seed",
+    "evaluation.max_episode_steps": "eval_max_steps max_eval_steps eval_max_episode_steps",
     "stop.max_env_steps": "steps total_timesteps timesteps total_steps max_steps num_timesteps "
     "num_steps_total max_frames frames max_timesteps",
     "stop.max_opts": "max_updates total_updates max_iterations opt_steps epochs",
