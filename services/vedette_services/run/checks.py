@@ -127,8 +127,8 @@ def check_config(
         lines += describe_initial_weights(config)
     seen = (
         describe_input(config.agent, spaces.observation)
-        if isinstance(config.agent, NetworkConfig)
-        else ""
+        if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str)
+        else ""  # an own agent's own matter
     )
     described = [budget, seen, describe_repeats(config, layout), *lines]
     return tuple(filter(None, [*described, _describe_evaluation_bound(config)]))
