@@ -15,6 +15,7 @@ from vedette_rl.agents.temporal_difference import td_loss
 from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
 from vedette_rl.core.learning import OptResult
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.torch_network import build_network
 
@@ -31,7 +32,8 @@ class DqnAgent(ValueAgent):
             return build_network(config, spaces.observation, QLayers, actions.size)
 
         seen = choose_input(config, spaces.observation)
-        super().__init__(config, build, seen, device=device, seed=seed)
+        columns = normalized_columns(config, spaces.observation)
+        super().__init__(config, build, seen, columns, device=device, seed=seed)
 
     def opt(
         self,
@@ -41,8 +43,9 @@ class DqnAgent(ValueAgent):
         record: bool = False,
     ) -> OptResult:
         """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
+        obs = self.observations(batch, "obs")
         target = self._td_target(batch)
-        q_tm1_BA = self.online(self.observations(batch, "obs"))
+        q_tm1_BA = self.online(obs)
         q_tm1 = self._heads.of(q_tm1_BA, self._heads.columns(batch["action"]))
         loss = td_loss(q_tm1, target, self._config.loss, weights)
         self.descend(loss)

@@ -14,6 +14,7 @@ from vedette_rl.agents.temporal_difference import quantile_huber_loss
 from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
 from vedette_rl.core.learning import OptResult, State
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.torch_network import build_network
 
@@ -33,7 +34,8 @@ class IqnAgent(ValueAgent):
             return build_network(config, spaces.observation, QuantileLayers, actions.size)
 
         seen = choose_input(config, spaces.observation)
-        super().__init__(config, build, seen, device=device, seed=seed)
+        columns = normalized_columns(config, spaces.observation)
+        super().__init__(config, build, seen, columns, device=device, seed=seed)
         self._taus = torch.Generator(device).manual_seed(seed)
 
     def opt(
@@ -47,9 +49,10 @@ class IqnAgent(ValueAgent):
 
         The TD error of a sample is that of the distributions' means.
         """
+        obs = self.observations(batch, "obs")
         target_BM = self._target_samples(batch)
         taus_BN = self._draw_taus(batch["reward"], self._config.n_quantiles)
-        z_tm1_BNA = self.online(self.observations(batch, "obs"), taus_BN)
+        z_tm1_BNA = self.online(obs, taus_BN)
         z_tm1_BN = self._heads.of(z_tm1_BNA, self._heads.columns(batch["action"]))
         loss_B = quantile_huber_loss(z_tm1_BN, taus_BN, target_BM, self._config.kappa)
         loss = (loss_B if weights is None else weights * loss_B).mean()
