@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vedette_rl.networks.encoder import FlatEncoder as FlatEncoder
-    from vedette_rl.networks.encoder import NatureEncoder as NatureEncoder
+    from vedette_rl.networks.encoder import ImageEncoder as ImageEncoder
     from vedette_rl.networks.encoder import build_encoder as build_encoder
     from vedette_rl.networks.layers import MlpSizes as MlpSizes
     from vedette_rl.networks.numpy_nets import check_arrays as check_arrays
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "FlatEncoder": "encoder",
+    "ImageEncoder": "encoder",
     "Mlp": "torch_network",
     "MlpSizes": "layers",
-    "NatureEncoder": "encoder",
     "ParameterVector": "parameter_vector",
     "VectorAdam": "parameter_vector",
     "build_encoder": "encoder",
