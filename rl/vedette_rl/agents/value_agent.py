@@ -127,7 +127,7 @@ class ValueAgent:
         self.online = build_seeded(build, seed, device)
         self.target = build_seeded(build, seed, device).eval()
         self._normalizer = ObsNormalizer(columns, device)
-        self._discounts = Discounts(config.discount, device)
+        self.discounts = Discounts(config.discount, device)
         self._shift = RandomShift(seen, config.random_shift, device=device, seed=seed)
         self.opt_steps = 0
         self._interval, self._tau = config.target_update_interval, config.tau

@@ -170,7 +170,7 @@ def test_a_discount_that_falls_in_a_line_is_found(agent: str) -> None:
     class Contract(type(contract(agent, right))):  # type: ignore[misc]  # a class made at run time
         def make_agent(self, seed: int) -> Any:
             faulty = super().make_agent(seed)
-            faulty._agent._discounts = lambda n, ended: (1 - 0.01 * n).masked_fill(ended, 0.0)
+            faulty._agent.discounts = lambda n, ended: (1 - 0.01 * n).masked_fill(ended, 0.0)
             return faulty
 
     assert {*said_of(Contract(), STATED, GEOMETRIC, DISCOUNTED)} == {STATED}

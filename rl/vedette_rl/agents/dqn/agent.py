@@ -55,7 +55,7 @@ class DqnAgent(ValueAgent):
     @torch.no_grad()
     def _td_target(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         next_obs = self.observations(batch, "next_obs")
-        discount_t = self._discounts(batch["n_steps"], batch["terminated"])
+        discount_t = self.discounts(batch["n_steps"], batch["terminated"])
         q_t_BA = self.target(next_obs)
         q_t_selector_BA = self.online(next_obs) if self._config.double else q_t_BA
         v_t = self._heads.of(q_t_BA, self._heads.best(q_t_selector_BA))

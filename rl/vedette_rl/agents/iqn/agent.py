@@ -75,7 +75,7 @@ class IqnAgent(ValueAgent):
             q_t_BA = z_t[:, : self._config.n_action_quantiles].mean(dim=1)
             z_t_BMA = z_t[:, self._config.n_action_quantiles :]
         z_t_BM = self._heads.of(z_t_BMA, self._heads.best(q_t_BA))
-        discount_t = self._discounts(batch["n_steps"], batch["terminated"])
+        discount_t = self.discounts(batch["n_steps"], batch["terminated"])
         return torch.addcmul(r_t.unsqueeze(1), discount_t.unsqueeze(1), z_t_BM)
 
     def _draw_taus(self, like_B: torch.Tensor, count: int) -> torch.Tensor:
