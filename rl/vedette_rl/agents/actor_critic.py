@@ -20,7 +20,12 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import LayersFactory, normalized_columns
 from vedette_rl.networks.observation import choose_input, images_of
-from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam, build_seeded
+from vedette_rl.networks.parameter_vector import (
+    ParameterVector,
+    VectorAdam,
+    build_seeded,
+    restore_generator,
+)
 from vedette_rl.networks.torch_network import Critics, ObsNormalizer, build_network
 
 
@@ -113,14 +118,22 @@ class ActorCritic:
         self._opt_steps = 0
         self._follow_encoder()
 
-    def adam(self, vector: ParameterVector, learning_rate: float, interval: int = 1) -> VectorAdam:
-        """The optimizer of a vector, which takes a step in every `interval` optimization steps."""
+    def adam(
+        self,
+        vector: ParameterVector,
+        learning_rate: float,
+        interval: int = 1,
+        *,
+        decays: bool = True,
+    ) -> VectorAdam:
+        """The optimizer of a vector, which takes a step in every `interval` optimization steps;
+        `decays`: with the weights' decay."""
         return VectorAdam(
             vector,
             learning_rate=learning_rate,
             eps=self._config.adam_eps,
             max_grad_norm=self._config.max_grad_norm,
-            weight_decay=self._config.weight_decay,
+            weight_decay=self._config.weight_decay if decays else 0.0,
             schedule=self._config.schedule,
             interval=interval,
         )
@@ -262,7 +275,7 @@ class ActorCritic:
         self._normalizer.set_state(state.get("normalizer", {}))  # version 0.2.0 had none
         self._policy_adam.set_state(state["policy_adam"])
         self._critics_adam.set_state(state["critics_adam"])
-        self.noise.set_state(state["noise"])
+        restore_generator(self.noise, state["noise"])
         if "shift" in state:  # version 0.2.0 did not shift
-            self._shift.generator.set_state(state["shift"])
+            restore_generator(self._shift.generator, state["shift"])
         self._opt_steps = state["opt_steps"]

@@ -18,7 +18,12 @@ from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import NormalizedColumns
 from vedette_rl.networks.observation import NetworkInput
-from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam, build_seeded
+from vedette_rl.networks.parameter_vector import (
+    ParameterVector,
+    VectorAdam,
+    build_seeded,
+    restore_generator,
+)
 from vedette_rl.networks.torch_network import ObsNormalizer
 
 
@@ -204,5 +209,5 @@ class ValueAgent:
         self._normalizer.set_state(state.get("normalizer", {}))  # version 0.2.0 had none
         self._adam.set_state(state["adam"])
         if "shift" in state:  # version 0.2.0 did not shift
-            self._shift.generator.set_state(state["shift"])
+            restore_generator(self._shift.generator, state["shift"])
         self.opt_steps = state["opt_steps"]

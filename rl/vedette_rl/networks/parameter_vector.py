@@ -7,6 +7,7 @@ many layers there are: a step of a small network is mostly the cost of starting 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -112,11 +113,10 @@ class ParameterVector:
                 )
             view.copy_(named[name])
 
-    def zero_frozen(self, vector: torch.Tensor) -> None:
-        """Set to 0 what a vector of this layout has for frozen parameters."""
+    def frozen_views(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        """What a vector of this layout has for frozen parameters."""
         views = self.views(vector)
-        for name in self._frozen:
-            views[name].zero_()
+        return [views[name] for name in self._frozen]
 
     def copy_parts(self, other: ParameterVector, prefix: str) -> None:
         """Copy the parameters whose names begin with `prefix`: the first ones of both networks."""
@@ -175,6 +175,8 @@ class VectorAdam:
         self._rate = torch.full((), learning_rate, device=device)
         self._exp_avg = torch.zeros_like(vector.data)
         self._exp_avg_sq = torch.zeros_like(vector.data)
+        # AdamW's decay would move these, which have no gradient.
+        self._held = vector.frozen_views(vector.data) if weight_decay else []
         scheduled = schedule is not None and schedule.changes
         self._update = adam_update(
             self._rate if scheduled else learning_rate,
@@ -203,7 +205,10 @@ class VectorAdam:
             # on the device, so that nothing waits and a captured step computes it anew
             factor = schedule_factor(self._schedule, (self._step + 1.0) * self._interval)
             torch.mul(factor, self._base, out=self._rate)
+        held = [(view, view.clone()) for view in self._held]
         self._update(clip)
+        for view, before in held:
+            view.copy_(before)
         if self._steps % _SWEEP_INTERVAL == 0:
             self._flush_negligible()
 
@@ -233,7 +238,8 @@ class VectorAdam:
         self._vector.set(self._exp_avg_sq, state["exp_avg_sq"])
         # A parameter may have been frozen since: its first moment would go on moving it.
         for moment in (self._exp_avg, self._exp_avg_sq):
-            self._vector.zero_frozen(moment)
+            for frozen in self._vector.frozen_views(moment):
+                frozen.zero_()
 
 
 def schedule_factor(schedule: ScheduleConfig, step: torch.Tensor) -> torch.Tensor:
@@ -349,6 +355,15 @@ def seed_process(seed: int, epoch: int) -> None:
         epoch: makes every start of the run draw otherwise.
     """
     torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
+
+
+def restore_generator(generator: torch.Generator, state: torch.Tensor) -> None:
+    """Continue from a generator's state; from that of another kind of device with other numbers,
+    since none of its own continues them."""
+    if state.shape == generator.get_state().shape:
+        generator.set_state(state)
+    else:
+        generator.manual_seed(zlib.crc32(state.numpy().tobytes()))
 
 
 def build_seeded(build: Callable[[], N], seed: int, device: str) -> N:

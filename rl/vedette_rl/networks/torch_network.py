@@ -250,6 +250,23 @@ class ObsNormalizer:
         }
 
 
+def split_statistics(
+    arrays: Mapping[str, NDArray[Any]], batches: int
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """A model's arrays in two: its weights, and the state of an `ObsNormalizer` that counted so
+    many batches (one each optimization step)."""
+    weights = {name: array for name, array in arrays.items() if name not in (MEAN, SCALE)}
+    if MEAN not in arrays:
+        return weights, {}
+    scale = arrays[SCALE]
+    return weights, {
+        "batches": np.array(batches, np.float32),
+        "mean": arrays[MEAN],
+        "variance": np.maximum(scale**-2 - np.float32(_VARIANCE_EPS), np.float32(0)),
+        "scale": scale,
+    }
+
+
 class NormalizedModule(nn.Module):
     """A network behind a model's statistics, for graphs: `NormalizedNetwork` in torch."""
 

@@ -149,6 +149,9 @@ class Hindsight:
         if self._terminated is None:
             return reward.reshape(steps.shape), episode["terminated"][steps]
         ends = np.asarray(self._terminated(reached, wanted, infos), np.bool_)
+        if ends.shape != (len(wanted),):  # gymnasium-robotics' is of one row
+            pairs = zip(reached, wanted, strict=True)
+            ends = np.array([bool(self._terminated(*pair, {})) for pair in pairs], np.bool_)
         return reward.reshape(steps.shape), ends.reshape(steps.shape)
 
     def _transitions(
@@ -165,7 +168,7 @@ class Hindsight:
         length = going.sum(axis=1)
         last = t + length - 1
         rows = {
-            name: column[last if name.startswith("next_") or name == "truncated" else t]
+            name: column[last if name.split("/")[0] in ("next_obs", "truncated") else t]
             for name, column in episode.items()
         }
         rows["reward"] = (going * reward * self._gains).sum(axis=1).astype(np.float32)

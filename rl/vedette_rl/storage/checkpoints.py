@@ -182,18 +182,27 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
     parts: State = dict(state)
     taken, left = list[str](), list[str]()
     for part, own in weight_parts(state).items():
-        there, arrays = source.get(part, {}), dict(own)
-        for name, array in own.items():
-            label, shape = f"{part}/{name}", tuple(array.shape)
-            if name not in there:
-                left.append(f"{label}: not there")
-            elif tuple(there[name].shape) != shape:
-                left.append(f"{label}: {tuple(there[name].shape)} there, {shape} here")
-            else:
-                taken.append(label)
-                arrays[name] = _as_own(array, there[name])
-        parts[part] = arrays
+        there = source.get(part, {})
+        differ = {name: why for name, array in own.items() if (why := _misfit(array, there, name))}
+        if differ and part in _WHOLE_PARTS:
+            differ = {name: differ.get(name, "as the others of its part") for name in own}
+        left += [f"{part}/{name}: {why}" for name, why in differ.items()]
+        fits = [name for name in own if name not in differ]
+        taken += [f"{part}/{name}" for name in fits]
+        parts[part] = {**own, **{name: _as_own(own[name], there[name]) for name in fits}}
     return TakenWeights(parts, tuple(taken), tuple(left))
+
+
+_WHOLE_PARTS = frozenset({"normalizer"})
+"""Parts of which all arrays are taken, or none: a mean and the number of its batches."""
+
+
+def _misfit(own: Any, there: Mapping[str, Any], name: str) -> str:  # an array, or a tensor
+    """Why an array of the other does not fit; empty where it does."""
+    if name not in there:
+        return "not there"
+    found, shape = tuple(there[name].shape), tuple(own.shape)
+    return "" if found == shape else f"{found} there, {shape} here"
 
 
 def _is_floats(leaf: object) -> bool:

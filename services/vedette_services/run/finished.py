@@ -197,9 +197,14 @@ class WeightsSource:
         """
         state, parts = agent.get_state(), self.parts
         if self.model:  # of the network that acts, and of those that are like it
-            acting = agent.model_info().arrays.keys()
-            same = [part for part, own in weight_parts(state).items() if own.keys() == acting]
-            parts = dict.fromkeys(same, self.model)
+            from vedette_rl.networks.torch_network import split_statistics  # it imports torch
+
+            acting, _ = split_statistics(agent.model_info().arrays, 0)
+            same = [
+                part for part, own in weight_parts(state).items() if own.keys() == acting.keys()
+            ]
+            weights, statistics = split_statistics(self.model, self.meta.get("version", 0))
+            parts = {**dict.fromkeys(same, weights), "normalizer": statistics}
         taken = take_weights(state, parts)
         if not taken.taken:
             why = f"no array of {self.name} fits: {'; '.join(taken.left)}"

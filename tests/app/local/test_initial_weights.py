@@ -4,15 +4,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from small_runs import config_of, trained  # beside this file
 
+from vedette_rl.agents import agent_kind
 from vedette_rl.core import ModelInfo
+from vedette_rl.envs import Spaces
+from vedette_rl.testing import sampled_transitions
 from vedette_services.config.saving import publish_config
 from vedette_services.errors import SettingError
 from vedette_services.run.checks import check_config
+from vedette_services.run.finished import WeightsSource
 from vedette_services.run.provenance import describe_start
 
 NONE_LEARNED = {"stop": {"max_opts": 1}, "learner": {"eval_interval": 0}}
@@ -120,3 +125,16 @@ def test_checkpoints_and_provenance_say_where_the_weights_come_from(
         f"{directory}, run {meta['init']['run_id']}, latest (100)"
         in describe_start(config).init_from
     )
+
+
+def test_the_best_model_of_normalised_observations_brings_their_statistics() -> None:
+    kind, box = agent_kind("sac"), gym.spaces.Box(-1, 1, (3,), np.float32)
+    config, spaces = kind.config(hidden_sizes=(8, 8)), Spaces(box, box)
+    agent, other = (kind.build_agent(config, spaces, device="cpu", seed=k) for k in (0, 1))
+    columns = sampled_transitions(spaces, 32, 0)
+    agent.opt({name: torch.from_numpy(column) for name, column in columns.items()})
+    model = agent.model_info()
+    source = WeightsSource("best", {"version": model.version}, {}, model.arrays)
+    other.set_state(source.weights_for(other).state)
+    for name, array in other.model_info().arrays.items():
+        np.testing.assert_array_equal(array, model.arrays[name], err_msg=name)

@@ -113,7 +113,7 @@ class Plain:
         settings = {"eps": config.adam_eps, "weight_decay": config.weight_decay}
         self.critics_adam = torch.optim.AdamW(both, lr=0.01, **settings)
         self.pi_adam = torch.optim.AdamW(self.pi.parameters(), lr=0.01, **settings)
-        self.alpha_adam = torch.optim.AdamW([self.log_alpha], lr=0.02, **settings)
+        self.alpha_adam = torch.optim.Adam([self.log_alpha], lr=0.02, eps=config.adam_eps)
 
     @staticmethod
     def _mlp(weights: list[torch.Tensor], norm: bool) -> nn.Sequential:
@@ -367,6 +367,34 @@ def test_a_resumed_agent_continues_bit_for_bit(
     for part in ("policy", "critics", "target", "temperature"):
         for name, tensor in ours[part].items():
             assert torch.equal(tensor, theirs[part][name]), (part, name)
+
+
+def test_a_state_of_another_device_is_resumed_with_other_random_numbers(
+    vector_box: Spaces, make_batch: MakeBatch
+) -> None:
+    agent = build(vector_box)
+    on_gpu = torch.arange(16, dtype=torch.uint8)  # a generator's state there: seed and offset
+    state = {**agent.get_state(), "noise": on_gpu, "shift": on_gpu}
+    first, second = build(vector_box, seed=1), build(vector_box, seed=2)
+    for resumed in (first, second):
+        resumed.set_state(state)
+        resumed.opt(make_batch(vector_box, 8))
+    assert torch.equal(first.policy.data, second.policy.data)
+    agent.opt(make_batch(vector_box, 8))
+    assert not torch.equal(first.policy.data, agent.policy.data)
+
+
+def test_weight_decay_is_of_networks_and_not_of_the_temperature(
+    vector_box: Spaces, make_batch: MakeBatch
+) -> None:
+    options = {"initial_alpha": 0.1, "alpha_learning_rate": 0.01, "target_entropy": -2.0}
+    found = []
+    for decay in (0.0, 0.5):  # of the policy it changes nothing before alpha's first step
+        agent = build(vector_box, weight_decay=decay, learning_rate=1e-12, **options)
+        agent.opt(make_batch(vector_box, 8))
+        found.append(agent.get_state()["temperature"]["log_alpha"])
+    assert torch.equal(*found)
+    assert found[0] != math.log(0.1)
 
 
 def test_online_and_target_critics_are_saved_apart(

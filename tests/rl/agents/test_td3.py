@@ -192,3 +192,12 @@ def test_a_resumed_agent_continues_bit_for_bit(vector_box: Spaces, make_batch: M
     for part in ("policy", "critics", "target", "target_policy"):
         for name, tensor in ours[part].items():
             assert torch.equal(tensor, theirs[part][name]), (part, name)
+
+
+def test_the_target_policy_equals_the_policy_at_first_encoder_and_all() -> None:
+    camera = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
+    agent = build(Spaces(camera, gym.spaces.Box(-1, 1, (2,), np.float32)))
+    critics, target = dict(agent.q.named_parameters()), dict(agent._pi_target.named_parameters())
+    for name, parameter in agent.pi.named_parameters():
+        assert torch.equal(target[name], parameter), name
+        assert not name.startswith("encoder.") or torch.equal(critics[name], parameter), name

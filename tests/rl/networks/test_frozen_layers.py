@@ -104,6 +104,18 @@ def test_a_frozen_parameter_has_no_gradient_and_counts_in_no_norm() -> None:
     assert adam.grad_norm() == pytest.approx(float(expected.norm()))
 
 
+def test_weight_decay_moves_no_frozen_parameter() -> None:
+    network = Mlp(MlpSizes((3, 5, 2)))
+    network[0].requires_grad_(False)
+    vector = ParameterVector(network, learns=True)
+    adam = VectorAdam(vector, learning_rate=0.1, weight_decay=0.5)
+    before = [parameter.detach().clone() for parameter in network.parameters()]
+    adam.zero_grad()
+    adam.step()
+    same = [torch.equal(*pair) for pair in zip(before, network.parameters(), strict=True)]
+    assert same == [True, True, False, False]
+
+
 def test_what_was_frozen_between_two_starts_moves_no_further() -> None:
     free, frozen = Mlp(MlpSizes((3, 2, 2))), Mlp(MlpSizes((3, 2, 2)))
     before = VectorAdam(ParameterVector(free, learns=True), learning_rate=0.1)

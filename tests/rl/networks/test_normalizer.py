@@ -18,7 +18,8 @@ from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.networks.layers import NormalizedColumns, normalized_columns
 from vedette_rl.networks.numpy_nets import NormalizedNetwork
-from vedette_rl.networks.torch_network import NormalizedModule, ObsNormalizer
+from vedette_rl.networks.torch_network import NormalizedModule, ObsNormalizer, split_statistics
+from vedette_rl.storage.checkpoints import take_weights, weight_parts
 from vedette_rl.testing import sampled_transitions
 
 ONE = NormalizedColumns((("obs", (3,)),))
@@ -183,3 +184,38 @@ def test_statistics_go_on_where_they_were_saved() -> None:
         np.testing.assert_array_equal(array, other.arrays()[name])
     with pytest.raises(ModelMismatchError, match=r"normalizer\.batches"):
         other.set_state({})
+
+
+def agent_of(features: int) -> Any:
+    spaces = Spaces(
+        gym.spaces.Box(-1, 1, (features,), np.float32), gym.spaces.Box(-1, 1, (2,), np.float32)
+    )
+    kind = agent_kind("sac")
+    config = kind.config(hidden_sizes=(8, 8))
+    agent: Any = kind.build_agent(config, spaces, device="cpu", seed=features)
+    columns = sampled_transitions(spaces, 32, 0)
+    for _ in range(5):
+        agent.opt({name: torch.from_numpy(column) for name, column in columns.items()})
+    return agent
+
+
+@pytest.mark.parametrize("features", [3, 4])
+def test_statistics_are_taken_from_another_run_together_or_not_at_all(features: int) -> None:
+    source, agent = agent_of(3), agent_of(features)
+    for _ in range(3):
+        source._normalizer.update({"obs": torch.full((2, 3), 7.0)})
+    own, theirs = (each.get_state()["normalizer"] for each in (agent, source))
+    taken = take_weights(agent.get_state(), weight_parts(source.get_state()))
+    expected = theirs if features == 3 else own
+    for name, array in taken.state["normalizer"].items():
+        assert torch.equal(array, expected[name]), name
+        assert (f"normalizer/{name}" in taken.taken) == (features == 3)
+    assert any(line.startswith("normalizer/batches: ") for line in taken.left) == (features == 4)
+
+
+def test_a_models_statistics_are_the_state_that_they_came_from() -> None:
+    source = agent_of(3)
+    weights, statistics = split_statistics(source.model_info().arrays, source.opt_steps)
+    assert weights.keys() == source.get_state()["policy"].keys()
+    for name, array in source.get_state()["normalizer"].items():
+        np.testing.assert_allclose(statistics[name], array.numpy(), rtol=1e-5, err_msg=name)

@@ -120,6 +120,21 @@ def test_transitions_of_n_steps_have_the_return_of_their_own_goal(n: int) -> Non
             assert_n_steps(ours.process(step), single.process(step), n, kind is BitFlip)
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_judge_of_single_goals_is_asked_row_by_row(ends: bool) -> None:
+    class OneRow(BitFlip):  # as gymnasium-robotics' are: False, or a norm over all that is given
+        def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> bool:
+            return ends and not np.linalg.norm(achieved_goal - desired_goal)
+
+    envs = LoopVectorEnv([OneRow(BITS) for _ in range(ENVS)], seed=0)
+    found, _ = played(envs, 20)
+    relabelled = [again for _, again in episodes_of(found)]
+    rows = {name: np.concatenate([again[name] for again in relabelled]) for name in relabelled[0]}
+    hit = (rows["next_obs/achieved_goal"] == rows["obs/desired_goal"]).all(1)
+    assert hit.any()
+    np.testing.assert_array_equal(rows["terminated"], hit & ends)
+
+
 def assert_n_steps(found: Columns, single: Columns, n: int, ends: bool) -> None:
     """Hold rows of n steps against those of one step, of the same goals, episode by episode."""
     at = 0

@@ -16,6 +16,7 @@ from vedette_rl.core.learning import OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
+from vedette_rl.networks.parameter_vector import restore_generator
 from vedette_rl.networks.torch_network import build_network
 
 
@@ -88,4 +89,4 @@ class IqnAgent(ValueAgent):
     def set_state(self, state: State) -> None:
         """Continue from `state`; see `ValueAgent.set_state`."""
         super().set_state(state)
-        self._taus.set_state(state["taus"])
+        restore_generator(self._taus, state["taus"])
