@@ -135,7 +135,7 @@ class _Builder(Generic[C]):
             load_torch_single_threaded()  # the user's module imports torch
             import_by_name("agent.network", config.network)
         else:
-            choose_input(config.name, config.network, spaces.observation)
+            choose_input(config, spaces.observation)
 
     def build_agent(self, config: C, spaces: Spaces, *, device: str, seed: int) -> Agent:
         self.check(config, spaces)
@@ -212,7 +212,7 @@ def acting_network(
     images_in_numpy: bool,
 ) -> ActingNetwork:
     """The network that acts: in torch on images and for custom networks, else in numpy."""
-    seen = choose_input(config.name, config.network, observation)
+    seen = choose_input(config, observation)
     if isinstance(seen, tuple) or (images_in_numpy and not isinstance(seen, CustomInput)):
         return _normalized(config, observation, NumpyNetwork(config, seen, layers, size))
     load_torch_single_threaded()
