@@ -31,6 +31,7 @@ from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig as ExplorationConfig
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.sac.config import SacConfig
+from vedette_rl.agents.td3.policy import Td3Config
 from vedette_rl.core import Evaluation as Evaluation
 from vedette_rl.core import Policy as Policy
 from vedette_rl.envs.config import EnvConfig as EnvConfig
@@ -56,6 +57,7 @@ from vedette_services.run.status import Status as Status
 DQN = DqnConfig
 IQN = IqnConfig
 SAC = SacConfig
+TD3 = Td3Config
 
 for _part, _class in (
     *(("agent", kind) for kind in (DQN, IQN, SAC)),
@@ -235,7 +237,7 @@ def _configure(
     file = None if path is None else Path(path)
     if file is not None and file.suffix != ".toml" and not file.exists():
         raise SettingError(str(path), "no such file", f'an environment is env="{path}"')
-    return load_config(file, table=table, environment={}, saved=saved)
+    return load_config(file, table=table, environment={}, saved=saved, fit="here")
 
 
 def _view(progress: bool | View, config: RunConfig, run: Path | None, *, in_process: bool) -> View:

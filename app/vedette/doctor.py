@@ -33,7 +33,7 @@ from vedette_services.errors import (
     RunImportRefusedError,
     foreign_error_message,
 )
-from vedette_services.host.versions import vedette_version
+from vedette_services.host.system import vedette_version
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import probe_mechanism, time_handshake

@@ -35,9 +35,6 @@ from vedette_services.run.stop_conditions import EXIT_REASONS, exit_sentence
 SCHEME = "hf://"
 POLICY = "policy.safetensors"
 _PULL_MAX_BYTES = 2 << 30
-_OTHER_EPISODES = 1_000_000
-"""Added to the seed of a run's evaluations: the best model was chosen on those episodes."""
-_SEED_MAX = 2**31
 _LOCAL = ("directory", "host", "hosts")
 """Fields of the provenance that name places and machines, and are not pushed."""
 _REPLAY_DIRECTORY = "replay.directory"
@@ -130,8 +127,7 @@ def write_folder(
         The evaluation that the card has.
     """
     found = FinishedRun.open(run)
-    seed = (found.config.evaluation.seed + _OTHER_EPISODES) % _SEED_MAX
-    evaluation, _ = evaluate_run(run, episodes=episodes, seed=seed, checkpoint=checkpoint)
+    evaluation, _ = evaluate_run(run, episodes=episodes, checkpoint=checkpoint)
     public = _public_config(found.config)
     export_policy(found, "safetensors", folder / POLICY, checkpoint, public.env)
     starts = read_provenance(RunDirectory(run))

@@ -35,7 +35,8 @@ def evaluate(
         run: the run's directory, where the run may still go on; an exported policy; or
             ``hf://USER/NAME`` of the Hugging Face Hub.
         episodes: how many to play. None: as many as the run's own evaluations.
-        seed: seed of the first episode. None: that of the run's own evaluations.
+        seed: seed of the first episode. None: of other episodes than the run's own evaluations, by
+            which the best model was selected.
         checkpoint: optimization steps of a checkpoint, or ``latest``. None: the best model.
         video: a ``.gif`` or ``.mp4`` of the first episode to write.
         allow_import: packages from which an exported policy may import.

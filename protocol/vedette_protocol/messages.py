@@ -127,7 +127,7 @@ class ActorReport:
 @message("report", "samples", header="manager incarnation", map_max=REPORT_MAX_BYTES)
 @dataclass(frozen=True, slots=True)
 class Report:
-    """State of a manager, sent twice a second and at each change of state.
+    """State of a manager, sent twice a second and at each change of state, less often without acks.
 
     Args:
         run_id: the run of the counts; "" while the manager has none.

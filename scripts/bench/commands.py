@@ -13,6 +13,7 @@ from frames import FramesBench
 from managers import ManagersBench
 from models import ModelsBench
 from publishing import PublishingBench
+from shapes import ShapesBench
 from wire_costs import WireCosts
 
 from vedette.bench.wire import ATARI, SMALL
@@ -132,6 +133,26 @@ def publishing(
     show_figures(found, as_json=as_json, lines=publishing_lines)
 
 
+@app.command()
+def shapes(
+    sleep: Annotated[
+        float,
+        typer.Option(min=0.0, max=10.0, metavar="S", help="Of an environment's step."),
+    ] = 0.02,
+    seconds: Seconds = 5.0,
+    rounds: Rounds = 3,
+    as_json: AsJson = False,
+) -> None:
+    """The default start with a slow simulator, beside shapes chosen by hand, of 16 environments.
+
+    \b
+    scripts/bench/run shapes
+    scripts/bench/run shapes --sleep 0.2
+    """
+    found = ShapesBench(sleep, seconds, rounds).run()
+    show_figures(found, as_json=as_json, lines=shapes_lines)
+
+
 def frames_lines(found: dict[str, Any]) -> list[str]:
     """Format the figures of `frames` for people."""
     said = [
@@ -179,6 +200,18 @@ def model_lines(found: dict[str, Any]) -> list[str]:
         f"to the last actor  {format_spread(found['delay_ms'], '{:>10,.1f}')}",
         f"bare copies        {format_spread(found['bare_copies_ms'], '{:>10,.1f}')}",
         f"ratio              {format_spread(found['ratio'], '{:>10.1f}')}",
+    ]
+
+
+def shapes_lines(found: dict[str, Any]) -> list[str]:
+    """Format the figures of `shapes` for people."""
+    return [
+        f"{found['said']}; actors x environments, environment steps/s",
+        *(
+            f"{name:<18}{format_spread(rate, '{:>8,.0f}')}"
+            for name, rate in found["steps_per_s"].items()
+        ),
+        f"default beside {found['best_by_hand']}, the best by hand: {found['default_to_best']:.2f}",
     ]
 
 

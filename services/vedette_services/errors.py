@@ -23,6 +23,7 @@
     ├── AbsentManagerError         1   a manager sends the learner no reports
     ├── ActorError                 1   an actor manager; HandoverError: its actors' shared memory
     ├── ActorDiedError             1   an actor of a measurement died
+    ├── EnvironmentProcessError    1   an environment in a process of its own failed or died
     ├── ManagerFailedError         1   an actor manager cannot go on
     ├── ChildFailedError           1   a process of a daemon died and would die again
     ├── HubError                   1   the Hugging Face Hub does not do what was asked
@@ -273,6 +274,10 @@ class AbsentManagerError(ServicesError):
     def __init__(self, manager: str) -> None:
         super().__init__(f"the learner has no reports of manager {manager!r}")
         self.manager = manager
+
+
+class EnvironmentProcessError(ServicesError):
+    """An environment in a process of its own raised an error, or its process died."""
 
 
 class ActorDiedError(ServicesError):

@@ -8,6 +8,7 @@ import pytest
 import vedette
 from vedette import api
 from vedette_services.errors import NotARunError, NotInRunError, UsageError
+from vedette_services.run.outcome import read_summary
 
 SMALL = {
     "agent": {"name": "dqn", "hidden_sizes": [16], "batch_size": 8},
@@ -41,9 +42,12 @@ def test_a_result_evaluates_acts_and_reports(run: Path) -> None:
     assert result.report() == run / "report.html"
 
 
-def test_a_run_is_evaluated_as_it_evaluates_itself(run: Path) -> None:
+def test_a_run_is_evaluated_on_other_episodes_than_its_own_evaluations_played(run: Path) -> None:
     found = api.evaluate(str(run))
-    assert (found.episodes, found.seed) == (2, 10_000)
+    assert (found.episodes, found.seed) == (2, 1_010_000)
+    assert (found.selected, found.fresh_seeds) == (True, True)
+    own = api.evaluate(str(run), seed=10_000)
+    assert own.return_mean == api.Result(read_summary(run), run).best_return
     last = api.evaluate(run, checkpoint="latest", episodes=1, seed=3)
     assert (last.version, last.episodes, last.seed) == (60, 1, 3)
 

@@ -117,6 +117,10 @@ def test_the_best_trial_is_found_and_its_file_is_a_configuration(
     lines = list(runner.lines())
     assert lines[0] == "3 trials: 3 complete"
     assert any(line.endswith("best.toml") for line in lines)
+    heads, rows = runner.table()
+    assert heads == ["trial", "last", "state", "agent.learning_rate"]
+    assert rows[0][0] == f"trial-{best.number:04d}"
+    assert [float(row[3]) for row in rows] == sorted((float(row[3]) for row in rows), reverse=True)
 
 
 def test_the_value_of_a_trial_is_the_mean_of_its_seeds(study: Make, tmp_path: Path) -> None:

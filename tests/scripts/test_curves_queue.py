@@ -173,11 +173,7 @@ def test_the_list_of_studies_is_sound_and_ours_are_resolved_to_all_defaults() ->
     assert len({str(run) for run in runs}) == len(runs)
     plain = next(run for run in runs if run.label.name == "plain")
     learner = plain.settings["learner"]
-    assert (plain.task.every, learner["eval_interval"], learner["warmup_period"]) == (
-        5000,
-        5000,
-        10000,
-    )
+    assert (plain.task.every, learner["eval_interval"]) == (5000, 5000)
     assert plain.settings["agent"]["n_step"] == 1
     other = Run(plain.study, plain.task, plain.label, 9)
     assert (other.fingerprint, other.seed) == (plain.fingerprint, 9)

@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from statistics import median
 
@@ -25,12 +26,17 @@ class Mutation:
         """Import the module with the fault; call before anything else imports it."""
         spec = importlib.util.find_spec(self.module)
         assert spec is not None
+        source = self.mutate(spec)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[self.module] = module
+        exec(compile(source, str(spec.origin), "exec"), module.__dict__)
+
+    def mutate(self, spec: ModuleSpec) -> str:
+        """Return the module's source with the fault."""
         assert spec.origin is not None
         source = Path(spec.origin).read_text()
         assert source.count(self.old) == 1, f"{self.module} has not exactly one {self.old!r}"
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[self.module] = module
-        exec(compile(source.replace(self.old, self.new), spec.origin, "exec"), module.__dict__)
+        return source.replace(self.old, self.new)
 
 
 _WINDOW, _ACCOUNT = "vedette_protocol.send_window", "vedette_protocol.account"
@@ -67,7 +73,7 @@ MUTATIONS = {
         "        if batch.base",
     ),
     "ledger: what is lost is not counted": Mutation(
-        _ACCOUNT, "            missing - in_flight,\n", "            0,\n"
+        _ACCOUNT, "in_flight, missing - in_flight, ", "in_flight, 0, "
     ),
     "fencing: any key may use any id": Mutation(
         _LEDGER, "if entry is None or not entry.key:", "if True:"
@@ -101,8 +107,10 @@ MUTATIONS = {
     ),
     "places: an account of a living manager is closed": Mutation(
         _LEDGER,
-        "if account.gone and (now - account.last_seen >= _REPLACED_S or entry.is_gone)",
-        "if True",
+        "            if account.gone\n        ]\n        closable = [\n            "
+        "place for place in gone "
+        "if now - place[-1].last_seen >= _REPLACED_S or place[-2].is_gone\n        ]",
+        "        ]\n        closable = gone",
     ),
     "ids: both managers with one id stay": Mutation(
         _GATEWAY,

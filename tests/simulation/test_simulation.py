@@ -1,5 +1,6 @@
 """Fleets under faults drawn from seeds: every invariant holds, and broken code is found."""
 
+import importlib.util
 import subprocess
 import sys
 from dataclasses import replace
@@ -101,6 +102,13 @@ def test_a_hostile_process_with_an_honest_managers_id_and_key_is_refused() -> No
     assert not any(host.refused for host in fleet.hosts.values())
     assert fleet.gateway is not None
     assert fleet.gateway.state.admission.rivals == 1
+
+
+def test_every_mutation_is_one_of_the_code_as_it_is() -> None:
+    for mutation in mutants.MUTATIONS.values():
+        spec = importlib.util.find_spec(mutation.module)
+        assert spec is not None
+        compile(mutation.mutate(spec), mutation.module, "exec")
 
 
 def test_a_mutation_is_found() -> None:

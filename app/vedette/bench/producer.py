@@ -31,6 +31,7 @@ _WINDOW_BYTES = 128 << 20
 _PAYLOADS = 8
 _POLL_MS = 5
 _REPORT_EVERY_S = 0.5
+_REPORT_UNANSWERED_S = 1.5  # as managers do: so reports do not pile up at a gateway that is behind
 
 
 def payloads_of(schema: Schema, rows: int) -> list[bytes]:
@@ -94,7 +95,7 @@ class Producer:
         self._window: Window | None = None
         self._payloads: list[bytes] = []
         self._turn = 0
-        self._report_at = 0.0
+        self._reported_at = self._acked_at = 0.0
 
     def turn(self, wait_ms: int = 0) -> None:
         """Send the batches that are due, and receive; wait at most so long if none is."""
@@ -122,14 +123,16 @@ class Producer:
                 )
             elif isinstance(message, Ack) and self._window is not None:
                 self._window.on_ack(message, now)
+                self._acked_at = now
 
     def _produce(self, now: float) -> bool:
         """Send the batches that fit; False if there are none."""
         window = self._window
         if window is None:
             return False
-        if now >= self._report_at:
-            self._report_at = now + _REPORT_EVERY_S
+        answered = self._acked_at > self._reported_at
+        if now >= self._reported_at + (_REPORT_EVERY_S if answered else _REPORT_UNANSWERED_S):
+            self._reported_at = now
             report = window.make_report(host="bench", state="running", actors=())
             self._push.send_multipart(encode(report))
         self._due = min(64.0, self._due + (now - self._due_at) * self._batches_per_s)

@@ -112,7 +112,7 @@ app.add_typer(bench.app, name="bench")
 
 def _version(asked: bool) -> None:
     if asked:
-        from vedette_services.host.versions import vedette_version
+        from vedette_services.host.system import vedette_version
 
         typer.echo(f"vedette {vedette_version() or 'of a checkout, not installed'}")
         raise typer.Exit

@@ -36,8 +36,8 @@ def evaluate(
         typer.Option(
             min=0,
             max=2**31 - 1,
-            help="Of the first episode; with another than the run's, the best model was not chosen "
-            "by these episodes. [as the run's evaluations, which gives the same return]",
+            help="Of the first episode. [other episodes than those of the run's evaluations, by "
+            "which the best model was selected; evaluation.seed plays those again]",
             show_default=False,
         ),
     ] = None,
@@ -51,7 +51,7 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Play the best policy of a run. Greedily, and as its own evaluations did.
+    """Play the best policy of a run. Greedily, on episodes that its own evaluations did not play.
 
     \b
     vedette eval runs/cart
@@ -84,7 +84,11 @@ def evaluate(
 
 
 def evaluation_fields(found: Evaluation, interval: tuple[float, float]) -> dict[str, Any]:
-    """Return the object that ``--json`` prints. The interval is null for a single episode."""
+    """Return the object that ``--json`` prints. The interval is null for a single episode.
+
+    `selected`: the model is the best of its run's evaluations. `fresh_seeds`: none of the episodes
+    was one of those evaluations'; where both are true, the return is not biased by the selection.
+    """
     return {
         "return_mean": found.return_mean,
         "return_std": found.return_std,
@@ -93,6 +97,10 @@ def evaluation_fields(found: Evaluation, interval: tuple[float, float]) -> dict[
         "version": found.version,
         "seed": found.seed,
         "return_ci95": list(interval) if math.isfinite(interval[0]) else None,
+        "selected": found.selected,
+        "fresh_seeds": found.fresh_seeds,
+        "max_episode_steps": found.max_episode_steps,
+        "episodes_cut": found.cut,
     }
 
 
@@ -100,7 +108,10 @@ def evaluation_line(found: Evaluation, interval: tuple[float, float]) -> str:
     """Format an evaluation as one line."""
     low, high = interval
     sure = f", 95 % of the mean [{low:.2f}, {high:.2f}]" if math.isfinite(low) else ""
+    cut = f", {found.cut} of them cut at {found.max_episode_steps:,}" if found.cut else ""
+    biased = found.selected and not found.fresh_seeds
     return (
         f"return {found.return_mean:.2f} ± {found.return_std:.2f}{sure} over {found.episodes} "
-        f"episodes of {found.length_mean:.1f} steps (version {found.version}, seed {found.seed})"
+        f"episodes of {found.length_mean:.1f} steps{cut} (version {found.version}, seed "
+        f"{found.seed}{'; selected by these episodes, so too optimistic' if biased else ''})"
     )

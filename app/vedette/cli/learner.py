@@ -100,16 +100,16 @@ def learner(
     folder = chosen_keys(keys, insecure)
     address = _address(bind, folder, insecure=insecure)
     resumed = None if complete else out
-    found = load_for_start(arguments, env, agent, settings, init_from, resumed, fresh=fresh)
-    directory = out or default_out(found.config)
-    lines = check_config(found.config, directory, fresh=fresh, force=force, new_replay=new_replay)
-    what = f"{found.config.agent.name} on {found.config.env.id}"
-    for line in [*found.decided, f"{what}, {directory}; it will listen at {address}", *lines]:
-        typer.echo(line)
+    found = load_for_start(
+        arguments, env, agent, settings, init_from, resumed, fresh=fresh, fit="elsewhere"
+    )
+    config = found.config
+    directory = out or default_out(config)
+    lines = check_config(config, directory, fresh=fresh, force=force, new_replay=new_replay)
+    what = f"{config.agent.name} on {config.env.id}, {directory}"
+    typer.echo("\n".join([*found.decided, f"{what}; it will listen at {address}", *lines]))
     ended = run_learner(
-        found.config,
-        directory,
-        address,
+        *(config, directory, address),
         keys=folder,
         fresh=fresh,
         new_replay=new_replay,

@@ -13,7 +13,7 @@ import typer
 from vedette_services.errors import SettingError, UsageError
 
 if TYPE_CHECKING:  # pydantic and numpy are not needed to say --help
-    from vedette_services.config.loading import LoadedConfig
+    from vedette_services.config.loading import Fit, LoadedConfig
     from vedette_services.net.keys import ClientKeys
 
 
@@ -104,7 +104,7 @@ Agent = Annotated[
         "--agent",
         envvar="VEDETTE_AGENT",
         metavar="NAME",
-        help="dqn, iqn, sac or my_pkg.agents:MyAgent. [what suits the environment]",
+        help="dqn, iqn, sac, td3 or my_pkg.agents:MyAgent. [what suits the environment]",
         autocompletion=complete_agents,
         show_default=False,
     ),
@@ -268,11 +268,13 @@ def load_from_arguments(
     agent: str | None,
     settings: list[str] | None,
     saved: Path | None = None,
+    fit: Fit | None = None,
 ) -> LoadedConfig:
     """Load the configuration that a command line describes.
 
     Args:
         saved: the configuration of the run that goes on; None: no run does.
+        fit: see `vedette_services.config.load_config`.
 
     Raises:
         ConfigError: a key is wrong.
@@ -281,7 +283,8 @@ def load_from_arguments(
     from vedette_services.config import load_config
 
     path, more = split_arguments(arguments or [])
-    return load_config(path, env=env, agent=agent, settings=[*(settings or []), *more], saved=saved)
+    more = [*(settings or []), *more]
+    return load_config(path, env=env, agent=agent, settings=more, saved=saved, fit=fit)
 
 
 def load_for_start(
@@ -293,6 +296,7 @@ def load_for_start(
     resumed: Path | None,
     *,
     fresh: bool,
+    fit: Fit,
 ) -> LoadedConfig:
     """Load the configuration of a start.
 
@@ -300,6 +304,7 @@ def load_for_start(
         init_from: as `--init-from` has it.
         resumed: the directory whose run goes on, if there is one; None: none does.
         fresh: a run in it is erased before.
+        fit: where its actors will play.
 
     Raises:
         UsageError: as `load_from_arguments`.
@@ -308,7 +313,7 @@ def load_for_start(
 
     saved = saved_config(resumed, fresh=fresh)
     more = with_initial_weights(settings, init_from)
-    return load_from_arguments(arguments, env, agent, more, saved)
+    return load_from_arguments(arguments, env, agent, more, saved, fit)
 
 
 def with_initial_weights(settings: list[str] | None, init_from: Path | None) -> list[str]:

@@ -99,7 +99,9 @@ def run(
     if jobs is not None:
         raise UsageError("--jobs: it goes with --seeds or --sweep")
     resumed = None if complete else out
-    found = load_for_start(arguments, env, agent, settings, init_from, resumed, fresh=fresh)
+    found = load_for_start(
+        arguments, env, agent, settings, init_from, resumed, fresh=fresh, fit="here"
+    )
     _run_one(found, out, force, options)
 
 
@@ -173,7 +175,8 @@ def _configure_trial(
 ) -> RunConfig:
     """Load what the command line asks for, with `changes` over everything else."""
     more = [f"{key}={value}" for key, value in changes.items()]
-    return load_from_arguments([*(arguments or []), *more], env, agent, settings, saved).config
+    given = [*(arguments or []), *more]
+    return load_from_arguments(given, env, agent, settings, saved, fit="here").config
 
 
 def _run_sweep(

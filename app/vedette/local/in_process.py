@@ -50,6 +50,7 @@ from vedette_services.run.resume import prepare_start
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
 from vedette_services.run.status import Eval, Status
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
+from vedette_services.run.stop_conditions import late_evaluation
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
 
@@ -61,7 +62,6 @@ STEP_S = 0.001
 _WAIT_S = 0.02  # of the virtual clock, while something is waited for
 _SHOW_EVERY_S = 0.5
 _SUMMARY_EVERY_S = 5.0
-_LAST_EVALUATION_S = 60.0  # beyond `stop.max_seconds`, as a learner daemon's
 
 
 class _Handover(HandoverWriter):
@@ -290,11 +290,14 @@ class InProcessRun:
         """Evaluate the last model, unless its result is not needed or the run was stopped."""
         if self._stop or self._gave_up or exit_reason == "target_return":
             return
-        over_time = exit_reason == "max_seconds"
-        self._evaluate_until = self._wall_clock() + _LAST_EVALUATION_S if over_time else math.inf
+        timeout_s = self.config.evaluation.end_timeout_s
+        self._evaluate_until = self._wall_clock() + timeout_s
         model = self.agent.model_info()
         if self.config.learner.eval_interval > 0 and self._evaluation.is_newer(model.version):
             self._evaluate(model)
+            late = self._wall_clock() >= self._evaluate_until
+            if late and self._evaluation.is_newer(model.version):
+                log.warning("%s", late_evaluation(timeout_s))
 
     def _evaluate(self, model: ModelInfo) -> None:
         self._trainer = replace(self._trainer, opt_steps=model.version)

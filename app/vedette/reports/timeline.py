@@ -15,7 +15,7 @@ BAD_EVENTS = frozenset({"died", "failed", "silent", "actor"})
 MANAGERS_MAX = 500
 _HEADS = (
     *("manager", "host", "state", "actors", "restarts", "samples/s", "lag", "window", "last seen"),
-    *("env steps", "episodes", "last error"),
+    *("env steps", "episodes", "doing, or last error"),
 )
 
 

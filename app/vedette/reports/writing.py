@@ -35,7 +35,7 @@ from vedette_rl.bytes_text import bytes_text
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.errors import SettingError
-from vedette_services.host.versions import vedette_version
+from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.number_format import (
     format_count,

@@ -112,7 +112,7 @@ class Study:
         """
         table = self.table(params) | ({} if seed is None else {"seed": seed})
         try:
-            return load_config(table=table, saved=saved).config
+            return load_config(table=table, saved=saved, fit="here").config
         except (SettingError, ManySettingsError) as error:
             raise_errors([e if e.source else e.within(str(self.path)) for e in error.errors])
             raise

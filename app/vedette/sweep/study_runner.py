@@ -168,8 +168,10 @@ class StudyRunner:
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return headings and rows of the trials, the best first; at most `_TABLE_MAX` rows."""
-        trials = self._study.get_trials(deepcopy=False)
-        trials.sort(key=lambda one: (one.value is None, -(one.value or 0.0), one.number))
+        trials = sorted(
+            self._study.get_trials(deepcopy=False),
+            key=lambda one: (one.value is None, -(one.value or 0.0), one.number),
+        )
         keys = list(dict.fromkeys(key for trial in trials for key in trial.params))
         heads = ["trial", self._file.config.objective, "state", *keys]
         rows = []

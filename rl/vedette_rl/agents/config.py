@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
+from vedette_rl.networks.layers import Architecture
 from vedette_rl.stored_settings import IN_SAMPLES, IN_SAMPLES_SUMS, IN_WEIGHTS
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -47,6 +49,38 @@ class EnvSteps:
         return min(found, self.most) if self.most else found
 
 
+class ScheduleConfig(BaseModel):
+    """The change of the learning rates over a run, in optimization steps."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    kind: Literal["constant", "linear", "cosine"] = "constant"
+    """``linear`` falls in a line, ``cosine`` along half a cosine (arXiv:1608.03983)."""
+    warmup_opts: Annotated[int, Field(ge=0)] = 0
+    """steps in which the rates grow from 0 to their full size; 0 begins with it."""
+    total_opts: Annotated[int, Field(ge=0)] = 0
+    """the step at which ``linear`` and ``cosine`` have reached `final`; it stays there."""
+    final: Fraction = 0.0
+    """the share of the rates at the end."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether the rates change at all."""
+        return self.kind != "constant" or self.warmup_opts > 0
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> Self:
+        if self.kind != "constant" and self.total_opts <= self.warmup_opts:
+            raise ValueError(
+                f"schedule.total_opts {self.total_opts} must be above schedule.warmup_opts "
+                f"{self.warmup_opts}: name the optimization step at which the learning rates reach "
+                "schedule.final"
+            )
+        return self
+
+
 class AgentConfig(BaseModel):
     """An agent's hyperparameters. Each agent's own class adds those of its paper."""
 
@@ -54,6 +88,11 @@ class AgentConfig(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )
 
+    values_before: ClassVar[Mapping[str, Any]] = {}
+    """of agents that version 0.2 and before saved without these keys: their defaults were
+    others."""
+    env_steps_per_opt_before: ClassVar[float] = 4.0
+    """`env_steps_per_opt` of those versions."""
     env_steps_per_opt: ClassVar[float] = 4.0
     """environment steps to an optimization step where a run sets no `replay.samples_per_insert` (4:
     Mnih et al. 2015, table 1, update frequency). An agent's own class has its paper's."""
@@ -69,6 +108,13 @@ class AgentConfig(BaseModel):
     step processor sums the rewards; the agent discounts by the transition's own ``n_steps``."""
     learning_rate: PositiveFloat = 1e-4
     """Adam's step size."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    """how all learning rates change over the run."""
+
+    @classmethod
+    def from_stored(cls, stored: Mapping[str, Any]) -> Self:
+        """The configuration of an agent that this version or an earlier one stored."""
+        return cls.model_validate({**cls.values_before, **stored})
 
     @property
     def usual_samples_per_insert(self) -> float:
@@ -92,3 +138,79 @@ class NetworkConfig(AgentConfig):
     """fully connected ReLU layers behind a flattened observation."""
     cnn_hidden_sizes: Annotated[HiddenSizes, IN_WEIGHTS] = (512,)
     """fully connected ReLU layers behind the convolutions (512: Mnih et al. 2015, methods)."""
+    normalize_observations: Annotated[bool, IN_WEIGHTS] = False
+    """scale each number of the observation by the running mean and deviation of the batches that
+    are learned from, clipped to +-10; pixels, categories and bits stay as they are. The statistics
+    travel, are saved and are exported with the weights."""
+
+
+class ActorCriticConfig(NetworkConfig):
+    """The keys of agents with a policy and critics; they act in a Box."""
+
+    env_steps_per_opt: ClassVar[float] = 1.0
+    env_steps_per_opt_before: ClassVar[float] = 1.0
+
+    batch_size: PositiveInt = 256
+    """samples an optimization step draws (256)."""
+    learning_rate: PositiveFloat = 3e-4
+    """of Adam, for the policy and the critics (3e-4)."""
+    adam_eps: PositiveFloat = 1e-8
+    """Adam's epsilon (1e-8: Adam's own)."""
+    weight_decay: NonNegativeFloat = 0.0
+    """of AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is Adam."""
+    hidden_sizes: HiddenSizes = (256, 256)
+    """of the policy (256, 256)."""
+    policy_architecture: Annotated[Architecture, IN_WEIGHTS] = "mlp"
+    """of the policy: ``mlp``, or as `critic_architecture`."""
+    critic_hidden_sizes: Annotated[tuple[PositiveInt, ...], IN_WEIGHTS] = ()
+    """of each critic; none: as the policy's."""
+    critic_architecture: Annotated[Architecture, IN_WEIGHTS] = "mlp"
+    """of each critic: ``mlp``; ``layer_norm`` normalises hidden layers before their ReLU (DroQ,
+    arXiv:2110.02034, without its dropout); ``residual`` has a normalised residual block for each
+    hidden size, which must be equal (SimBa, arXiv:2410.09754)."""
+    n_critics: Annotated[PositiveInt, IN_WEIGHTS] = 2
+    """Q-functions, of which the smallest counts (2: TD3, arXiv:1802.09477)."""
+    critics_in_target: Annotated[int, Field(ge=0)] = 0
+    """of these, how many are drawn at random for each target, whose smallest counts; the policy
+    then follows the mean of all (2 of 10: REDQ, arXiv:2101.05982). 0: all, without a draw."""
+    n_quantiles: Annotated[PositiveInt, IN_WEIGHTS] = 1
+    """quantiles of the return that each critic learns by the quantile Huber loss; 1 learns its mean
+    (25: TQC, arXiv:2005.04269)."""
+    dropped_quantiles: Annotated[int, Field(ge=0)] = 0
+    """of these, how many of each critic the target leaves out, the largest of all critics' (2 of
+    25: TQC)."""
+    loss: Literal["mse", "huber"] = "mse"
+    """of the critics where they learn means; ``mse`` is without the factor 1/2, which Adam does not
+    see (`max_grad_norm` does); ``huber`` is border's SmoothL1."""
+    policy_delay: PositiveInt = 1
+    """optimization steps of the critics to one of the policy (2: TD3; 3: CrossQ,
+    arXiv:1902.05605)."""
+    tau: PositiveFraction = 0.005
+    """how far an update moves the target networks (5e-3)."""
+    target_update_interval: PositiveInt = 1
+    """optimization steps between two of these updates (1)."""
+    max_grad_norm: NonNegativeFloat = 0.0
+    """clip the norm of each gradient to this; 0 is off (the paper's)."""
+    uniform_warmup: bool = True
+    """act uniformly at random on an untrained model (version 0), as the authors' code does for its
+    first steps."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.critics_in_target > self.n_critics:
+            raise ValueError(
+                f"critics_in_target {self.critics_in_target} is more than n_critics "
+                f"{self.n_critics}"
+            )
+        if self.dropped_quantiles >= self.n_quantiles:
+            raise ValueError(
+                f"dropped_quantiles {self.dropped_quantiles} must be below n_quantiles "
+                f"{self.n_quantiles}"
+            )
+        for sizes, kind in (
+            (self.hidden_sizes, self.policy_architecture),
+            (self.critic_hidden_sizes or self.hidden_sizes, self.critic_architecture),
+        ):
+            if kind == "residual" and len(set(sizes)) > 1:
+                raise ValueError(f"residual blocks need equal hidden sizes, not {list(sizes)}")
+        return self

@@ -8,7 +8,7 @@ graph.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -24,8 +24,8 @@ from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.import_by_name import import_by_name, is_import_name
-from vedette_rl.networks.layers import Array, LayersFactory
-from vedette_rl.networks.numpy_nets import NumpyNetwork
+from vedette_rl.networks.layers import Array, LayersFactory, normalized_columns
+from vedette_rl.networks.numpy_nets import NormalizedNetwork, NumpyNetwork
 from vedette_rl.networks.observation import CustomInput, choose_input
 
 if TYPE_CHECKING:  # it imports torch
@@ -36,6 +36,11 @@ C = TypeVar("C", bound=NetworkConfig)
 
 class ActingNetwork(Protocol):
     """A network that only acts, on the arrays of the last model it was given."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of a model's arrays, all float32, by name."""
+        ...
 
     def sync_model(self, model: ModelInfo) -> None:
         """Use these weights.
@@ -152,6 +157,7 @@ class _Builder(Generic[C]):
 
     def build_graph(self, config: C, spaces: Spaces, model: ModelInfo) -> PolicyGraph:
         from vedette_rl.networks.torch_network import (
+            NormalizedModule,
             PolicyGraph,
             TorchActingNetwork,
             build_network,
@@ -159,8 +165,11 @@ class _Builder(Generic[C]):
 
         size = self._action_size(config, spaces)
         network = build_network(config, spaces.observation, self.layers, size)
-        policy = self.policy(TorchActingNetwork(network), config, spaces, ranks=np.zeros(1), seed=0)
+        acting = _normalized(config, spaces.observation, TorchActingNetwork(network))
+        policy = self.policy(acting, config, spaces, ranks=np.zeros(1), seed=0)
         policy.sync_model(model)
+        columns = normalized_columns(config, spaces.observation)
+        network = NormalizedModule(network, columns, model.arrays)
         return PolicyGraph(policy, network, spaces.observation)
 
     def _action_size(self, config: C, spaces: Spaces) -> int:
@@ -205,11 +214,19 @@ def acting_network(
     """The network that acts: in torch on images and for custom networks, else in numpy."""
     seen = choose_input(config.name, config.network, observation)
     if isinstance(seen, tuple) or (images_in_numpy and not isinstance(seen, CustomInput)):
-        return NumpyNetwork(config, seen, layers, size)
+        return _normalized(config, observation, NumpyNetwork(config, seen, layers, size))
     load_torch_single_threaded()
     from vedette_rl.networks.torch_network import TorchActingNetwork, build_network
 
-    return TorchActingNetwork(build_network(config, observation, layers, size))
+    network = TorchActingNetwork(build_network(config, observation, layers, size))
+    return _normalized(config, observation, network)
+
+
+def _normalized(
+    config: NetworkConfig, observation: gym.Space[Any], network: ActingNetwork
+) -> ActingNetwork:
+    columns = normalized_columns(config, observation)
+    return NormalizedNetwork(network, columns) if columns.columns else network
 
 
 def load_torch_single_threaded() -> None:

@@ -8,11 +8,14 @@ from typing import Any
 import vedette_rl.agents.dqn.policy as dqn
 import vedette_rl.agents.iqn.policy as iqn
 import vedette_rl.agents.sac.policy as sac
+import vedette_rl.agents.td3.policy as td3
 from vedette_rl.agents.kind import AgentKind
 from vedette_rl.errors import UnknownAgentError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
 
-BUILT_IN: dict[str, AgentKind[Any]] = {kind.name: kind for kind in (dqn.KIND, iqn.KIND, sac.KIND)}
+BUILT_IN: dict[str, AgentKind[Any]] = {
+    kind.name: kind for kind in (dqn.KIND, iqn.KIND, sac.KIND, td3.KIND)
+}
 """The agents that come with Vedette. Any: each has a configuration of its own class."""
 
 

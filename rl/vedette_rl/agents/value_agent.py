@@ -5,17 +5,20 @@ Shapes: B samples, A values of actions of all heads, D heads, C actions of the l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import torch
 from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.config import ScheduleConfig
 from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.learning import ModelInfo, OptResult, State
-from vedette_rl.networks.adam import VectorAdam
-from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
+from vedette_rl.networks.encoder import Obs
+from vedette_rl.networks.layers import NormalizedColumns
+from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam, build_seeded
+from vedette_rl.networks.torch_network import ObsNormalizer
 
 
 class OptimizerConfig(Protocol):
@@ -26,6 +29,9 @@ class OptimizerConfig(Protocol):
 
     @property
     def learning_rate(self) -> float: ...
+
+    @property
+    def schedule(self) -> ScheduleConfig: ...
 
     @property
     def adam_eps(self) -> float: ...
@@ -88,12 +94,14 @@ class ValueAgent:
 
         class MyAgent(ValueAgent):
             def opt(self, batch, weights=None, *, record=False):
+                obs = self.observations(batch, "obs")
                 loss = ...      # of self.online(obs), and of self.target(next_obs) without gradient
                 self.descend(loss)
 
     Args:
         config: step size, clipping, and the interval at which the target follows.
         build: makes such a network.
+        columns: of the observation, that are normalised.
         device: torch's name of the device that both are on.
         seed: of the weights.
 
@@ -102,10 +110,17 @@ class ValueAgent:
     """
 
     def __init__(
-        self, config: OptimizerConfig, build: Callable[[], nn.Module], *, device: str, seed: int
+        self,
+        config: OptimizerConfig,
+        build: Callable[[], nn.Module],
+        columns: NormalizedColumns,
+        *,
+        device: str,
+        seed: int,
     ) -> None:
         self.online = build_seeded(build, seed, device)
         self.target = build_seeded(build, seed, device).eval()
+        self._normalizer = ObsNormalizer(columns, device)
         self._discounts = Discounts(config.discount, device)
         self.opt_steps = 0
         self._interval, self._tau = config.target_update_interval, config.tau
@@ -116,7 +131,13 @@ class ValueAgent:
             learning_rate=config.learning_rate,
             eps=config.adam_eps,
             max_grad_norm=config.max_grad_norm,
+            schedule=config.schedule,
         )
+
+    def observations(self, batch: Mapping[str, torch.Tensor], part: str) -> Obs:
+        """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, as the networks take
+        them; the running statistics count those of ``obs``."""
+        return self._normalizer.observations(batch, part)
 
     def descend(self, loss: torch.Tensor) -> None:
         """One step of Adam down this loss; at its interval the target follows."""
@@ -151,8 +172,8 @@ class ValueAgent:
         )
 
     def model_info(self) -> ModelInfo:
-        """A copy of the online network: all that acting needs."""
-        return ModelInfo(self.opt_steps, self._online.arrays())
+        """A copy of the online network and the observation's statistics: all that acting needs."""
+        return ModelInfo(self.opt_steps, {**self._online.arrays(), **self._normalizer.arrays()})
 
     def get_state(self) -> State:
         """All that resume needs: both networks, Adam's moments and the counter. Copies."""
@@ -160,6 +181,7 @@ class ValueAgent:
             "opt_steps": self.opt_steps,
             "online": self._online.get(self._online.data),
             "target": self._target.get(self._target.data),
+            "normalizer": self._normalizer.get_state(),
             "adam": self._adam.get_state(),
         }
 
@@ -171,5 +193,6 @@ class ValueAgent:
         """
         self._online.set(self._online.data, state["online"])
         self._target.set(self._target.data, state["target"])
+        self._normalizer.set_state(state.get("normalizer", {}))  # version 0.2.0 had none
         self._adam.set_state(state["adam"])
         self.opt_steps = state["opt_steps"]

@@ -156,12 +156,24 @@ class StepProcessor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The greedy episodes of one model. Returns are undiscounted sums of rewards."""
+    """The greedy episodes of one model. Returns are undiscounted sums of rewards.
+
+    Args:
+        seed: of the first episode; the others count on.
+        max_episode_steps: episodes were cut there; None: not known.
+        cut: episodes that were.
+        selected: the model is the best of its run's evaluations; None: not known.
+        fresh_seeds: it was not selected by any of these episodes; None: not known.
+    """
 
     version: int
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     seed: int
+    max_episode_steps: int | None = None
+    cut: int = 0
+    selected: bool | None = None
+    fresh_seeds: bool | None = None
 
     @property
     def episodes(self) -> int:

@@ -76,13 +76,22 @@ class EnvConfig(BaseModel):
     """an observation becomes a stack of this many newest ones, the newest last (Gymnasium's
     `FrameStackObservation`, around all wrappers); 0 is off. The replay stores each frame of stacked
     images once, see `replay.frame_storage`."""
-    vectorization: Literal["loop", "vector_entry_point", "auto"] = "auto"
-    """``loop`` steps one environment after the other and wastes no step; ``vector_entry_point``
-    asks Gymnasium for the environment's own vector form; ``auto`` takes that form where it plays
-    the same spaces, is not wrapped and is the faster one, and where `id` is a class of vector
-    environments. ALE's own form preprocesses, skips and stacks frames by `env.kwargs` (`frameskip`,
-    `stack_num`) and takes no wrappers; rewards are left as they are unless
-    `env.kwargs.reward_clipping` says otherwise."""
+    vectorization: Literal["loop", "vector_entry_point", "envpool", "auto"] = "auto"
+    """``loop`` steps single environments, see `stepping`, and wastes no step;
+    ``vector_entry_point`` asks Gymnasium for the environment's own vector form; ``auto`` takes that
+    form where it plays the same spaces, is not wrapped and is the faster one, and where `id` is a
+    class of vector environments. ALE's own form preprocesses, skips and stacks frames by
+    `env.kwargs` (`frameskip`, `stack_num`) and takes no wrappers; rewards are left as they are
+    unless `env.kwargs.reward_clipping` says otherwise. ``envpool`` takes EnvPool's task of this
+    name, ``Pong-v5`` for ``ALE/Pong-v5``, with its arguments in `env.kwargs`, where EnvPool is
+    installed."""
+    stepping: Literal["auto", "serial", "threads", "processes"] = "auto"
+    """how an actor steps its environments, and an evaluation its own: ``serial``, one after
+    another; side by side in ``threads``, for simulators whose step waits or computes without
+    Python's global lock; or in ``processes``, for others, with 60 MB of memory each. ``auto``
+    chooses when a run starts, by the measured time of a step. The same seed gives the same episodes
+    in all of them, unless the environments share global state: then use ``processes`` or
+    ``serial``."""
     reward_scale: Annotated[float, IN_SAMPLES] = Field(default=1.0, allow_inf_nan=False)
     """rewards in transitions are multiplied by it; not 0."""
     reward_clip: Annotated[float, IN_SAMPLES] = Field(default=0.0, ge=0.0, allow_inf_nan=False)
@@ -132,9 +141,14 @@ class EnvConfig(BaseModel):
         for wrapper in reversed(self.wrappers):
             if wrapper.name.endswith(":FrameStackObservation"):
                 return _count(wrapper.kwargs.get("stack_size"))
-        if self.vectorization == "vector_entry_point" and self.name.startswith("ALE/"):
+        if self.is_vector_form and self.name.startswith("ALE/"):
             return _count(self.kwargs.get("stack_num", _ALE_STACK))
         return 0
+
+    @property
+    def is_vector_form(self) -> bool:
+        """True if several environments are one vector of their author's, also a single one."""
+        return self.vectorization in ("vector_entry_point", "envpool")
 
     def for_evaluation(self) -> EnvConfig:
         """The same environment without the settings for training only."""

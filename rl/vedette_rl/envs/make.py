@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -21,10 +23,17 @@ from vedette_rl.envs.native_vector_env import (
 )
 from vedette_rl.envs.registry import AllowImport, find_spec, import_environment_module, install_hint
 from vedette_rl.envs.spaces import Spaces, agent_spaces
-from vedette_rl.envs.vector_env import Env, LoopVectorEnv, RewardTransform, VectorEnvironment
+from vedette_rl.envs.vector_env import (
+    Env,
+    EnvGroup,
+    LoopVectorEnv,
+    RewardTransform,
+    SerialEnvs,
+    ThreadedEnvs,
+    VectorEnvironment,
+)
 from vedette_rl.errors import CannotRenderError, EnvironmentFaultError, UnknownEnvironmentError
 
-_ALE_LIMIT = "max_num_frames_per_episode"
 AUTO_VECTOR_COUNT = 32
 """From how many environments on ``auto`` takes the vector form: CartPole's costs about as much as
 12 of the loop's steps whatever their number."""
@@ -53,9 +62,8 @@ def make_env(
         ImportNotAllowedError: `allow_import` refused.
         CannotRenderError: it can be made, but not with a `render_mode`.
     """
-    spec = find_spec(config, allow_import)
-    if config.vectorization == "vector_entry_point" or spec.entry_point is None:
-        # it may show other observations, or be all that there is
+    # A vector form may show other observations, or be all that there is.
+    if config.is_vector_form or (spec := find_spec(config, allow_import)).entry_point is None:
         return SingleOfVector(make_vector(config, 1, allow_import, render_mode=render_mode))
     kwargs: dict[str, Any] = dict(config.kwargs)
     if render_mode is not None:
@@ -106,7 +114,12 @@ def _can_be_made(config: EnvConfig, allow_import: AllowImport | None) -> bool:
 
 
 def make_vector_environment(
-    config: EnvConfig, count: int, seed: int, *, allow_import: AllowImport | None = None
+    config: EnvConfig,
+    count: int,
+    seed: int,
+    *,
+    allow_import: AllowImport | None = None,
+    make_processes: MakeProcesses | None = None,
 ) -> VectorEnvironment:
     """Make a vector of `count` environments.
 
@@ -115,6 +128,7 @@ def make_vector_environment(
         count: E.
         seed: of the whole vector; another actor's vector takes another.
         allow_import: see `make_env`.
+        make_processes: see `make_group`.
 
     Raises:
         UnknownEnvironmentError, ImportNotAllowedError: as `make_env`.
@@ -123,22 +137,55 @@ def make_vector_environment(
     if count < 1:
         raise ValueError(f"a vector has at least one environment, not {count}")
     rewards = RewardTransform(config.reward_scale, config.reward_clip)
-    only_vector = find_spec(config, allow_import).entry_point is None
-    if config.vectorization == "vector_entry_point" or (
-        only_vector and config.vectorization == "auto"
+    if config.is_vector_form or (
+        config.vectorization == "auto" and find_spec(config, allow_import).entry_point is None
     ):
         return NativeVectorEnv(make_vector(config, count, allow_import), seed=seed, rewards=rewards)
-    envs = [make_env(config, allow_import=allow_import)]
-    if config.vectorization == "auto" and count >= AUTO_VECTOR_COUNT:
-        vector = make_native_vector(envs[0], config, count, allow_import)
+    side_by_side = config.stepping in ("threads", "processes")
+    if config.vectorization == "auto" and count >= AUTO_VECTOR_COUNT and not side_by_side:
+        with closing(make_env(config, allow_import=allow_import)) as single:
+            vector = make_native_vector(single, config, count, allow_import)
         if vector is not None:
-            envs[0].close()
             return NativeVectorEnv(vector, seed=seed, rewards=rewards)
-    envs.extend(make_env(config, allow_import=allow_import) for _ in range(count - 1))
-    if len({id(env.unwrapped) for env in envs}) < count:
+    group = make_group(config, count, allow_import=allow_import, make_processes=make_processes)
+    return LoopVectorEnv(group, seed=seed, rewards=rewards)
+
+
+MakeProcesses = Callable[[EnvConfig, int], EnvGroup]
+"""Makes a group of environments in processes of their own."""
+
+
+def make_group(
+    config: EnvConfig,
+    count: int,
+    *,
+    allow_import: AllowImport | None = None,
+    make_processes: MakeProcesses | None = None,
+) -> EnvGroup:
+    """Make `count` single environments that are stepped together as `env.stepping` says.
+
+    Args:
+        make_processes: for ``processes``, which nothing here may start; without it they are stepped
+            one after another, with the same results.
+
+    Raises:
+        UnknownEnvironmentError, ImportNotAllowedError: as `make_env`.
+    """
+    make = partial(make_env, config, allow_import=allow_import)
+    stepping = config.stepping if count > 1 else "serial"
+    # Processes import what the configuration names without asking anybody.
+    if stepping == "processes" and make_processes is not None and allow_import is None:
+        return make_processes(config, count)
+    group: SerialEnvs | ThreadedEnvs
+    if stepping == "threads":
+        group = ThreadedEnvs(make, count)
+    else:
+        group = SerialEnvs([make() for _ in range(count)])
+    if len({id(env.unwrapped) for env in group.envs}) < count:
+        group.close()
         why = "it gives the same environment at every call: make a new one in it"
         raise UnknownEnvironmentError(config.id, why)
-    return LoopVectorEnv(envs, seed=seed, rewards=rewards)
+    return group
 
 
 def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = None) -> Spaces:
@@ -166,22 +213,6 @@ def probe_environment(config: EnvConfig, *, allow_import: AllowImport | None = N
     finally:
         env.close()
     return spaces
-
-
-def has_time_limit(config: EnvConfig) -> bool:
-    """Return True if an environment is known to end its episodes after some number of steps.
-
-    One that counts its steps by itself is not known. It raises what `make_env` raises.
-    """
-    spec = find_spec(config)
-    known = {**spec.kwargs, **config.kwargs}
-    if config.max_episode_steps or spec.max_episode_steps or known.get(_ALE_LIMIT):
-        return True
-    env = make_env(config)
-    try:
-        return bool(env.spec and env.spec.max_episode_steps)  # of a `TimeLimit` in it
-    finally:
-        env.close()
 
 
 def environment_action_space(

@@ -142,6 +142,8 @@ def make_vector(
             "its vector form takes no env.wrappers or env.frame_stack; "
             "set env.vectorization to 'loop'",
         )
+    if config.vectorization == "envpool":
+        return EnvPoolVector(config, count)
     spec = copy.copy(find_spec(config, allow_import))
     if spec.vector_entry_point is None:
         raise UnknownEnvironmentError(
@@ -159,6 +161,65 @@ def make_vector(
     except (gym.error.Error, ImportError, TypeError) as e:
         text = " ".join(str(e).split())
         raise UnknownEnvironmentError(config.id, f"its vector form cannot be made: {text}") from e
+
+
+class EnvPoolVector(VectorEnv):
+    """A pool of EnvPool, which takes its seed when it is made: a seeded reset makes a new one.
+
+    Args:
+        config: its `id` names EnvPool's task, its `kwargs` are the task's arguments.
+        count: environments of the pool.
+
+    Raises:
+        UnknownEnvironmentError: EnvPool is not installed, or has no such task.
+    """
+
+    def __init__(self, config: EnvConfig, count: int) -> None:
+        self._id, self.num_envs = config.id, count
+        self._task, self._kwargs = config.id.removeprefix("ALE/"), dict(config.kwargs)
+        if config.max_episode_steps is not None:
+            self._kwargs["max_episode_steps"] = config.max_episode_steps
+        if count == 1:
+            self._kwargs.setdefault("num_threads", 1)  # of evaluations, many pools beside another
+        self._pool = self._make(0)
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, **self._pool.metadata}
+        self.single_observation_space = self._pool.observation_space  # EnvPool's is of one
+        self.single_action_space = self._pool.action_space
+        steps = self._pool.config["max_episode_steps"]
+        self.spec = gym.envs.registration.EnvSpec(self._id, max_episode_steps=steps)
+
+    def _make(self, seed: int) -> Any:
+        try:
+            import envpool  # type: ignore[import-not-found, unused-ignore]  # an option
+        except ImportError as e:
+            why = f"EnvPool is not here ({e}): pip install envpool, or set env.vectorization=loop"
+            raise UnknownEnvironmentError(self._id, why) from e
+        try:
+            return envpool.make_gymnasium(
+                self._task, num_envs=self.num_envs, seed=seed, **self._kwargs
+            )
+        except (AssertionError, TypeError, ValueError) as e:
+            text = " ".join(str(e).split())
+            raise UnknownEnvironmentError(self._id, f"EnvPool cannot make it: {text}") from e
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self._pool.close()
+            self._pool = self._make(int(seed))
+        found: tuple[Any, dict[str, Any]] = self._pool.reset(options=options)
+        return found
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        result: tuple[Any, Any, Any, Any, dict[str, Any]] = self._pool.step(actions)
+        return result
+
+    def render(self) -> Any:  # gymnasium's word for it
+        return self._pool.render()
+
+    def close(self, **kwargs: Any) -> None:
+        self._pool.close()
 
 
 def _takes(spec: gym.envs.registration.EnvSpec, argument: str) -> bool:
@@ -242,7 +303,7 @@ class SingleOfVector(gym.Env[Any, Any]):
         self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
         self.metadata = dict(envs.metadata)
-        self.render_mode = envs.render_mode
+        self.render_mode, self.spec = envs.render_mode, envs.spec
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -1,8 +1,13 @@
-"""Vectors of environments: what all have in common, and the one that steps one after the other."""
+"""Vectors of environments: what all have in common, and those of single environments, stepped one
+after another or side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import gymnasium as gym
@@ -159,49 +164,267 @@ class VectorEnvironment:
         return self._actions.to_column(action)
 
 
+UNLIMITED_STEPS = 1000
+"""Steps of an episode at most, where an environment names no limit: that of most benchmarks."""
+
+_LIMIT_ATTRIBUTES = ("max_episode_steps", "_max_episode_steps", "max_steps")
+"""Attributes in which environments keep the limit that they apply themselves."""
+
+
+def step_limit(env: Env) -> int | None:
+    """Steps after which Gymnasium or ALE ends an episode; None if nothing is known of that."""
+    spec = env.spec
+    if spec is None:
+        return None
+    frames = spec.kwargs.get("max_num_frames_per_episode")  # ALE's, at least one a step
+    return spec.max_episode_steps or (int(frames) if frames else None)
+
+
+def find_episode_bound(env: Env) -> int:
+    """Steps at which evaluations cut an episode, unless they are told otherwise.
+
+    The environment's own limit. Where none is known it is `UNLIMITED_STEPS`, or more if the
+    environment has a greater limit in one of the usual attributes.
+    """
+    if limit := step_limit(env):
+        return limit
+    found = (env.get_wrapper_attr(name) for name in _LIMIT_ATTRIBUTES if env.has_wrapper_attr(name))
+    return max([UNLIMITED_STEPS, *(value for value in found if isinstance(value, int))])
+
+
+class EnvGroup:
+    """Environments of the same spaces that are reset and stepped together.
+
+    A subclass says how: one after another, in threads, in processes. Seeds, episodes and returns
+    are the business of whoever holds the group, so that they are the same for all.
+
+    Args:
+        example: one of them.
+        count: E.
+    """
+
+    def __init__(self, example: Env, count: int) -> None:
+        self.example = example
+        self.observation_space = example.observation_space
+        self.action_space = example.action_space
+        self.episode_bound = find_episode_bound(example)
+        self.layout = ObservationLayout(self.observation_space)
+        self.reward = np.zeros(count, np.float64)
+        """True rewards of the last step, from row 0 on."""
+        self.terminated = np.zeros(count, np.bool_)
+        self.truncated = np.zeros(count, np.bool_)
+        self._flagged = False  # a flag may be set
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def reset(
+        self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns, rows: Sequence[int]
+    ) -> None:
+        """Begin an episode in the environments `which`; write their observations into `rows`."""
+        raise NotImplementedError
+
+    def step(self, actions: NDArray[Any], obs: Columns, which: Sequence[int] | None = None) -> bool:
+        """Step all environments, or those of `which`, and write row k for the k-th.
+
+        Args:
+            actions: as the environments take them.
+            obs: a row for each.
+
+        Returns:
+            True if an episode ended.
+
+        Raises:
+            Exception: whatever one of them raised, with a note of which.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the environments."""
+        raise NotImplementedError
+
+    def _write(self, results: Sequence[tuple[Any, ...]], obs: Columns) -> bool:
+        """Write what the environments returned. One assignment a column: a place at a time costs
+        half as much again."""
+        seen, reward, terminated, truncated, _ = zip(*results, strict=True)
+        count = len(seen)
+        self.layout.write_rows(obs, seen)
+        self.reward[:count] = reward
+        ended = True in terminated or True in truncated
+        if ended or self._flagged:
+            self.terminated[:count] = terminated
+            self.truncated[:count] = truncated
+            self._flagged = ended or count < len(self)  # rows behind keep what they had
+        return ended
+
+    def _note(self, error: BaseException, i: int, env: object = "") -> None:
+        error.add_note(f"in environment {i} of {len(self)}{f': {env}' if env else ''}")
+
+
+class SerialEnvs(EnvGroup):
+    """Steps environments one after another.
+
+    Args:
+        envs: E environments of the same spaces; closed with the group.
+    """
+
+    def __init__(self, envs: Sequence[Env]) -> None:
+        super().__init__(envs[0], len(envs))
+        self.envs = list(envs)
+        self._steps = [env.step for env in envs]
+
+    def reset(
+        self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns, rows: Sequence[int]
+    ) -> None:
+        for i, seed, row in zip(which, seeds, rows, strict=True):
+            self.layout.write(obs, row, self.envs[i].reset(seed=seed)[0])
+
+    def step(self, actions: NDArray[Any], obs: Columns, which: Sequence[int] | None = None) -> bool:
+        steps = self._steps if which is None else [self._steps[i] for i in which]
+        results: list[tuple[Any, ...]] = []
+        try:
+            for step, action in zip(steps, actions, strict=True):
+                results.append(step(action))
+        except Exception as e:
+            i = len(results) if which is None else which[len(results)]
+            self._note(e, i, self.envs[i])
+            raise
+        return self._write(results, obs)
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+Call = tuple[int, Callable[[], Any]]
+"""What the thread of an environment, by its number, is to call."""
+
+_CLOSE_S = 10.0
+
+
+class ThreadedEnvs(EnvGroup):
+    """Steps environments side by side, each in a thread of its own.
+
+    This gains time where a step waits, or computes without Python's global lock. An environment is
+    made, stepped and closed in one and the same thread: graphics contexts and databases want that.
+
+    Args:
+        make: makes an environment; called E times, in one thread after the other.
+        count: E.
+    """
+
+    def __init__(self, make: Callable[[], Env], count: int) -> None:
+        self._calls: list[SimpleQueue[Callable[[], Any] | None]] = []
+        self._results: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
+        self._threads: list[Thread] = []
+        for i in range(count):
+            self._calls.append(SimpleQueue())
+            serve = Thread(target=self._serve, args=(i,), name=f"environment-{i}", daemon=True)
+            self._threads.append(serve)
+            serve.start()
+        self.envs: list[Env] = []
+        try:
+            for i in range(count):
+                self.envs += self._run([(i, make)])
+        except BaseException:
+            self.close()
+            raise
+        super().__init__(self.envs[0], count)
+
+    def _serve(self, i: int) -> None:
+        while (call := self._calls[i].get()) is not None:
+            try:
+                self._results.put((i, call(), None))
+            except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+                self._results.put((i, None, error))
+
+    def _run(self, calls: Sequence[Call]) -> list[Any]:
+        """Make calls side by side; return their results in order, or raise the first error."""
+        for i, call in calls:
+            self._calls[i].put(call)
+        found: dict[int, tuple[Any, BaseException | None]] = {}
+        for _ in calls:  # an actor that waits here for too long is killed by its manager
+            i, result, error = self._results.get()
+            found[i] = result, error
+        for i, _ in calls:
+            if (failed := found[i][1]) is not None:
+                raise failed
+        return [found[i][0] for i, _ in calls]
+
+    def reset(
+        self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns, rows: Sequence[int]
+    ) -> None:
+        begun = self._run(
+            [
+                (i, partial(self.envs[i].reset, seed=seed))
+                for i, seed in zip(which, seeds, strict=True)
+            ]
+        )
+        for row, (first, _) in zip(rows, begun, strict=True):
+            self.layout.write(obs, row, first)
+
+    def step(self, actions: NDArray[Any], obs: Columns, which: Sequence[int] | None = None) -> bool:
+        chosen = range(len(self)) if which is None else which
+        calls = [(i, partial(self._step, i, a)) for i, a in zip(chosen, actions, strict=True)]
+        return self._write(self._run(calls), obs)
+
+    def _step(self, i: int, action: Any) -> Any:
+        try:
+            return self.envs[i].step(action)
+        except Exception as error:
+            self._note(error, i, self.envs[i])
+            raise
+
+    def close(self) -> None:
+        for i, env in enumerate(self.envs):
+            self._calls[i].put(env.close)
+        for calls in self._calls:
+            calls.put(None)
+        deadline = time.monotonic() + _CLOSE_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self.envs = []
+
+
 class LoopVectorEnv(VectorEnvironment):
-    """Steps environments of its own one after the other.
+    """Steps a group of environments of its own.
 
     An environment whose episode ends is reset within the same step, so no step is wasted, and what
     Gymnasium's vector environments cost beyond the environments themselves is not paid:
-    observations are written straight into preallocated columns.
+    observations are written straight into preallocated columns. The same seed gives the same
+    trajectories however the group is stepped.
 
     Args:
-        envs: E environments of the same spaces; closed with the vector.
+        envs: a group, or E environments of the same spaces; closed with the vector.
         seed: of the whole vector: each environment's own is derived from it.
         rewards: what rewards become in transitions.
     """
 
-    def __init__(self, envs: Sequence[Env], *, seed: int, rewards: RewardTransform | None = None):
-        first = envs[0]
-        super().__init__(first.observation_space, first.action_space, len(envs), rewards)
-        self._envs = list(envs)
-        self._steps = [env.step for env in envs]
-        words = np.random.SeedSequence(seed).generate_state(len(envs))
-        self._seeds = [int(word >> 1) for word in words]  # some simulators want 31 bits
-        self._true_reward = np.zeros(len(envs), np.float64)
-        self._terminated = np.zeros(len(envs), np.bool_)
-        self._truncated = np.zeros(len(envs), np.bool_)
-        self._valid = np.ones(len(envs), np.bool_)
+    def __init__(
+        self, envs: EnvGroup | Sequence[Env], *, seed: int, rewards: RewardTransform | None = None
+    ):
+        group = envs if isinstance(envs, EnvGroup) else SerialEnvs(envs)
+        super().__init__(group.observation_space, group.action_space, len(group), rewards)
+        self.group = group
+        words = np.random.SeedSequence(seed).generate_state(len(group))
+        self._seeds: list[int | None] = [int(word >> 1) for word in words]  # some want 31 bits
+        self._valid = np.ones(len(group), np.bool_)
 
     def reset(self) -> Columns:
-        self._current = 0
-        for i, env in enumerate(self._envs):
-            seed = self._seeds[i] if self._seeds else None
-            obs, _ = env.reset(seed=seed)
-            self._layout.write(self._buffers[0], i, obs)
-        self._seeds = []
+        self._current, everywhere = 0, range(len(self))
+        self.group.reset(everywhere, self._seeds, self._buffers[0], everywhere)
+        self._seeds = [None] * len(self)
         self._returns.reset()
         return self._buffers[0]
 
     def step(self, action: NDArray[Any]) -> Step:
         """Step every environment; an exception of one comes out as it is, with a note of which."""
         action = self._action_column(action)
-        seen, following = self._current, (self._current + 1) % 3
+        seen, following, group = self._current, (self._current + 1) % 3, self.group
         next_obs = self._buffers[following]
-        ended = self._play(self._actions.to_environment(action), next_obs)
-        self._rewards.write(self._true_reward, self._reward)
-        self._returns.add(self._true_reward)
+        ended = group.step(self._actions.to_environment(action), next_obs)
+        self._rewards.write(group.reward, self._reward)
+        self._returns.add(group.reward)
         self._current = following
         if ended:
             self._current = (following + 1) % 3
@@ -211,45 +434,25 @@ class LoopVectorEnv(VectorEnvironment):
             action=action,
             reward=self._reward,
             next_obs=next_obs,
-            terminated=self._terminated,
-            truncated=self._truncated,
+            terminated=group.terminated,
+            truncated=group.truncated,
             init_obs=self._buffers[self._current],
             valid=self._valid,
         )
 
-    def _play(self, actions: NDArray[Any], next_obs: Columns) -> bool:
-        """Step all, and return True if an episode ended. One assignment a column: a place at a time
-        costs half as much again."""
-        results: list[tuple[Any, ...]] = []
-        try:
-            for step, action in zip(self._steps, actions, strict=True):
-                results.append(step(action))
-        except Exception as e:
-            i = len(results)
-            e.add_note(f"in environment {i} of {len(self)}: {self._envs[i]}")
-            raise
-        obs, reward, terminated, truncated, _ = zip(*results, strict=True)
-        self._layout.write_rows(next_obs, obs)
-        self._true_reward[:] = reward
-        self._terminated[:] = terminated
-        self._truncated[:] = truncated
-        return True in terminated or True in truncated
-
     def _reset_ended(self, next_obs: Columns, init_obs: Columns) -> None:
-        done = self._terminated | self._truncated
+        done = self.group.terminated | self.group.truncated
         self._returns.end(done)
         for name, column in next_obs.items():
             init_obs[name][:] = column
-        for i in np.flatnonzero(done):
-            obs, _ = self._envs[i].reset()
-            self._layout.write(init_obs, int(i), obs)
+        ended = np.flatnonzero(done).tolist()
+        self.group.reset(ended, [None] * len(ended), init_obs, ended)
 
     def attribute(self, name: str) -> Any:
         try:
-            return self._envs[0].get_wrapper_attr(name)
+            return self.group.example.get_wrapper_attr(name)
         except AttributeError:
             return None
 
     def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        self.group.close()

@@ -6,7 +6,8 @@ does not depend on how many are played at once, and every evaluation plays the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Evaluation, Policy, act_of
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.layout import ActionConverter, ObservationLayout
-from vedette_rl.envs.make import make_env
+from vedette_rl.envs.layout import ActionConverter
+from vedette_rl.envs.make import MakeProcesses, make_group
 from vedette_rl.envs.registry import AllowImport
-from vedette_rl.envs.vector_env import Env
+from vedette_rl.envs.vector_env import EnvGroup
 from vedette_rl.errors import EnvironmentFaultError, EvaluationCancelledError
 
 
@@ -29,11 +30,10 @@ class GreedyEvaluator:
         episodes: played at every evaluation, at least 1.
         seed: of the first episode; episode i has `seed` + i.
         side_by_side: environments at most; one forward pass of the policy serves all.
-        longest: an episode is left here, as if truncated: a greedy policy may circle forever where
-            the environment sets no limit. It counts steps of the environment as it is wrapped; the
-            default is Atari's usual 30 minutes at 60 frames a second where a step is a frame, and
-            so many times longer where a wrapper skips frames.
-        allow_import: see `vedette_rl.envs.make_env`.
+        max_episode_steps: an episode is cut here and counted as cut: a greedy policy may circle
+            forever where the environment sets no limit. It counts steps of the environment as it is
+            wrapped; None: `vedette_rl.envs.vector_env.find_episode_bound`.
+        allow_import, make_processes: see `vedette_rl.envs.make.make_group`.
     """
 
     def __init__(
@@ -43,16 +43,19 @@ class GreedyEvaluator:
         seed: int,
         *,
         side_by_side: int = 20,
-        longest: int = 108_000,
+        max_episode_steps: int | None = None,
         allow_import: AllowImport | None = None,
+        make_processes: MakeProcesses | None = None,
     ) -> None:
-        if min(episodes, side_by_side, longest) < 1:
+        if min(episodes, side_by_side, max_episode_steps or 1) < 1:
             raise ValueError("an evaluation plays at least one episode of one step")
         self._config = env_config.for_evaluation()
-        self._episodes, self._seed, self._longest = episodes, seed, longest
+        self._episodes, self._seed, self._bound = episodes, seed, max_episode_steps
         self._width = min(side_by_side, episodes)
-        self._allow_import = allow_import
-        self._envs: list[Env] = []
+        self._make = partial(
+            make_group, self._config, allow_import=allow_import, make_processes=make_processes
+        )
+        self._group: EnvGroup | None = None
 
     def evaluate(
         self, policy: Policy, version: int, *, is_cancelled: Callable[[], bool] = lambda: False
@@ -69,9 +72,10 @@ class GreedyEvaluator:
             EvaluationCancelledError: it is not; the next evaluation plays all its episodes anew.
             EnvironmentFaultError: rewards are not finite; a mean of them could not be compared.
         """
-        while len(self._envs) < self._width:
-            self._envs.append(make_env(self._config, allow_import=self._allow_import))
-        table = _EpisodeTable(self._envs, self._seed, self._episodes, self._longest)
+        if self._group is None:
+            self._group = self._make(self._width)
+        bound = self._bound or self._group.episode_bound
+        table = _EpisodeTable(self._group, self._seed, self._episodes, bound)
         act = act_of(policy)
         while len(table):
             if is_cancelled():
@@ -83,13 +87,16 @@ class GreedyEvaluator:
             )
             raise EnvironmentFaultError(self._config.id, fault)
         returns, lengths = tuple(table.returns.tolist()), tuple(table.lengths.tolist())
-        return Evaluation(version=version, returns=returns, lengths=lengths, seed=self._seed)
+        return Evaluation(version, returns, lengths, self._seed, bound, table.cut)
 
     def close(self) -> None:
         """Close the environments."""
-        for env in self._envs:
-            env.close()
-        self._envs = []
+        if self._group is not None:
+            self._group.close()
+        self._group = None
+
+
+_NONE = -1
 
 
 class _EpisodeTable:
@@ -99,27 +106,26 @@ class _EpisodeTable:
     environment in its row; the last ones are given up.
     """
 
-    def __init__(self, envs: list[Env], seed: int, episodes: int, longest: int) -> None:
+    def __init__(self, group: EnvGroup, seed: int, episodes: int, bound: int) -> None:
         self.returns = np.zeros(episodes, np.float64)
         self.lengths = np.zeros(episodes, np.int64)
-        self._seed, self._longest = seed, longest
-        self._space = envs[0].action_space
-        self._layout = ObservationLayout(envs[0].observation_space)
-        self._obs = self._layout.empty(len(envs))
-        self._begins = np.ones(len(envs), np.bool_)
+        self.cut = 0
+        """Episodes that the bound ended, and not the environment."""
+        self._group, self._seed, self._bound = group, seed, bound
+        self._obs = group.layout.empty(len(group))
+        self._begins = np.ones(len(group), np.bool_)
         self._begun = 0
-        self._places: list[tuple[Env, int] | None] = []
-        for place, env in enumerate(envs):
-            self._places.append(self._begin(env, place))
-        self._form = ActionConverter(self._space, len(envs))
+        self._playing = [_NONE] * len(group)  # the episode at each place
+        self._begin(range(len(group)))
+        self._form = ActionConverter(group.action_space, len(group))
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._playing)
 
     @property
     def ended(self) -> int:
         """Episodes played to their ends."""
-        return self._begun - sum(place is not None for place in self._places)
+        return self._begun - sum(episode != _NONE for episode in self._playing)
 
     def obs(self) -> Columns:
         """The observations that the next actions are chosen on, a row for each episode."""
@@ -132,31 +138,45 @@ class _EpisodeTable:
     def play(self, action: Any) -> None:  # the environment's own
         """Step every place; begin the next episode where one ends."""
         actions = self._form.to_environment(self._form.to_column(action))
+        playing = [place for place, episode in enumerate(self._playing) if episode != _NONE]
         self._begins = np.zeros(len(self._begins), np.bool_)
-        for place, playing in enumerate(self._places):
-            if playing is None:
-                continue
-            env, episode = playing
-            obs, reward, terminated, truncated, _ = env.step(actions[place])
-            self.returns[episode] += float(reward)
-            self.lengths[episode] += 1
-            if not (terminated or truncated or self.lengths[episode] >= self._longest):
-                self._layout.write(self._obs, place, obs)
-            elif self._begun < len(self.returns):
-                self._places[place] = self._begin(env, place)
-            else:
-                self._places[place] = None
-        if self._places[-1] is None:
+        group, count = self._group, len(playing)
+        self._step(actions, playing)
+        episodes = [self._playing[place] for place in playing]
+        self.returns[episodes] += group.reward[:count]
+        self.lengths[episodes] += 1
+        ended = group.terminated[:count] | group.truncated[:count]
+        cut = ~ended & (self.lengths[episodes] >= self._bound)
+        self.cut += int(np.count_nonzero(cut))
+        places = [playing[k] for k in np.flatnonzero(ended | cut)]
+        again = len(self.returns) - self._begun
+        self._begin(places[:again])
+        for place in places[again:]:
+            self._playing[place] = _NONE
+        if self._playing[-1] == _NONE:
             self._give_up_last()
 
-    def _begin(self, env: Env, place: int) -> tuple[Env, int]:
-        episode, self._begun = self._begun, self._begun + 1
-        obs, _ = env.reset(seed=self._seed + episode)
-        self._layout.write(self._obs, place, obs)
-        self._begins[place] = True
-        return env, episode
+    def _step(self, actions: NDArray[Any], playing: list[int]) -> None:
+        """Step the environments at these places."""
+        if len(playing) == len(self):
+            self._group.step(actions, self.obs(), playing)
+            return
+        obs = self._group.layout.empty(len(playing))
+        self._group.step(actions[playing], obs, playing)
+        for name, column in obs.items():
+            self._obs[name][playing] = column
+
+    def _begin(self, places: Sequence[int]) -> None:
+        """Begin the next episodes at these places."""
+        if not places:
+            return
+        episodes = range(self._begun, self._begun + len(places))
+        for place, episode in zip(places, episodes, strict=True):
+            self._playing[place], self._begins[place] = episode, True
+        self._begun = episodes.stop
+        self._group.reset(places, [self._seed + n for n in episodes], self._obs, places)
 
     def _give_up_last(self) -> None:
-        while self._places and self._places[-1] is None:
-            self._places.pop()
-        self._form = ActionConverter(self._space, len(self._places))
+        while self._playing and self._playing[-1] == _NONE:
+            self._playing.pop()
+        self._form = ActionConverter(self._group.action_space, len(self._playing))

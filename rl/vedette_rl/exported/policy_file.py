@@ -185,7 +185,7 @@ def _policy_file(
         if allow_import is not True and package not in (allow_import or ()):
             why = f"it imports {imported!r}: give allow_import=True if you trust it"
             raise PolicyFileError(path, f"{why} (a command: --allow-import {package})")
-    config = agent_kind(name).config.model_validate(text["agent"])
+    config = agent_kind(name).config.from_stored(text["agent"])
     spaces = Spaces(space_from_json(text["observation"]), space_from_json(text["action"]))
     return PolicyFile(config, spaces, ModelInfo(int(text["version"]), arrays), text["meta"])
 

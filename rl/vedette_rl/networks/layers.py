@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from vedette_rl.networks.observation import Image, NetworkInput
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from vedette_rl.networks.observation import Image, NetworkInput, observation_parts
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.agents.config import NetworkConfig
@@ -15,17 +20,76 @@ Array = Any
 """An array of numpy or a tensor of torch."""
 
 
+Architecture = Literal["mlp", "layer_norm", "residual"]
+"""What is between the linear layers of a perceptron; see `MlpSizes`."""
+
+NORM_EPS = 1e-5
+"""What layer normalization adds to the variance."""
+
+_EXPANSION = 4
+"""How many times wider than the block the hidden layer of a residual block is (SimBa: 4)."""
+
+
 @dataclass(frozen=True, slots=True)
 class MlpSizes:
     """Layers of a multilayer perceptron: features in, of each layer, out.
 
+    Normalization scales each row to mean 0 and variance 1, and learns no gain and bias of its own:
+    the linear layer behind it can have both.
+
     Args:
         sizes: with one size it is the identity.
         relu_last: the last layer's output goes through a ReLU too.
+        architecture: ``mlp`` has a ReLU after each hidden layer, ``layer_norm`` a normalization
+            before that, and ``residual`` has a residual block in each one's place, all of the
+            first one's width (SimBa, Lee et al. 2024, arXiv:2410.09754, section 4).
     """
 
     sizes: tuple[int, ...]
     relu_last: bool = False
+    architecture: Architecture = "mlp"
+
+    @property
+    def linear(self) -> tuple[tuple[int, int], ...]:
+        """Features in and out of each linear layer, in the order of the weights' names."""
+        if self.architecture != "residual" or len(self.sizes) < 3:
+            return tuple(pairwise(self.sizes))
+        first, width, last = self.sizes[0], self.sizes[1], self.sizes[-1]
+        block = ((width, _EXPANSION * width), (_EXPANSION * width, width))
+        return ((first, width), *block * (len(self.sizes) - 2), (width, last))
+
+    def forward(self, steps: PerceptronSteps, x: Array) -> Array:
+        """The output for `x`, of layers whose steps numpy or torch do."""
+        last = len(self.linear) - 1
+        if self.architecture == "residual" and last > 1:
+            x = steps.linear(0, x)
+            for k in range(1, last, 2):
+                x = x + steps.linear(k + 1, steps.relu(steps.linear(k, steps.normalize(x))))
+            x = steps.linear(last, steps.normalize(x))
+            return steps.relu(x) if self.relu_last else x
+        for k in range(last + 1):
+            x = steps.linear(k, x)
+            if k < last and self.architecture == "layer_norm":
+                x = steps.normalize(x)
+            if k < last or self.relu_last:
+                x = steps.relu(x)
+        return x
+
+
+class PerceptronSteps(Protocol):
+    """The steps of a perceptron's forward pass, in numpy or torch, for one network or several."""
+
+    def linear(self, k: int, x: Array) -> Array:
+        """Layer `k`'s product and bias."""
+        ...
+
+    def normalize(self, x: Array) -> Array:
+        """Each row with mean 0 and variance 1."""
+        ...
+
+    def relu(self, x: Array) -> Array:
+        """The positive part; `x` may be overwritten."""
+        ...
 
 
 class Layers:
@@ -70,3 +134,66 @@ def layer_sizes(config: NetworkConfig, seen: NetworkInput, count: int) -> tuple[
     """The sizes ``(features, *hidden)`` behind an encoder of `count` features."""
     hidden = config.cnn_hidden_sizes if isinstance(seen, Image) else config.hidden_sizes
     return (count, *hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class NormalizedColumns:
+    """The observation's columns of floats, which running statistics can normalise.
+
+    Each feature becomes ``(x - mean) scale``, clipped to +- 10. Pixels, categories and bits stay as
+    they are. The statistics are two arrays of the model, ``normalizer.mean`` and
+    ``normalizer.scale``, over all these columns one after another.
+
+    Args:
+        columns: name and shape of each.
+    """
+
+    columns: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def size(self) -> int:
+        """F: numbers in all of them."""
+        return sum(int(np.prod(shape)) for _, shape in self.columns)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The arrays of the statistics: none where there is nothing to normalise."""
+        return dict.fromkeys((MEAN, SCALE), (self.size,)) if self.columns else {}
+
+    def split(self, vector_F: Array) -> dict[str, Array]:
+        """The part of a vector of statistics that belongs to each column, in its shape."""
+        parts, first = {}, 0
+        for name, shape in self.columns:
+            size = int(np.prod(shape))
+            parts[name] = vector_F[first : first + size].reshape(shape)
+            first += size
+        return parts
+
+
+def normalized_columns(config: NetworkConfig, space: gym.Space[Any]) -> NormalizedColumns:
+    """The columns of an observation space that an agent of this configuration normalises."""
+    parts = observation_parts(space) if config.normalize_observations else {}
+    return NormalizedColumns(
+        tuple(
+            (name, tuple(part.shape))
+            for name, part in parts.items()
+            if isinstance(part, spaces.Box) and np.issubdtype(part.dtype, np.floating)
+        )
+    )
+
+
+MEAN, SCALE = "normalizer.mean", "normalizer.scale"
+"""Names of the statistics among a model's arrays."""
+
+_LARGEST = 10.0
+"""Standard deviations: what is further from the mean counts as this far."""
+
+
+def normalize_columns(
+    obs: Mapping[str, Array], mean: Mapping[str, Array], scale: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The columns ``obs...``, normalised where there are statistics; in numpy and in torch."""
+    normalized = {
+        name: ((obs[name] - mean[name]) * scale[name]).clip(-_LARGEST, _LARGEST) for name in mean
+    }
+    return {**obs, **normalized}

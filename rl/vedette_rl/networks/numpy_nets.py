@@ -9,8 +9,8 @@ Shapes: B rows, C channels, H height, W width, K a kernel's side, O channels out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,19 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.errors import ModelMismatchError
-from vedette_rl.networks.layers import LayersFactory, layer_sizes
+from vedette_rl.networks.layers import (
+    MEAN,
+    NORM_EPS,
+    SCALE,
+    LayersFactory,
+    MlpSizes,
+    NormalizedColumns,
+    layer_sizes,
+    normalize_columns,
+)
 from vedette_rl.networks.observation import (
     CONVOLUTIONS,
     PIXEL_SCALE,
@@ -32,6 +42,7 @@ from vedette_rl.networks.observation import (
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.agents.config import NetworkConfig
+    from vedette_rl.agents.network_agent import ActingNetwork
 
 Shapes = dict[str, tuple[int, ...]]
 """Names and shapes of a model's arrays, all float32."""
@@ -61,7 +72,7 @@ class NumpyNetwork:
         self._layers = layers(config, layer_sizes(config, seen, count_features(seen)), size)
         self.shapes: Shapes = nature_shapes(seen) if isinstance(seen, Image) else {}
         for name, mlp in self._layers.mlps.items():
-            self.shapes |= mlp_shapes(name, mlp.sizes)
+            self.shapes |= mlp_shapes(name, mlp)
         self._encode: Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]] | None = None
         constants = self._layers.constants(np).items()
         self._net = SimpleNamespace(**{k: v.astype(np.float32) for k, v in constants})
@@ -70,7 +81,7 @@ class NumpyNetwork:
         """Use these weights; see `vedette_rl.agents.network_agent.ActingNetwork`."""
         check_arrays(self.shapes, model.arrays)
         for name, mlp in self._layers.mlps.items():
-            setattr(self._net, name, NumpyMlp(model.arrays, name, relu_last=mlp.relu_last))
+            setattr(self._net, name, NumpyMlp(model.arrays, name, mlp))
         seen = self._seen
         if isinstance(seen, Image):
             self._encode = NumpyNatureEncoder(seen, model.arrays)
@@ -96,29 +107,72 @@ class NumpyMlp:
     Args:
         arrays: of a model that was checked.
         name: the perceptron's.
-        relu_last: the last layer's output goes through a ReLU too.
+        sizes: its layers.
     """
 
-    def __init__(
-        self, arrays: Mapping[str, NDArray[Any]], name: str, *, relu_last: bool = False
-    ) -> None:
-        self._layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
-        while (weight := arrays.get(f"{name}.{len(self._layers)}.weight")) is not None:
-            bias = arrays[f"{name}.{len(self._layers)}.bias"]
-            # Laid out as they are multiplied: many rows are acted on between two models.
-            self._layers.append((np.ascontiguousarray(weight.T), bias))
-        self._relu_layers = len(self._layers) - (not relu_last)
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], name: str, sizes: MlpSizes) -> None:
+        self._sizes = sizes
+        # Laid out as they are multiplied: many rows are acted on between two models.
+        self._layers = [
+            (np.ascontiguousarray(arrays[f"{name}.{k}.weight"].T), arrays[f"{name}.{k}.bias"])
+            for k in range(len(sizes.linear))
+        ]
 
     def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """The last layer's output ``(..., size)``."""
         if x.ndim > 2:  # products of two matrices are the fast ones
             return self(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], -1)
-        for k, (weight, bias) in enumerate(self._layers):
-            x = x.dot(weight)
-            x += bias
-            if k < self._relu_layers:
-                np.maximum(x, 0.0, out=x)
+        output: NDArray[np.float32] = self._sizes.forward(self, x)
+        return output
+
+    def linear(self, k: int, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See `PerceptronSteps`."""
+        weight, bias = self._layers[k]
+        x = x.dot(weight)
+        x += bias
         return x
+
+    def normalize(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See `PerceptronSteps`."""
+        x = x - x.mean(axis=1, keepdims=True)
+        variance = np.einsum("ij,ij->i", x, x)[:, np.newaxis] * np.float32(1.0 / x.shape[1])
+        x /= np.sqrt(variance + np.float32(NORM_EPS))
+        return x
+
+    def relu(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See `PerceptronSteps`."""
+        return np.maximum(x, 0.0, out=x)
+
+
+class NormalizedNetwork:
+    """A network that acts, behind a model's running statistics of the observation.
+
+    Args:
+        network: acts on normalised columns.
+        columns: those that are normalised.
+
+    Attributes:
+        shapes: of the model's arrays.
+    """
+
+    def __init__(self, network: ActingNetwork, columns: NormalizedColumns) -> None:
+        self._network, self._columns = network, columns
+        self.shapes: Shapes = {**network.shapes, **columns.shapes}
+        self._mean: dict[str, NDArray[np.float32]] = {}
+        self._scale: dict[str, NDArray[np.float32]] = {}
+
+    def sync_model(self, model: ModelInfo) -> None:
+        """Use these weights and statistics; see `ActingNetwork`."""
+        shapes = self._columns.shapes
+        own = {name: array for name, array in model.arrays.items() if name in shapes}
+        check_arrays(shapes, own)
+        rest = {name: array for name, array in model.arrays.items() if name not in shapes}
+        self._network.sync_model(replace(model, arrays=rest))
+        self._mean, self._scale = (self._columns.split(own[name]) for name in (MEAN, SCALE))
+
+    def __call__(self, obs: Columns, *inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """The output for columns ``obs...``."""
+        return self._network(normalize_columns(obs, self._mean, self._scale), *inputs)
 
 
 class NumpyNatureEncoder:
@@ -165,10 +219,10 @@ def _convolve(
     return np.ascontiguousarray(y.reshape(rows, height, width, out).transpose(0, 3, 1, 2))
 
 
-def mlp_shapes(name: str, sizes: Sequence[int]) -> Shapes:
+def mlp_shapes(name: str, sizes: MlpSizes) -> Shapes:
     """The arrays of a perceptron of these sizes under this name: torch's names, torch's shapes."""
     shapes: Shapes = {}
-    for k, (before, after) in enumerate(pairwise(sizes)):
+    for k, (before, after) in enumerate(sizes.linear):
         shapes[f"{name}.{k}.weight"] = (after, before)
         shapes[f"{name}.{k}.bias"] = (after,)
     return shapes

@@ -5,6 +5,7 @@ Shapes: B rows, F features, D action dimensions, K critics.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -12,19 +13,90 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.nn import functional
 
-from vedette_rl.core.columns import Columns
-from vedette_rl.core.learning import ModelInfo
+from vedette_rl.core.columns import Columns, select_part
+from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.envs.spaces import observation_columns
+from vedette_rl.errors import ModelMismatchError
 from vedette_rl.networks.encoder import CustomQNetwork, Obs, build_encoder
-from vedette_rl.networks.layers import LayersFactory, layer_sizes
-from vedette_rl.networks.mlp import EnsembleMlp, Mlp
+from vedette_rl.networks.layers import (
+    MEAN,
+    NORM_EPS,
+    SCALE,
+    LayersFactory,
+    MlpSizes,
+    NormalizedColumns,
+    layer_sizes,
+    normalize_columns,
+)
 from vedette_rl.networks.numpy_nets import check_arrays
 from vedette_rl.networks.observation import CustomInput, NetworkInput, choose_input
 
 if TYPE_CHECKING:  # agents import networks
-    from vedette_rl.agents.config import NetworkConfig
+    from vedette_rl.agents.config import ActorCriticConfig, NetworkConfig
     from vedette_rl.agents.network_agent import NetworkPolicy
+
+_VARIANCE_EPS = 1e-6
+"""Features that stand almost still are scaled up by no more than a thousand."""
+
+
+class _TorchSteps:
+    """The steps that one perceptron and several have in common; see `PerceptronSteps`."""
+
+    def normalize(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.layer_norm(x, x.shape[-1:], eps=NORM_EPS)
+
+    def relu(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.relu(x, inplace=True)
+
+
+class Mlp(_TorchSteps, nn.ModuleList):
+    """One perceptron: a list of its linear layers."""
+
+    def __init__(self, sizes: MlpSizes) -> None:
+        super().__init__(nn.Linear(before, after) for before, after in sizes.linear)
+        self._sizes = sizes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``(..., sizes[0])`` to ``(..., sizes[-1])``."""
+        output: torch.Tensor = self._sizes.forward(self, x)
+        return output
+
+    def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:
+        """See `PerceptronSteps`."""
+        output: torch.Tensor = self[k](x)
+        return output
+
+
+class EnsembleMlp(_TorchSteps, nn.Module):
+    """K perceptrons on the same input.
+
+    Args:
+        members: K.
+        sizes: of each.
+    """
+
+    def __init__(self, members: int, sizes: MlpSizes) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList()  # (K, before, after)
+        self.biases = nn.ParameterList()  # (K, 1, after)
+        for before, after in sizes.linear:
+            # the same distribution as torch.nn.Linear's
+            bound = before**-0.5
+            self.weights.append(torch.empty(members, before, after).uniform_(-bound, bound))
+            self.biases.append(torch.empty(members, 1, after).uniform_(-bound, bound))
+        self._members, self._sizes = members, sizes
+
+    def forward(self, x_BF: torch.Tensor) -> torch.Tensor:
+        """``(K, B, sizes[-1])``."""
+        x_KBF = x_BF.expand(self._members, *x_BF.shape)
+        output: torch.Tensor = self._sizes.forward(self, x_KBF)
+        return output
+
+    def linear(self, k: int, x: torch.Tensor) -> torch.Tensor:
+        """See `PerceptronSteps`."""
+        return torch.baddbmm(self.biases[k], x, self.weights[k])
 
 
 class TorchNetwork(nn.Module):
@@ -44,7 +116,7 @@ class TorchNetwork(nn.Module):
         self.encoder = build_encoder(seen)
         self._layers = layers(config, layer_sizes(config, seen, self.encoder.features), size)
         for name, mlp in self._layers.mlps.items():
-            self.add_module(name, Mlp(mlp.sizes, relu_last=mlp.relu_last))
+            self.add_module(name, Mlp(mlp))
         for name, constant in self._layers.constants(torch).items():
             self.register_buffer(name, constant, persistent=False)
 
@@ -72,17 +144,130 @@ def build_network(
 
 
 class Critics(nn.Module):
-    """K action-value functions of observations and actions in [-1, 1]; they share an encoder."""
+    """K action-value functions of observations and actions in [-1, 1]; they share an encoder.
 
-    def __init__(self, config: NetworkConfig, seen: NetworkInput, size: int, critics: int) -> None:
+    Args:
+        config: K and N, and the layers' sizes.
+        seen: the part of the observation that they take.
+        size: of an action.
+    """
+
+    def __init__(self, config: ActorCriticConfig, seen: NetworkInput, size: int) -> None:
         super().__init__()
         self.encoder = build_encoder(seen)
-        self.q = EnsembleMlp(critics, layer_sizes(config, seen, self.encoder.features + size))
+        features, *hidden = layer_sizes(config, seen, self.encoder.features + size)
+        sizes = (features, *(config.critic_hidden_sizes or hidden), config.n_quantiles)
+        self.q = EnsembleMlp(
+            config.n_critics, MlpSizes(sizes, architecture=config.critic_architecture)
+        )
 
     def forward(self, obs: Obs, action_BD: torch.Tensor) -> torch.Tensor:
-        """``(K, B)``."""
-        q_KB: torch.Tensor = self.q(torch.cat([self.encoder(obs), action_BD], dim=1))
-        return q_KB
+        """``(K, B, N)``."""
+        q_KBN: torch.Tensor = self.q(torch.cat([self.encoder(obs), action_BD], dim=1))
+        return q_KBN
+
+
+class ObsNormalizer:
+    """Running mean and variance of the observation, of the batches that an agent learns from.
+
+    Statistics of what is *drawn* are those of the networks' own input, priorities included, and the
+    learner has them without reading the replay once more. Each batch counts as much as any other
+    (Chan et al. 1979), so they move less and less and stand still in the end, as a target needs it.
+
+    Args:
+        columns: of the observation; none switches it off.
+        device: of the batches.
+    """
+
+    def __init__(self, columns: NormalizedColumns, device: str) -> None:
+        self._columns = columns
+        self._batches = torch.zeros((), device=device)
+        self._mean, self._variance = torch.zeros(2, columns.size, device=device)
+        self._scale = torch.ones(columns.size, device=device)
+        self._means, self._scales = columns.split(self._mean), columns.split(self._scale)
+
+    @torch.no_grad()
+    def update(self, obs: Obs) -> None:
+        """Count a batch."""
+        names = list(self._means)
+        if not names:
+            return
+        flat = [
+            obs[name].flatten(1) if obs[name].dim() > 1 else obs[name][:, None] for name in names
+        ]
+        x_BF = flat[0] if len(flat) == 1 else torch.cat(flat, dim=1)
+        variance_F, mean_F = torch.var_mean(x_BF.float(), dim=0, correction=0)
+        self._batches += 1.0
+        rate = self._batches.reciprocal()
+        delta_F = mean_F - self._mean
+        variance_F.addcmul_(delta_F.square(), 1.0 - rate)
+        self._variance.lerp_(variance_F, rate)
+        self._mean.addcmul_(delta_F, rate)
+        torch.rsqrt(self._variance + _VARIANCE_EPS, out=self._scale)
+
+    def observations(self, batch: Mapping[str, torch.Tensor], part: str) -> Obs:
+        """The columns of ``obs`` or ``next_obs``, renamed to ``obs...`` and normalised; those of
+        ``obs`` are counted first."""
+        obs = select_part(batch, part)
+        if not self._means:
+            return obs
+        if part == "obs":
+            self.update(obs)
+        return normalize_columns(obs, self._means, self._scales)
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """The part of the model that acting needs. Copies."""
+        if not self._means:
+            return {}
+        return {MEAN: self._mean.cpu().numpy().copy(), SCALE: self._scale.cpu().numpy().copy()}
+
+    def get_state(self) -> State:
+        """The statistics; nothing where there are none. Copies on the CPU."""
+        return {name: tensor.cpu().clone() for name, tensor in self._state().items()}
+
+    def set_state(self, state: State) -> None:
+        """Continue from these statistics.
+
+        Raises:
+            ModelMismatchError: they are of other observations.
+        """
+        for name, tensor in self._state().items():
+            if name not in state or state[name].shape != tensor.shape:
+                found = f"shape {tuple(state[name].shape)}" if name in state else "nothing"
+                raise ModelMismatchError(
+                    f"normalizer.{name}", f"shape {tuple(tensor.shape)}", found
+                )
+            tensor.copy_(state[name])
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        if not self._means:
+            return {}
+        return {
+            "batches": self._batches,
+            "mean": self._mean,
+            "variance": self._variance,
+            "scale": self._scale,
+        }
+
+
+class NormalizedModule(nn.Module):
+    """A network behind a model's statistics, for graphs: `NormalizedNetwork` in torch."""
+
+    def __init__(
+        self, network: nn.Module, columns: NormalizedColumns, arrays: Mapping[str, NDArray[Any]]
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self._columns = columns
+        empty = np.zeros(0, np.float32)
+        for name, key in (("mean", MEAN), ("scale", SCALE)):
+            self.register_buffer(name, torch.from_numpy(arrays.get(key, empty).copy()))
+
+    def forward(self, obs: Obs, *inputs: torch.Tensor) -> torch.Tensor:
+        """The output for columns ``obs...``."""
+        mean, scale = (self._columns.split(self.get_buffer(name)) for name in ("mean", "scale"))
+        output: torch.Tensor = self.network(normalize_columns(obs, mean, scale), *inputs)
+        return output
 
 
 class TorchActingNetwork:
@@ -94,12 +279,12 @@ class TorchActingNetwork:
     def __init__(self, network: nn.Module) -> None:
         self._network = network.requires_grad_(False).eval()
         self._parameters = dict(network.named_parameters())
-        self._shapes = {name: tuple(p.shape) for name, p in self._parameters.items()}
+        self.shapes = {name: tuple(p.shape) for name, p in self._parameters.items()}
         self._synced = False
 
     def sync_model(self, model: ModelInfo) -> None:
         """Use these weights; see `vedette_rl.agents.network_agent.ActingNetwork`."""
-        check_arrays(self._shapes, model.arrays)
+        check_arrays(self.shapes, model.arrays)
         for name, parameter in self._parameters.items():
             parameter.copy_(torch.tensor(model.arrays[name]))
         self._synced = True
@@ -107,7 +292,7 @@ class TorchActingNetwork:
     def __call__(self, obs: Columns, *inputs: NDArray[Any]) -> NDArray[np.float32]:
         """The output for columns ``obs...``."""
         if not self._synced:
-            check_arrays(self._shapes, {})  # raises: it has no model to act on
+            check_arrays(self.shapes, {})  # raises: it has no model to act on
         with torch.inference_mode():
             columns = {name: torch.as_tensor(column) for name, column in obs.items()}
             output = self._network(columns, *(torch.as_tensor(array) for array in inputs))

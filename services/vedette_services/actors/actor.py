@@ -45,6 +45,7 @@ from vedette_services.errors import (
     SpecMismatchError,
     error_message,
 )
+from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
 from vedette_services.run.model_map import ModelMapReader
@@ -201,9 +202,10 @@ def build_actor(
     actors = ActorsConfig.model_validate(spec.actors)
     env_seed, exploration_seed, steps_seed = spec.seeds()
     envs = actors.envs_per_actor
-    row = make_vector_environment(EnvConfig.model_validate(spec.env), envs, env_seed)
+    env = EnvConfig.model_validate(spec.env)
+    row = make_vector_environment(env, envs, env_seed, make_processes=ProcessEnvs)
     kind = agent_kind(spec.agent["name"])
-    agent = kind.config.model_validate(spec.agent)
+    agent = kind.config.from_stored(spec.agent)
     td_errors = TD_ERROR in {column.name for column in schema.columns}
     check_schema(
         row.spaces, schema, declared_columns(agent, actors, row.spaces, td_errors=td_errors)

@@ -107,7 +107,8 @@ class Roster:
     def on_stats(self, index: int, stats: ActorStats, now: float) -> None:
         """The actor's process published its statistics."""
         actor = self.actors[index]
-        if stats.env_steps != actor.stats.env_steps or stats.waits_for_manager:
+        began = stats.state != actor.stats.state  # environments may have been made for long
+        if began or stats.env_steps != actor.stats.env_steps or stats.waits_for_manager:
             actor.progressed_at = now
         if stats.env_steps > 0:
             self._deaths_at_start = 0

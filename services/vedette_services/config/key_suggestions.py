@@ -36,6 +36,14 @@ _SYNONYMS: Mapping[str, str] = {
     "agent.tau": "polyak soft_update_tau target_tau",
     "agent.alpha": "ent_coef temperature entropy_coef entropy_coefficient",
     "agent.initial_alpha": "temperature_init init_temperature initial_temperature",
+    "agent.normalize_observations": "normalize_obs norm_obs obs_normalization observation_filter",
+    "agent.policy_delay": "policy_frequency actor_update_interval policy_freq delayed_update",
+    "agent.target_noise": "target_policy_noise policy_noise",
+    "agent.target_noise_clip": "noise_clip",
+    "agent.exploration_noise": "action_noise expl_noise",
+    "agent.dropped_quantiles": "top_quantiles_to_drop_per_net drop",
+    "agent.critics_in_target": "num_min_qs target_critics in_target_minimization",
+    "agent.schedule.kind": "lr_schedule learning_rate_schedule lr_scheduler",
     "agent.n_quantiles": "num_quantiles num_tau_samples sample_size",
     "agent.exploration.epsilon_final": "exploration_final_eps end_e eps_end final_epsilon eps "
     "epsilon eps_final epsilon_end min_epsilon",
@@ -74,6 +82,7 @@ _SYNONYMS: Mapping[str, str] = {
     "learner.torch_threads": "num_threads threads n_threads",
     "evaluation.episodes": "n_eval_episodes eval_episodes num_eval_episodes num_episodes",
     "evaluation.seed": "eval_seed",
+    "evaluation.max_episode_steps": "eval_max_steps max_eval_steps eval_max_episode_steps",
     "stop.max_env_steps": "steps total_timesteps timesteps total_steps max_steps num_timesteps "
     "num_steps_total max_frames frames max_timesteps",
     "stop.max_opts": "max_updates total_updates max_iterations opt_steps epochs",

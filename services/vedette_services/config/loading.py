@@ -12,16 +12,14 @@ import json
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from vedette_rl.agents.config import AgentConfig
-from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.agents.registry import agent_kind
+from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.errors import UnknownAgentError
 from vedette_services.config.explain import explain_errors, keys_of
@@ -47,9 +45,13 @@ from vedette_services.config.settings import (
     settings_table,
 )
 from vedette_services.errors import ManySettingsError, SettingError, raise_errors
+from vedette_services.host.system import count_cores
 
 DEFAULT_ENV = "CartPole-v1"
 _SAVED_PARTS = ("env", "agent", "actors", "replay", "learner")  # of every version's files
+
+Fit = Literal["here", "elsewhere"]
+"""Where the actors of a configuration will play: on this host or on others."""
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -61,6 +63,7 @@ class LoadedConfig:
     Args:
         preset: name of the preset it began from; "" for none.
         chosen: why the agent is the one it is, where nobody named one; "" otherwise.
+        fitted: the time of a step and what was chosen by it; "" otherwise.
         choices: the settings that the size of the fleet decided.
     """
 
@@ -68,6 +71,7 @@ class LoadedConfig:
     preset: str
     chosen: str
     choices: tuple[Choice, ...]
+    fitted: str = ""
 
     @property
     def decided(self) -> list[str]:
@@ -76,7 +80,8 @@ class LoadedConfig:
             "no stop condition is set: it goes on until Ctrl-C; stop.max_env_steps=1e6 ends it"
         )
         for_fleet = describe_choices(self.config, self.choices)
-        return [*filter(None, [self.chosen, for_fleet]), *[endless] * self.config.stop.never]
+        known = filter(None, [self.chosen, self.fitted, for_fleet])
+        return [*known, *[endless] * self.config.stop.never]
 
     @property
     def note(self) -> str:
@@ -100,6 +105,7 @@ def load_config(
     table: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     saved: Path | None = None,
+    fit: Fit | None = None,
 ) -> LoadedConfig:
     """Lay all layers over one another.
 
@@ -111,6 +117,7 @@ def load_config(
         table: settings as a nested table, under `settings`.
         environment: where `VEDETTE_SET` is looked up; this process's own where None.
         saved: the configuration of the run that goes on; None: no run does.
+        fit: choose what is left open by the time of a step, which is measured; None: leave it open.
 
     Raises:
         SettingError: a key is wrong.
@@ -132,9 +139,9 @@ def load_config(
     given = functools.reduce(merge_tables, (layer.table for layer in layers))
     try:
         if saved is None:
-            return _with_preset(given)
+            return _with_preset(given, fit)
         layers.insert(0, Layer(str(saved), _read_saved(saved)))
-        return _with_saved(layers[0].table, given)
+        return _with_saved(layers[0].table, given, fit)
     except (SettingError, ManySettingsError) as e:
         raise_errors(add_sources(e, layers))
         raise
@@ -167,7 +174,21 @@ def _read_saved(path: Path) -> Table:
     missing = [f"[{part}]" for part in _SAVED_PARTS if part not in table]
     if missing:
         raise SettingError(str(path), f"it is damaged: it has no {', '.join(missing)}", fix)
-    return table
+    return _as_it_was(table)
+
+
+def _as_it_was(table: Table) -> Table:
+    """Give a configuration that version 0.2 or before saved what was the default of its agent."""
+    agent, replay = _table(table, "agent"), _table(table, "replay")
+    kind = BUILT_IN.get(str(agent.get("name")))
+    if kind is None or "batch_size" not in agent or "samples_per_insert" in replay:
+        return table  # which later versions save
+    ratio = agent["batch_size"] / kind.config.env_steps_per_opt_before
+    return {
+        **table,
+        "agent": {**kind.config.values_before, **agent},
+        "replay": {**replay, "samples_per_insert": ratio},
+    }
 
 
 def _read_given(path: Path) -> Table:
@@ -283,7 +304,7 @@ def _classes(agent_class: type[AgentConfig]) -> dict[str, type[BaseModel]]:
     return {**classes, "agent": agent_class}
 
 
-def _with_preset(given: Table) -> LoadedConfig:
+def _with_preset(given: Table, fit: Fit | None) -> LoadedConfig:
     """Put the preset, or the agent that suits the environment, under what was given."""
     given = expand_plugin_names(given)
     env_id = _table(given, "env").get("id", DEFAULT_ENV)
@@ -298,42 +319,40 @@ def _with_preset(given: Table) -> LoadedConfig:
     tuned = read_preset(str(name), str(env_id)) if wanted == "auto" else None
     config = config_from_table(merge_tables(merge_tables(tuned or {}, base), given))
     raise_errors(list(_orphaned_wrapper_settings(config.env, tuned or {}, given)))
+    config, fitted = _fitted(config, fit)  # first: the defaults are for the fleet of this shape
     config, choices = choose_for_fleet(config)
     preset = f"{name}-{env_id}" if tuned else ""
     if tuned:
         config = config.model_copy(update={"preset": f"applied: {preset}"})
-    return LoadedConfig(config, preset, chosen, choices)
+    return LoadedConfig(config, preset, chosen, choices, fitted)
 
 
-def _with_saved(saved: Table, given: Table) -> LoadedConfig:
+def _with_saved(saved: Table, given: Table, fit: Fit | None) -> LoadedConfig:
     """Put a run's own configuration under what was given; another run's part is none of it."""
     given = expand_plugin_names(given)
     for part, key in (("env", "id"), ("agent", "name")):
         own = _table(saved, part).get(key)
         if _table(given, part).get(key, own) != own:
-            return _with_preset(given)
+            return _with_preset(given, fit)
     config = config_from_table({**merge_tables(saved, given), "preset": saved.get("preset", NONE)})
-    return complete_config(_with_old_ratio(config))
+    wanted = _table(given, "env").get("stepping") == "auto" or "stepping" not in saved["env"]
+    config, fitted = _fitted(config, fit if wanted else None)
+    return replace(complete_config(config), fitted=fitted)
+
+
+def _fitted(config: RunConfig, fit: Fit | None) -> tuple[RunConfig, str]:
+    """Choose how environments are stepped, and say it."""
+    if fit is None:
+        return config, ""
+    from vedette_services.config.probing import fit_stepping
+
+    return fit_stepping(config, cores=count_cores() if fit == "here" else None)
 
 
 def complete_config(config: RunConfig) -> LoadedConfig:
     """A configuration made in Python, with what nobody set in it chosen for its fleet."""
     config, choices = choose_for_fleet(config)
     return LoadedConfig(config, "", "", choices)
-
-
-def _with_old_ratio(config: RunConfig) -> RunConfig:
-    """A saved configuration whose ratio is not in it: it is of version 0.2 or before.
-
-    DQN and IQN then had an optimization step in four environment steps.
-    """
-    agent = config.agent
-    if config.replay.samples_per_insert is not None or not isinstance(agent, DqnConfig | IqnConfig):
-        return config
-    rate = agent.batch_size / AgentConfig.env_steps_per_opt
-    return config.model_copy(
-        update={"replay": config.replay.model_copy(update={"samples_per_insert": rate})}
-    )
 
 
 def _orphaned_wrapper_settings(
@@ -344,7 +363,7 @@ def _orphaned_wrapper_settings(
     Only where the vector form is asked for, which takes none: ALE's would play every frame.
     """
     preset_env = _table(tuned, "env")
-    if env.wrappers or env.vectorization != "vector_entry_point" or "wrappers" not in preset_env:
+    if env.wrappers or not env.is_vector_form or "wrappers" not in preset_env:
         return
     typed = _table(_table(given, "env"), "kwargs")
     for name, value in _table(preset_env, "kwargs").items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from vedette_rl.agents.config import EnvSteps
 from vedette_rl.import_by_name import choice_or_import, is_import_name
@@ -128,7 +128,14 @@ class EvaluationConfig(BaseModel):
     episodes: int = Field(default=20, ge=1, le=100_000)
     """of one evaluation."""
     seed: int = Field(default=10_000, ge=0, lt=2**31)
-    """of its first episode; the others count on. The same at every evaluation."""
+    """of its first episode; the others count on. The same at every evaluation. `vedette eval` plays
+    other episodes, because the best model was chosen by these."""
+    max_episode_steps: PositiveInt | None = None
+    """an episode is cut here, and counted as cut; ``none`` is the environment's own limit, or 1,000
+    where it names none: a greedy policy may never end one there. It counts the steps of the
+    environment as it is wrapped."""
+    end_timeout_s: float = Field(default=60.0, ge=0.0, allow_inf_nan=False)
+    """the end of a run waits so long for the evaluation of its last model; 0 leaves it out."""
 
 
 class StopConfig(BaseModel):

@@ -38,6 +38,7 @@ OURS: Mapping[str, Mapping[str, str]] = {
         "dqn": "deep Q-network, double, with n-step returns; for discrete actions",
         "iqn": "implicit quantile network, the distribution of returns; for discrete actions",
         "sac": "soft actor-critic with a learned temperature; for continuous actions",
+        "td3": "twin delayed deep deterministic policy gradient; for continuous actions",
     },
     "vedette.networks": {
         "auto": "cnn for images, else mlp",

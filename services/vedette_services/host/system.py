@@ -7,6 +7,7 @@ No other module of `vedette_services` makes them; ruff checks that. Those on fil
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 import re
@@ -15,6 +16,7 @@ import socket
 import sys
 import tempfile
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from vedette_rl.storage.system import sysctl_text
@@ -48,11 +50,25 @@ def require_daemons(what: str) -> None:
         raise UsageError(f"{what} needs Linux or macOS: on Windows use WSL or a container")
 
 
+@functools.cache
+def vedette_version() -> str:
+    """Return the installed distribution's version; "" where it is not installed."""
+    try:
+        return version("vedette")
+    except PackageNotFoundError:
+        return ""
+
+
 def count_cores() -> int:
     """Return the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def count_waits() -> int:
+    """Return how often this process has given a processor up by itself, to wait for something."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw if resource is not None else 0
 
 
 def cpu_model() -> str:

@@ -15,6 +15,7 @@ from vedette_rl.errors import CheckpointError, EnvironmentFaultError, Evaluation
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.storage.state_file import write_state
 from vedette_services.config.run_config import RunConfig
+from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
@@ -97,8 +98,13 @@ class ModelEvaluation:
     def __init__(self, config: RunConfig, run_id: str, best: Path) -> None:
         self._interval = config.learner.eval_interval
         self._run_id, self._best_directory = run_id, best
+        own = config.evaluation
         self._evaluator = GreedyEvaluator(
-            config.env, config.evaluation.episodes, config.evaluation.seed
+            config.env,
+            own.episodes,
+            own.seed,
+            max_episode_steps=own.max_episode_steps,
+            make_processes=ProcessEnvs,
         )
         self._policy = build_greedy_policy(config)
         self.status = read_best(best)
@@ -165,6 +171,7 @@ class ModelEvaluation:
             return_max=max(found.returns),
             length_mean=found.length_mean,
             episodes=found.episodes,
+            episodes_cut=found.cut,
             best_return_mean=best,
             best_version=best_version,
         )
@@ -176,13 +183,15 @@ class ModelEvaluation:
         is_due = time.monotonic() >= self._log_at
         if is_due:
             self._log_at = time.monotonic() + _LOG_EVERY_S
+        cut = f", {found.cut} of them cut at {found.max_episode_steps:,} steps" if found.cut else ""
         log.log(
             logging.INFO if is_due else logging.DEBUG,
-            "version %d returns %.1f ± %.1f over %d episodes (%.1f s)",
+            "version %d returns %.1f ± %.1f over %d episodes%s (%.1f s)",
             found.version,
             found.return_mean,
             found.return_std,
             found.episodes,
+            cut,
             took_s,
         )
 
@@ -196,6 +205,7 @@ class ModelEvaluation:
             "return_mean": found.return_mean,
             "return_std": found.return_std,
             "episodes": found.episodes,
+            "episodes_cut": found.cut,
             "seed": found.seed,
         }
         try:

@@ -58,8 +58,8 @@ from vedette_services.run.status_records import (
     TrainerStatus,
     clear_status_records,
 )
-from vedette_services.run.status_text import NO_END, final_report_lines
-from vedette_services.run.stop_conditions import is_evaluated
+from vedette_services.run.status_text import final_report_lines
+from vedette_services.run.stop_conditions import is_evaluated, late_evaluation
 
 if TYPE_CHECKING:  # an extra
     from vedette_services.prometheus import MetricsAddress
@@ -75,7 +75,6 @@ _PORTS = ("samples", "control: --bind's port + 1", "models: --bind's port + 2")
 _TRAINER_END_S = 90.0  # its last checkpoint may be large
 _GATEWAY_END_S = 15.0  # managers send their last batches
 _GATEWAY_POLL_S = 0.05
-_EVALUATOR_END_S = 60.0  # the last model is played to the end
 _RESTARTS = 3  # of one process within _RESTART_WINDOW_S, before the learner gives up
 _RESTART_WINDOW_S = 300.0
 _STARTING_S = 20.0  # a process that crashes so early would crash again
@@ -268,14 +267,15 @@ class Supervisor:
 
     def _wait_for_evaluation(self, evaluator: subprocess.Popen[bytes], stop: StopSignals) -> str:
         """Wait for the last evaluation where there is one; return why the last model has none."""
-        deadline, why = time.monotonic() + _EVALUATOR_END_S, ""
+        timeout_s = self._spec.config.evaluation.end_timeout_s
+        deadline, why = time.monotonic() + timeout_s, ""
         if is_evaluated(self._records.learning.read().exit_reason or "interrupted"):
             while not why and wait_all([evaluator], _POLL_S):
                 self._publish_status()
                 if stop:
                     why = "the last evaluation was stopped"
                 elif time.monotonic() >= deadline:
-                    why = f"the last evaluation did not end within {_EVALUATOR_END_S:.0f} s{NO_END}"
+                    why = late_evaluation(timeout_s)
         if why:
             log.warning("%s", why)
         evaluator.kill()  # an evaluation that still goes on is not needed

@@ -41,7 +41,7 @@ from vedette_services.run.status_records import (
 log = logging.getLogger("vedette.trainer")
 
 _LAST_MODEL_S = 20.0
-_LAST_EVALUATION_S = 75.0  # the supervisor waits for 60 s
+_STOP_S = 15.0  # for the supervisor, after `evaluation.end_timeout_s`
 
 
 class Trainer:
@@ -99,7 +99,8 @@ class Trainer:
 
     def end_evaluation(self, exit_reason: str) -> None:
         """Wait until the supervisor, which sees the evaluator end, asks this process to end."""
-        if not select.select([self._stop.fileno()], [], [], _LAST_EVALUATION_S)[0]:
+        timeout_s = self._config.evaluation.end_timeout_s + _STOP_S
+        if not select.select([self._stop.fileno()], [], [], timeout_s)[0]:
             log.warning("the last evaluation is not recorded: it takes too long")
 
     def is_stopped(self) -> bool:

@@ -180,7 +180,8 @@ class TrainingLoop:
     def _flush(self, opt_steps: int) -> None:
         stats: dict[str, float] = getattr(self._replay, "stats", dict)()  # uniform has none
         part = "priority" if isinstance(self._replay, PrioritizedReplay) else "sampling"
-        self._callbacks.record({f"{part}/{name}": stats[name] for name in stats}, opt_steps)
+        if stats:
+            self._callbacks.record({f"{part}/{name}": stats[name] for name in stats}, opt_steps)
         self._callbacks.flush(opt_steps)
 
     def _record_cost(self, opt_steps: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
-from vedette_rl.envs.make import has_time_limit
+from vedette_rl.envs.make import make_env
+from vedette_rl.envs.registry import find_spec
 from vedette_rl.envs.spaces import Spaces, transition_dtype
+from vedette_rl.envs.vector_env import find_episode_bound, step_limit
 from vedette_rl.errors import (
     CustomNetworkError,
     FrameStorageError,
@@ -118,17 +121,27 @@ def check_config(
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
         lines += describe_initial_weights(config)
-    return tuple(filter(None, [budget, *lines, _describe_time_limit(config)]))
+    return tuple(filter(None, [budget, *lines, _describe_evaluation_bound(config)]))
 
 
-def _describe_time_limit(config: RunConfig) -> str:
-    """Return a warning for episodes that may have no end; "" if they have one."""
-    if has_time_limit(config.env):
+def _describe_evaluation_bound(config: RunConfig) -> str:
+    """Return where evaluations cut episodes that have no known limit; "" where they have one."""
+    own, key = config.evaluation.max_episode_steps, "evaluation.max_episode_steps"
+    if not config.learner.eval_interval:
         return ""
-    return (
-        f"{config.env.id} has no time limit: an episode without an end holds the evaluations up; "
-        "env.max_episode_steps=1000 sets one"
-    )
+    env = config.env.for_evaluation()
+    if own is None:
+        if not env.is_vector_form and (env.max_episode_steps or find_spec(env).max_episode_steps):
+            return ""
+        with closing(make_env(env)) as made:
+            if step_limit(made):
+                return ""
+            bound = find_episode_bound(made)
+        return (
+            f"{env.id} names no time limit: evaluations cut its episodes at {bound:,} steps "
+            f"({key} sets another bound; env.max_episode_steps also ends episodes of the training)"
+        )
+    return f"evaluations cut episodes at {own:,} steps, by {key}"
 
 
 def check_settings(config: RunConfig) -> None:

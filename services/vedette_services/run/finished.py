@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, Evaluation, ModelInfo, Policy
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.registry import AllowImport
 from vedette_rl.errors import CheckpointError, ImportNotAllowedError, PolicyFileError
 from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
@@ -31,15 +32,17 @@ from vedette_rl.storage.checkpoints import (
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig, read_config
 from vedette_services.config.loading import read_toml
-from vedette_services.config.parts import LearnerConfig
+from vedette_services.config.parts import EvaluationConfig, LearnerConfig
 from vedette_services.errors import NotARunError, NotInRunError, SettingError, UsageError
+from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.overview import find_runs
 from vedette_services.run.provenance import read_provenance
 from vedette_services.run.replay_layout import replay_directory
 
-_EPISODES_MAX = 100_000
-_SEED_MAX = 2**31 - 1
+_OTHER_EPISODES = 1_000_000
+"""Added to the seed of a run's evaluations: the best model was selected by those episodes."""
+_SEEDS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class FinishedRun:
         """
         evaluation = self.config.evaluation
         made = (env or self.config.env).for_evaluation().model_dump(mode="json")
-        return {"env": made, "episodes": evaluation.episodes, "seed": evaluation.seed}
+        return {"env": made, **evaluation.model_dump(exclude={"end_timeout_s"})}
 
     def load_model(self, checkpoint: str | None) -> SavedModel:
         """Load a model.
@@ -141,10 +144,10 @@ def _check_modules(directory: Path) -> None:
         module = name.partition(":")[0].partition(".")[0]
         if module in sys.modules or find_spec(module) is not None:
             continue
-        starts = read_provenance(run)
-        home = starts[-1].directory if starts else ""
-        where = f"; it was trained in {home}: run the command there" if home else ""
-        raise UsageError(f"{directory}: it needs module {module!r}, which is not found here{where}")
+        home = next((start.directory for start in read_provenance(run)[-1:]), "")
+        there = any((Path(home) / name).exists() for name in (module, f"{module}.py"))
+        fix = f"run the command in {home}" if home and there else "run the command in its folder"
+        raise UsageError(f"{directory}: it needs module {module!r}, which is not found here; {fix}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +235,8 @@ def evaluate_run(
     Args:
         directory: the run's.
         episodes: how many; None: as many as the run's own evaluations play.
-        seed: of the first episode; None: that of the run's own evaluations.
+        seed: of the first episode; None: of other episodes than the run's own evaluations, by which
+            the best model was selected.
         checkpoint: optimization steps of the model, or ``latest``; None: the best model.
         video: a ``.gif`` or ``.mp4`` to write.
 
@@ -247,27 +251,58 @@ def evaluate_run(
     if video is not None:
         check_video_path(video)
     run = FinishedRun.open(directory)
-    model = run.load_model(checkpoint).model
-    config = run.config
-    policy = build_greedy_policy(config)
-    policy.sync_model(model)
-    evaluator = GreedyEvaluator(
-        config.env,
-        episodes or config.evaluation.episodes,
-        config.evaluation.seed if seed is None else seed,
-    )
-    return _play(evaluator, policy, model.version, config.env, video)
+    saved = run.load_model(checkpoint)
+    policy = build_greedy_policy(run.config)
+    policy.sync_model(saved.model)
+    playing = _Playing(run.config.env, run.config.evaluation, saved.meta)
+    return playing.play(policy, saved.model.version, episodes, seed, video)
 
 
-def _play(
-    evaluator: GreedyEvaluator, policy: Policy, version: int, env: EnvConfig, video: Path | None
-) -> tuple[Evaluation, int]:
-    with closing(evaluator):
-        found = evaluator.evaluate(policy, version)
-    if video is None:
-        return found, 0
-    with closing(EpisodeVideo(env, found.seed)) as camera:
-        return found, write_video(video, camera.frames(policy), camera.fps)
+@dataclass(frozen=True, slots=True)
+class _Playing:
+    """How a policy is played once more, after its run or beside it.
+
+    Args:
+        evaluation: how the run's own evaluations play.
+        meta: of the saved model; that of the best one has its evaluation.
+        allow_import: as of `make_env`.
+    """
+
+    env: EnvConfig
+    evaluation: EvaluationConfig
+    meta: Mapping[str, Any]
+    allow_import: AllowImport | None = None
+
+    def play(
+        self,
+        policy: Policy,
+        version: int,
+        episodes: int | None,
+        seed: int | None,
+        video: Path | None,
+    ) -> tuple[Evaluation, int]:
+        own = self.evaluation
+        evaluator = GreedyEvaluator(
+            self.env,
+            episodes or own.episodes,
+            (own.seed + _OTHER_EPISODES) % _SEEDS if seed is None else seed,
+            max_episode_steps=own.max_episode_steps,
+            allow_import=self.allow_import,
+            make_processes=ProcessEnvs,
+        )
+        with closing(evaluator):
+            found = evaluator.evaluate(policy, version)
+        found = replace(found, selected="return_mean" in self.meta, fresh_seeds=self._fresh(found))
+        if video is None:
+            return found, 0
+        with closing(EpisodeVideo(self.env, found.seed)) as camera:
+            return found, write_video(video, camera.frames(policy), camera.fps)
+
+    def _fresh(self, found: Evaluation) -> bool:
+        """True if the run's own evaluations played none of these episodes."""
+        own = self.evaluation
+        begins_after = found.seed >= own.seed + own.episodes
+        return begins_after or found.seed + found.episodes <= own.seed
 
 
 def evaluate_policy(
@@ -297,7 +332,7 @@ def evaluate_policy(
     if video is not None:
         check_video_path(video)
     found = read_policy(path, allow_import=allow_import)
-    env, usual_episodes, usual_seed = _played(path, found)
+    env, evaluation = _played(path, found)
     # A wrapper of ours is a class of wrappers; an environment may be any function, of ours too.
     if env.module is not None and env.module.partition(".")[0] not in allow_import:
         raise ImportNotAllowedError(env.module, env.id)
@@ -308,27 +343,22 @@ def evaluate_policy(
     here, there = probe_environment(env, allow_import=is_allowed), found.agent_spaces
     if (here.observation, here.action) != (there.observation, there.action):
         raise PolicyFileError(path, f"{env.id} has other spaces here than when it was trained")
-    evaluator = GreedyEvaluator(
-        env,
-        episodes or usual_episodes,
-        usual_seed if seed is None else seed,
-        allow_import=is_allowed,
-    )
-    return _play(evaluator, found.make_policy(), found.model.version, env, video)
+    playing = _Playing(env, evaluation, found.meta, is_allowed)
+    return playing.play(found.make_policy(), found.model.version, episodes, seed, video)
 
 
-def _played(path: Path, found: PolicyFile) -> tuple[EnvConfig, int, int]:
-    """Return the environment, the episodes and the seed of a policy's evaluations."""
+def _played(path: Path, found: PolicyFile) -> tuple[EnvConfig, EvaluationConfig]:
+    """Return the environment of a policy, and how its run's evaluations played."""
     try:
-        played = found.meta["played"]
-        env = EnvConfig.model_validate_json(json.dumps(played["env"]), strict=True)
-        episodes, seed = int(played["episodes"]), int(played["seed"])
+        played = dict(found.meta["played"])
+        env = EnvConfig.model_validate_json(json.dumps(played.pop("env")), strict=True)
+        evaluation = EvaluationConfig.model_validate_json(json.dumps(played), strict=True)
     except (KeyError, TypeError) as error:
         why = "it does not say how it is evaluated: export it again with this version"
         raise PolicyFileError(path, why) from error
     except ValueError as error:
         raise PolicyFileError(path, f"how it is evaluated makes no sense ({error})") from error
-    return env, max(1, min(episodes, _EPISODES_MAX)), max(0, min(seed, _SEED_MAX))
+    return env, evaluation
 
 
 def build_greedy_policy(config: RunConfig) -> Policy:

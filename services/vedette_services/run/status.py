@@ -14,6 +14,7 @@ from vedette_services.run.status_schema import ChartSpec, Count, Part, counter, 
 _EVALUATIONS = ChartSpec("Returns", "Return of greedy evaluations")
 _ROLLOUTS = ChartSpec("Returns", "Return of the actors, exploring")
 _LENGTHS = ChartSpec("Returns", "Length of episodes")
+_CUT = ChartSpec("Returns", "Episodes of an evaluation that were cut", nonzero=True)
 _PER_SECOND = ChartSpec("Speed", "Per second")
 _OPT_TIMES = ChartSpec(
     "Speed",
@@ -42,8 +43,9 @@ _OUTSIDE = ChartSpec("Fleet", "Samples that are not in the replay", nonzero=True
 _LISTED: dict[str, Any] = {"chart": _OUTSIDE, "row": "samples"}
 _REFUSED = ChartSpec("Fleet", "Messages refused", nonzero=True)
 _CHARTS = (
-    *(_EVALUATIONS, _ROLLOUTS, _LENGTHS, _PER_SECOND, _OPT_TIMES, _PER_OPT_STEP, _LAG_INSERTED),
-    *(_LAG_SECONDS, _LAG_DRAWN, _PER_INSERT, _WAITS, _REPLAY_SIZE, _MANAGERS, _OUTSIDE, _REFUSED),
+    *(_EVALUATIONS, _ROLLOUTS, _LENGTHS, _CUT, _PER_SECOND, _OPT_TIMES, _PER_OPT_STEP),
+    *(_LAG_INSERTED, _LAG_SECONDS, _LAG_DRAWN, _PER_INSERT, _WAITS, _REPLAY_SIZE, _MANAGERS),
+    *(_OUTSIDE, _REFUSED),
 )
 
 
@@ -192,6 +194,10 @@ class Eval(Part):
         "mean length", "steps", "eval/mean_ep_length", chart=_LENGTHS, label="evaluations"
     )
     episodes: Count | None = gauge("episodes played", "", "eval/episodes", default=0)
+    episodes_cut: Count | None = gauge(
+        "episodes that evaluation.max_episode_steps cut", "", "eval/episodes_cut",
+        chart=_CUT, row="returns", label="episodes of the evaluation cut",
+    )  # fmt: skip
     version: Count | None = gauge("version that was played", "", "eval/version")
     env_steps: Count | None = gauge("environment steps in the replay when that version was made")
     best_return_mean: float | None = gauge("mean return of the best", "", "eval/best_mean_reward")

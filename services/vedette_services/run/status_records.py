@@ -28,7 +28,7 @@ from vedette_rl.storage.latest_value import (
     latest_value_file_bytes,
 )
 from vedette_rl.storage.state_file import check_state
-from vedette_services.host.versions import vedette_version
+from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.status import (
     Checkpoint,

@@ -19,9 +19,6 @@ from vedette_services.run.status import Eval, Manager, Status, rollout_of
 from vedette_services.run.status_schema import numbers
 from vedette_services.run.stop_conditions import elapsed_seconds, exit_sentence
 
-NO_END = "; if its episodes have no end, set env.max_episode_steps"
-"""What to do about an evaluation that takes too long."""
-
 
 def present_managers(status: Status) -> Sequence[Manager]:
     """Return the managers that are not gone."""
@@ -170,8 +167,9 @@ def evaluation_line(status: Status) -> str:
     """Return the last evaluation in one line."""
     found = status.eval
     best = ", best so far" if found.version == found.best_version else ""
+    cut = f", {format_number(found.episodes_cut)} of them cut" if found.episodes_cut else ""
     episodes, version = format_number(found.episodes), format_number(found.version)
-    return f"{_evaluation(found)} ({episodes} episodes), version {version}{best}"
+    return f"{_evaluation(found)} ({episodes} episodes{cut}), version {version}{best}"
 
 
 def rollout_return(status: Status) -> float | None:

@@ -60,6 +60,14 @@ def exit_sentence(reason: str, after: str = "") -> str:
     return f"{known.outcome}{after}: {known.why}" if known else ""
 
 
+def late_evaluation(timeout_s: float) -> str:
+    """Return the sentence about a last evaluation that the end of the run no longer waits for."""
+    return (
+        f"the last evaluation did not end within evaluation.end_timeout_s = {timeout_s:g} s: "
+        "`vedette eval RUN --checkpoint latest` plays the last model"
+    )
+
+
 def is_evaluated(reason: str) -> bool:
     """Return True if the last model of a run that ended so is evaluated."""
     return reason not in ("interrupted", "target_return")

@@ -26,7 +26,7 @@ def offered(*words: str) -> list[str]:
 
 def test_commands_agents_and_environments_are_completed() -> None:
     assert offered("sta") == ["status"]
-    assert offered("run", "--agent", "") == ["dqn", "iqn", "sac"]
+    assert offered("run", "--agent", "") == ["dqn", "iqn", "sac", "td3"]
     assert offered("run", "--env", "CartPole")[0] == "CartPole-v1"
     assert "ALE/Pong-v5" in offered("run", "--env", "ALE/")
 

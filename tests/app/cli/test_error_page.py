@@ -19,7 +19,7 @@ Run = Callable[..., tuple[int, str]]
 FIXED = "fix the environment; VEDETTE_TRACEBACK=1 shows where"
 ADDRESS = "write HOST or HOST:PORT, such as 127.0.0.1:5555"
 PATH = "on Python's path or in this folder"
-NAMES = "known: dqn, iqn, sac, or module:Name of your own"
+NAMES = "known: dqn, iqn, sac, td3, or module:Name of your own"
 
 ENVIRONMENTS = [
     (

@@ -143,8 +143,13 @@ def test_an_evaluation_is_given_up_at_the_seconds_of_the_run(
     assert said_at_the_end(tmp_path) == ["max_seconds"]
 
 
-def test_the_last_evaluation_after_the_seconds_of_the_run_has_a_minute(
-    tmp_path: Path, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stop", [{"max_seconds": 7.0}, {"max_opts": 30}])
+def test_the_last_evaluation_has_the_seconds_of_its_key(
+    tmp_path: Path,
+    clock: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    stop: dict[str, float],
 ) -> None:
     play = run.InProcessRun._play
 
@@ -153,14 +158,14 @@ def test_the_last_evaluation_after_the_seconds_of_the_run_has_a_minute(
         play(learner)
 
     monkeypatch.setattr(run.InProcessRun, "_play", slow_play)
-    LongEvaluation.at_step = {10: lambda: setattr(clock, "now", 50.0)}
-    LongEvaluation.at_step[20] = lambda: setattr(clock, "now", 68.0)
-    config = long_config(
-        learner={"warmup_period": 64, "eval_interval": 1000}, stop={"max_seconds": 7.0}
-    )
+    LongEvaluation.at_step = {10: lambda: setattr(clock, "now", clock.now + 35.0)}
+    LongEvaluation.at_step[20] = lambda: setattr(clock, "now", clock.now + 10.0)
+    learner = {"warmup_period": 64, "eval_interval": 1000}
+    config = long_config(learner=learner, stop=stop, evaluation={"end_timeout_s": 40.0})
     _, summary = trained(config, tmp_path, clock=clock.monotonic)
-    assert summary["exit_reason"] == "max_seconds"
+    assert summary["exit_reason"] == next(iter(stop))
     assert LongEvaluation.steps == 20
+    assert "did not end within evaluation.end_timeout_s = 40 s" in caplog.text
 
 
 def test_the_view_says_what_is_played_meanwhile(tmp_path: Path, clock: SimpleNamespace) -> None:

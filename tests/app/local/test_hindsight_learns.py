@@ -16,6 +16,7 @@ SETTINGS: dict[str, Any] = {
         "name": "dqn",
         "hidden_sizes": [128],
         "batch_size": 64,
+        "n_step": 1,
         "learning_rate": 1e-3,
         "discount": 0.98,
         "target_update_interval": 100,

@@ -102,7 +102,32 @@ class TestIqnOnImages(Pair):
 class TestSac(Pair):
     __test__ = True
     agent = "sac"
+    options = {**Pair.options, "normalize_observations": False}  # noqa: RUF012
     action = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
+
+
+class TestTd3(Pair):
+    __test__ = True
+    agent = "td3"
+    action = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
+
+
+class TestModernSacOnNestedObservations(Pair):
+    __test__ = True
+    plain_td_errors = False  # the statistics of a batch are of all its rows
+    agent = "sac"
+    observation = NESTED
+    action = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
+    options = {  # noqa: RUF012
+        **Pair.options,
+        "normalize_observations": True,
+        "critic_architecture": "layer_norm",
+        "policy_architecture": "layer_norm",
+        "n_critics": 3,
+        "critics_in_target": 2,
+        "n_quantiles": 4,
+        "dropped_quantiles": 1,
+    }
 
 
 class TestSacOnImages(Pair):
@@ -112,7 +137,7 @@ class TestSacOnImages(Pair):
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
-@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac"])
+@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
 def test_no_default_makes_an_agent_that_cannot_learn(agent: str) -> None:
     """border's learning rate and batch size default to 0 and 1, its critics to one."""
     config = agent_kind(agent).config()

@@ -16,6 +16,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "your-own-agent.md").rea
 @pytest.mark.parametrize("index", [vedette_rl.agents, vedette_rl.networks])
 def test_every_public_name_is_there_and_on_the_page(index: object) -> None:
     names: list[str] = index.__all__  # type: ignore[attr-defined]
+    assert {*names} <= {*dir(index)}
     for name in names:
         assert name.isupper() or getattr(index, name).__name__ == name
         assert f"`{name}`" in PAGE, name

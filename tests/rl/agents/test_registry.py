@@ -38,7 +38,7 @@ def test_an_agent_of_ones_own_is_found_by_module_and_name() -> None:
     ["dqm", "", ":", "no_such_module:Agent", "vedette_rl.agents.registry:Nothing", "math:pi"],
 )
 def test_an_unknown_agent_is_refused_with_those_known(name: str) -> None:
-    with pytest.raises(UnknownAgentError, match="known: dqn, iqn, sac"):
+    with pytest.raises(UnknownAgentError, match="known: dqn, iqn, sac, td3"):
         agent_kind(name)
 
 
@@ -101,6 +101,14 @@ def test_a_cnn_is_refused_for_what_is_no_image() -> None:
         ("iqn", {"hidden_sizes": [64]}, "hidden_sizes"),
         ("sac", {"alpha": -1.0}, "alpha"),
         ("sac", {"log_std_min": 3.0}, "log_std_min"),
+        ("sac", {"critics_in_target": 3}, "critics_in_target 3 is more than n_critics 2"),
+        ("sac", {"dropped_quantiles": 1}, "dropped_quantiles 1 must be below n_quantiles 1"),
+        (
+            "td3",
+            {"hidden_sizes": [64, 32], "critic_architecture": "residual"},
+            r"equal hidden sizes, not \[64, 32\]",
+        ),
+        ("dqn", {"schedule": {"kind": "linear"}}, "schedule.total_opts 0 must be above"),
         ("sac", {"learning_rate": float("nan")}, "learning_rate"),
     ],
 )
@@ -130,7 +138,7 @@ observation = spaces.Dict(a=spaces.Box(-1, 1, (4,), np.float32), b=spaces.Discre
 obs = {"obs/a": np.zeros((2, 4), np.float32), "obs/b": np.array([0, 2])}
 for name, kind in BUILT_IN.items():
     box = spaces.Box(-1, 1, (2,), np.float32)
-    both = Spaces(observation, box if name == "sac" else spaces.Discrete(2))
+    both = Spaces(observation, box if name in ("sac", "td3") else spaces.Discrete(2))
     policy = kind.build_policy(kind.config(), both, ranks=np.zeros(2), seed=0)
     arrays = {name: np.ones(shape, np.float32) for name, shape in policy.network.shapes.items()}
     policy.sync_model(ModelInfo(1, arrays))
@@ -144,7 +152,7 @@ def test_policies_on_vectors_act_without_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "batch_size", "usual"), [("dqn", 32, 16.0), ("iqn", 64, 32.0), ("sac", 256, 256.0)]
+    ("name", "batch_size", "usual"), [("dqn", 32, 16.0), ("iqn", 64, 32.0), ("sac", 128, 256.0)]
 )
 def test_an_agent_knows_how_often_it_draws_a_sample(
     name: str, batch_size: int, usual: float

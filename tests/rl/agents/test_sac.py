@@ -14,23 +14,30 @@ from torch import nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.agents.sac.agent import SacAgent
-from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.agents.sac.loss import (
+from vedette_rl.agents.sac.agent import (
+    SacAgent,
     policy_loss,
     soft_target,
     squashed_sample,
     temperature_loss,
 )
+from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.core import ModelInfo, Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
+
+PAPER = {
+    "normalize_observations": False,
+    "critic_architecture": "mlp",
+    "policy_delay": 1,
+}
+"""Soft actor-critic without what came later."""
 
 MakeBatch = Callable[..., dict[str, torch.Tensor]]
 
 
 def build(spaces: Spaces, seed: int = 0, **options: Any) -> SacAgent:
-    config = SacConfig(**{"hidden_sizes": (16, 8), **options})
+    config = SacConfig(**{"hidden_sizes": (16, 8), **PAPER, **options})
     return SacAgent(config, spaces, device="cpu", seed=seed)
 
 
@@ -70,11 +77,13 @@ def test_log_pi_is_finite_where_tanh_rounds_to_one() -> None:
 
 def test_losses_by_hand() -> None:
     alpha = torch.tensor(0.5)
-    q_KB = torch.tensor([[1.0, 5.0], [2.0, 4.0]])
+    q_BM = torch.tensor([[1.0, 3.0], [4.0, 6.0]])
     log_pi = torch.tensor([-1.0, 2.0])
-    target = soft_target(torch.tensor([10.0, 20.0]), torch.tensor([0.9, 0.0]), q_KB, log_pi, alpha)
-    torch.testing.assert_close(target, torch.tensor([10 + 0.9 * 1.5, 20.0]))
-    assert policy_loss(q_KB, log_pi, alpha).item() == pytest.approx((-0.5 - 1 + 1 - 4) / 2)
+    target = soft_target(torch.tensor([10.0, 20.0]), torch.tensor([0.9, 0.0]), q_BM, log_pi, alpha)
+    expected = torch.tensor([[10 + 0.9 * 1.5, 10 + 0.9 * 3.5], [20.0, 20.0]])
+    torch.testing.assert_close(target, expected)
+    loss = policy_loss(torch.tensor([1.0, 4.0]), log_pi, alpha)
+    assert loss.item() == pytest.approx((-0.5 - 1 + 1 - 4) / 2)
 
 
 @pytest.mark.parametrize(("entropy", "grows"), [(-3.0, True), (-1.0, False)])
@@ -87,36 +96,66 @@ def test_alpha_grows_while_entropy_is_below_its_target(entropy: float, grows: bo
 
 
 class Plain:
-    """SAC once more: separate critics, torch's distribution and optimizers, one sample a time."""
+    """SAC once more: separate critics, torch's modules, distribution and optimizers."""
 
     def __init__(self, state: dict[str, Any], config: SacConfig) -> None:
         self.config, self.opt_steps = config, 0
-        self.pi = self._mlp([state["policy"][f"policy.{k}.weight"] for k in range(3)])
-        for k in range(3):
-            self.pi[2 * k].bias.data.copy_(state["policy"][f"policy.{k}.bias"])
-        self.critics = [self._critic(state["critics"], k) for k in range(2)]
-        self.targets = [self._critic(state["target"], k) for k in range(2)]
+        norm = config.policy_architecture == "layer_norm"
+        self.pi = self._mlp([state["policy"][f"policy.{k}.weight"] for k in range(3)], norm)
+        for k, layer in enumerate(self._linear(self.pi)):
+            layer.bias.data.copy_(state["policy"][f"policy.{k}.bias"])
+        self.critics = [self._critic(state["critics"], k) for k in range(config.n_critics)]
+        self.targets = [self._critic(state["target"], k) for k in range(config.n_critics)]
+        self.seen = np.zeros((0, 4))
         self.log_alpha = state["temperature"]["log_alpha"].clone().requires_grad_()
         self.noise = torch.Generator().set_state(state["noise"])
-        both = [*self.critics[0].parameters(), *self.critics[1].parameters()]
-        self.critics_adam = torch.optim.Adam(both, lr=0.01, eps=config.adam_eps)
-        self.pi_adam = torch.optim.Adam(self.pi.parameters(), lr=0.01, eps=config.adam_eps)
-        self.alpha_adam = torch.optim.Adam([self.log_alpha], lr=0.02, eps=config.adam_eps)
+        both = [p for critic in self.critics for p in critic.parameters()]
+        settings = {"eps": config.adam_eps, "weight_decay": config.weight_decay}
+        self.critics_adam = torch.optim.AdamW(both, lr=0.01, **settings)
+        self.pi_adam = torch.optim.AdamW(self.pi.parameters(), lr=0.01, **settings)
+        self.alpha_adam = torch.optim.AdamW([self.log_alpha], lr=0.02, **settings)
 
     @staticmethod
-    def _mlp(weights: list[torch.Tensor]) -> nn.Sequential:
+    def _mlp(weights: list[torch.Tensor], norm: bool) -> nn.Sequential:
         layers: list[nn.Module] = []
         for weight in weights:
             linear = nn.Linear(weight.shape[1], weight.shape[0])
             linear.weight.data.copy_(weight)
-            layers += [linear, nn.ReLU()]
-        return nn.Sequential(*layers[:-1])
+            between = nn.LayerNorm(weight.shape[0], elementwise_affine=False)
+            layers += [linear, between, nn.ReLU()] if norm else [linear, nn.ReLU()]
+        return nn.Sequential(*layers[: -2 if norm else -1])
+
+    @staticmethod
+    def _linear(network: nn.Sequential) -> list[nn.Linear]:
+        return [layer for layer in network if isinstance(layer, nn.Linear)]
 
     def _critic(self, state: dict[str, torch.Tensor], member: int) -> nn.Sequential:
-        network = self._mlp([state[f"q.weights.{k}"][member].t() for k in range(3)])
-        for k in range(3):
-            network[2 * k].bias.data.copy_(state[f"q.biases.{k}"][member, 0])
+        norm = self.config.critic_architecture == "layer_norm"
+        network = self._mlp([state[f"q.weights.{k}"][member].t() for k in range(3)], norm)
+        for k, layer in enumerate(self._linear(network)):
+            layer.bias.data.copy_(state[f"q.biases.{k}"][member, 0])
         return network
+
+    def normalized(self, obs: torch.Tensor) -> torch.Tensor:
+        if not self.config.normalize_observations:
+            return obs
+        scaled = (obs.numpy() - self.seen.mean(axis=0)) / np.sqrt(self.seen.var(axis=0) + 1e-6)
+        return torch.from_numpy(scaled.astype(np.float32)).clip(-10, 10)
+
+    def target_values(self, x: torch.Tensor) -> torch.Tensor:
+        """``(B, M)``: what the target takes of the critics."""
+        chosen = self.targets
+        if self.config.critics_in_target:
+            order = torch.rand(len(chosen), generator=self.noise).argsort().tolist()
+            chosen = [chosen[k] for k in order[: self.config.critics_in_target]]
+        values = [critic(x) for critic in chosen]
+        if self.config.n_quantiles == 1:
+            return torch.stack(values).amin(dim=0)
+        rows = []
+        for row in range(len(x)):
+            atoms = sorted(atom.item() for value in values for atom in value[row])
+            rows.append(atoms[: len(atoms) - self.config.dropped_quantiles * len(chosen)])
+        return torch.tensor(rows)
 
     def act(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean, log_std = self.pi(obs).chunk(2, dim=1)
@@ -133,42 +172,60 @@ class Plain:
             nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm)
         adam.step()
 
-    def critic_loss(self, delta: torch.Tensor) -> torch.Tensor:
-        """Of each sample."""
-        if self.config.loss == "mse":
-            return delta**2
-        return torch.where(delta.abs() <= 1, delta**2 / 2, delta.abs() - 0.5)
+    def critic_loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Of each sample, of one critic's ``(B, N)`` and the targets ``(B, M)``."""
+        n = z.shape[1]
+        if n == 1:
+            delta = (z - y).squeeze(1)
+            if self.config.loss == "mse":
+                return delta**2
+            return torch.where(delta.abs() <= 1, delta**2 / 2, delta.abs() - 0.5)
+        total = torch.zeros(len(z))
+        for k in range(n):  # equation 6 of TQC, over the mean of the targets
+            delta = y - z[:, k : k + 1]
+            huber = torch.where(delta.abs() <= 1, delta**2 / 2, delta.abs() - 0.5)
+            tau = (2 * k + 1) / (2 * n)
+            total = total + ((tau - (delta.detach() < 0).float()).abs() * huber).mean(dim=1)
+        return total / n
 
     def opt(
         self, batch: dict[str, torch.Tensor], weights: torch.Tensor
     ) -> tuple[torch.Tensor, float]:
         """TD errors and the critics' loss."""
-        alpha = self.log_alpha.detach().exp()
+        config, alpha = self.config, self.log_alpha.detach().exp()
+        self.seen = np.concatenate([self.seen, batch["obs"].numpy().astype(np.float64)])
+        obs, next_obs = self.normalized(batch["obs"]), self.normalized(batch["next_obs"])
         with torch.no_grad():
-            a_next, log_pi_next = self.act(batch["next_obs"])
-            x_next = torch.cat([batch["next_obs"], a_next], 1)
-            q_next = torch.minimum(self.targets[0](x_next), self.targets[1](x_next)).squeeze(1)
+            a_next, log_pi_next = self.act(next_obs)
+            q_next = self.target_values(torch.cat([next_obs, a_next], 1))
             goes_on = 1 - batch["terminated"].float()
             gamma = 0.9 ** batch["n_steps"].float()
-            y = 3.0 * batch["reward"] + goes_on * gamma * (q_next - alpha * log_pi_next)
+            soft = q_next - (alpha * log_pi_next)[:, None]
+            y = 3.0 * batch["reward"][:, None] + (goes_on * gamma)[:, None] * soft
         unit = torch.stack(
             [batch["action"][:, 0] / 2, batch["action"][:, 1] / 5 - 1], dim=1
         )  # bounds [-2, 2] and [0, 10]
-        x = torch.cat([batch["obs"], unit], 1)
-        deltas = [critic(x).squeeze(1) - y for critic in self.critics]
-        losses = [(weights * self.critic_loss(delta)).mean() for delta in deltas]
-        loss = losses[0] + losses[1]
+        x = torch.cat([obs, unit], 1)
+        values = [critic(x) for critic in self.critics]
+        loss = sum((weights * self.critic_loss(value, y)).mean() for value in values)
+        assert isinstance(loss, torch.Tensor)
         self.descend(self.critics_adam, loss)
-        a, log_pi = self.act(batch["obs"])
-        x = torch.cat([batch["obs"], a], 1)
-        q = torch.minimum(self.critics[0](x), self.critics[1](x)).squeeze(1)
+        self.opt_steps += 1
+        if self.opt_steps % config.policy_delay == 0:
+            self.improve_policy(obs, alpha)
+        if self.opt_steps % config.target_update_interval == 0:
+            self.soft_update()
+        deltas = [(value.mean(dim=1) - y.mean(dim=1)).abs().detach() for value in values]
+        return torch.stack(deltas).mean(dim=0), loss.item()
+
+    def improve_policy(self, obs: torch.Tensor, alpha: torch.Tensor) -> None:
+        a, log_pi = self.act(obs)
+        q = torch.stack([critic(torch.cat([obs, a], 1)).mean(dim=1) for critic in self.critics])
+        plain = self.config.n_quantiles == 1 and not self.config.critics_in_target
+        q = q.amin(dim=0) if plain else q.mean(dim=0)
         self.descend(self.pi_adam, (alpha * log_pi - q).mean())
         entropy = -2.0 if self.config.target_entropy == "auto" else self.config.target_entropy
         self.descend(self.alpha_adam, -(self.log_alpha * (log_pi.detach() + entropy)).mean())
-        self.opt_steps += 1
-        if self.opt_steps % self.config.target_update_interval == 0:
-            self.soft_update()
-        return (deltas[0].abs() + deltas[1].abs()).detach() / 2, loss.item()
 
     def soft_update(self) -> None:
         for critic, target in zip(self.critics, self.targets, strict=True):
@@ -186,6 +243,11 @@ class Plain:
         {"target_update_interval": 3},
         {"loss": "huber"},
         {"log_std_min": -0.1, "log_std_max": 0.05},
+        {"adam_eps": 1.0, "normalize_observations": True},
+        {"adam_eps": 1.0, "critic_architecture": "layer_norm", "policy_architecture": "layer_norm"},
+        {"adam_eps": 1.0, "policy_delay": 3, "weight_decay": 0.5},
+        {"adam_eps": 1.0, "n_critics": 4, "critics_in_target": 2},
+        {"adam_eps": 1.0, "n_critics": 3, "n_quantiles": 5, "dropped_quantiles": 1},
     ],
 )
 def test_steps_equal_those_of_a_plain_formulation(
@@ -214,11 +276,11 @@ def test_steps_equal_those_of_a_plain_formulation(
         state["temperature"]["log_alpha"], plain.log_alpha.detach(), rtol=1e-4, atol=1e-5
     )
     torch.testing.assert_close(
-        state["policy"]["policy.2.weight"], plain.pi[4].weight.detach(), rtol=1e-2, atol=1e-4
+        state["policy"]["policy.2.weight"], plain.pi[-1].weight.detach(), rtol=1e-2, atol=1e-4
     )
     torch.testing.assert_close(
         state["target"]["q.weights.1"][1].t(),
-        plain.targets[1][2].weight.detach(),
+        plain._linear(plain.targets[1])[1].weight.detach(),
         rtol=1e-2,
         atol=1e-4,
     )
@@ -260,7 +322,7 @@ def test_finds_the_soft_fixed_point_of_a_chain() -> None:
         agent.opt(batch | {"action": action})
     action = torch.linspace(-0.8, 0.8, 9).unsqueeze(1)
     for s, expected in enumerate((q0, q1, q2)):
-        q = agent._q({"obs": eye[s].expand(9, 3)}, action)
+        q = agent.q({"obs": eye[s].expand(9, 3)}, action)
         np.testing.assert_allclose(q.detach().numpy(), expected, atol=0.12)
 
 
@@ -343,7 +405,7 @@ def test_the_model_is_the_policy_alone(vector_box: Spaces, make_batch: MakeBatch
 def test_the_policy_in_numpy_does_what_torch_does(vector_box: Spaces) -> None:
     agent = build(vector_box)
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    mean = agent._pi({"obs": torch.from_numpy(obs)}).detach().numpy()[:, :2]
+    mean = agent.pi({"obs": torch.from_numpy(obs)}).detach().numpy()[:, :2]
     expected = np.tanh(mean) * [2, 5] + [0, 5]
     action = policy_for(agent, vector_box).act({"obs": obs}, explore=False)
     assert action.dtype == np.float32
@@ -357,7 +419,7 @@ def test_exploring_actions_have_the_gaussians_spread(
     agent.opt(make_batch(vector_box, 8))
     policy = policy_for(agent, vector_box)
     obs = np.tile(np.array([[0.1, -0.2, 0.3, 0.0]], np.float32), (4000, 1))
-    gaussian = agent._pi({"obs": torch.from_numpy(obs[:1])}).detach().numpy()[0]
+    gaussian = agent.pi({"obs": torch.from_numpy(obs[:1])}).detach().numpy()[0]
     unit = (policy.act({"obs": obs}, explore=True) - [0, 5]) / [2, 5]
     u = np.arctanh(np.clip(unit, -1 + 1e-6, 1 - 1e-6))
     np.testing.assert_allclose(u.mean(0), gaussian[:2], atol=0.1)

@@ -22,8 +22,8 @@ from vedette_rl.envs import (
     registry,
     transition_dtype,
 )
-from vedette_rl.envs.make import has_time_limit
 from vedette_rl.envs.spaces import agent_spaces
+from vedette_rl.envs.vector_env import step_limit
 from vedette_rl.errors import (
     EnvironmentFaultError,
     ImportNotAllowedError,
@@ -307,7 +307,9 @@ def make_endless(limit: int = 0) -> gym.Env[Any, Any]:
 def test_a_time_limit_is_known_of_the_registry_the_configuration_and_a_wrapper(
     settings: dict[str, Any], known: bool
 ) -> None:
-    assert has_time_limit(EnvConfig.model_validate(settings)) is known
+    env = make_env(EnvConfig.model_validate(settings))
+    assert bool(step_limit(env)) is known
+    env.close()
 
 
 def test_an_argument_that_a_constructor_needs_is_named_with_its_setting() -> None:

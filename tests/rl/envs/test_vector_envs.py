@@ -164,7 +164,7 @@ def test_discrete_actions_count_from_zero_for_the_agent(make: MakeRow) -> None:
     row.reset()
     step = row.step(np.array([0, 1, 2]))
     assert step.action.tolist() == [0, 1, 2]
-    envs = row._envs.envs if isinstance(row, NativeVectorEnv) else row._envs  # type: ignore[attr-defined]  # looks inside
+    envs = row._envs.envs if isinstance(row, NativeVectorEnv) else row.group.envs  # type: ignore[attr-defined]  # looks inside
     assert [int(env.actions[0]) for env in envs] == [2, 3, 4]
 
 

@@ -90,8 +90,56 @@ def test_an_endless_episode_is_left() -> None:
         def act(self, obs: Columns, *, explore: bool) -> Any:
             return np.zeros((len(obs["obs"]), 1), np.float32)
 
-    result = GreedyEvaluator(config, 2, seed=0, longest=50).evaluate(Still(), 0)
+    result = GreedyEvaluator(config, 2, seed=0, max_episode_steps=50).evaluate(Still(), 0)
     assert result.lengths == (50, 50)
+    assert (result.cut, result.max_episode_steps) == (2, 50)
+
+
+class Endless(gym.Env[Any, Any]):
+    """Ends no episode before step 1,500 of those with an odd seed."""
+
+    observation_space = gym.spaces.Box(0, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, **own: int) -> None:
+        for name, value in own.items():
+            setattr(self, name, value)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps, self.odd = 0, bool(seed and seed % 2)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.zeros(2, np.float32), 1.0, self.odd and self.steps == 1500, False, {}
+
+
+class First(Leaning):
+    def act(self, obs: Columns, *, explore: bool) -> Any:
+        return np.zeros(len(obs["obs"]), np.int64)
+
+
+@pytest.mark.parametrize(
+    ("own", "limit", "given", "lengths", "cut"),
+    [
+        ({}, None, None, (1000, 1000), 2),
+        ({"max_steps": 2000}, None, None, (2000, 1500), 1),
+        ({"max_steps": 5}, None, None, (1000, 1000), 2),
+        ({}, 30, None, (30, 30), 0),  # the environment ends them itself
+        ({}, 30, 20, (20, 20), 2),
+        ({}, None, 1500, (1500, 1500), 1),
+    ],
+)
+def test_an_episode_is_cut_at_the_environments_own_limit_or_at_1000_steps(
+    own: dict[str, Any], limit: int | None, given: int | None, lengths: Any, cut: int
+) -> None:
+    config = EnvConfig(id=f"{__name__}:Endless", kwargs=own, max_episode_steps=limit)
+    evaluator = GreedyEvaluator(config, 2, seed=0, max_episode_steps=given)
+    found = evaluator.evaluate(First(), 0)
+    evaluator.close()
+    assert (found.lengths, found.cut) == (lengths, cut)
+    assert sum(found.returns) == sum(lengths)
 
 
 def test_an_evaluation_can_be_given_up_between_two_steps() -> None:

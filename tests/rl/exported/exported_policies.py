@@ -39,6 +39,16 @@ CASES: dict[str, tuple[dict[str, Any], Spaces]] = {
     "iqn": ({"name": "iqn", "hidden_sizes": [32, 16]}, Spaces(VECTOR, FEW)),
     "iqn-image": ({"name": "iqn", "cnn_hidden_sizes": [32]}, Spaces(IMAGE, FEW)),
     "sac": ({"name": "sac", "hidden_sizes": [32, 16]}, Spaces(VECTOR, BOX)),
+    "sac-modern": (
+        {
+            "name": "sac",
+            "hidden_sizes": [16, 16],
+            "normalize_observations": True,
+            "policy_architecture": "residual",
+        },
+        Spaces(PARTS, BOX),
+    ),
+    "td3": ({"name": "td3", "hidden_sizes": [32, 16]}, Spaces(VECTOR, BOX)),
     "sac-image": ({"name": "sac", "cnn_hidden_sizes": [32]}, Spaces(IMAGE, BOX)),
 }
 

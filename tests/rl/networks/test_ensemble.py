@@ -1,54 +1,105 @@
-"""Networks computed together are networks computed apart."""
+"""Networks computed together are networks computed apart, and in numpy what they are in torch."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from vedette_rl.agents.network_agent import load_torch_single_threaded
-from vedette_rl.networks.mlp import EnsembleMlp, Mlp
+from vedette_rl.networks.layers import MlpSizes
 from vedette_rl.networks.numpy_nets import NumpyMlp, mlp_shapes
+from vedette_rl.networks.torch_network import EnsembleMlp, Mlp
+
+ARCHITECTURES = ["mlp", "layer_norm", "residual"]
 
 
-def test_members_equal_networks_of_their_own() -> None:
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_members_equal_networks_of_their_own(architecture: Any) -> None:
     torch.manual_seed(0)
-    ensemble = EnsembleMlp(3, (4, 6, 5))
+    sizes = MlpSizes((4, 6, 6, 2), architecture=architecture)
+    ensemble = EnsembleMlp(3, sizes)
     x = torch.randn(7, 4)
     together = ensemble(x)
-    assert together.shape == (3, 7)
+    assert together.shape == (3, 7, 2)
     for member in range(3):
-        alone = Mlp((4, 6, 5, 1))
+        alone = Mlp(sizes)
         for k, layer in enumerate(alone):
             layer.weight.data.copy_(ensemble.weights[k][member].t())  # type: ignore[operator]  # a Linear
             layer.bias.data.copy_(ensemble.biases[k][member, 0])  # type: ignore[operator]  # a Linear
-        torch.testing.assert_close(together[member], alone(x).squeeze(1))
+        torch.testing.assert_close(together[member], alone(x))
 
 
 def test_members_begin_different() -> None:
-    weights = EnsembleMlp(2, (4, 6)).weights[0]
+    weights = EnsembleMlp(2, MlpSizes((4, 6, 1))).weights[0]
     assert not torch.equal(weights[0], weights[1])
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("relu_last", [False, True])
-def test_numpy_equals_torch(relu_last: bool) -> None:
+def test_numpy_equals_torch(relu_last: bool, architecture: Any) -> None:
     torch.manual_seed(0)
-    network = Mlp((4, 6, 3), relu_last=relu_last)
+    sizes = MlpSizes((4, 6, 6, 3), relu_last, architecture)
+    network = Mlp(sizes)
     arrays = {f"q.{name}": p.detach().numpy() for name, p in network.named_parameters()}
-    assert mlp_shapes("q", (4, 6, 3)) == {name: array.shape for name, array in arrays.items()}
+    assert mlp_shapes("q", sizes) == {name: array.shape for name, array in arrays.items()}
     x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    ours = NumpyMlp(arrays, "q", relu_last=relu_last)(x)
-    np.testing.assert_allclose(
-        ours, network(torch.from_numpy(x)).detach().numpy(), rtol=1e-5, atol=1e-6
+    given = x.copy()
+    ours = NumpyMlp(arrays, "q", sizes)(x)
+    expected = network(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(x, given)
+
+
+def test_layer_norm_equals_torchs_modules() -> None:
+    torch.manual_seed(0)
+    network = Mlp(MlpSizes((4, 6, 5, 3), architecture="layer_norm"))
+    plain = nn.Sequential(
+        network[0],
+        nn.LayerNorm(6, elementwise_affine=False),
+        nn.ReLU(),
+        network[1],
+        nn.LayerNorm(5, elementwise_affine=False),
+        nn.ReLU(),
+        network[2],
     )
+    x = torch.randn(7, 4)
+    torch.testing.assert_close(network(x), plain(x))
+
+
+def test_residual_blocks_are_those_of_simba() -> None:
+    """Equation by equation: embed, x + W2 relu(W1 norm(x)) for each block, norm, output."""
+    torch.manual_seed(0)
+    network = Mlp(MlpSizes((4, 6, 6, 3), architecture="residual"))
+    assert [tuple(layer.weight.shape) for layer in network] == [  # type: ignore[operator]  # a Linear
+        (6, 4),
+        (24, 6),
+        (6, 24),
+        (24, 6),
+        (6, 24),
+        (3, 6),
+    ]
+
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        centered = x - x.mean(dim=1, keepdim=True)
+        return centered / (centered.square().mean(dim=1, keepdim=True) + 1e-5).sqrt()
+
+    x = torch.randn(7, 4)
+    h = network[0](x)
+    for k in (1, 3):
+        h = h + network[k + 1](torch.relu(network[k](norm(h))))
+    torch.testing.assert_close(network(x), network[5](norm(h)))
 
 
 def test_a_network_without_layers_changes_nothing() -> None:
     x = np.array([[-1, 2]], np.float32)
-    assert NumpyMlp({}, "q", relu_last=True)(x) is x
-    assert torch.equal(Mlp((2,), relu_last=True)(torch.from_numpy(x)), torch.from_numpy(x))
+    sizes = MlpSizes((2,), relu_last=True)
+    assert NumpyMlp({}, "q", sizes)(x) is x
+    assert torch.equal(Mlp(sizes)(torch.from_numpy(x)), torch.from_numpy(x))
 
 
 def test_a_process_that_uses_torch_keeps_its_threads() -> None:

@@ -12,9 +12,9 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
 from vedette_rl.envs import Spaces
 from vedette_rl.errors import CustomNetworkError
-from vedette_rl.networks.adam import VectorAdam
-from vedette_rl.networks.mlp import Mlp
-from vedette_rl.networks.parameter_vector import ParameterVector
+from vedette_rl.networks.layers import MlpSizes
+from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam
+from vedette_rl.networks.torch_network import Mlp
 from vedette_rl.testing.inputs import sampled_transitions
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
@@ -93,7 +93,7 @@ def test_frozen_layers_travel_and_are_saved_and_never_move(agent: str, network: 
 
 
 def test_a_frozen_parameter_has_no_gradient_and_counts_in_no_norm() -> None:
-    network = Mlp((3, 5, 2))
+    network = Mlp(MlpSizes((3, 5, 2)))
     network[0].requires_grad_(False)
     vector = ParameterVector(network, learns=True)
     assert vector.parameters == list(network[1].parameters())
@@ -105,7 +105,7 @@ def test_a_frozen_parameter_has_no_gradient_and_counts_in_no_norm() -> None:
 
 
 def test_what_was_frozen_between_two_starts_moves_no_further() -> None:
-    free, frozen = Mlp((3, 2, 2)), Mlp((3, 2, 2))
+    free, frozen = Mlp(MlpSizes((3, 2, 2))), Mlp(MlpSizes((3, 2, 2)))
     before = VectorAdam(ParameterVector(free, learns=True), learning_rate=0.1)
     torch.autograd.backward(free(torch.ones(1, 3)).sum())
     before.step()

@@ -8,19 +8,22 @@ import pytest
 import torch
 from torch import nn
 
-from vedette_rl.networks.adam import VectorAdam
-from vedette_rl.networks.mlp import Mlp
-from vedette_rl.networks.parameter_vector import ParameterVector
+from vedette_rl.agents.config import ScheduleConfig
+from vedette_rl.networks.layers import MlpSizes
+from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam
+from vedette_rl.networks.torch_network import Mlp
 
 
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
 @pytest.mark.parametrize("max_grad_norm", [0.0, 0.1, 1e6])
-def test_adam_on_a_vector_equals_torchs_adam(max_grad_norm: float) -> None:
+def test_adam_on_a_vector_equals_torchs_adam(max_grad_norm: float, weight_decay: float) -> None:
     torch.manual_seed(0)
-    ours, theirs = Mlp((3, 5, 2)), Mlp((3, 5, 2))
+    ours, theirs = Mlp(MlpSizes((3, 5, 2))), Mlp(MlpSizes((3, 5, 2)))
     theirs.load_state_dict(ours.state_dict())
     vector = ParameterVector(ours, learns=True)
-    adam = VectorAdam(vector, learning_rate=0.02, eps=1e-4, max_grad_norm=max_grad_norm)
-    reference = torch.optim.Adam(theirs.parameters(), lr=0.02, eps=1e-4)
+    settings = {"eps": 1e-4, "weight_decay": weight_decay}
+    adam = VectorAdam(vector, learning_rate=0.02, max_grad_norm=max_grad_norm, **settings)
+    reference = torch.optim.AdamW(theirs.parameters(), lr=0.02, **settings)
     for _ in range(20):
         x = torch.randn(6, 3)
         adam.zero_grad()
@@ -56,7 +59,7 @@ def test_without_the_private_call_a_step_is_the_same_to_rounding(
     def trained(steps: tuple[int, int]) -> tuple[Mlp, VectorAdam]:
         """Its state goes through get_state and set_state after the first of the two counts."""
         torch.manual_seed(0)
-        network = Mlp((3, 5, 2))
+        network = Mlp(MlpSizes((3, 5, 2)))
         vector = ParameterVector(network, learns=True)
         settings = {"learning_rate": 0.02, "eps": 1e-4, "max_grad_norm": max_grad_norm}
         adam = VectorAdam(vector, **settings)
@@ -70,7 +73,7 @@ def test_without_the_private_call_a_step_is_the_same_to_rounding(
         return network, adam
 
     expected, adam = trained((70, 60))
-    monkeypatch.setattr("vedette_rl.networks.adam._fused_step", _no_fused_call)
+    monkeypatch.setattr("vedette_rl.networks.parameter_vector._fused_step", _no_fused_call)
     if not fused_optimizer:
         monkeypatch.setattr(torch.optim, "Adam", _no_fused_optimizer)
     found, other = trained((70, 60))
@@ -81,7 +84,7 @@ def test_without_the_private_call_a_step_is_the_same_to_rounding(
 
 
 def test_parameters_are_views_that_begin_on_cache_lines() -> None:
-    network = Mlp((3, 5, 2))
+    network = Mlp(MlpSizes((3, 5, 2)))
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
     vector = ParameterVector(network, learns=True)
     for name, parameter in network.named_parameters():
@@ -92,7 +95,7 @@ def test_parameters_are_views_that_begin_on_cache_lines() -> None:
 
 
 def test_what_lies_between_parameters_stays_zero() -> None:
-    network = Mlp((3, 5, 2))
+    network = Mlp(MlpSizes((3, 5, 2)))
     vector = ParameterVector(network, learns=True)
     adam = VectorAdam(vector, learning_rate=0.1)
     torch.autograd.backward(network(torch.ones(1, 3)).sum())
@@ -102,13 +105,13 @@ def test_what_lies_between_parameters_stays_zero() -> None:
 
 
 def test_a_network_that_does_not_learn_has_no_gradients() -> None:
-    network = Mlp((3, 2))
+    network = Mlp(MlpSizes((3, 2)))
     ParameterVector(network, learns=False)
     assert not network(torch.ones(1, 3)).requires_grad
 
 
 def test_the_moments_of_a_dead_unit_never_become_denormal() -> None:
-    network = Mlp((3, 2))
+    network = Mlp(MlpSizes((3, 2)))
     vector = ParameterVector(network, learns=True)
     adam = VectorAdam(vector, learning_rate=0.1)
     torch.autograd.backward(network(torch.ones(1, 3)).sum())
@@ -121,3 +124,42 @@ def test_the_moments_of_a_dead_unit_never_become_denormal() -> None:
             for moment in moments.values():
                 assert ((moment == 0) | (moment.abs() >= smallest)).all()
     assert not any(moment.any() for moment in adam.get_state()["exp_avg"].values())
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({"warmup_opts": 4}, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]),
+        ({"kind": "linear", "total_opts": 4, "final": 0.2}, [0.8, 0.6, 0.4, 0.2, 0.2, 0.2]),
+        ({"kind": "cosine", "total_opts": 4}, [0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0.0, 0.0, 0.0]),
+        ({"kind": "linear", "warmup_opts": 2, "total_opts": 6}, [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]),
+    ],
+)
+@pytest.mark.parametrize("interval", [1, 2])
+def test_the_step_size_follows_its_schedule(
+    schedule: dict[str, Any], expected: list[float], interval: int
+) -> None:
+    """With a constant gradient each step of Adam is as long as the step size."""
+    network = Mlp(MlpSizes((1, 1)))
+    vector = ParameterVector(network, learns=True)
+    config = ScheduleConfig(**schedule)
+    adam = VectorAdam(vector, learning_rate=0.01, schedule=config, interval=interval)
+    vector.grad.fill_(1.0)
+    for factor in expected[interval - 1 :: interval]:
+        before = network[0].weight.item()  # type: ignore[operator]  # a Linear
+        adam.step()
+        after = network[0].weight.item()  # type: ignore[operator]  # a Linear
+        assert before - after == pytest.approx(0.01 * factor, rel=1e-3, abs=1e-6)
+
+
+def test_a_resumed_schedule_goes_on() -> None:
+    schedule = ScheduleConfig(kind="linear", total_opts=10)
+    one, other = (
+        VectorAdam(vector, learning_rate=0.01, schedule=schedule)
+        for vector in (ParameterVector(Mlp(MlpSizes((1, 1))), learns=True) for _ in range(2))
+    )
+    for _ in range(7):
+        one.step()
+    other.set_state(one.get_state())
+    other.step()
+    assert other._rate.item() == pytest.approx(0.002)

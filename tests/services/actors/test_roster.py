@@ -111,6 +111,17 @@ def test_an_actor_that_stands_still_is_hung_and_told_once() -> None:
     assert "made no step within 60 s" in roster.on_exited(0, -9, "", 62.0)
 
 
+def test_the_time_in_which_environments_are_made_is_no_standstill() -> None:
+    roster = Roster(1)
+    started(roster, 0.0)
+    for tick in range(100):
+        roster.on_tick(float(tick))
+        assert roster.find_hung(float(tick), 60.0) == []
+    roster.on_stats(0, playing(0), 100.0)
+    assert roster.find_hung(159.0, 60.0) == []
+    assert [actor.index for actor in roster.find_hung(161.0, 60.0)] == [0]
+
+
 @pytest.mark.parametrize("state", ["waiting for room", "waiting for a model"])
 def test_an_actor_that_waits_for_us_is_not_hung(state: str) -> None:
     roster = Roster(1)

@@ -38,7 +38,7 @@ def test_words_of_others_and_slips_are_understood(typed: str, meant: str) -> Non
 
 
 def test_a_key_of_another_agent_is_said_to_be_one() -> None:
-    assert refusal("agent.n_critics=3").endswith("agents that have n_critics: sac")
+    assert refusal("agent.n_critics=3").endswith("agents that have n_critics: sac, td3")
     assert refusal("agent.ent_coef=3").endswith("agents that have alpha: sac")
 
 

@@ -35,6 +35,7 @@ SPACES = {
     "dqn": Spaces(BOX, gym.spaces.Discrete(3)),
     "iqn": Spaces(BOX, gym.spaces.Discrete(3)),
     "sac": Spaces(BOX, gym.spaces.Box(-2, 2, (2,), np.float32)),
+    "td3": Spaces(BOX, gym.spaces.Box(-2, 2, (2,), np.float32)),
 }
 
 
@@ -134,7 +135,7 @@ def assert_same(one: Any, other: Any, path: str = "") -> None:
 
 
 @pytest.mark.parametrize("prioritized", [False, True], ids=["uniform", "prioritized"])
-@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac"])
+@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
 def test_after_a_resume_the_next_steps_are_bit_identical(
     agent: str, prioritized: bool, tmp_path: Path
 ) -> None:

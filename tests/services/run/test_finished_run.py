@@ -50,12 +50,34 @@ def test_eval_prints_the_contracts_fields_and_the_same_twice(
     monkeypatch.setattr(sys, "path", list(sys.path))
     first = json_of(["eval", str(run), "--episodes", "3", "--json"], capsys)
     assert list(first) == [
-        "return_mean", "return_std", "length_mean", "episodes", "version", "seed", "return_ci95"
+        "return_mean", "return_std", "length_mean", "episodes", "version", "seed", "return_ci95",
+        "selected", "fresh_seeds", "max_episode_steps", "episodes_cut",
     ]  # fmt: skip
     assert (first["episodes"], first["version"]) == (3, 70)
-    assert first["seed"] == CONFIG.evaluation.seed
+    assert (first["max_episode_steps"], first["episodes_cut"]) == (500, 0)
     assert first["return_mean"] == first["length_mean"] > 0
     assert json_of(["eval", str(run), "--episodes", "3", "--json"], capsys) == first
+
+
+def test_eval_plays_other_episodes_than_those_by_which_the_best_model_was_selected(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    own, policy = CONFIG.evaluation, run / "policy.npz"
+    with pytest.raises(SystemExit):
+        main(["export", str(run), "--format", "numpy", "--out", str(policy)])
+    capsys.readouterr()
+    for place in (run, policy):
+        arguments = ["eval", str(place), "--json", "--episodes", "5"]
+        found = json_of(arguments, capsys)
+        assert found["seed"] >= own.seed + own.episodes
+        assert (found["selected"], found["fresh_seeds"]) == (True, True)
+        for seed, fresh in ((0, True), (own.seed, False), (own.seed - 5, True)):
+            found = json_of([*arguments, "--seed", str(seed)], capsys)
+            assert (found["seed"], found["fresh_seeds"]) == (seed, fresh)
+    with pytest.raises(SystemExit):
+        main(["eval", str(run), "--seed", str(own.seed + 19)])
+    assert "selected by these episodes" in capsys.readouterr().out
 
 
 def test_eval_plays_a_checkpoint_and_records_it(
@@ -72,7 +94,7 @@ def test_eval_plays_a_checkpoint_and_records_it(
     gif = run / "first.gif"
     arguments = ["eval", str(run), "--episodes", "2", "--json", "--video", str(gif)]
     found = json_of([*arguments, "--checkpoint", "latest"], capsys)
-    assert found["version"] == 100
+    assert (found["version"], found["selected"]) == (100, False)
     assert found["return_ci95"][0] <= found["return_mean"] <= found["return_ci95"][1]
     first = json_of(["eval", str(run), "--episodes", "1", "--checkpoint", "90", "--json"], capsys)
     assert first["return_ci95"] is None
@@ -139,11 +161,14 @@ def test_a_folder_of_runs_is_no_run_and_one_of_them_is_named(run: Path, tmp_path
         FinishedRun.open(folder)
 
 
-def test_a_module_that_is_not_found_from_here_is_told_with_where_it_was(run: Path) -> None:
-    file = run / "config.toml"
+def test_a_module_that_is_not_found_from_here_is_told_with_where_it_is(run: Path) -> None:
+    file, project = run / "config.toml", run / "project"
     file.write_text(file.read_text().replace("CartPole-v1", "my_own_module:MyEnv"))
-    entry = {"began_s": 1.0, "directory": "/home/me/project"}
-    (run / "provenance.json").write_text(json.dumps([entry]))
-    with pytest.raises(UsageError, match="needs module 'my_own_module', which is not found here; "
-                       "it was trained in /home/me/project: run the command there"):  # fmt: skip
+    (run / "provenance.json").write_text(json.dumps([{"began_s": 1.0, "directory": str(project)}]))
+    lacks = "needs module 'my_own_module', which is not found here; run the command in"
+    with pytest.raises(UsageError, match=f"{lacks} its folder$"):
+        FinishedRun.open(run)
+    project.mkdir()
+    (project / "my_own_module.py").touch()
+    with pytest.raises(UsageError, match=f"{lacks} {project}$"):
         FinishedRun.open(run)

@@ -13,9 +13,9 @@ from vedette_rl.agents.dqn.loss import q_learning_target
 from vedette_rl.agents.dqn.network import QLayers
 from vedette_rl.agents.temporal_difference import td_loss
 from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
-from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import OptResult
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.torch_network import build_network
 
 
@@ -30,7 +30,8 @@ class DqnAgent(ValueAgent):
         def build() -> nn.Module:
             return build_network(config, spaces.observation, QLayers, actions.size)
 
-        super().__init__(config, build, device=device, seed=seed)
+        columns = normalized_columns(config, spaces.observation)
+        super().__init__(config, build, columns, device=device, seed=seed)
 
     def opt(
         self,
@@ -40,8 +41,9 @@ class DqnAgent(ValueAgent):
         record: bool = False,
     ) -> OptResult:
         """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
+        obs = self.observations(batch, "obs")
         target = self._td_target(batch)
-        q_tm1_BA = self.online(select_part(batch, "obs"))
+        q_tm1_BA = self.online(obs)
         q_tm1 = self._heads.of(q_tm1_BA, self._heads.columns(batch["action"]))
         loss = td_loss(q_tm1, target, self._config.loss, weights)
         self.descend(loss)
@@ -50,7 +52,7 @@ class DqnAgent(ValueAgent):
 
     @torch.no_grad()
     def _td_target(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        next_obs = select_part(batch, "next_obs")
+        next_obs = self.observations(batch, "next_obs")
         discount_t = self._discounts(batch["n_steps"], batch["terminated"])
         q_t_BA = self.target(next_obs)
         q_t_selector_BA = self.online(next_obs) if self._config.double else q_t_BA

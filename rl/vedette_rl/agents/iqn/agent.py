@@ -12,9 +12,9 @@ from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.network import QuantileLayers
 from vedette_rl.agents.temporal_difference import quantile_huber_loss
 from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
-from vedette_rl.core.columns import select_part
 from vedette_rl.core.learning import OptResult, State
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.torch_network import build_network
 
 
@@ -32,7 +32,8 @@ class IqnAgent(ValueAgent):
         def build() -> nn.Module:
             return build_network(config, spaces.observation, QuantileLayers, actions.size)
 
-        super().__init__(config, build, device=device, seed=seed)
+        columns = normalized_columns(config, spaces.observation)
+        super().__init__(config, build, columns, device=device, seed=seed)
         self._taus = torch.Generator(device).manual_seed(seed)
 
     def opt(
@@ -46,9 +47,10 @@ class IqnAgent(ValueAgent):
 
         The TD error of a sample is that of the distributions' means.
         """
+        obs = self.observations(batch, "obs")
         target_BM = self._target_samples(batch)
         taus_BN = self._draw_taus(batch["reward"], self._config.n_quantiles)
-        z_tm1_BNA = self.online(select_part(batch, "obs"), taus_BN)
+        z_tm1_BNA = self.online(obs, taus_BN)
         z_tm1_BN = self._heads.of(z_tm1_BNA, self._heads.columns(batch["action"]))
         loss_B = quantile_huber_loss(z_tm1_BN, taus_BN, target_BM, self._config.kappa)
         loss = (loss_B if weights is None else weights * loss_B).mean()
@@ -59,7 +61,7 @@ class IqnAgent(ValueAgent):
     @torch.no_grad()
     def _target_samples(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """r + discount Z'_tau'(s', argmax_a mean_K Z(s', a)): ``(B, M)``."""
-        next_obs = select_part(batch, "next_obs")
+        next_obs = self.observations(batch, "next_obs")
         r_t = batch["reward"]
         taus_BK = self._draw_taus(r_t, self._config.n_action_quantiles)
         taus_BM = self._draw_taus(r_t, self._config.n_target_quantiles)

@@ -1,30 +1,24 @@
-"""The half of SAC that learns."""
+"""The half of SAC that learns. Equations are those of arXiv:1812.05905.
+
+Shapes: B samples, D action dimensions, M values of a target.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
 from torch import nn
+from torch.nn import functional
 
-from vedette_rl.agents.actions import BoxActions
+from vedette_rl.agents.actor_critic import ActorCritic
 from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.agents.sac.loss import (
-    policy_loss,
-    soft_target,
-    squashed_sample,
-    temperature_loss,
-)
-from vedette_rl.agents.sac.network import GaussianLayers
-from vedette_rl.agents.temporal_difference import Discounts, td_loss
-from vedette_rl.core.columns import select_part
-from vedette_rl.core.learning import ModelInfo, OptResult, State
+from vedette_rl.agents.sac.policy import GaussianLayers
+from vedette_rl.core.learning import OptResult, State
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.encoder import Obs
-from vedette_rl.networks.observation import choose_input
-from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
-from vedette_rl.networks.torch_network import Critics, build_network
+from vedette_rl.networks.parameter_vector import ParameterVector
 
 
 class Temperature(nn.Module):
@@ -39,57 +33,68 @@ class Temperature(nn.Module):
         return self.log_alpha.detach().exp()
 
 
-class SacAgent:
+def squashed_sample(
+    mean_BD: torch.Tensor, log_std_BD: torch.Tensor, noise_BD: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """An action tanh(u), u = mean + std noise, and log pi of it (appendix C, equation 26).
+
+    Returns:
+        Actions ``(B, D)`` in [-1, 1] and their log densities ``(B,)``; gradients flow through both
+        to the mean and the standard deviation.
+    """
+    u_BD = mean_BD + log_std_BD.exp() * noise_BD
+    # log N(u) - log(1 - tanh(u)^2). The latter is 2 (log 2 - u - softplus(-2 u)), which is still
+    # exact where tanh(u) rounds to 1; what is constant in both is added after the sum.
+    softplus_BD = functional.softplus(-2.0 * u_BD)
+    log_pi = (2.0 * (u_BD + softplus_BD) - 0.5 * noise_BD.square() - log_std_BD).sum(dim=1)
+    constant = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)
+    return u_BD.tanh(), log_pi - mean_BD.shape[1] * constant
+
+
+def soft_target(
+    r_t: torch.Tensor,
+    discount_t: torch.Tensor,
+    q_t_BM: torch.Tensor,
+    log_pi_t: torch.Tensor,
+    alpha: torch.Tensor,
+) -> torch.Tensor:
+    """r + discount (Q'(s', a') - alpha log pi(a' | s')): ``(B, M)``. (equations 2 and 3)"""
+    soft_t_BM = q_t_BM - (alpha * log_pi_t).unsqueeze(1)
+    return torch.addcmul(r_t.unsqueeze(1), discount_t.unsqueeze(1), soft_t_BM)
+
+
+def policy_loss(q_tm1: torch.Tensor, log_pi_tm1: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
+    """The mean of alpha log pi(a | s) - Q(s, a), a by the policy. (equation 7)"""
+    return (alpha * log_pi_tm1 - q_tm1).mean()
+
+
+def temperature_loss(
+    log_alpha: torch.Tensor, log_pi_tm1: torch.Tensor, target_entropy: float
+) -> torch.Tensor:
+    """Grows alpha while the entropy is below its target. (equation 18)
+
+    On log alpha in alpha's place, as the authors' code has it: the sign is the same, and steps do
+    not shrink with alpha.
+    """
+    return -log_alpha * (log_pi_tm1.detach() + target_entropy).mean()
+
+
+class SacAgent(ActorCritic):
     """An `Agent`: one optimization step is a gradient step of algorithm 1 on one batch."""
 
     def __init__(self, config: SacConfig, spaces: Spaces, *, device: str, seed: int) -> None:
-        self._config = config
-        actions = BoxActions.from_space(config.name, spaces.action)
-        seen = choose_input(config.name, config.network, spaces.observation)
-        size = actions.size
-        self._center = torch.from_numpy(actions.center).to(device)
-        self._half_width = torch.from_numpy(actions.half_width).to(device)
+        super().__init__(config, spaces, GaussianLayers, device=device, seed=seed)
+        self._config: SacConfig = config
         self._target_entropy = (
-            -float(size) if config.target_entropy == "auto" else config.target_entropy
+            -float(self.size) if config.target_entropy == "auto" else config.target_entropy
         )
-
-        def build_policy() -> nn.Module:
-            return build_network(config, spaces.observation, GaussianLayers, size)
-
-        def build_critics() -> Critics:
-            return Critics(config, seen, size, config.n_critics)
-
-        self._pi = build_seeded(build_policy, seed, device)
-        self._q = build_seeded(build_critics, seed + 1, device)
-        # without the noise of a custom encoder's dropout, as `ValueAgent` has it
-        self._q_target = build_seeded(build_critics, seed + 1, device).eval()
-        tuned = config.alpha == "auto"
+        self._tuned = config.alpha == "auto"
         alpha = config.initial_alpha if config.alpha == "auto" else config.alpha
         self._temperature = Temperature(alpha).to(device)
-        self._policy = ParameterVector(self._pi, learns=True)
-        self._critics = ParameterVector(self._q, learns=True)
-        self._target = ParameterVector(self._q_target, learns=False)
-        self._log_alpha = ParameterVector(self._temperature, learns=tuned)
-        self._tuned = tuned
-        self._policy_adam = self._adam(self._policy, config.learning_rate)
-        self._critics_adam = self._adam(self._critics, config.learning_rate)
-        self._alpha_adam = self._adam(self._log_alpha, config.alpha_learning_rate)
-        self._discounts = Discounts(config.discount, device)
-        self._noise = torch.Generator(device).manual_seed(seed)
-        self._opt_steps = 0
-
-    def _adam(self, vector: ParameterVector, learning_rate: float) -> VectorAdam:
-        return VectorAdam(
-            vector,
-            learning_rate=learning_rate,
-            eps=self._config.adam_eps,
-            max_grad_norm=self._config.max_grad_norm,
+        self._log_alpha = ParameterVector(self._temperature, learns=self._tuned)
+        self._alpha_adam = self.adam(
+            self._log_alpha, config.alpha_learning_rate, config.policy_delay
         )
-
-    @property
-    def opt_steps(self) -> int:
-        """Optimization steps done, over all epochs of the run."""
-        return self._opt_steps
 
     def opt(
         self,
@@ -99,65 +104,37 @@ class SacAgent:
         record: bool = False,
     ) -> OptResult:
         """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
-        obs = select_part(batch, "obs")
-        alpha = self._temperature()
-        target = self._soft_target(batch, alpha)
-        a_tm1_BD = (batch["action"].reshape(len(target), -1) - self._center) / self._half_width
-        q_tm1_KB = self._q(obs, a_tm1_BD)
-        # the mean over samples, the sum over critics
-        loss = self._config.n_critics * td_loss(
-            q_tm1_KB, target.expand_as(q_tm1_KB), self._config.loss, weights
-        )
-        self._critics_adam.zero_grad()
-        torch.autograd.backward(loss)
-        self._critics_adam.step()
-        pi_loss, log_pi_tm1 = self._improve_policy(obs, alpha)
-        if self._tuned:
-            self._tune_temperature(log_pi_tm1)
-        self._opt_steps += 1
-        if self._opt_steps % self._config.target_update_interval == 0:
-            self._target.soft_update(self._critics, self._config.tau)
-        td_errors = (q_tm1_KB.detach() - target).abs_().mean(dim=0)
-        if not record:
-            return OptResult(td_errors)
-        return OptResult(
-            td_errors,
-            {
-                "loss": loss.item(),
-                "policy_loss": pi_loss.item(),
-                "alpha": alpha.item(),
-                "entropy": -log_pi_tm1.mean().item(),
-                "q_mean": q_tm1_KB.mean().item(),
-                "target_mean": target.mean().item(),
-                "td_error_mean": td_errors.mean().item(),
-                "grad_norm": self._critics_adam.grad_norm(),
-                "policy_grad_norm": self._policy_adam.grad_norm(),
-            },
-        )
+        obs, alpha = self.observations(batch, "obs"), self._temperature()
+        fit = self.fit_critics(obs, batch, self._soft_target(batch, alpha), weights)
+        pi_loss = entropy = None
+        if self.policy_is_due:
+            pi_loss, entropy = self._improve_policy(obs, alpha)
+        self.finish_step()
+        return self.result(fit, record=record, policy_loss=pi_loss, alpha=alpha, entropy=entropy)
 
     @torch.no_grad()
     def _soft_target(self, batch: Mapping[str, torch.Tensor], alpha: torch.Tensor) -> torch.Tensor:
-        next_obs = select_part(batch, "next_obs")
+        next_obs = self.observations(batch, "next_obs")
         a_t_BD, log_pi_t = self._act(next_obs)
-        q_t_KB = self._q_target(next_obs, a_t_BD)
-        discount_t = self._discounts(batch["n_steps"], batch["terminated"])
+        q_t_BM = self.target_values(self.q_target(next_obs, a_t_BD))
+        discount_t = self.discounts(batch["n_steps"], batch["terminated"])
         r_t = self._config.reward_scale * batch["reward"]
-        return soft_target(r_t, discount_t, q_t_KB, log_pi_t, alpha)
+        return soft_target(r_t, discount_t, q_t_BM, log_pi_t, alpha)
 
     def _act(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:
-        mean_BD, log_std_BD = self._pi(obs).chunk(2, dim=1)
+        mean_BD, log_std_BD = self.pi(obs).chunk(2, dim=1)
         log_std_BD = log_std_BD.clamp(self._config.log_std_min, self._config.log_std_max)
-        noise_BD = torch.randn(mean_BD.shape, generator=self._noise, device=mean_BD.device)
+        noise_BD = torch.randn(mean_BD.shape, generator=self.noise, device=mean_BD.device)
         return squashed_sample(mean_BD, log_std_BD, noise_BD)
 
     def _improve_policy(self, obs: Obs, alpha: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A step of the policy and of alpha; returns the policy's loss and entropy."""
         a_tm1_BD, log_pi_tm1 = self._act(obs)
-        loss = policy_loss(self._q(obs, a_tm1_BD), log_pi_tm1, alpha)
-        self._policy_adam.zero_grad()
-        # through the critics, but not into them
-        torch.autograd.backward(loss, inputs=self._policy.parameters)
-        self._policy_adam.step()
-        return loss, log_pi_tm1.detach()
+        loss = policy_loss(self.policy_value(self.q(obs, a_tm1_BD)), log_pi_tm1, alpha)
+        self.descend_policy(loss)
+        if self._tuned:
+            self._tune_temperature(log_pi_tm1.detach())
+        return loss.detach(), -log_pi_tm1.detach().mean()
 
     def _tune_temperature(self, log_pi_tm1: torch.Tensor) -> None:
         self._alpha_adam.zero_grad()
@@ -165,36 +142,16 @@ class SacAgent:
         torch.autograd.backward(temperature_loss(log_alpha, log_pi_tm1, self._target_entropy))
         self._alpha_adam.step()
 
-    def model_info(self) -> ModelInfo:
-        """The policy network: all that acting needs."""
-        return ModelInfo(self._opt_steps, self._policy.arrays())
-
     def get_state(self) -> State:
         """All that resume needs."""
         return {
-            "opt_steps": self._opt_steps,
-            "policy": self._policy.get(self._policy.data),
-            "critics": self._critics.get(self._critics.data),
-            "target": self._target.get(self._target.data),
+            **super().get_state(),
             "temperature": self._log_alpha.get(self._log_alpha.data),
-            "policy_adam": self._policy_adam.get_state(),
-            "critics_adam": self._critics_adam.get_state(),
             "alpha_adam": self._alpha_adam.get_state(),
-            "noise": self._noise.get_state(),
         }
 
     def set_state(self, state: State) -> None:
-        """Continue from `state`.
-
-        Raises:
-            ModelMismatchError: it is the state of another network.
-        """
-        self._policy.set(self._policy.data, state["policy"])
-        self._critics.set(self._critics.data, state["critics"])
-        self._target.set(self._target.data, state["target"])
+        """Continue from `state`; see `ActorCritic.set_state`."""
+        super().set_state(state)
         self._log_alpha.set(self._log_alpha.data, state["temperature"])
-        self._policy_adam.set_state(state["policy_adam"])
-        self._critics_adam.set_state(state["critics_adam"])
         self._alpha_adam.set_state(state["alpha_adam"])
-        self._noise.set_state(state["noise"])
-        self._opt_steps = state["opt_steps"]

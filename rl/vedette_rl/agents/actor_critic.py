@@ -1,0 +1,254 @@
+"""The part that agents with a policy and critics share.
+
+Shapes: B samples, D action dimensions, K critics, N numbers of each (its value, or quantiles of
+it), M values of a target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from vedette_rl.agents.actions import BoxActions
+from vedette_rl.agents.config import ActorCriticConfig
+from vedette_rl.agents.temporal_difference import Discounts, quantile_huber_loss, td_loss
+from vedette_rl.core.learning import ModelInfo, OptResult, State
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.encoder import Obs
+from vedette_rl.networks.layers import LayersFactory, normalized_columns
+from vedette_rl.networks.observation import choose_input
+from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam, build_seeded
+from vedette_rl.networks.torch_network import Critics, ObsNormalizer, build_network
+
+
+class CriticFit(NamedTuple):
+    """The result of a step of the critics.
+
+    Args:
+        loss: the mean over samples, the sum over critics.
+        values: theirs ``(K, B)``, the means of quantiles.
+        targets: what they should have been ``(B,)``.
+        td_errors: the mean over critics of the absolute differences ``(B,)``.
+    """
+
+    loss: torch.Tensor
+    values: torch.Tensor
+    targets: torch.Tensor
+    td_errors: torch.Tensor
+
+
+class ActorCritic:
+    """An `Agent` without `opt`: a policy, critics, and target critics, equal to them at first.
+
+    ::
+
+        class MyAgent(ActorCritic):
+            def opt(self, batch, weights=None, *, record=False):
+                obs = self.observations(batch, "obs")
+                fit = self.fit_critics(obs, batch, target_BM, weights)
+                if self.policy_is_due:
+                    self.descend_policy(loss)   # of self.q(obs, self.pi(obs))
+                self.finish_step()
+                return self.result(fit, record=record)
+
+    Args:
+        config: of the agent.
+        spaces: of the environment; actions are a Box.
+        layers: describes the policy.
+        device: torch's name of the device.
+        seed: of weights and noise.
+
+    Attributes:
+        pi, q, q_target: the networks.
+        policy: the parameters of `pi`.
+        size: D.
+        noise: all random numbers of learning.
+    """
+
+    def __init__(
+        self,
+        config: ActorCriticConfig,
+        spaces: Spaces,
+        layers: LayersFactory,
+        *,
+        device: str,
+        seed: int,
+    ) -> None:
+        self._config = config
+        actions = BoxActions.from_space(config.name, spaces.action)
+        seen = choose_input(config.name, config.network, spaces.observation)
+        self.size = size = actions.size
+        self._center = torch.from_numpy(actions.center).to(device)
+        self._half_width = torch.from_numpy(actions.half_width).to(device)
+
+        def build_policy() -> nn.Module:
+            return build_network(config, spaces.observation, layers, size)
+
+        def build_critics() -> Critics:
+            return Critics(config, seen, size)
+
+        self.build_policy = build_policy
+        self.pi = build_seeded(build_policy, seed, device)
+        self.q = build_seeded(build_critics, seed + 1, device)
+        # without the noise of a custom encoder's dropout, as `ValueAgent` has it
+        self.q_target = build_seeded(build_critics, seed + 1, device).eval()
+        self.policy = ParameterVector(self.pi, learns=True)
+        self._critics = ParameterVector(self.q, learns=True)
+        self._target = ParameterVector(self.q_target, learns=False)
+        self._policy_adam = self.adam(self.policy, config.learning_rate, config.policy_delay)
+        self._critics_adam = self.adam(self._critics, config.learning_rate)
+        self._normalizer = ObsNormalizer(normalized_columns(config, spaces.observation), device)
+        self.discounts = Discounts(config.discount, device)
+        self.noise = torch.Generator(device).manual_seed(seed)
+        n = config.n_quantiles
+        midpoints_N = (torch.arange(n, device=device) + 0.5) / n
+        self._taus_1N = midpoints_N.repeat(1, config.n_critics)  # of all critics
+        self._opt_steps = 0
+
+    def adam(self, vector: ParameterVector, learning_rate: float, interval: int = 1) -> VectorAdam:
+        """The optimizer of a vector, which takes a step in every `interval` optimization steps."""
+        return VectorAdam(
+            vector,
+            learning_rate=learning_rate,
+            eps=self._config.adam_eps,
+            max_grad_norm=self._config.max_grad_norm,
+            weight_decay=self._config.weight_decay,
+            schedule=self._config.schedule,
+            interval=interval,
+        )
+
+    @property
+    def opt_steps(self) -> int:
+        """Optimization steps done, over all epochs of the run."""
+        return self._opt_steps
+
+    def observations(self, batch: Mapping[str, torch.Tensor], part: str) -> Obs:
+        """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, as the networks take
+        them; the running statistics count those of ``obs``."""
+        return self._normalizer.observations(batch, part)
+
+    def target_values(self, q_t_KBN: torch.Tensor) -> torch.Tensor:
+        """The values ``(B, M)`` of the successors, without what is likely to be too high.
+
+        The smallest of the critics, or of a random subset of them (REDQ, Chen et al. 2021,
+        algorithm 1). Of quantiles, all but the largest (TQC, Kuznetsov et al. 2020, equation 9).
+        """
+        if self._config.critics_in_target:
+            q_t_KBN = q_t_KBN.index_select(0, self._draw_critics())
+        n = q_t_KBN.shape[2]
+        if n == 1:
+            return q_t_KBN.amin(dim=0)
+        q_t_BM = q_t_KBN.transpose(0, 1).flatten(1).sort(dim=1).values
+        return q_t_BM[:, : len(q_t_KBN) * (n - self._config.dropped_quantiles)]
+
+    def _draw_critics(self) -> torch.Tensor:
+        """A random subset, without a sync: the order of random numbers is a permutation."""
+        places = torch.rand(self._config.n_critics, generator=self.noise, device=self.noise.device)
+        return places.argsort()[: self._config.critics_in_target]
+
+    def policy_value(self, q_KBN: torch.Tensor) -> torch.Tensor:
+        """The value ``(B,)`` that the policy is to increase: the smallest of the critics; the mean
+        where a subset of them counts (REDQ) or they have quantiles (TQC)."""
+        if self._config.critics_in_target or q_KBN.shape[2] > 1:
+            return q_KBN.mean(dim=(0, 2))
+        return q_KBN.amin(dim=0).squeeze(1)
+
+    def fit_critics(
+        self,
+        obs: Obs,
+        batch: Mapping[str, torch.Tensor],
+        target_BM: torch.Tensor,
+        weights: torch.Tensor | None,
+    ) -> CriticFit:
+        """Descend the loss of the critics."""
+        a_tm1_BD = (batch["action"].reshape(len(target_BM), -1) - self._center) / self._half_width
+        q_tm1_KBN = self.q(obs, a_tm1_BD)
+        loss = self._critic_loss(q_tm1_KBN, target_BM, weights)
+        self._critics_adam.zero_grad()
+        torch.autograd.backward(loss)
+        self._critics_adam.step()
+        q_KB, target_B = q_tm1_KBN.detach().mean(dim=2), target_BM.mean(dim=1)
+        return CriticFit(loss, q_KB, target_B, (q_KB - target_B).abs_().mean(dim=0))
+
+    def _critic_loss(
+        self, q_tm1_KBN: torch.Tensor, target_BM: torch.Tensor, weights: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The mean over samples, the sum over critics."""
+        critics, _, n = q_tm1_KBN.shape
+        if n == 1:
+            q_tm1_KB = q_tm1_KBN.squeeze(2)
+            target_KB = target_BM.squeeze(1).expand_as(q_tm1_KB)
+            return critics * td_loss(q_tm1_KB, target_KB, self._config.loss, weights)
+        z_tm1_BN = q_tm1_KBN.transpose(0, 1).flatten(1)  # of all critics
+        loss_B = quantile_huber_loss(z_tm1_BN, self._taus_1N, target_BM, 1.0) / n
+        return (loss_B if weights is None else weights * loss_B).mean()
+
+    @property
+    def policy_is_due(self) -> bool:
+        """Whether the policy learns in this step."""
+        return (self._opt_steps + 1) % self._config.policy_delay == 0
+
+    def descend_policy(self, loss: torch.Tensor) -> None:
+        """One step of Adam down this loss, through the critics, but not into them."""
+        self._policy_adam.zero_grad()
+        torch.autograd.backward(loss, inputs=self.policy.parameters)
+        self._policy_adam.step()
+
+    def finish_step(self) -> bool:
+        """Count the step; at their interval the target critics follow, and it returns True."""
+        self._opt_steps += 1
+        follows = self._opt_steps % self._config.target_update_interval == 0
+        if follows:
+            self._target.soft_update(self._critics, self._config.tau)
+        return follows
+
+    def result(self, fit: CriticFit, *, record: bool, **scalars: torch.Tensor | None) -> OptResult:
+        """The result of a step, with these scalars and those of all agents if they are recorded."""
+        if not record:
+            return OptResult(fit.td_errors)
+        named = {
+            "loss": fit.loss,
+            **scalars,
+            "q_mean": fit.values.mean(),
+            "target_mean": fit.targets.mean(),
+            "td_error_mean": fit.td_errors.mean(),
+        }
+        found = {name: scalar.item() for name, scalar in named.items() if scalar is not None}
+        found["grad_norm"] = self._critics_adam.grad_norm()
+        found["policy_grad_norm"] = self._policy_adam.grad_norm()
+        return OptResult(fit.td_errors, found)
+
+    def model_info(self) -> ModelInfo:
+        """The policy and the observation's statistics: all that acting needs."""
+        return ModelInfo(self._opt_steps, {**self.policy.arrays(), **self._normalizer.arrays()})
+
+    def get_state(self) -> State:
+        """All that resume needs."""
+        return {
+            "opt_steps": self._opt_steps,
+            "policy": self.policy.get(self.policy.data),
+            "critics": self._critics.get(self._critics.data),
+            "target": self._target.get(self._target.data),
+            "normalizer": self._normalizer.get_state(),
+            "policy_adam": self._policy_adam.get_state(),
+            "critics_adam": self._critics_adam.get_state(),
+            "noise": self.noise.get_state(),
+        }
+
+    def set_state(self, state: State) -> None:
+        """Continue from `state`.
+
+        Raises:
+            ModelMismatchError: it is the state of another network.
+        """
+        self.policy.set(self.policy.data, state["policy"])
+        self._critics.set(self._critics.data, state["critics"])
+        self._target.set(self._target.data, state["target"])
+        self._normalizer.set_state(state.get("normalizer", {}))  # version 0.2.0 had none
+        self._policy_adam.set_state(state["policy_adam"])
+        self._critics_adam.set_state(state["critics_adam"])
+        self.noise.set_state(state["noise"])
+        self._opt_steps = state["opt_steps"]

@@ -1,0 +1,73 @@
+"""The half of TD3 that learns. Shapes: B samples, D action dimensions, M target values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from vedette_rl.agents.actor_critic import ActorCritic
+from vedette_rl.agents.td3.policy import DeterministicLayers, Td3Config
+from vedette_rl.core.learning import OptResult, State
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.encoder import Obs
+from vedette_rl.networks.parameter_vector import ParameterVector, build_seeded
+
+
+def smoothed_action(
+    a_t_BD: torch.Tensor, noise_BD: torch.Tensor, std: float, bound: float
+) -> torch.Tensor:
+    """The target's action with clipped noise, in [-1, 1]. (section 5.3, equation 14)"""
+    return (a_t_BD + (std * noise_BD).clamp_(-bound, bound)).clamp_(-1.0, 1.0)
+
+
+class Td3Agent(ActorCritic):
+    """An `Agent`: one optimization step is one of algorithm 1 on one batch."""
+
+    def __init__(self, config: Td3Config, spaces: Spaces, *, device: str, seed: int) -> None:
+        super().__init__(config, spaces, DeterministicLayers, device=device, seed=seed)
+        self._config: Td3Config = config
+        self._pi_target = build_seeded(self.build_policy, seed, device).eval()
+        self._target_policy = ParameterVector(self._pi_target, learns=False)
+
+    def opt(
+        self,
+        batch: Mapping[str, torch.Tensor],
+        weights: torch.Tensor | None = None,
+        *,
+        record: bool = False,
+    ) -> OptResult:
+        """One optimization step. See `vedette_rl.core.learning.Agent.opt`."""
+        obs = self.observations(batch, "obs")
+        target_BM = self._td_target(batch)
+        fit = self.fit_critics(obs, batch, target_BM, weights)
+        if self.policy_is_due:
+            q_tm1_KBN = self.q(obs, self.pi(obs))
+            self.descend_policy(-q_tm1_KBN[0].mean())  # equation 15: the first critic's
+        if self.finish_step():
+            self._target_policy.soft_update(self.policy, self._config.tau)
+        return self.result(fit, record=record)
+
+    @torch.no_grad()
+    def _td_target(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """r + discount Q'(s', mu'(s') + noise): ``(B, M)``."""
+        next_obs = self.observations(batch, "next_obs")
+        q_t_BM = self.target_values(self.q_target(next_obs, self._smoothed(next_obs)))
+        discount_t = self.discounts(batch["n_steps"], batch["terminated"])
+        return torch.addcmul(batch["reward"].unsqueeze(1), discount_t.unsqueeze(1), q_t_BM)
+
+    def _smoothed(self, next_obs: Obs) -> torch.Tensor:
+        a_t_BD = self._pi_target(next_obs)
+        noise_BD = torch.randn(a_t_BD.shape, generator=self.noise, device=a_t_BD.device)
+        config = self._config
+        return smoothed_action(a_t_BD, noise_BD, config.target_noise, config.target_noise_clip)
+
+    def get_state(self) -> State:
+        """All that resume needs."""
+        target = self._target_policy
+        return {**super().get_state(), "target_policy": target.get(target.data)}
+
+    def set_state(self, state: State) -> None:
+        """Continue from `state`; see `ActorCritic.set_state`."""
+        super().set_state(state)
+        self._target_policy.set(self._target_policy.data, state["target_policy"])

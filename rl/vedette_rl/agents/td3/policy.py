@@ -1,0 +1,108 @@
+"""TD3's hyperparameters, and the half that acts. No torch.
+
+Shapes: B rows, E environments, D action dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import PositiveInt
+
+from vedette_rl.agents.actions import BoxActions, to_bounds
+from vedette_rl.agents.config import ActorCriticConfig, NonNegativeFloat
+from vedette_rl.agents.network_agent import ActingNetwork, NetworkPolicy, network_agent
+from vedette_rl.core.columns import Columns
+from vedette_rl.core.learning import Agent
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.layers import Array, Layers, MlpSizes
+
+
+class Td3Config(ActorCriticConfig):
+    """Twin delayed DDPG (Fujimoto et al. 2018, arXiv:1802.09477; values of the authors' code)."""
+
+    name: Literal["td3"] = "td3"
+    """the registry's name of the agent, or ``module:Name``."""
+    policy_delay: PositiveInt = 2
+    """optimization steps of the critics to one of the policy (2: section 5.2)."""
+    target_update_interval: PositiveInt = 2
+    """optimization steps between two updates of the target networks (2: algorithm 1)."""
+    exploration_noise: NonNegativeFloat = 0.1
+    """standard deviation of the noise on actors' actions, of actions scaled to [-1, 1] (0.1:
+    section 6.1)."""
+    target_noise: NonNegativeFloat = 0.2
+    """that of the noise on the target's action (0.2: section 6.1)."""
+    target_noise_clip: NonNegativeFloat = 0.5
+    """bound of that noise (0.5: section 6.1)."""
+
+
+class DeterministicLayers(Layers):
+    """mu(s): the action, in [-1, 1].
+
+    Args:
+        config: its `policy_architecture`.
+        sizes: features, and of the hidden layers.
+        dimensions: D.
+    """
+
+    def __init__(self, config: Td3Config, sizes: tuple[int, ...], dimensions: int) -> None:
+        architecture = config.policy_architecture
+        self.mlps = {"policy": MlpSizes((*sizes, dimensions), architecture=architecture)}
+
+    def forward(self, xp: Any, net: Any, x_BF: Array, *inputs: Array) -> Array:
+        """``(B, D)``."""
+        return xp.tanh(net.policy(x_BF))
+
+
+class Td3Policy(NetworkPolicy):
+    """A `Policy`: adds Gaussian noise while it explores.
+
+    `ranks` are not used: every environment has the same noise.
+    """
+
+    def __init__(
+        self,
+        network: ActingNetwork,
+        config: Td3Config,
+        spaces: Spaces,
+        *,
+        ranks: NDArray[np.floating[Any]],
+        seed: int,
+    ) -> None:
+        super().__init__(network)
+        self._config = config
+        actions = BoxActions.from_space(config.name, spaces.action)
+        self._shape = actions.shape
+        self.constants = actions.scaling
+        self._rng = np.random.default_rng(seed)
+
+    def greedy(
+        self, xp: Any, network: Callable[..., Array], obs: Any, *constants: Array
+    ) -> tuple[Array, ...]:
+        """Actions ``(E, *shape)`` within the environment's bounds."""
+        return (to_bounds(network(obs), *constants).reshape(-1, *self._shape),)
+
+    def explore(self, obs: Columns) -> NDArray[np.float32]:
+        """Actions ``(E, *shape)`` with noise; uniform ones on an untrained model."""
+        unit_ED = self.network(obs)
+        if self.version == 0 and self._config.uniform_warmup:
+            unit_ED = self._rng.uniform(-1.0, 1.0, unit_ED.shape).astype(np.float32)
+        else:
+            noise_ED = self._rng.standard_normal(unit_ED.shape, np.float32)
+            scale = np.float32(self._config.exploration_noise)
+            unit_ED = (unit_ED + scale * noise_ED).clip(-1.0, 1.0)
+        action: NDArray[np.float32] = to_bounds(unit_ED, *self.constants)
+        return action.reshape(-1, *self._shape)
+
+
+def build_agent(config: Td3Config, spaces: Spaces, *, device: str, seed: int) -> Agent:
+    """The half that learns."""
+    from vedette_rl.agents.td3.agent import Td3Agent
+
+    return Td3Agent(config, spaces, device=device, seed=seed)
+
+
+KIND = network_agent(Td3Config, build_agent, Td3Policy, DeterministicLayers, BoxActions)

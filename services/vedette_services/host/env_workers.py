@@ -1,0 +1,243 @@
+"""Environments that are stepped side by side, each in a process of its own.
+
+Observations, actions and rewards are in memory that both sides map; a byte on a pipe says when they
+are to be read. Nothing is pickled. A worker ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_rl.core import Columns
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.make import make_env
+from vedette_rl.envs.vector_env import Env, EnvGroup
+from vedette_services.errors import EnvironmentProcessError, describe_exit, error_message
+from vedette_services.host.processes import (
+    die_with_parent,
+    ignore_stop_signals,
+    python_module,
+    spawn,
+    wait_all,
+)
+from vedette_services.host.system import anonymous_file
+
+_CLOSE_S = 10.0
+_EXIT_S = 1.0  # from the end of its pipe to the end of a worker
+_ALIGNED = 64
+_MADE, _DONE, _FAILED = b"made", b"done", b"failed "
+_STEP, _RESET, _CLOSE = b"step", b"reset ", b"close"
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """The memory of all environments, a row each.
+
+    Args:
+        obs: the newest observations, as an actor stores them.
+        action: as the environments take them.
+        reward, terminated, truncated: of the last step.
+    """
+
+    obs: Columns
+    action: NDArray[Any]
+    reward: NDArray[Any]
+    terminated: NDArray[Any]
+    truncated: NDArray[Any]
+
+    @classmethod
+    def of(cls, env: Env, count: int, descriptor: int) -> _Shared:
+        """Map the file of `descriptor`, which is made as large as it must be."""
+        obs = ObservationLayout(env.observation_space).empty(count)
+        action = np.empty((count, *(env.action_space.shape or ())), env.action_space.dtype)
+        flags = np.empty(count, np.bool_)
+        arrays = [*obs.values(), action, np.empty(count, np.float64), flags, flags]
+        starts = np.cumsum([0, *(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays)])
+        os.ftruncate(descriptor, int(starts[-1]))
+        memory = mmap.mmap(descriptor, int(starts[-1]))
+        *seen, action, reward, terminated, truncated = (
+            np.ndarray(array.shape, array.dtype, memory, int(start))
+            for array, start in zip(arrays, starts, strict=False)
+        )
+        return cls(dict(zip(obs, seen, strict=True)), action, reward, terminated, truncated)
+
+
+class ProcessEnvs(EnvGroup):
+    """Steps environments side by side, each in a process of its own.
+
+    Its process's main thread must make it (see `spawn`). An environment is also made here, for its
+    spaces and attributes; it plays nothing.
+
+    Args:
+        config: which environments.
+        count: E.
+    """
+
+    def __init__(self, config: EnvConfig, count: int) -> None:
+        super().__init__(make_env(config), count)
+        memory = anonymous_file("environments")
+        self._shared = _Shared.of(self.example, count, memory)
+        self._pipes: list[Connection] = []
+        self._workers: list[subprocess.Popen[bytes]] = []
+        try:
+            for i in range(count):
+                self._start(i, memory)
+                self._pipes[i].send_bytes(config.model_dump_json().encode())
+            self._collect(range(count), _MADE)
+        except BaseException:
+            self._kill()
+            raise
+        finally:
+            os.close(memory)
+
+    def _start(self, i: int, memory: int) -> None:
+        ours, theirs = Pipe()
+        with theirs:
+            arguments = map(str, (theirs.fileno(), memory, i, len(self)))
+            worker = spawn(
+                python_module("vedette_services.host.env_workers", *arguments),
+                environment=_ONE_THREAD,
+                pass_fds=(theirs.fileno(), memory),
+            )
+        self._workers.append(worker)
+        self._pipes.append(ours)
+
+    def reset(
+        self, which: Sequence[int], seeds: Sequence[int | None], obs: Columns, rows: Sequence[int]
+    ) -> None:
+        for i, seed in zip(which, seeds, strict=True):
+            self._send(i, _RESET + json.dumps(seed).encode())
+        self._collect(which, _DONE)
+        for name, column in obs.items():
+            column[list(rows)] = self._shared.obs[name][list(which)]
+
+    def step(self, actions: NDArray[Any], obs: Columns, which: Sequence[int] | None = None) -> bool:
+        chosen = list(range(len(self)) if which is None else which)
+        shared, count = self._shared, len(chosen)
+        shared.action[chosen] = actions
+        for i in chosen:
+            self._send(i, _STEP)
+        self._collect(chosen, _DONE)
+        for name, column in obs.items():
+            column[:] = shared.obs[name][chosen]
+        self.reward[:count] = shared.reward[chosen]
+        self.terminated[:count] = shared.terminated[chosen]
+        self.truncated[:count] = shared.truncated[chosen]
+        return bool(self.terminated[:count].any() or self.truncated[:count].any())
+
+    def _send(self, i: int, command: bytes) -> None:
+        try:
+            self._pipes[i].send_bytes(command)
+        except OSError as error:
+            raise self._died(i) from error
+
+    def _collect(self, which: Sequence[int], expected: bytes) -> None:
+        """Take the answers of workers as they come; raise the first error.
+
+        An actor that waits here for too long is killed by its manager.
+        """
+        waiting = {self._pipes[i]: i for i in which}
+        while waiting:
+            for pipe in wait(list(waiting)):
+                i = waiting.pop(cast(Connection, pipe))
+                try:
+                    answer = self._pipes[i].recv_bytes()
+                except (EOFError, OSError) as error:
+                    raise self._died(i) from error
+                if answer != expected:
+                    raise self._failed(i, answer.removeprefix(_FAILED).decode())
+
+    def _failed(self, i: int, text: str) -> EnvironmentProcessError:
+        cause, _, rest = text.partition("\n")
+        error = EnvironmentProcessError(cause)
+        error.__cause__ = RuntimeError(f"in the environment's own process:\n{rest}")
+        self._note(error, i)
+        return error
+
+    def _died(self, i: int) -> EnvironmentProcessError:
+        wait_all([self._workers[i]], _EXIT_S)
+        status = self._workers[i].poll()
+        how = "it closed its pipe" if status is None else describe_exit(status)
+        error = EnvironmentProcessError(f"an environment's process ended: {how}")
+        self._note(error, i)
+        return error
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            with suppress(OSError):  # its worker is dead
+                pipe.send_bytes(_CLOSE)
+        wait_all(self._workers, _CLOSE_S)
+        self._kill()
+
+    def _kill(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for worker in self._workers:
+            if worker.poll() is None:
+                worker.kill()
+        wait_all(self._workers, _EXIT_S)
+        self._pipes, self._workers = [], []
+        self.example.close()
+
+
+class _Worker:
+    """The process of one environment, number `i` of `count`."""
+
+    def __init__(self, pipe: Connection, memory: int, i: int, count: int) -> None:
+        self._pipe, self._i = pipe, i
+        self._env = make_env(EnvConfig.model_validate_json(pipe.recv_bytes()))
+        self._shared = _Shared.of(self._env, count, memory)
+        self._layout = ObservationLayout(self._env.observation_space)
+
+    def serve(self) -> None:
+        """Do what the pipe says until it says close."""
+        self._pipe.send_bytes(_MADE)
+        while (command := self._pipe.recv_bytes()) != _CLOSE:
+            if command == _STEP:
+                self._step()
+            else:
+                seed = json.loads(command.removeprefix(_RESET))
+                self._layout.write(self._shared.obs, self._i, self._env.reset(seed=seed)[0])
+            self._pipe.send_bytes(_DONE)
+        self._env.close()
+
+    def _step(self) -> None:
+        shared, i = self._shared, self._i
+        action = shared.action[i].copy()  # the environment may keep it
+        obs, shared.reward[i], shared.terminated[i], shared.truncated[i], _ = self._env.step(action)
+        self._layout.write(shared.obs, i, obs)
+
+
+def main() -> None:
+    """`python -m vedette_services.host.env_workers PIPE MEMORY I COUNT`"""
+    die_with_parent()
+    ignore_stop_signals()
+    descriptor, memory, i, count = map(int, sys.argv[1:])
+    with Connection(descriptor) as pipe, suppress(EOFError):  # whoever started it is gone
+        try:
+            _Worker(pipe, memory, i, count).serve()
+        except EOFError:
+            raise
+        except Exception as error:  # noqa: BLE001 - an environment may raise anything; it is sent
+            text = f"{error_message(error)}\n{traceback.format_exc()}"
+            pipe.send_bytes(_FAILED + text.encode(errors="replace"))
+
+
+if __name__ == "__main__":
+    main()

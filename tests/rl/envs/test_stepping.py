@@ -1,0 +1,123 @@
+"""Environments stepped in threads: the same as one after another, each in a thread of its own."""
+
+import threading
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from vedette_rl.envs import EnvConfig, make_vector_environment
+from vedette_rl.envs.vector_env import LoopVectorEnv, SerialEnvs, ThreadedEnvs
+from vedette_rl.errors import UnknownEnvironmentError
+
+
+class Confined(gym.Env[Any, Any]):
+    """Refuses every thread but the one that made it; waits for its neighbours in a step."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    together: threading.Barrier | None = None
+
+    def __init__(self) -> None:
+        self.home, self.closed = threading.get_ident(), False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        assert threading.get_ident() == self.home
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        assert threading.get_ident() == self.home
+        if self.together is not None:
+            self.together.wait(10)
+        obs = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return obs, float(obs[0]), bool(obs[1] > 0.7), bool(obs[1] < -0.9), {}
+
+    def close(self) -> None:
+        assert threading.get_ident() == self.home
+        self.closed = True
+
+
+def trajectory(group: Any) -> list[Any]:
+    row = LoopVectorEnv(group, seed=11)
+    seen = [row.reset()["obs"].copy()]
+    for _ in range(30):
+        step = row.step(np.zeros(4, np.int64))
+        seen += [step.next_obs["obs"].copy(), step.init_obs["obs"].copy(), step.reward.copy()]
+    seen.append(np.array(row.pop_finished_episodes()))
+    row.close()
+    return seen
+
+
+def test_threads_play_the_same_trajectories_each_environment_in_its_own() -> None:
+    serial = trajectory(SerialEnvs([Confined() for _ in range(4)]))
+    threads = ThreadedEnvs(Confined, 4)
+    envs = list(threads.envs)
+    assert len({env.home for env in envs}) == 4  # type: ignore[attr-defined]  # Confined's
+    for one, other in zip(serial, trajectory(threads), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert all(env.closed for env in envs)  # type: ignore[attr-defined]  # Confined's
+
+
+def test_steps_in_threads_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Confined, "together", threading.Barrier(3))
+    row = LoopVectorEnv(ThreadedEnvs(Confined, 3), seed=0)
+    row.reset()
+    for _ in range(3):
+        row.step(np.zeros(3, np.int64))  # one after another, the first would wait for ever
+    row.close()
+
+
+def test_an_exception_in_a_thread_comes_out_as_it_is() -> None:
+    class Broken(Confined):
+        def step(self, action: Any) -> Any:
+            if action:
+                raise ZeroDivisionError("my own fault")
+            return super().step(action)
+
+    row = LoopVectorEnv(ThreadedEnvs(Broken, 3), seed=0)
+    row.reset()
+    with pytest.raises(ZeroDivisionError, match="my own fault") as caught:
+        row.step(np.array([0, 1, 0]))
+    assert "in environment 1 of 3" in caught.value.__notes__[0]
+    row.close()
+    before = threading.active_count()
+
+    def failing() -> Any:
+        raise OSError("no simulator here")
+
+    with pytest.raises(OSError, match="no simulator here"):
+        ThreadedEnvs(failing, 2)
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before:  # its threads end with it
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_key_says_how_an_actors_environments_are_stepped() -> None:
+    own: Any = f"{__name__}:Confined"
+    for stepping, kind in (
+        ("auto", SerialEnvs), ("serial", SerialEnvs), ("threads", ThreadedEnvs),
+        ("processes", SerialEnvs),  # nothing may start them here
+    ):  # fmt: skip
+        row = make_vector_environment(
+            EnvConfig.model_validate({"id": own, "stepping": stepping}), 2, 0
+        )
+        assert isinstance(row, LoopVectorEnv)
+        assert type(row.group) is kind
+        row.close()
+
+
+def same() -> Any:
+    return SAME
+
+
+SAME = Confined()
+
+
+def test_threads_want_environments_of_their_own_too() -> None:
+    config = EnvConfig(id=f"{__name__}:same", stepping="threads")
+    with pytest.raises(UnknownEnvironmentError, match="the same environment at every call"):
+        make_vector_environment(config, 2, 0)

@@ -1,0 +1,185 @@
+"""Observations are scaled by the statistics of what was learned from, and the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.core import Columns, ModelInfo
+from vedette_rl.envs.spaces import Spaces
+from vedette_rl.errors import ModelMismatchError
+from vedette_rl.networks.layers import NormalizedColumns, normalized_columns
+from vedette_rl.networks.numpy_nets import NormalizedNetwork
+from vedette_rl.networks.torch_network import NormalizedModule, ObsNormalizer
+from vedette_rl.testing import sampled_transitions
+
+ONE = NormalizedColumns((("obs", (3,)),))
+MIXED = gym.spaces.Dict(
+    {
+        "arm": gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float32),
+        "image": gym.spaces.Box(0, 255, (8, 8), np.uint8),
+        "gear": gym.spaces.Discrete(4),
+        "bits": gym.spaces.MultiBinary(3),
+        "ticks": gym.spaces.Box(0, 9, (2,), np.int64),
+        "speed": gym.spaces.Box(-1, 1, (), np.float64),
+    }
+)
+
+
+def batches(count: int, rows: int = 16) -> list[torch.Tensor]:
+    rng = np.random.default_rng(0)
+    return [
+        torch.from_numpy(rng.normal(5.0 * k, 3.0, (rows, 3)).astype(np.float32))
+        for k in range(count)
+    ]
+
+
+def test_two_batches_by_hand() -> None:
+    normalizer = ObsNormalizer(NormalizedColumns((("obs", (1,)),)), "cpu")
+    normalizer.update({"obs": torch.tensor([[0.0], [2.0]])})
+    state = normalizer.get_state()
+    assert (state["mean"].item(), state["variance"].item()) == (1.0, 1.0)
+    normalizer.update({"obs": torch.tensor([[5.0], [5.0]])})
+    state = normalizer.get_state()  # of 0, 2, 5 and 5
+    assert state["mean"].item() == 3.0
+    assert state["variance"].item() == pytest.approx((9 + 1 + 4 + 4) / 4)
+    columns = normalizer.observations({"next_obs": torch.tensor([[3.0], [7.5]])}, "next_obs")
+    torch.testing.assert_close(columns["obs"], torch.tensor([[0.0], [4.5 / 4.5**0.5]]))
+
+
+def test_statistics_are_those_of_all_rows_together() -> None:
+    normalizer = ObsNormalizer(ONE, "cpu")
+    found = batches(50)
+    for batch in found:
+        normalizer.update({"obs": batch})
+    rows = torch.cat(found).double()
+    state = normalizer.get_state()
+    torch.testing.assert_close(state["mean"].double(), rows.mean(dim=0), rtol=1e-5, atol=1e-5)
+    variance = rows.var(dim=0, correction=0)
+    torch.testing.assert_close(state["variance"].double(), variance, rtol=1e-5, atol=1e-5)
+
+
+def test_only_the_successors_of_a_batch_leave_the_statistics_alone() -> None:
+    normalizer = ObsNormalizer(ONE, "cpu")
+    batch = {"obs": torch.randn(4, 3), "next_obs": 100.0 * torch.randn(4, 3)}
+    normalizer.observations(batch, "obs")
+    before = normalizer.arrays()
+    successors = normalizer.observations(batch, "next_obs")["obs"]
+    for name, array in normalizer.arrays().items():
+        np.testing.assert_array_equal(array, before[name])
+    assert successors.abs().max() == 10.0, "clipped"
+
+
+def test_floats_are_normalised_and_pixels_categories_bits_and_counts_are_not() -> None:
+    config = agent_kind("dqn").config(normalize_observations=True)
+    assert normalized_columns(config, MIXED).columns == (("obs/arm", (2, 3)), ("obs/speed", ()))
+    assert normalized_columns(config, MIXED).size == 7
+    assert not normalized_columns(agent_kind("dqn").config(), MIXED).columns
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own exporter
+def test_numpy_torch_and_onnx_normalise_bit_for_bit(tmp_path: Path) -> None:
+    columns = NormalizedColumns((("obs/a", (4,)), ("obs/b", (2, 3))))
+    rng = np.random.default_rng(0)
+    arrays = {
+        name: np.exp(rng.normal(0, 3, shape)).astype(np.float32)
+        for name, shape in columns.shapes.items()
+    }
+    obs = {
+        "obs/a": rng.normal(0, 5, (64, 4)).astype(np.float32),
+        "obs/b": rng.normal(0, 5, (64, 2, 3)).astype(np.float32),
+    }
+    acting = NormalizedNetwork(_Identity(), columns)
+    acting.sync_model(ModelInfo(1, arrays))
+    in_numpy = acting(obs)
+    graph = _OfColumns(NormalizedModule(_Concatenation(), columns, arrays))
+    tensors = tuple(torch.from_numpy(column) for column in obs.values())
+    in_torch = graph(*tensors).numpy()
+    path = str(tmp_path / "graph.onnx")
+    torch.onnx.export(graph, tensors, path, input_names=["a", "b"], dynamo=False)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (in_onnx,) = session.run(None, dict(zip(("a", "b"), obs.values(), strict=True)))
+    np.testing.assert_array_equal(in_numpy, in_torch)
+    np.testing.assert_array_equal(in_numpy, in_onnx)
+    assert (np.abs(in_numpy) == 10.0).any()
+    assert (np.abs(in_numpy) < 10.0).any()
+
+
+class _Identity:
+    shapes: dict[str, tuple[int, ...]] = {}  # noqa: RUF012
+
+    def sync_model(self, model: ModelInfo) -> None:
+        assert not model.arrays
+
+    def __call__(self, obs: Columns, *inputs: Any) -> Any:
+        return np.concatenate([column.reshape(len(column), -1) for column in obs.values()], axis=1)
+
+
+class _Concatenation(nn.Module):
+    def forward(self, obs: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.cat([column.flatten(1) for column in obs.values()], dim=1)
+
+
+class _OfColumns(nn.Module):
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.network({"obs/a": a, "obs/b": b})
+        return output
+
+
+@pytest.mark.parametrize("agent", ["dqn", "iqn", "sac", "td3"])
+def test_actors_act_on_the_statistics_that_the_learner_has(agent: str) -> None:
+    """In other units, with statistics in those units, an observation is the same to a policy."""
+    box = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action = box if agent in ("sac", "td3") else gym.spaces.Discrete(3)
+    spaces = Spaces(gym.spaces.Box(-np.inf, np.inf, (3,), np.float32), action)
+    kind = agent_kind(agent)
+    config = kind.config(hidden_sizes=(8, 8), normalize_observations=True)
+    learner = kind.build_agent(config, spaces, device="cpu", seed=0)
+    columns = sampled_transitions(spaces, 32, seed=1)
+    batch = {name: torch.from_numpy(column) for name, column in columns.items()}
+    for _ in range(3):
+        learner.opt(batch)
+    policy = kind.build_policy(config, spaces, ranks=np.zeros(2), seed=0)
+    model = learner.model_info()
+    policy.sync_model(model)
+    obs = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    mean, scale = model.arrays["normalizer.mean"], model.arrays["normalizer.scale"]
+    np.testing.assert_allclose(mean, batch["obs"].mean(dim=0), rtol=1e-4, atol=1e-5)
+    moved = {"normalizer.mean": 8.0 * mean, "normalizer.scale": scale / 8.0}
+    other = kind.build_policy(config, spaces, ranks=np.zeros(2), seed=0)
+    other.sync_model(ModelInfo(1, {**model.arrays, **moved}))
+    expected = policy.act({"obs": obs}, explore=False)
+    np.testing.assert_array_equal(other.act({"obs": 8.0 * obs}, explore=False), expected)
+
+
+def test_a_model_without_statistics_is_refused_by_name() -> None:
+    acting = NormalizedNetwork(_Identity(), ONE)
+    with pytest.raises(ModelMismatchError, match=r"normalizer\.mean"):
+        acting.sync_model(ModelInfo(1, {}))
+
+
+def test_statistics_go_on_where_they_were_saved() -> None:
+    one, other = ObsNormalizer(ONE, "cpu"), ObsNormalizer(ONE, "cpu")
+    found = batches(6)
+    for batch in found[:3]:
+        one.update({"obs": batch})
+    other.set_state(one.get_state())
+    for batch in found[3:]:
+        one.update({"obs": batch})
+        other.update({"obs": batch})
+    for name, array in one.arrays().items():
+        np.testing.assert_array_equal(array, other.arrays()[name])
+    with pytest.raises(ModelMismatchError, match=r"normalizer\.batches"):
+        other.set_state({})

@@ -1,0 +1,180 @@
+"""Environments in processes of their own: the same episodes, and what happens when one fails."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from vedette_rl.envs import EnvConfig, make_vector_environment
+from vedette_rl.envs.vector_env import LoopVectorEnv
+from vedette_rl.evaluation import GreedyEvaluator
+from vedette_services.errors import EnvironmentProcessError
+from vedette_services.host.env_workers import ProcessEnvs
+
+pytestmark = pytest.mark.slow  # a process takes a second to start
+
+
+class Drifting(gym.Env[Any, Any]):
+    """Draws everything; `fault` says what happens at its third step."""
+
+    observation_space = gym.spaces.Dict(
+        {"at": gym.spaces.Box(-9, 9, (2,), np.float64), "mode": gym.spaces.Discrete(3)}
+    )
+    action_space = gym.spaces.Box(-1, 1, (2,), np.float64)
+
+    def __init__(self, fault: str = "", only: int = -1) -> None:
+        self.fault, self.only, self.played = fault, only, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        self.played += 1
+        if self.played == 3 and self.fault == "raises":
+            raise ZeroDivisionError("my own fault")
+        if self.played == 3 and self.fault == "exits":
+            sys.exit(7)
+        if self.played == 3 and self.fault == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        ends, cut = self.np_random.random(2)
+        reward = float(np.sum(action) + self.np_random.normal())
+        action[:] = 9.0  # its own to keep
+        return self._obs(), reward, bool(ends < 0.2), bool(cut < 0.1), {}
+
+    def _obs(self) -> Any:
+        at = self.np_random.uniform(-1, 1, 2)
+        return {"at": at, "mode": self.np_random.integers(3)}
+
+
+def config(stepping: str, **kwargs: Any) -> EnvConfig:
+    return EnvConfig.model_validate(
+        {"id": f"{__name__}:Drifting", "kwargs": kwargs, "stepping": stepping}
+    )
+
+
+def played(stepping: str, steps: int = 40) -> list[Any]:
+    """Everything that a vector of three shows."""
+    row = make_vector_environment(config(stepping), 3, seed=5, make_processes=ProcessEnvs)
+    assert isinstance(row, LoopVectorEnv)
+    rng, seen = np.random.default_rng(0), [{k: v.copy() for k, v in row.reset().items()}]
+    for _ in range(steps):
+        step = row.step(rng.uniform(-1, 1, (3, 2)).astype(np.float32))
+        seen += [{k: v.copy() for k, v in part.items()} for part in (step.next_obs, step.init_obs)]
+        seen.append({"r": step.reward.copy(), "t": step.terminated | step.truncated})
+    seen.append({"episodes": np.array(row.pop_finished_episodes())})
+    row.close()
+    return seen
+
+
+def test_the_same_seed_gives_the_same_trajectories_however_they_are_stepped() -> None:
+    serial = played("serial")
+    assert len(serial[-1]["episodes"]) > 5
+    for stepping in ("threads", "processes"):
+        for one, other in zip(serial, played(stepping), strict=True):
+            for name, column in one.items():
+                np.testing.assert_array_equal(column, other[name])
+
+
+class Still:
+    def sync_model(self, model: Any) -> None:
+        """It has no model."""
+
+    def act(self, obs: Any, *, explore: bool) -> Any:
+        return np.zeros((len(obs["obs/at"]), 2), np.float32)
+
+
+def test_an_evaluation_gives_the_same_however_it_is_stepped() -> None:
+    found = []
+    for stepping in ("serial", "threads", "processes"):
+        evaluator = GreedyEvaluator(
+            config(stepping), 7, seed=3, side_by_side=3, make_processes=ProcessEnvs
+        )
+        found += [evaluator.evaluate(Still(), 1), evaluator.evaluate(Still(), 1)]
+        evaluator.close()
+    assert len(set(found)) == 1
+    assert found[0].episodes == 7
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("raises", "ZeroDivisionError: my own fault"),
+        ("exits", "an environment's process ended: exit status 7"),
+        ("dies", "an environment's process ended: signal 9"),
+    ],
+)
+def test_a_fault_comes_out_with_its_cause_and_the_environments_number(
+    fault: str, said: str
+) -> None:
+    group = ProcessEnvs(config("processes", fault=fault), 2)
+    workers = group._workers
+    obs, actions = group.layout.empty(2), np.zeros((2, 2))
+    group.reset([0, 1], [1, 2], obs, [0, 1])
+    group.step(actions, obs)
+    group.step(actions[:1], {name: column[:1] for name, column in obs.items()}, [1])
+    with pytest.raises(EnvironmentProcessError) as caught:
+        group.step(actions, obs)
+    assert str(caught.value).startswith(said)
+    assert caught.value.__notes__ == ["in environment 1 of 2"]
+    if fault == "raises":
+        assert "in step" in str(caught.value.__cause__)
+    group.close()
+    assert all(worker.poll() is not None for worker in workers)
+
+
+def test_an_environment_that_cannot_be_made_in_its_process_is_told(tmp_path: Path) -> None:
+    once = tmp_path / "made"
+    made = config("processes", fault=str(once)).model_copy(update={"id": f"{__name__}:Once"})
+    with pytest.raises(EnvironmentProcessError, match="there is only one"):
+        ProcessEnvs(made, 2)
+
+
+class Once(Drifting):
+    """The file that `fault` names says that there is one already."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        if Path(fault).exists():
+            raise RuntimeError("there is only one")
+        Path(fault).touch()
+
+
+def test_no_process_is_left_when_their_owner_is_killed() -> None:
+    script = f"""
+        import sys, time
+        sys.path[:0] = {[str(Path(__file__).parent)]!r}
+        from {__name__} import ProcessEnvs, config
+        if __name__ == "__main__":
+            group = ProcessEnvs(config("processes"), 2)
+            print(*(worker.pid for worker in group._workers), flush=True)
+            time.sleep(60)
+    """
+    owner = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    pids = [int(pid) for pid in owner.stdout.readline().split()]
+    assert len(pids) == 2
+    owner.kill()
+    owner.wait(10)
+    deadline = time.monotonic() + 10
+    while any(_runs(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    owner.stdout.close()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
