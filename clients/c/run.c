@@ -184,7 +184,7 @@ static bool read_inputs(const mp_value *map, run *r) {
     const run_column *obs = r->rows.columns + r->row[OBS];
     mp_value inputs, part, value, classes, starts;
     if (!mp_get_typed(map, "inputs", MP_LIST, &inputs) || inputs.number != 1) return false;
-    if (!mp_read(&inputs.items, &part) || part.type != MP_LIST || part.number != 5) return false;
+    if (!mp_read(&inputs.items, &part) || part.type != MP_LIST || part.number != 6) return false;
     if (!mp_read(&part.items, &value) || !mp_is(&value, "obs")) return false;
     if (!mp_read(&part.items, &value) || value.type != MP_UINT || value.number > WIDTH_MAX) return false;
     p->features = (size_t)value.number;
@@ -205,7 +205,8 @@ static bool read_normalizer(const mp_value *map, run *r) {
     run_policy *p = &r->policy;
     mp_value list, clip;
     double most;
-    if (!mp_get_typed(map, "normalize", MP_LIST, &list)) return true;
+    if (!mp_get_typed(map, "normalize", MP_LIST, &list)) return false;
+    if (!list.number) return true;
     if (!next_texts(&list.items, &r->model, &p->mean)) return false;
     if (!next_texts(&list.items, &r->model, &p->deviation)) return false;
     if (!mp_read(&list.items, &clip) || !mp_real(&clip, &most) || most <= 0) return false;

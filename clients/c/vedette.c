@@ -19,6 +19,7 @@
 #define JITTER_S 0.5
 #define STALL_S 5.0
 #define STUCK_S 30.0
+#define DRAIN_S 10.0
 #define REPORT_EVERY_S 0.5
 #define MODEL_WAIT_S 5.0 /* for the first model, before the subscription is made again */
 #define POLL_MS 5
@@ -1006,8 +1007,9 @@ static vedette_result publish(vedette *v, batch *b) {
     vedette_result result = VEDETTE_OK;
     pthread_mutex_lock(&v->mutex);
     while (v->batches == v->window_max && result == VEDETTE_OK) {
-        if (state(v) != VEDETTE_OK) result = state(v);
-        else if (v->wait_s < 0 || !wait_change(v, until)) result = VEDETTE_WAIT;
+        if (*v->error) result = VEDETTE_ERROR;
+        if (v->over && until == 0) until = deadline(DRAIN_S); /* the learner still takes what is there */
+        if (!*v->error && !wait_change(v, until)) result = VEDETTE_WAIT;
     }
     v->produced += b->rows;
     if (strcmp(v->plays->id, v->run_id)) { /* nobody takes it: another run began */
@@ -1159,23 +1161,21 @@ void vedette_get_stats(vedette *v, vedette_stats *s) {
 const char *vedette_error(const vedette *v) { return v->error; }
 
 /* The unfinished rows of an actor that ends: fewer steps, and neither flag. */
-static void flush_all(vedette *v) {
+static void flush_all(vedette *v, double seconds) {
     if (!v->plays || *v->error) return;
-    double wait_s = v->wait_s;
-    v->wait_s = -1;
+    v->wait_s = seconds > 0 ? seconds : -1;
     for (unsigned k = 0; k < v->env_count; k++) {
         environment *e = v->envs + k;
         while (e->count) emit(v, e, e->obs, 0, 0);
     }
     flush(v);
-    v->wait_s = wait_s;
 }
 
 bool vedette_close(vedette *v, double seconds) {
     if (!v) return false;
-    flush_all(v);
-    pthread_mutex_lock(&v->mutex);
     double until = now_s() + (seconds > 0 ? seconds : 0);
+    flush_all(v, seconds);
+    pthread_mutex_lock(&v->mutex);
     v->leaving = true;
     v->report_at = 0;
     while (v->batches && !*v->error && wait_change(v, until)) {}

@@ -81,6 +81,7 @@ class GatewayState:
         batch_env_steps: int | None = None,
         max_managers: int = ACCOUNTS_MAX,
         max_env_steps: int = 0,
+        policy: Mapping[str, Any] | None = None,
         figures_time: Callable[[float], float] | None = None,
     ) -> None:
         """State of a gateway.
@@ -90,9 +91,11 @@ class GatewayState:
             batch_bytes: of a usual full batch.
             batch_env_steps: the most that a batch may carry; None: as many as it has rows.
             max_env_steps: the batch that reaches them is the last one inserted; 0: no limit.
+            policy: describes it to managers that do not build the agent; None: it is not described.
             figures_time: turns a `now` into the time that rates and lag are measured in.
         """
         self.run_id, self.learner, self.schema = run_id, learner, schema
+        self._policy = dict(policy or {})
         self._started = now
         self.ledger, self.actor_numbers = read_stamp(run_id, stamp, now)
         self._figures_time = figures_time or (lambda now: now)
@@ -309,6 +312,7 @@ class GatewayState:
             seed=config.seed,
             batch_rows=self._rows_per_batch,
             batch_env_steps=self._batch_env_steps,
+            policy=self._policy,
         )
 
     def announce_run(self, run: Run) -> list[Frames]:
