@@ -24,7 +24,7 @@ from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_services.run.replay_layout import batch_schema
 
 CLIENT = Path(__file__).parents[2] / "clients" / "c"
-FLAGS = "-std=c11 -Wall -Wextra -Werror -O1 -g -fsanitize=address,undefined".split()
+FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fsanitize=address,undefined"]
 CARTPOLE = Spaces(gym.spaces.Box(-10, 10, (4,), np.float32), gym.spaces.Discrete(2))
 BOX = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 5]), (2,), np.float32)
 PENDULUM = Spaces(gym.spaces.Box(-8, 8, (3,), np.float32), BOX)
@@ -42,7 +42,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("c")
     probe = folder / "probe.c"
-    probe.write_text("#include <zmq.h>\nint main(void) { return !zmq_has(\"curve\"); }\n")
+    probe.write_text('#include <zmq.h>\nint main(void) { return !zmq_has("curve"); }\n')
     made = subprocess.run([compiler, *FLAGS, probe, "-o", folder / "probe", "-lzmq"], check=False)
     if made.returncode:
         pytest.skip("libzmq's header or a sanitizer is missing (apt-get install libzmq3-dev)")
@@ -118,7 +118,9 @@ def test_the_c_client_acts_greedily_as_numpy_does(built: Built, tmp_path: Path) 
         assert "refused" not in done.stdout, (agent, settings, done.stdout)
         expected = policy.act({"obs": obs}, explore=False).reshape(20, -1)
         got = np.array([line.split() for line in done.stdout.splitlines()], np.float64)
-        np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4, err_msg=f"{agent} {settings}")
+        np.testing.assert_allclose(
+            got, expected, rtol=2e-4, atol=2e-4, err_msg=f"{agent} {settings}"
+        )
 
 
 @pytest.mark.slow
@@ -241,12 +243,12 @@ def test_the_c_client_delivers_every_row_once_to_a_learner_that_is_killed(
     try:
         assert learner.serve(20, limit=40)
         assert learner.serve(30, limit=40, acks=False)  # committed, and never acknowledged
-        assert learner.serve(40, limit=40)
-        assert max(kept) == 39, "nothing above the limit"
         learner.close()
-        del kept[38]  # a batch that the learner received and did not commit
+        del kept[28]  # a batch that the learner received and did not commit
         again = Run(**{f: getattr(run, f) for f in Run.__slots__} | {"epoch": 2, "learner": 12})
         learner = ScriptedLearner(port, again, model, kept)
+        assert learner.serve(40, limit=40)
+        assert max(kept) == 39, "nothing above the limit"
         assert learner.serve(60, limit=60)
         assert learner.serve(0, limit=10_000, stop=True)
         out, errors = client.communicate(timeout=20)
