@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -222,11 +222,11 @@ class ScriptedLearner:
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
+def port() -> int:
     with zmq.Context() as context, context.socket(zmq.PULL) as socket:
         found = socket.bind_to_random_port("tcp://127.0.0.1", 20_000, 30_000)
         socket.unbind(f"tcp://127.0.0.1:{found}")
-    yield found
+    return found
 
 
 @pytest.mark.slow
