@@ -19,6 +19,12 @@ PEERS = {"dqn": "stable-baselines3", "sac": "stable-baselines3", "crossq": "sbx-
 """Algorithms that scripts/bench_sb3_peer.py can run, and the package of each."""
 NOT_RESULTS = ("seed", "stop", "preset")
 """Parts of a configuration that a fingerprint leaves out: the study says how long a run is."""
+IN_RESULTS = {
+    "actors": ("count", "envs_per_actor", "n_buffer", "step_processor"),
+    "learner": ("warmup_period", "sync_interval", "eval_interval"),
+    "evaluation": ("episodes", "seed"),
+}
+"""Of these parts, the keys on which a result depends; of the others all."""
 
 
 class StudyError(Exception):
@@ -155,9 +161,8 @@ class Run:
             if task.max_episode_steps:
                 steps["max_episode_steps"] = task.max_episode_steps
             return {**steps, "peer": self.peer, "env": task.env, "kwargs": self.label.kwargs}
-        config = {k: v for k, v in resolve(self).items() if k not in NOT_RESULTS}
         mode = "networked" if self.label.networked else "in-process"
-        return {**steps, "mode": mode, **config}
+        return {**steps, "mode": mode, **_in_results(resolve(self))}
 
     @property
     def fingerprint(self) -> str:
@@ -188,6 +193,25 @@ def resolve(run: Run) -> Table:
         return config_table(load_config(None, table=table, **load).config)
     except ServicesError as error:
         raise StudyError(f"{run}: {error}") from error
+
+
+def _in_results(config: Table) -> Table:
+    """The settings on which a result depends.
+
+    One that is off (false, 0, empty or "none") is left out, as if it were not there: a version that
+    adds a part, and has it off, is the same.
+    """
+    found: Table = {}
+    for part, table in config.items():
+        kept = IN_RESULTS.get(part, table)
+        if part not in NOT_RESULTS:
+            found[part] = _without_off({key: table[key] for key in kept})
+    return found
+
+
+def _without_off(table: Table) -> Table:
+    inner = {k: _without_off(v) if isinstance(v, dict) else v for k, v in table.items()}
+    return {k: v for k, v in inner.items() if v and v != "none"}
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:

@@ -175,17 +175,22 @@ def seeds_table(results: Sequence[Results]) -> list[list[str]]:
     for each in results:
         for label, configuration in each.labels.items():
             runs = sorted(configuration.runs, key=lambda run: int(run.configured("seed")))
-            values = [f"{run.last_return:.1f} ({run.best_return:.1f})" for run in runs]
+            values = [f"{number(run.last_return)} ({number(run.best_return)})" for run in runs]
             rows.append([each.task.name, label, ", ".join(values)])
     return rows
 
 
-def cell(found: Sequence[float], digits: int = 1) -> str:
+def cell(found: Sequence[float], digits: int | None = None) -> str:
     """Interquartile mean with its 95 % interval."""
-    middle, low, high = (f"{x:,.{digits}f}" for x in found)
     if np.isnan(found[0]):
         return ""
+    middle, low, high = (number(x, digits) for x in found)
     return middle if np.isnan(found[1]) else f"{middle} [{low}, {high}]"
+
+
+def number(x: float, digits: int | None = None) -> str:
+    """A return: with one digit behind the point, small ones with two."""
+    return f"{x:,.{(1 if abs(x) >= 10 else 2) if digits is None else digits}f}"
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

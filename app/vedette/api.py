@@ -60,7 +60,7 @@ SAC = SacConfig
 TD3 = Td3Config
 
 for _part, _class in (
-    *(("agent", kind) for kind in (DQN, IQN, SAC)),
+    *(("agent", kind) for kind in (DQN, IQN, SAC, TD3)),
     ("agent.exploration", ExplorationConfig),
     ("actors", ActorsConfig),
     ("env", EnvConfig),

@@ -20,6 +20,7 @@
 #define STALL_S 5.0
 #define STUCK_S 30.0
 #define DRAIN_S 10.0
+#define UNSENT_MAX 4 /* batches that wait for credit */
 #define REPORT_EVERY_S 0.5
 #define MODEL_WAIT_S 5.0 /* for the first model, before the subscription is made again */
 #define POLL_MS 5
@@ -169,6 +170,11 @@ static int settle(vedette *v, uint64_t contiguous, const mp_value *extras) {
 }
 
 static bool numbered(const vedette *v, size_t k) { return v->window[k].seq < v->sequenced; }
+
+/* Enough wait for credit: more would only grow older. */
+static bool hoards(const vedette *v) {
+    return v->batches >= UNSENT_MAX && !numbered(v, v->batches - UNSENT_MAX);
+}
 
 static void resend_all(vedette *v, double sent_until) {
     for (size_t k = 0; k < v->batches && numbered(v, k); k++)
@@ -706,7 +712,9 @@ static void tick(vedette *v, double now) {
         open_models(v, now);
     }
     if (v->up && now - v->acked_at < STALL_S) resend_all(v, v->acked_at - STALL_S);
+    bool waited = hoards(v);
     send_batches(v, now);
+    if (waited && !hoards(v)) pthread_cond_broadcast(&v->changed);
     if (now >= v->report_at + REPORT_EVERY_S) send_report(v, now);
 }
 
@@ -1001,12 +1009,13 @@ static void stage(vedette *v, unsigned role, const void *data) {
     memcpy(staged_column(v, column) + bytes * v->staged, data, bytes);
 }
 
-/* Put the batch into the window, when it has room. */
+/* Put the batch into the window, unless enough wait there for credit.
+ * After `wait_s` it waits there nevertheless, if there is room. */
 static vedette_result publish(vedette *v, batch *b) {
     double until = deadline(v->wait_s);
     vedette_result result = VEDETTE_OK;
     pthread_mutex_lock(&v->mutex);
-    while (v->batches == v->window_max && result == VEDETTE_OK) {
+    while ((v->batches == v->window_max || hoards(v)) && result == VEDETTE_OK) {
         if (*v->error) result = VEDETTE_ERROR;
         if (v->over && until == 0) until = deadline(DRAIN_S); /* the learner still takes what is there */
         if (!*v->error && !wait_change(v, until)) result = VEDETTE_WAIT;
@@ -1022,6 +1031,7 @@ static vedette_result publish(vedette *v, batch *b) {
         v->rows_held += b->rows;
         v->bytes_held += b->size;
         b->payload = NULL;
+        result = result == VEDETTE_WAIT ? VEDETTE_OK : result;
     } else {
         v->dropped += b->rows;
     }

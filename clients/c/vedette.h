@@ -73,8 +73,9 @@ vedette_result vedette_greedy(vedette *v, const void *obs, void *action);
 vedette_result vedette_set_action(vedette *v, unsigned env, const void *action);
 
 /* The step's outcome: `next_obs` is the episode's last observation where it ends. The reward is the
- * environment's own: scaling, clipping and the sum over n steps happen here. VEDETTE_WAIT: the
- * window stayed full for `wait_s`, and the full batch was dropped and counted. */
+ * environment's own: scaling, clipping and the sum over n steps happen here. Waits up to
+ * `wait_s` while the learner gives no credit. VEDETTE_WAIT: the window is full, and a batch was
+ * dropped and counted. */
 vedette_result vedette_observe(vedette *v, unsigned env, double reward, const void *next_obs,
                                bool terminated, bool truncated);
 

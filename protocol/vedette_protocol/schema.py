@@ -2,7 +2,7 @@
 
 A payload holds ``rows`` rows of a schema, column after column in the schema's order. A column is
 its values in row-major order, little-endian, padded with zeros to a multiple of 8 bytes. The last
-column may be shared by the rows (`vedette_protocol.frame_sharing`).
+columns may be shared by the rows (`vedette_protocol.frame_sharing`).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Schema:
         init=False, compare=False, repr=False
     )
     sharing: Sharing | None = field(init=False, compare=False, repr=False)
-    """The shared column and the columns that refer to it; None: there is none."""
+    """The shared columns and the columns that refer to them; None: there are none."""
 
     def __post_init__(self) -> None:
         if type(self.columns) is not tuple or not 1 <= len(self.columns) <= COLUMNS_MAX:
@@ -131,7 +131,7 @@ class Schema:
         # Computed once: batches are checked and laid out thousands of times a second.
         object.__setattr__(self, "hash", digest)
         object.__setattr__(self, "sharing", sharing_of(self.columns))
-        rows = self.columns[:-1] if self.sharing else self.columns
+        rows = [column for column in self.columns if column.role != "shared"]
         plan = tuple((c.name, c.numpy_dtype, c.shape, c.row_bytes) for c in rows)
         object.__setattr__(self, "_plan", plan)
 
@@ -160,7 +160,7 @@ class Schema:
 
     @property
     def row_dtype(self) -> np.dtype[Any]:
-        """One row as a numpy structured dtype (packed), without the shared column.
+        """One row as a numpy structured dtype (packed), without the shared columns.
 
         Raises:
             SchemaError: the row is larger than numpy allows (2 GiB).
@@ -193,8 +193,8 @@ class Schema:
         expected = [column.name for column in self.columns]
         if columns.keys() != set(expected):
             raise SchemaError(f"expected columns {expected}, got {list(columns)}"[:400])
-        shared = columns[self.sharing.column.name] if self.sharing else ()
-        payload = bytearray(self.payload_bytes(rows, len(shared)))
+        entries = len(columns[self.sharing.names[0]]) if self.sharing else 0
+        payload = bytearray(self.payload_bytes(rows, entries))
         offset = 0
         for name, dtype, shape, row_bytes in self._plan:
             column = columns[name]
@@ -206,8 +206,7 @@ class Schema:
             np.ndarray((rows, *shape), dtype, payload, offset)[...] = column[:rows]
             offset += -(-rows * row_bytes // 8) * 8
         if self.sharing is not None:
-            self.sharing.check_array(columns[self.sharing.column.name])
-            self.sharing.pack(columns[self.sharing.column.name], payload, offset)
+            self.sharing.pack(columns, entries, payload, offset)
         return payload
 
     def views(self, payload: bytes | bytearray | memoryview, rows: int) -> Columns:
@@ -228,7 +227,7 @@ class Schema:
             columns[name] = np.ndarray((rows, *shape), dtype, buffer, offset)
             offset += -(-rows * row_bytes // 8) * 8
         if self.sharing is not None:
-            columns[self.sharing.column.name] = entries
+            columns |= entries
         return columns
 
     def stacked_views(self, payloads: bytes | memoryview, batches: int, rows: int) -> Columns:

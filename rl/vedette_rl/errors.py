@@ -1,5 +1,6 @@
 """The errors of this package. Each error composes its own message."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -16,14 +17,25 @@ class UnsupportedSpaceError(RlError):
 
 
 class NoImageError(RlError):
-    """``cnn`` is asked of an observation that is no image."""
+    """``cnn`` is asked of an observation that has no image, or one too small for it."""
 
-    def __init__(self, space: object, smallest: int) -> None:
-        super().__init__(
-            f"'cnn' takes one uint8 image of at least {smallest} pixels a side, or a stack of "
-            f"such, not {space}"
-        )
+    def __init__(self, space: object, convolutions: str) -> None:
+        least = "of at least 8 pixels a side (36 without channels)"
+        if convolutions != "auto":
+            least = f"large enough for agent.convolutions={convolutions}"
+        super().__init__(f"'cnn' takes uint8 images {least}, or stacks of such, not {space}")
         self.space = space
+
+
+class CamerasDifferError(RlError):
+    """Images that are to share weights differ in size."""
+
+    def __init__(self, images: Mapping[str, object]) -> None:
+        sizes = ", ".join(f"{name}: {space}" for name, space in images.items())
+        super().__init__(
+            f"agent.shared_cnn takes images of one shape, not {sizes}: set agent.shared_cnn=false"
+        )
+        self.images = images
 
 
 class UnknownEnvironmentError(RlError):

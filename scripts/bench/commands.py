@@ -27,17 +27,20 @@ BatchSize = Annotated[int, typer.Option(min=1, help="Samples of an optimization 
 
 @app.command()
 def frames(
+    what: Annotated[
+        str, typer.Option(help="atari, cameras, or a vector of that many numbers.")
+    ] = "atari",
     rounds: Rounds = 31,
     capacity: Annotated[int, typer.Option(min=1000, help="Rows.")] = 100_000,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Stacks of Atari's frames, each frame stored once, beside whole stacks.
+    """Observations stored once, beside the same stored whole.
 
     \b
-    scripts/bench/run frames --rounds 11 --capacity 10000
+    scripts/bench/run frames --rounds 11 --capacity 10000 --what cameras
     """
-    found = FramesBench(capacity=capacity, rounds=rounds, directory=directory).run()
+    found = FramesBench(capacity=capacity, rounds=rounds, directory=directory, what=what).run()
     show_figures(found, as_json=as_json, lines=frames_lines)
 
 
@@ -156,20 +159,20 @@ def shapes(
 def frames_lines(found: dict[str, Any]) -> list[str]:
     """Format the figures of `frames` for people."""
     said = [
-        f"capacity {found['capacity']:,}, stacks of four 84 x 84 images, batches of "
+        f"{found['what']}: capacity {found['capacity']:,}, batches of "
         f"{found['rows_in']} in and {found['rows_out']} out, {found['rounds']} rounds; "
         "bytes a transition, rows/s"
     ]
-    for name, what in (("plain", "stacks whole"), ("once", "frames once")):
+    for name, what in (("plain", "whole"), ("once", "once ")):
         stored, sent = found["stored_bytes_per_row"][name], found["sent_bytes_per_row"][name]
         million = f"a million of them {found['million_rows_bytes'][name] / 1e9:.2f} GB"
         said.append(f"{what}  stored {stored:>8,.0f}   sent {sent:>8,.0f}   {million}")
     for group in ("insert", "sample"):
-        for name, what in (("plain", "stacks whole"), ("once", "frames once")):
+        for name, what in (("plain", "whole"), ("once", "once ")):
             rate = found[group][f"{name}_rows_per_s"]
             said.append(f"{group:<8}{what}  {format_spread(rate, '{:>10,.0f}')}")
         times = found[group]["once_to_plain_ratio"]
-        said.append(f"{'':<8}frames once beside stacks whole {format_spread(times, '{:.2f}')}")
+        said.append(f"{'':<8}once beside whole {format_spread(times, '{:.2f}')}")
     return said
 
 

@@ -1,7 +1,8 @@
-"""Stacked images stored frame by frame, beside the same transitions stored whole: bytes and speed.
+"""Observations stored once, beside the same transitions stored whole: bytes and speed.
 
-Atari's: stacks of four 84 x 84 images, three-step transitions, batches of eight environments. In
-one process and one run, what is compared in turn within every round.
+Atari's stacks of four 84 x 84 images with three-step transitions; three cameras of 84 x 84 with
+seven joints; vectors of any length. Of each, batches of eight environments as actors make them by
+default. In one process and one run, what is compared in turn within every round.
 """
 
 from __future__ import annotations
@@ -17,23 +18,45 @@ import numpy as np
 
 from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette.bench.replay import calls_per_s
+from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.frame_ring import open_reader, open_writer, whole_stacks
-from vedette_rl.replay.frame_stacks import FRAMES
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_services.config.loading import load_config
 from vedette_services.run.replay_layout import ReplayLayout, replay_layout
 
-_STACK, _SIZE, _N_STEP, _ENVS, _STEPS = 4, 84, 3, 8, 75
+_ENVS = 8
 _COLUMNS = {"version": 0, "manager": 0, "actor": 0}
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """Transitions to store: their observations, and the rows of each environment in a batch."""
+
+    space: gym.Space[Any]
+    steps: int
+    stack: int = 0
+    n_step: int = 1
+
+
+def shape_of(what: str) -> Shape:
+    """The transitions of ``atari``, ``cameras``, or of a vector of that many numbers."""
+    if what == "atari":
+        return Shape(gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), 75, 4, 3)
+    if what == "cameras":
+        camera = gym.spaces.Box(0, 255, (84, 84, 3), np.uint8)
+        joints = gym.spaces.Box(-1, 1, (7,), np.float32)
+        parts = {"front": camera, "left": camera, "wrist": camera, "joints": joints}
+        return Shape(gym.spaces.Dict(parts), 13)  # 13 x 8: the default of 100 rows
+    return Shape(gym.spaces.Box(-1, 1, (int(what),), np.float32), 13)
+
+
+@dataclass(frozen=True, slots=True)
 class FramesBench:
-    """Measures rings of stacks stored whole and stored frame by frame.
+    """Measures rings of observations stored whole and stored once.
 
     Args:
         capacity: rows.
@@ -41,6 +64,7 @@ class FramesBench:
         seconds: of each measurement.
         rounds: each measures everything once.
         directory: where the rings are made; None: in the place for temporary files.
+        what: see `shape_of`.
     """
 
     capacity: int = 10_000
@@ -48,13 +72,15 @@ class FramesBench:
     seconds: float = 0.1
     rounds: int = 11
     directory: Path | None = None
+    what: str = "atari"
 
     def run(self) -> dict[str, Any]:
-        """Measure in turn; bytes a transition, rows a second, and ratios to whole stacks."""
+        """Measure in turn; bytes a transition, rows a second, and ratios to whole observations."""
+        shape = shape_of(self.what)
         rates: dict[str, dict[str, list[float]]] = {"insert": {}, "sample": {}}
         with tempfile.TemporaryDirectory(dir=self.directory, prefix="vedette-bench-") as place:
             rings = {
-                name: self._ring(layout_of(self.capacity, name), Path(place) / name)
+                name: self._ring(shape, layout_of(shape, self.capacity, name), Path(place) / name)
                 for name in ("plain", "once")
             }
             for _ in range(self.rounds):
@@ -66,18 +92,19 @@ class FramesBench:
             sent = {name: ring.sent_bytes for name, ring in rings.items()}
         return {
             "capacity": self.capacity,
-            "rows_in": _ENVS * _STEPS,
+            "what": self.what,
+            "rows_in": _ENVS * shape.steps,
             "rows_out": self.rows_out,
             "rounds": self.rounds,
             "stored_bytes_per_row": stored,
             "sent_bytes_per_row": sent,
             "million_rows_bytes": {
-                name: _total_bytes(layout_of(1_000_000, name), 1_000_000) for name in stored
+                name: _total_bytes(layout_of(shape, 1_000_000, name), 1_000_000) for name in stored
             },
             **{group: _compared(found) for group, found in rates.items()},
         }
 
-    def _ring(self, layout: ReplayLayout, directory: Path) -> _Ring:
+    def _ring(self, shape: Shape, layout: ReplayLayout, directory: Path) -> _Ring:
         writer = open_writer(
             directory,
             layout.stored,
@@ -86,9 +113,9 @@ class FramesBench:
             guard=layout.guard,
             shared=layout.shared,
         )
-        ring = _Ring(
-            writer, layout, UniformReplay(open_reader(directory), np.random.default_rng(0))
-        )
+        batch = _batch(shape, layout_of(shape, self.capacity, "once").schema)
+        replay = UniformReplay(open_reader(directory), np.random.default_rng(0))
+        ring = _Ring(writer, layout, batch, replay)
         while writer.inserted < self.capacity + writer.manifest.guard:
             ring.insert()
         return ring
@@ -97,13 +124,15 @@ class FramesBench:
 class _Ring:
     """A ring, what is inserted into it, and what draws from it."""
 
-    def __init__(self, writer: RingWriter, layout: ReplayLayout, replay: UniformReplay) -> None:
+    def __init__(
+        self, writer: RingWriter, layout: ReplayLayout, batch: Columns, replay: UniformReplay
+    ) -> None:
         self._writer, self._replay = writer, replay
-        batch = _batch()
         self._batch = batch if layout.shared else whole_stacks(batch)
         self.rows = len(batch["reward"])
         self.row_bytes = writer.manifest.total_bytes / writer.manifest.physical_rows
-        entries = len(batch[FRAMES]) if layout.shared else 0
+        sharing = layout.schema.sharing
+        entries = len(batch[sharing.names[0]]) if sharing else 0
         self.sent_bytes = layout.schema.payload_bytes(self.rows, entries) / self.rows
 
     def insert(self) -> None:
@@ -118,35 +147,42 @@ class _Ring:
         }
 
 
-def layout_of(capacity: int, storage: str) -> ReplayLayout:
-    """Return the layout of Atari's transitions, sent and stored."""
-    box = gym.spaces.Box(0, 255, (_STACK, _SIZE, _SIZE), np.uint8)
+def layout_of(shape: Shape, capacity: int, storage: str) -> ReplayLayout:
+    """Return the layout of these transitions, sent and stored."""
     settings = [
         f"replay.capacity={capacity}",
         f"replay.frame_storage={storage}",
-        f"agent.n_step={_N_STEP}",
+        f"agent.n_step={shape.n_step}",
         f"actors.envs_per_actor={_ENVS}",
-        f"actors.n_buffer={_ENVS * _STEPS}",
+        f"actors.n_buffer={_ENVS * shape.steps}",
     ]
     config = load_config(env="Synthetic-v0", agent="dqn", settings=settings, environment={}).config
-    return replay_layout(config, Spaces(box, gym.spaces.Discrete(18), _STACK))
+    return replay_layout(config, Spaces(shape.space, gym.spaces.Discrete(18), shape.stack))
 
 
-def _batch() -> Columns:
+def _batch(shape: Shape, schema: Schema) -> Columns:
     """As actors make them: a part of each environment's episode, its frames once."""
-    rng, rows = np.random.default_rng(0), _ENVS * _STEPS
-    frames = _STEPS + _STACK + _N_STEP - 1
-    first = np.arange(_ENVS) * frames + np.arange(_STEPS)[:, None]  # (steps, envs)
-    obs = (first.ravel()[:, None] + np.arange(_STACK)).astype(np.uint32)
+    assert schema.sharing is not None
+    rng, rows, stack = np.random.default_rng(0), _ENVS * shape.steps, max(1, shape.stack)
+    frames = shape.steps + stack + shape.n_step - 1
+    first = np.arange(_ENVS) * frames + np.arange(shape.steps)[:, None]  # (steps, envs)
+    obs = (first.ravel()[:, None] + np.arange(stack)).astype(np.uint32)
+    obs = obs if shape.stack else obs[:, 0]
+    shared: Columns = {
+        column.name: rng.integers(0, 256, (_ENVS * frames, *column.shape), np.uint8).astype(
+            column.numpy_dtype
+        )
+        for column in schema.sharing.columns
+    }
     return {
         "obs": obs,
         "action": rng.integers(0, 18, rows),
         "reward": rng.random(rows, np.float32),
-        "next_obs": obs + np.uint32(_N_STEP),
+        "next_obs": obs + np.uint32(shape.n_step),
         "terminated": np.zeros(rows, np.bool_),
         "truncated": np.zeros(rows, np.bool_),
-        "n_steps": np.full(rows, _N_STEP, np.uint8),
-        FRAMES: rng.integers(0, 256, (_ENVS * frames, _SIZE, _SIZE), dtype=np.uint8),
+        "n_steps": np.full(rows, shape.n_step, np.uint8),
+        **shared,
     }
 
 

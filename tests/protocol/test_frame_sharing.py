@@ -17,6 +17,8 @@ from vedette_protocol.schema import Column, Schema, spec_difference
 
 PLACE, SHARED = Column("p", "u2", (2,), role="place"), Column("s", "f4", (3,), role="shared")
 SCHEMA = Schema((PLACE, SHARED))
+MORE = Column("more", "u1", (5,), role="shared")
+PARTS = Schema((Column("p", "u4", (), role="place"), SHARED, MORE))
 
 
 @given(st.integers(1, 12), st.integers(0, 60), st.integers(0, 2**32 - 1))
@@ -35,6 +37,42 @@ def test_what_is_packed_with_its_entries_is_viewed(rows: int, entries: int, seed
     for name, column in columns.items():
         assert np.array_equal(views[name], column)
         assert not views[name].flags.writeable
+
+
+@given(st.integers(1, 12), st.integers(0, 12), st.integers(0, 2**32 - 1))
+def test_entries_of_several_columns_are_packed_and_viewed(
+    rows: int, entries: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    entries = min(max(entries, 1), rows)
+    columns = {
+        "p": rng.integers(0, entries, rows, dtype=np.uint32),
+        "s": rng.random((entries, 3), np.float32),
+        "more": rng.integers(0, 256, (entries, 5), dtype=np.uint8),
+    }
+    payload = PARTS.pack(columns, rows)
+    padded = -(-4 * rows // 8) * 8 + 8 + -(-12 * entries // 8) * 8 + -(-5 * entries // 8) * 8
+    assert len(payload) == PARTS.payload_bytes(rows, entries) == padded
+    views = PARTS.views(payload, rows)
+    PARTS.check_values(views)
+    assert list(views) == ["p", "s", "more"]
+    for name, column in columns.items():
+        assert np.array_equal(views[name], column)
+    for room in range(len(payload) - 9, len(payload) + 9):
+        fit = PARTS.entries_max(rows, room)
+        assert fit == rows or PARTS.payload_bytes(rows, fit + 1) > room
+        assert not fit or PARTS.payload_bytes(rows, fit) <= room
+
+
+def test_shared_columns_have_as_many_entries() -> None:
+    columns = {
+        "p": np.zeros(2, np.uint32),
+        "s": np.zeros((2, 3), np.float32),
+        "more": np.zeros((1, 5), np.uint8),
+    }
+    with pytest.raises(SchemaError, match=r"'more': expected 2 entries of uint8.*got 1"):
+        PARTS.pack(columns, 2)
+    assert Schema.from_wire(PARTS.to_wire()) == PARTS
 
 
 @pytest.mark.parametrize("change", [-96, -8, -1, 1, 8])
@@ -67,11 +105,11 @@ def test_values_of_entries_and_places_are_checked() -> None:
     [
         ((PLACE,), "'p' has places, but no column is shared"),
         ((SHARED,), "no column has places for the shared column"),
-        ((SHARED, PLACE), "only the last column"),
-        ((PLACE, replace(SHARED, name="t"), SHARED), "only the last column"),
+        ((SHARED, PLACE), "only the last columns"),
+        ((PLACE, SHARED, replace(SHARED, name="t", role="row"), MORE), "only the last columns"),
     ],
 )
-def test_places_and_one_last_shared_column_need_each_other(
+def test_places_and_last_shared_columns_need_each_other(
     columns: tuple[Column, ...], says: str
 ) -> None:
     with pytest.raises(SchemaError, match=says):

@@ -14,7 +14,7 @@ import curves_queue
 import pytest
 from curves_data import Finished, Point, drop_runs, read_finished, read_points, write_run
 from curves_queue import Queue, Result, RunFailedError, execute_run, only_queue, run_queue
-from curves_studies import Label, Run, Study, StudyError, Task, read_studies
+from curves_studies import Label, Run, Study, StudyError, Task, _in_results, read_studies
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 100
@@ -205,6 +205,21 @@ def test_a_time_limit_of_the_task_is_in_our_settings_and_in_the_peers() -> None:
     assert (ours.peer, theirs.peer) == ("", "dqn")
     assert ours.settings["env"]["max_episode_steps"] == 200
     assert theirs.settings["max_episode_steps"] == 200
+
+
+def test_a_part_that_a_version_adds_and_has_off_changes_no_fingerprint() -> None:
+    before = {"seed": 1, "agent": {"tau": 0.5, "init": {"run": "a"}}, "actors": _actors(1)}
+    added = {"decay": 0.0, "norm": False, "schedule": {"steps": 0, "kind": "none"}}
+    after = {"seed": 2, "agent": {**before["agent"], **added}, "actors": {**_actors(1), "new": 7}}
+    assert _in_results(before) == _in_results(after)
+    on = {**before, "agent": {**before["agent"], "norm": True}}
+    assert _in_results(on) != _in_results(before)
+    assert _in_results({**before, "actors": _actors(2)}) != _in_results(before)
+
+
+def _actors(count: int) -> dict[str, Any]:
+    keys = {"envs_per_actor": 8, "n_buffer": 16, "step_processor": "n_step"}
+    return {"count": count, **keys}
 
 
 def test_settings_that_the_configuration_refuses_are_named() -> None:

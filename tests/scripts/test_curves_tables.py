@@ -106,4 +106,4 @@ def test_a_study_without_results_has_no_page(tmp_path: Path) -> None:
 def test_every_seed_is_in_the_page(tmp_path: Path, label: str) -> None:
     put(tmp_path, "A", label, 2, 5.0, 4.0)
     put(tmp_path, "A", label, 1, 1.0, 2.5)
-    assert f"| sac-A | {label} | 2.5 (2.5), 4.0 (5.0) |" in page(small(A=None), tmp_path)
+    assert f"| sac-A | {label} | 2.50 (2.50), 4.00 (5.00) |" in page(small(A=None), tmp_path)

@@ -12,7 +12,10 @@ BROUGHT = {  # what a declared package cannot be without, and is a part of its i
     "pydantic_core",
     "typing_extensions",
 }
-WHERE_IT_RUNS = {"IPython"}  # used in a notebook, which brings it, and nowhere else
+WHERE_IT_RUNS = {
+    "IPython",  # used in a notebook, which brings it, and nowhere else
+    "envpool",  # 850 MB of environments, used where somebody has installed them
+}
 NAMES = {
     "pyzmq": "zmq",
     "tomli-w": "tomli_w",

@@ -59,12 +59,11 @@ def _episode(sharing: Sharing, rows: int, rng: np.random.Generator) -> Columns:
     """Make the frames of one episode: each row's stacks begin one frame after the row's before,
     and those of its next observation one frame after its own."""
     stack = sharing.places_per_row // len(sharing.pointing)
-    oldest = np.arange(rows, dtype=np.uint32)[:, np.newaxis] + np.arange(stack, dtype=np.uint32)
+    first = np.arange(rows, dtype=np.uint32)
+    oldest = first[:, np.newaxis] + np.arange(stack, dtype=np.uint32) if stack > 1 else first
     columns = {name: oldest + np.uint32(after) for after, name in enumerate(sharing.pointing)}
     entries = int(columns[sharing.pointing[-1]].max()) + 1
-    shape = (entries, *sharing.column.shape)
-    columns[sharing.column.name] = rng.integers(0, 2, shape).astype(sharing.column.numpy_dtype)
-    return columns
+    return columns | {column.name: _noise(column, entries, rng) for column in sharing.columns}
 
 
 class Producer:

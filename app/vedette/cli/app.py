@@ -31,6 +31,7 @@ from vedette.cli.runs import runs, stop
 from vedette.cli.status import status
 from vedette.cli.sweep import sweep
 from vedette_rl.errors import (
+    CamerasDifferError,
     CustomNetworkError,
     NoImageError,
     UnknownAgentError,
@@ -58,6 +59,7 @@ _DAEMONS = ("run", "learner", "actors", "dashboard")
 _NOT_ON_WINDOWS = (*_DAEMONS, "bench", "keys")
 
 _USAGE = (
+    CamerasDifferError,
     VideoError,
     NoImageError,
     CustomNetworkError,

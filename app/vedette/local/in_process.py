@@ -190,6 +190,7 @@ class InProcessRun:
         # evaluations end here
         self._evaluate_until = clock() + (config.stop.max_seconds or math.inf)
         self._gave_up = False
+        self._unevaluated = ""  # why the last model has no evaluation
         self._event_log = RunEventLog(run.events_file)
         spaces = probe_environment(config.env)
         layout = replay_layout(config, spaces)
@@ -297,7 +298,8 @@ class InProcessRun:
             self._evaluate(model)
             late = self._wall_clock() >= self._evaluate_until
             if late and self._evaluation.is_newer(model.version):
-                log.warning("%s", late_evaluation(timeout_s))
+                self._unevaluated = late_evaluation(timeout_s)
+                log.warning("%s", self._unevaluated)
 
     def _evaluate(self, model: ModelInfo) -> None:
         self._trainer = replace(self._trainer, opt_steps=model.version)
@@ -381,7 +383,7 @@ class InProcessRun:
         self._gateway_status, self._commits = self._gateway.status(), self._gateway.commits
 
     def _write_summary(self, *, ended: bool = False) -> Status:
-        status = self.status()
+        status = replace(self.status(), unevaluated=self._unevaluated)
         if why := write_summary(self._run.summary_file, status, ended=ended):
             log.warning("summary.json not written: %s", why)
         return status

@@ -17,9 +17,9 @@ from vedette_rl.agents.config import ActorCriticConfig
 from vedette_rl.agents.temporal_difference import Discounts, quantile_huber_loss, td_loss
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.encoder import Obs
+from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import LayersFactory, normalized_columns
-from vedette_rl.networks.observation import choose_input
+from vedette_rl.networks.observation import choose_input, images_of
 from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam, build_seeded
 from vedette_rl.networks.torch_network import Critics, ObsNormalizer, build_network
 
@@ -79,7 +79,7 @@ class ActorCritic:
     ) -> None:
         self._config = config
         actions = BoxActions.from_space(config.name, spaces.action)
-        seen = choose_input(config.name, config.network, spaces.observation)
+        seen = choose_input(config, spaces.observation)
         self.size = size = actions.size
         self._center = torch.from_numpy(actions.center).to(device)
         self._half_width = torch.from_numpy(actions.half_width).to(device)
@@ -95,18 +95,23 @@ class ActorCritic:
         self.q = build_seeded(build_critics, seed + 1, device)
         # without the noise of a custom encoder's dropout, as `ValueAgent` has it
         self.q_target = build_seeded(build_critics, seed + 1, device).eval()
+        self._shares_encoder = config.shared_encoder and bool(images_of(seen))
+        if self._shares_encoder:
+            self.pi.encoder.requires_grad_(False)
         self.policy = ParameterVector(self.pi, learns=True)
         self._critics = ParameterVector(self.q, learns=True)
         self._target = ParameterVector(self.q_target, learns=False)
         self._policy_adam = self.adam(self.policy, config.learning_rate, config.policy_delay)
         self._critics_adam = self.adam(self._critics, config.learning_rate)
         self._normalizer = ObsNormalizer(normalized_columns(config, spaces.observation), device)
+        self._shift = RandomShift(seen, config.random_shift, device=device, seed=seed)
         self.discounts = Discounts(config.discount, device)
         self.noise = torch.Generator(device).manual_seed(seed)
         n = config.n_quantiles
         midpoints_N = (torch.arange(n, device=device) + 0.5) / n
         self._taus_1N = midpoints_N.repeat(1, config.n_critics)  # of all critics
         self._opt_steps = 0
+        self._follow_encoder()
 
     def adam(self, vector: ParameterVector, learning_rate: float, interval: int = 1) -> VectorAdam:
         """The optimizer of a vector, which takes a step in every `interval` optimization steps."""
@@ -126,9 +131,9 @@ class ActorCritic:
         return self._opt_steps
 
     def observations(self, batch: Mapping[str, torch.Tensor], part: str) -> Obs:
-        """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, as the networks take
-        them; the running statistics count those of ``obs``."""
-        return self._normalizer.observations(batch, part)
+        """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, as the networks take them:
+        images shifted, numbers normalised; the running statistics count those of ``obs``."""
+        return self._shift(self._normalizer.observations(batch, part))
 
     def target_values(self, q_t_KBN: torch.Tensor) -> torch.Tensor:
         """The values ``(B, M)`` of the successors, without what is likely to be too high.
@@ -170,8 +175,14 @@ class ActorCritic:
         self._critics_adam.zero_grad()
         torch.autograd.backward(loss)
         self._critics_adam.step()
+        self._follow_encoder()
         q_KB, target_B = q_tm1_KBN.detach().mean(dim=2), target_BM.mean(dim=1)
         return CriticFit(loss, q_KB, target_B, (q_KB - target_B).abs_().mean(dim=0))
+
+    def _follow_encoder(self) -> None:
+        """Give the policy the critics' encoder, where it has none of its own."""
+        if self._shares_encoder:
+            self.policy.copy_parts(self._critics, "encoder.")
 
     def _critic_loss(
         self, q_tm1_KBN: torch.Tensor, target_BM: torch.Tensor, weights: torch.Tensor | None
@@ -236,6 +247,7 @@ class ActorCritic:
             "policy_adam": self._policy_adam.get_state(),
             "critics_adam": self._critics_adam.get_state(),
             "noise": self.noise.get_state(),
+            "shift": self._shift.generator.get_state(),
         }
 
     def set_state(self, state: State) -> None:
@@ -251,4 +263,6 @@ class ActorCritic:
         self._policy_adam.set_state(state["policy_adam"])
         self._critics_adam.set_state(state["critics_adam"])
         self.noise.set_state(state["noise"])
+        if "shift" in state:  # version 0.2.0 did not shift
+            self._shift.generator.set_state(state["shift"])
         self._opt_steps = state["opt_steps"]

@@ -126,18 +126,36 @@ class NetworkConfig(AgentConfig):
     """The network between an observation and an agent's outputs."""
 
     custom_network_is_whole: ClassVar[bool] = False
+    lone_image_is_normalized: ClassVar[bool] = False
+    """True: an image that is the whole observation has features of `image_features` too."""
 
     network: Annotated[str, choice_or_import("auto", "mlp", "cnn"), IN_WEIGHTS] = "auto"
-    """``cnn`` takes one uint8 image through the convolutions of Mnih et al. 2015, or a stack of
-    images, whose frames and colours become its channels, ``mlp`` takes every part of the
-    observation flattened, ``auto`` is ``cnn`` for an image that is large enough for it and ``mlp``
-    for everything else. ``module:Name`` is an `nn.Module` of your own: for DQN the whole Q-network,
-    for IQN and SAC the encoder in front of the agent's own layers
-    (`vedette_rl.networks.encoder`)."""
+    """``auto`` takes uint8 images through convolutions, and everything else flattened: of a
+    dictionary with images, each image and the rest become features, which are concatenated.
+    ``cnn`` is the same and refuses an observation without images; ``mlp`` flattens images too.
+    Frames and colours of a stack of images are the image's channels. ``module:Name`` is an
+    `nn.Module` of your own: for DQN the whole Q-network, for IQN and SAC the encoder in front of
+    the agent's own layers (`vedette_rl.networks.encoder`)."""
     hidden_sizes: Annotated[HiddenSizes, IN_WEIGHTS] = (256, 256)
-    """fully connected ReLU layers behind a flattened observation."""
+    """fully connected ReLU layers behind a flattened observation, or behind the features of images
+    and vectors."""
     cnn_hidden_sizes: Annotated[HiddenSizes, IN_WEIGHTS] = (512,)
-    """fully connected ReLU layers behind the convolutions (512: Mnih et al. 2015, methods)."""
+    """fully connected ReLU layers behind the convolutions of an image that is the whole observation
+    (512: Mnih et al. 2015, methods); for agents of continuous actions it is `hidden_sizes`."""
+    convolutions: Annotated[Literal["auto", "nature", "drq", "small"], IN_WEIGHTS] = "auto"
+    """of each image: ``nature`` has 3 layers (Mnih et al. 2015), ``drq`` 4 of 3x3 (DrQ-v2,
+    arXiv:2107.09645), ``small`` 2 of 3x3; ``auto`` is ``nature`` from 36 pixels a side on, and
+    ``small`` for smaller ones with channels."""
+    image_features: Annotated[PositiveInt, IN_WEIGHTS] = 256
+    """features of each image of several parts: ``tanh(norm(linear(convolutions)))`` (256: SERL,
+    arXiv:2401.16013, the authors' code; 50 in DrQ-v2)."""
+    vector_features: Annotated[PositiveInt, IN_WEIGHTS] = 64
+    """features of everything beside the images, ``tanh(norm(linear(vector)))`` (64: SERL)."""
+    shared_cnn: Annotated[bool, IN_WEIGHTS] = False
+    """all images go through the same weights; they must have one shape."""
+    random_shift: Annotated[int, Field(ge=0, le=255)] = 0
+    """shift each image of a batch at random by up to this many pixels, of ``obs`` and of
+    ``next_obs``; 0 is off (4 in DrQ-v2, arXiv:2107.09645, on 84x84)."""
     normalize_observations: Annotated[bool, IN_WEIGHTS] = False
     """scale each number of the observation by the running mean and deviation of the batches that
     are learned from, clipped to +-10; pixels, categories and bits stay as they are. The statistics
@@ -149,6 +167,7 @@ class ActorCriticConfig(NetworkConfig):
 
     env_steps_per_opt: ClassVar[float] = 1.0
     env_steps_per_opt_before: ClassVar[float] = 1.0
+    lone_image_is_normalized: ClassVar[bool] = True
 
     batch_size: PositiveInt = 256
     """samples an optimization step draws (256)."""
@@ -160,6 +179,11 @@ class ActorCriticConfig(NetworkConfig):
     """of AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is Adam."""
     hidden_sizes: HiddenSizes = (256, 256)
     """of the policy (256, 256)."""
+    random_shift: Annotated[int, Field(ge=0, le=255)] = 4
+    """of images, in pixels (4: DrQ-v2, arXiv:2107.09645)."""
+    shared_encoder: Annotated[bool, IN_WEIGHTS] = True
+    """of images: the policy takes the critics' encoder, which the critics' loss alone trains
+    (SAC-AE, arXiv:1910.01741; DrQ-v2). False: it learns its own."""
     policy_architecture: Annotated[Architecture, IN_WEIGHTS] = "mlp"
     """of the policy: ``mlp``, or as `critic_architecture`."""
     critic_hidden_sizes: Annotated[tuple[PositiveInt, ...], IN_WEIGHTS] = ()

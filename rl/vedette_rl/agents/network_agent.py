@@ -150,7 +150,7 @@ class _Builder(Generic[C]):
             load_torch_single_threaded()  # the user's module imports torch
             import_by_name("agent.network", config.network)
         else:
-            choose_input(config.name, config.network, spaces.observation)
+            choose_input(config, spaces.observation)
 
     def build_agent(self, config: C, spaces: Spaces, *, device: str, seed: int) -> Agent:
         self.check(config, spaces)
@@ -188,7 +188,7 @@ class _Builder(Generic[C]):
         return PolicyGraph(policy, network, spaces.observation)
 
     def describe(self, config: C, spaces: Spaces) -> dict[str, Any] | None:
-        parts = choose_input(config.name, config.network, spaces.observation)
+        parts = choose_input(config, spaces.observation)
         head = self.policy.describe(config, spaces)
         if head is None or not isinstance(parts, tuple):
             return None
@@ -240,7 +240,7 @@ def acting_network(
     images_in_numpy: bool,
 ) -> ActingNetwork:
     """The network that acts: in torch on images and for custom networks, else in numpy."""
-    seen = choose_input(config.name, config.network, observation)
+    seen = choose_input(config, observation)
     if isinstance(seen, tuple) or (images_in_numpy and not isinstance(seen, CustomInput)):
         return _normalized(config, observation, NumpyNetwork(config, seen, layers, size))
     load_torch_single_threaded()

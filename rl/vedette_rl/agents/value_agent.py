@@ -15,8 +15,9 @@ from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.config import ScheduleConfig
 from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.learning import ModelInfo, OptResult, State
-from vedette_rl.networks.encoder import Obs
+from vedette_rl.networks.encoder import Obs, RandomShift
 from vedette_rl.networks.layers import NormalizedColumns
+from vedette_rl.networks.observation import NetworkInput
 from vedette_rl.networks.parameter_vector import ParameterVector, VectorAdam, build_seeded
 from vedette_rl.networks.torch_network import ObsNormalizer
 
@@ -44,6 +45,9 @@ class OptimizerConfig(Protocol):
 
     @property
     def tau(self) -> float: ...
+
+    @property
+    def random_shift(self) -> int: ...
 
 
 class ActionHeads:
@@ -101,6 +105,7 @@ class ValueAgent:
     Args:
         config: step size, clipping, and the interval at which the target follows.
         build: makes such a network.
+        seen: names the images that are shifted.
         columns: of the observation, that are normalised.
         device: torch's name of the device that both are on.
         seed: of the weights.
@@ -113,6 +118,7 @@ class ValueAgent:
         self,
         config: OptimizerConfig,
         build: Callable[[], nn.Module],
+        seen: NetworkInput,
         columns: NormalizedColumns,
         *,
         device: str,
@@ -122,6 +128,7 @@ class ValueAgent:
         self.target = build_seeded(build, seed, device).eval()
         self._normalizer = ObsNormalizer(columns, device)
         self._discounts = Discounts(config.discount, device)
+        self._shift = RandomShift(seen, config.random_shift, device=device, seed=seed)
         self.opt_steps = 0
         self._interval, self._tau = config.target_update_interval, config.tau
         self._online = ParameterVector(self.online, learns=True)
@@ -135,9 +142,9 @@ class ValueAgent:
         )
 
     def observations(self, batch: Mapping[str, torch.Tensor], part: str) -> Obs:
-        """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, as the networks take
-        them; the running statistics count those of ``obs``."""
-        return self._normalizer.observations(batch, part)
+        """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, as the networks take them:
+        images shifted, numbers normalised; the running statistics count those of ``obs``."""
+        return self._shift(self._normalizer.observations(batch, part))
 
     def descend(self, loss: torch.Tensor) -> None:
         """One step of Adam down this loss; at its interval the target follows."""
@@ -183,6 +190,7 @@ class ValueAgent:
             "target": self._target.get(self._target.data),
             "normalizer": self._normalizer.get_state(),
             "adam": self._adam.get_state(),
+            "shift": self._shift.generator.get_state(),
         }
 
     def set_state(self, state: State) -> None:
@@ -195,4 +203,6 @@ class ValueAgent:
         self._target.set(self._target.data, state["target"])
         self._normalizer.set_state(state.get("normalizer", {}))  # version 0.2.0 had none
         self._adam.set_state(state["adam"])
+        if "shift" in state:  # version 0.2.0 did not shift
+            self._shift.generator.set_state(state["shift"])
         self.opt_steps = state["opt_steps"]

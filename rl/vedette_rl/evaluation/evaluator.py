@@ -21,6 +21,8 @@ from vedette_rl.envs.registry import AllowImport
 from vedette_rl.envs.vector_env import EnvGroup
 from vedette_rl.errors import EnvironmentFaultError, EvaluationCancelledError
 
+_PROCESSES_MOST = 8  # each has the memory of an interpreter
+
 
 class GreedyEvaluator:
     """Plays greedy episodes on environments of its own, made at the first evaluation.
@@ -51,7 +53,8 @@ class GreedyEvaluator:
             raise ValueError("an evaluation plays at least one episode of one step")
         self._config = env_config.for_evaluation()
         self._episodes, self._seed, self._bound = episodes, seed, max_episode_steps
-        self._width = min(side_by_side, episodes)
+        most = _PROCESSES_MOST if env_config.stepping == "processes" else side_by_side
+        self._width = min(side_by_side, episodes, most)
         self._make = partial(
             make_group, self._config, allow_import=allow_import, make_processes=make_processes
         )

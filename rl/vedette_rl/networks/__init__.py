@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vedette_rl.networks.encoder import FlatEncoder as FlatEncoder
-    from vedette_rl.networks.encoder import NatureEncoder as NatureEncoder
+    from vedette_rl.networks.encoder import ImageEncoder as ImageEncoder
     from vedette_rl.networks.encoder import build_encoder as build_encoder
+    from vedette_rl.networks.layers import MlpSizes as MlpSizes
     from vedette_rl.networks.numpy_nets import check_arrays as check_arrays
     from vedette_rl.networks.observation import choose_input as choose_input
     from vedette_rl.networks.observation import count_features as count_features
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "FlatEncoder": "encoder",
+    "ImageEncoder": "encoder",
     "Mlp": "torch_network",
-    "NatureEncoder": "encoder",
+    "MlpSizes": "layers",
     "ParameterVector": "parameter_vector",
     "VectorAdam": "parameter_vector",
     "build_encoder": "encoder",

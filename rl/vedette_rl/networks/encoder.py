@@ -18,13 +18,15 @@ from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import CustomNetworkError
 from vedette_rl.import_by_name import import_by_name
 from vedette_rl.networks.observation import (
-    CONVOLUTIONS,
+    NORM_EPS,
     PIXEL_SCALE,
     CustomInput,
     FlatPart,
     Image,
     NetworkInput,
+    Parts,
     count_features,
+    images_of,
 )
 
 Obs = Mapping[str, torch.Tensor]
@@ -58,42 +60,138 @@ def _flatten(part: FlatPart, column: torch.Tensor) -> torch.Tensor:
     return numbers if part.scale == 1.0 else numbers * part.scale
 
 
-class NatureEncoder(nn.Module):
-    """The convolutions of Mnih et al. 2015 (methods): 32 of 8x8, 64 of 4x4, 64 of 3x3."""
+class ImageEncoder(nn.Module):
+    """The convolutions of one image."""
 
     def __init__(self, image: Image) -> None:
         super().__init__()
         self._image = image
-        channels = (image.channels, *(out for out, _, _ in CONVOLUTIONS))
-        self.conv1, self.conv2, self.conv3 = (
-            nn.Conv2d(before, out, kernel, stride)
-            for before, (out, kernel, stride) in zip(channels, CONVOLUTIONS, strict=False)
-        )
+        channels = image.channels
+        for k, (out, kernel, stride) in enumerate(image.convolutions, start=1):
+            self.add_module(f"conv{k}", nn.Conv2d(channels, out, kernel, stride))
+            channels = out
         self.features = count_features(image)
 
     def forward(self, obs: Obs) -> torch.Tensor:
         """``(B, F)`` float32 of a uint8 image, which is scaled to [0, 1] here, on the device."""
-        image = self._image
-        x = obs[image.column]
-        if image.layout == "channels_last":
-            x = x.movedim(-1, -3)
-        x = x.reshape(-1, image.channels, image.height, image.width)
-        x = x.float().mul_(PIXEL_SCALE)
-        x = functional.relu(self.conv1(x), inplace=True)
-        x = functional.relu(self.conv2(x), inplace=True)
-        x = functional.relu(self.conv3(x), inplace=True)
-        return x.flatten(1)
+        return self.convolve(channels_first(self._image, obs[self._image.column]))
+
+    def convolve(self, x_BCHW: torch.Tensor) -> torch.Tensor:
+        """``(B, F)`` of uint8 pixels."""
+        x_BCHW = x_BCHW.float().mul_(PIXEL_SCALE)
+        for convolution in self.children():
+            x_BCHW = functional.relu(convolution(x_BCHW), inplace=True)
+        return x_BCHW.flatten(1)
 
 
-def build_encoder(seen: NetworkInput) -> FlatEncoder | NatureEncoder | CustomEncoder:
+def channels_first(image: Image, pixels: torch.Tensor) -> torch.Tensor:
+    """A column of images ``(B, C, H, W)``."""
+    if image.layout == "channels_last":
+        pixels = pixels.movedim(-1, -3)
+    return pixels.reshape(-1, image.channels, image.height, image.width)
+
+
+class Branch(nn.Module):
+    """Features of one part of an observation: ``tanh(norm(linear(x)))``.
+
+    The bottleneck of DrQ-v2's networks (arXiv:2107.09645, section 3.1), which keeps features of an
+    image and of a joint angle of one size.
+    """
+
+    def __init__(self, width: int, features: int, image: Image | None) -> None:
+        super().__init__()
+        self.convolutions = ImageEncoder(image) if image else None
+        self.linear = nn.Linear(width, features)
+        self.norm = nn.LayerNorm(features, eps=NORM_EPS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``(B, F)`` of pixels ``(B, C, H, W)``, or of a vector."""
+        if self.convolutions is not None:
+            x = self.convolutions.convolve(x)
+        x_BF: torch.Tensor = torch.tanh(self.norm(self.linear(x)))
+        return x_BF
+
+
+class PartsEncoder(nn.Module):
+    """Images and a vector, each by its own branch; their features are concatenated."""
+
+    def __init__(self, seen: Parts) -> None:
+        super().__init__()
+        self._seen = seen
+        for name, (width, features) in seen.branches.items():
+            image = None if name == "vector" else seen.images[int(name.removeprefix("image"))]
+            self.add_module(name, Branch(width, features, image))
+        self._vector = FlatEncoder(seen.vector) if seen.vector else None
+        self.features = count_features(seen)
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """``(B, F)`` float32."""
+        images = self._seen.images
+        pixels = [channels_first(image, obs[image.column]) for image in images]
+        if self._seen.shared:  # all images in one pass
+            features = list(self.get_submodule("image0")(torch.cat(pixels)).chunk(len(images)))
+        else:
+            features = [self.get_submodule(f"image{k}")(x) for k, x in enumerate(pixels)]
+        if self._vector is not None:
+            features.append(self.get_submodule("vector")(self._vector(obs)))
+        return torch.cat(features, dim=1)
+
+
+BuiltInEncoder = FlatEncoder | ImageEncoder | PartsEncoder
+
+
+def build_encoder(seen: NetworkInput) -> BuiltInEncoder | CustomEncoder:
     """The encoder of what a network sees (`vedette_rl.networks.observation.choose_input`)."""
     match seen:
         case Image():
-            return NatureEncoder(seen)
+            return ImageEncoder(seen)
+        case Parts():
+            return PartsEncoder(seen)
         case CustomInput(name, observation):
             return CustomEncoder(name, observation)
         case _:
             return FlatEncoder(seen)
+
+
+class RandomShift:
+    """Shifts images of a batch at random, each by up to `pixels` up or down and left or right.
+
+    The edge's pixels are repeated (DrQ-v2, arXiv:2107.09645, section 3.1; its interpolation is
+    between whole pixels). All frames of a stack are shifted alike.
+
+    Args:
+        seen: names the images; of a custom network there are none.
+        pixels: at most; 0 leaves the images as they are.
+        device: torch's name of the batches' device.
+        seed: of the shifts.
+
+    Attributes:
+        generator: draws the shifts; a part of the agent's state.
+    """
+
+    def __init__(self, seen: NetworkInput, pixels: int, *, device: str, seed: int) -> None:
+        self._images = images_of(seen) if pixels else ()
+        self._pixels = pixels
+        self.generator = torch.Generator(device).manual_seed(seed)
+
+    def __call__(self, obs: Obs) -> Obs:
+        """The columns ``obs...``, with shifted images."""
+        shifted = {image.column: self._shift(image, obs[image.column]) for image in self._images}
+        return {**obs, **shifted}
+
+    def _shift(self, image: Image, pixels: torch.Tensor) -> torch.Tensor:
+        height_axis = pixels.dim() - (3 if image.layout == "channels_last" else 2)
+        pixels = self._shift_along(height_axis, pixels)
+        return self._shift_along(height_axis + 1, pixels)
+
+    def _shift_along(self, axis: int, pixels: torch.Tensor) -> torch.Tensor:
+        rows, size, device = len(pixels), pixels.shape[axis], pixels.device
+        bound = 2 * self._pixels + 1
+        by_B1 = torch.randint(bound, (rows, 1), generator=self.generator, device=device)
+        from_BS = torch.arange(size, device=device) + (by_B1 - self._pixels)
+        shape = [rows, *(1 for _ in pixels.shape[1:])]
+        shape[axis] = size
+        return pixels.gather(axis, from_BS.clamp_(0, size - 1).view(shape).expand(pixels.shape))
 
 
 def make_custom_module(name: str, *args: object) -> nn.Module:

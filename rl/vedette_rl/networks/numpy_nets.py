@@ -3,19 +3,16 @@
 On one vector of environments a forward pass costs some ten microseconds, and the process neither
 loads torch (half a second, 200 MB) nor competes for its threads. Convolutions are slower than
 torch's, and fast enough to play.
-
-Shapes: B rows, C channels, H height, W width, K a kernel's side, O channels out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
@@ -32,20 +29,17 @@ from vedette_rl.networks.layers import (
     normalize_columns,
 )
 from vedette_rl.networks.observation import (
-    CONVOLUTIONS,
-    PIXEL_SCALE,
-    FlatPart,
-    Image,
+    BuiltInInput,
+    Encode,
+    Shapes,
     count_features,
-    flatten_observation,
+    encoder_shapes,
+    numpy_encoder,
 )
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.agents.config import NetworkConfig
     from vedette_rl.agents.network_agent import ActingNetwork
-
-Shapes = dict[str, tuple[int, ...]]
-"""Names and shapes of a model's arrays, all float32."""
 
 
 class NumpyNetwork:
@@ -53,7 +47,7 @@ class NumpyNetwork:
 
     Args:
         config: its layers' sizes.
-        seen: the part of the observation that it takes, flat or an image.
+        seen: the part of the observation that it takes.
         layers: describes the layers.
         size: of an action.
 
@@ -64,16 +58,16 @@ class NumpyNetwork:
     def __init__(
         self,
         config: NetworkConfig,
-        seen: Image | tuple[FlatPart, ...],
+        seen: BuiltInInput,
         layers: LayersFactory,
         size: int,
     ) -> None:
         self._seen = seen
         self._layers = layers(config, layer_sizes(config, seen, count_features(seen)), size)
-        self.shapes: Shapes = nature_shapes(seen) if isinstance(seen, Image) else {}
+        self.shapes: Shapes = encoder_shapes(seen)
         for name, mlp in self._layers.mlps.items():
             self.shapes |= mlp_shapes(name, mlp)
-        self._encode: Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]] | None = None
+        self._encode: Encode | None = None
         constants = self._layers.constants(np).items()
         self._net = SimpleNamespace(**{k: v.astype(np.float32) for k, v in constants})
 
@@ -82,11 +76,7 @@ class NumpyNetwork:
         check_arrays(self.shapes, model.arrays)
         for name, mlp in self._layers.mlps.items():
             setattr(self._net, name, NumpyMlp(model.arrays, name, mlp))
-        seen = self._seen
-        if isinstance(seen, Image):
-            self._encode = NumpyNatureEncoder(seen, model.arrays)
-        else:
-            self._encode = lambda obs: flatten_observation(seen, obs)
+        self._encode = numpy_encoder(self._seen, model.arrays)
 
     def __call__(
         self, obs: Mapping[str, NDArray[Any]], *inputs: NDArray[Any]
@@ -175,67 +165,12 @@ class NormalizedNetwork:
         return self._network(normalize_columns(obs, self._mean, self._scale), *inputs)
 
 
-class NumpyNatureEncoder:
-    """The convolutions of Mnih et al. 2015, with the weights ``encoder.conv1...`` of a model.
-
-    Args:
-        image: the layout of the column.
-        arrays: of a model that was checked.
-    """
-
-    def __init__(self, image: Image, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._image = image
-        self._layers = [
-            (arrays[f"encoder.conv{k}.weight"], arrays[f"encoder.conv{k}.bias"]) for k in (1, 2, 3)
-        ]
-
-    def __call__(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """``(B, count_features)`` of a uint8 image."""
-        image = self._image
-        x = obs[image.column]
-        if image.layout == "channels_last":
-            x = np.moveaxis(x, -1, -3)
-        x = x.reshape(len(x), image.channels, image.height, image.width)
-        x_BCHW = x.astype(np.float32) * np.float32(PIXEL_SCALE)
-        for (weight, bias), (_, _, stride) in zip(self._layers, CONVOLUTIONS, strict=True):
-            x_BCHW = _convolve(x_BCHW, weight, bias, stride)
-        return x_BCHW.reshape(len(x_BCHW), -1)
-
-
-def _convolve(
-    x_BCHW: NDArray[np.float32],
-    weight_OCKK: NDArray[np.float32],
-    bias_O: NDArray[np.float32],
-    stride: int,
-) -> NDArray[np.float32]:
-    """A convolution and its ReLU, as one product of matrices."""
-    out, _, kernel, _ = weight_OCKK.shape
-    windows = sliding_window_view(x_BCHW, (kernel, kernel), axis=(2, 3))[:, :, ::stride, ::stride]
-    rows, _, height, width = windows.shape[:4]
-    patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(rows * height * width, -1)
-    y = patches @ weight_OCKK.reshape(out, -1).T
-    y += bias_O
-    np.maximum(y, 0.0, out=y)
-    return np.ascontiguousarray(y.reshape(rows, height, width, out).transpose(0, 3, 1, 2))
-
-
 def mlp_shapes(name: str, sizes: MlpSizes) -> Shapes:
     """The arrays of a perceptron of these sizes under this name: torch's names, torch's shapes."""
     shapes: Shapes = {}
     for k, (before, after) in enumerate(sizes.linear):
         shapes[f"{name}.{k}.weight"] = (after, before)
         shapes[f"{name}.{k}.bias"] = (after,)
-    return shapes
-
-
-def nature_shapes(image: Image) -> Shapes:
-    """The arrays of the convolutions."""
-    shapes: Shapes = {}
-    channels = image.channels
-    for k, (out, kernel, _) in enumerate(CONVOLUTIONS, start=1):
-        shapes[f"encoder.conv{k}.weight"] = (out, channels, kernel, kernel)
-        shapes[f"encoder.conv{k}.bias"] = (out,)
-        channels = out
     return shapes
 
 

@@ -1,32 +1,49 @@
-"""The input of a network: parts of an observation as one flat vector, or one image. No torch.
+"""The input of a network: one flat vector, one image, or images and a vector. No torch.
 
 An observation's parts are the columns it travels in: ``obs``, or ``obs/KEY`` for the parts of a
-dictionary or a tuple. Shapes: B rows, F features.
+dictionary or a tuple. Encoders are here in numpy, and in torch in `vedette_rl.networks.encoder`.
+
+Shapes: B rows, F features, C channels, H height, W width, K a kernel's side, O channels out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from vedette_rl.errors import NoImageError, UnsupportedSpaceError
+from vedette_rl.errors import CamerasDifferError, NoImageError, UnsupportedSpaceError
 from vedette_rl.import_by_name import is_import_name
 
-CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Of Mnih et al. 2015 (methods): channels out, side of the kernel, stride."""
+if TYPE_CHECKING:  # agents import networks
+    from vedette_rl.agents.config import NetworkConfig
+
+Convolutions = tuple[tuple[int, int, int], ...]
+"""Of each layer: channels out, side of the kernel, stride. A ReLU follows each."""
+
+CONVOLUTIONS: dict[str, Convolutions] = {
+    "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
+    "drq": ((32, 3, 2), (32, 3, 1), (32, 3, 1), (32, 3, 1)),
+    "small": ((32, 3, 2), (64, 3, 2)),
+}
+"""By name: of Mnih et al. 2015 (methods); of DrQ-v2 (arXiv:2107.09645, section 3.1); and for images
+that are too small for both."""
 
 PIXEL_SCALE = 1 / 255
 """What uint8 pixels are multiplied by, in torch, in numpy and in exported graphs."""
 
-SMALLEST_IMAGE = 36
-"""Pixels: the shortest side that the three Nature convolutions leave anything of."""
+SMALLEST_IMAGE = 8
+"""Pixels: a shorter side is of a table rather than of a picture."""
+
+NORM_EPS = 1e-5
+"""Added to the variance in a layer normalization: torch's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +76,7 @@ class Image:
         height: of the picture.
         width: of the picture.
         layout: of each frame.
+        convolutions: that it goes through.
     """
 
     column: str
@@ -66,6 +84,45 @@ class Image:
     height: int
     width: int
     layout: Literal["channels_first", "channels_last", "no_channels"]
+    convolutions: Convolutions = CONVOLUTIONS["nature"]
+
+    @property
+    def features(self) -> int:
+        """F: the width of what the convolutions make of it; below 1 where it is too small."""
+        height, width, channels = self.height, self.width, self.channels
+        for channels, kernel, stride in self.convolutions:  # noqa: B007 - the last one's count
+            height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        return channels * height * width if min(height, width) > 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Images, and a vector of everything else: each becomes features, which are concatenated.
+
+    Features of a part are ``tanh(norm(linear(x)))``, x what its convolutions give, or the vector.
+
+    Args:
+        images: in the order of their columns; at least one.
+        vector: all other columns, flattened; may be empty.
+        image_features: features of each image.
+        vector_features: features of the vector.
+        shared: the images go through the same weights.
+    """
+
+    images: tuple[Image, ...]
+    vector: tuple[FlatPart, ...]
+    image_features: int
+    vector_features: int
+    shared: bool
+
+    @property
+    def branches(self) -> dict[str, tuple[int, int]]:
+        """Of each `tanh(norm(linear(x)))` by name: the width of x, and its features."""
+        images = self.images[:1] if self.shared else self.images
+        sizes = {f"image{k}": (one.features, self.image_features) for k, one in enumerate(images)}
+        if self.vector:
+            sizes["vector"] = (sum(part.width for part in self.vector), self.vector_features)
+        return sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +133,8 @@ class CustomInput:
     observation: gym.Space[Any]
 
 
-NetworkInput = Image | CustomInput | tuple[FlatPart, ...]
+BuiltInInput = Image | Parts | tuple[FlatPart, ...]
+NetworkInput = BuiltInInput | CustomInput
 """The input that a network takes from an observation."""
 
 
@@ -124,18 +182,22 @@ def _flat_part(agent: str, column: str, space: gym.Space[Any]) -> FlatPart:
             )
 
 
-def find_image(space: gym.Space[Any]) -> Image | None:
-    """The image that the observation is; None where it is something else.
+def find_image(column: str, space: gym.Space[Any], convolutions: str = "auto") -> Image | None:
+    """The image that a column is; None where it is something else.
 
-    An image is the observation's only part, a uint8 Box of two or three dimensions, both sides at
-    least `SMALLEST_IMAGE`. Of the first and the last axis of three, the shorter is the channels.
-    A fourth axis in front is a stack of such images (`env.frame_stack`).
+    An image is a uint8 Box of two or three dimensions. Of the first and the last axis of three, the
+    shorter is the channels. A fourth axis in front is a stack of such images (`env.frame_stack`).
+
+    Args:
+        column: its name.
+        space: of one observation's part.
+        convolutions: that it is to go through, which must leave something of it; ``auto``: the
+            first of ``nature`` and ``small`` that do. Without channels it is a picture only where
+            it is large enough for the first: a smaller one may be any table.
     """
-    parts = observation_parts(space)
-    column, only = next(iter(parts.items()), ("", None))
-    if len(parts) != 1 or not isinstance(only, spaces.Box) or only.dtype != np.uint8:
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
         return None
-    match only.shape:
+    match space.shape:
         case (height, width):
             image = Image(column, 1, height, width, "no_channels")
         case (*stack, height, width, channels) if len(stack) < 2 and channels < height:
@@ -144,32 +206,219 @@ def find_image(space: gym.Space[Any]) -> Image | None:
             image = Image(column, prod(stack) * channels, height, width, "channels_first")
         case _:
             return None
-    return image if min(image.height, image.width) >= SMALLEST_IMAGE else None
+    names = [convolutions]
+    if convolutions == "auto":
+        names = ["nature"] if image.layout == "no_channels" else ["nature", "small"]
+    if min(image.height, image.width) < SMALLEST_IMAGE:
+        return None
+    fitting = (replace(image, convolutions=CONVOLUTIONS[name]) for name in names)
+    return next((image for image in fitting if image.features), None)
 
 
-def choose_input(agent: str, network: str, space: gym.Space[Any]) -> NetworkInput:
-    """The input of a network of this kind (``auto``, ``mlp``, ``cnn`` or ``module:Name``).
+def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
+    """The input of the network that a configuration asks for.
 
     Raises:
-        NoImageError: it is ``cnn``, and the observation is no image.
+        NoImageError: `network` is ``cnn``, and no part of the observation is an image.
+        CamerasDifferError: `shared_cnn` is set, and the images differ in size.
         UnsupportedSpaceError: it cannot take the observation.
     """
-    if is_import_name(network):
-        return CustomInput(network, space)
-    image = find_image(space) if network != "mlp" else None
-    if image is None and network == "cnn":
-        raise NoImageError(space, SMALLEST_IMAGE)
-    return image or flat_parts(agent, space)
+    if is_import_name(config.network):
+        return CustomInput(config.network, space)
+    parts = observation_parts(space)
+    found = {name: find_image(name, part, config.convolutions) for name, part in parts.items()}
+    images = tuple(image for image in found.values() if image)
+    if config.network == "cnn" and not images:
+        raise NoImageError(space, config.convolutions)
+    if config.network == "mlp" or not images:
+        return flat_parts(config.name, space)
+    if len(parts) == 1 and not config.lone_image_is_normalized:
+        return images[0]
+    if config.shared_cnn and len({replace(image, column="") for image in images}) > 1:
+        raise CamerasDifferError({name: parts[name] for name, image in found.items() if image})
+    vector = tuple(
+        _flat_part(config.name, name, part) for name, part in parts.items() if not found[name]
+    )
+    return Parts(images, vector, config.image_features, config.vector_features, config.shared_cnn)
 
 
-def count_features(seen: Image | tuple[FlatPart, ...]) -> int:
-    """F: the width of the flat vector, or of what the convolutions make of an image."""
-    if not isinstance(seen, Image):
-        return sum(part.width for part in seen)
-    height, width, channels = seen.height, seen.width, seen.channels
-    for channels, kernel, stride in CONVOLUTIONS:  # noqa: B007 - the last one's channels count
-        height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
-    return channels * height * width
+def images_of(seen: NetworkInput) -> tuple[Image, ...]:
+    """The images among what a built-in network takes."""
+    match seen:
+        case Image():
+            return (seen,)
+        case Parts():
+            return seen.images
+        case _:
+            return ()
+
+
+def describe_input(config: NetworkConfig, space: gym.Space[Any]) -> str:
+    """One line that says which parts go through convolutions, and which pictures do not.
+
+    Empty where there are neither.
+    """
+    seen = choose_input(config, space)
+    if isinstance(seen, CustomInput):
+        return ""
+    parts = observation_parts(space)
+    images = {image.column for image in images_of(seen)}
+    said = []
+    if images:
+        said.append(f"{', '.join(images)} through convolutions")
+    flat = {name: part for name, part in parts.items() if name not in images}
+    for name, part in flat.items():
+        if len(part.shape or ()) > 2 and prod(part.shape or ()) >= _MANY_NUMBERS:
+            said.append(f"{name} ({part.dtype} {part.shape}) flattened: {_why_flat(config, part)}")
+    return f"network input: {'; '.join(said)}" if said else ""
+
+
+_MANY_NUMBERS = 1024
+"""A part of so many numbers and three dimensions is probably a picture."""
+
+
+def _why_flat(config: NetworkConfig, part: gym.Space[Any]) -> str:
+    if part.dtype != np.uint8:
+        return "only uint8 images are taken through convolutions"
+    if config.network == "mlp":
+        return "agent.network is mlp"
+    return f"too small, or no image, for agent.convolutions={config.convolutions}"
+
+
+def count_features(seen: BuiltInInput) -> int:
+    """F: the width of the flat vector, or of what an encoder makes of it."""
+    match seen:
+        case Image():
+            return seen.features
+        case Parts():
+            vector = seen.vector_features if seen.vector else 0
+            return len(seen.images) * seen.image_features + vector
+        case _:
+            return sum(part.width for part in seen)
+
+
+Shapes = dict[str, tuple[int, ...]]
+"""Names and shapes of a model's arrays, all float32."""
+
+
+def encoder_shapes(seen: BuiltInInput) -> Shapes:
+    """The arrays of an encoder, in torch's names and shapes."""
+    match seen:
+        case Image():
+            return _convolution_shapes("encoder", seen)
+        case Parts():
+            shapes: Shapes = {}
+            for name, (width, features) in seen.branches.items():
+                prefix = f"encoder.{name}"
+                if name != "vector":
+                    image = seen.images[int(name.removeprefix("image"))]
+                    shapes |= _convolution_shapes(f"{prefix}.convolutions", image)
+                shapes[f"{prefix}.linear.weight"] = (features, width)
+                shapes |= {
+                    f"{prefix}.{array}": (features,)
+                    for array in ("linear.bias", "norm.weight", "norm.bias")
+                }
+            return shapes
+        case _:
+            return {}
+
+
+def _convolution_shapes(prefix: str, image: Image) -> Shapes:
+    shapes: Shapes = {}
+    channels = image.channels
+    for k, (out, kernel, _) in enumerate(image.convolutions, start=1):
+        shapes[f"{prefix}.conv{k}.weight"] = (out, channels, kernel, kernel)
+        shapes[f"{prefix}.conv{k}.bias"] = (out,)
+        channels = out
+    return shapes
+
+
+Encode = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
+"""From an observation's columns to features ``(B, F)``."""
+
+
+def numpy_encoder(seen: BuiltInInput, arrays: Mapping[str, NDArray[Any]]) -> Encode:
+    """The encoder in numpy, with the weights ``encoder...`` of a model that was checked."""
+    match seen:
+        case Image():
+            return NumpyConvolutions("encoder", seen, arrays)
+        case Parts():
+            return NumpyPartsEncoder(seen, arrays)
+        case _:
+            return lambda obs: flatten_observation(seen, obs)
+
+
+class NumpyConvolutions:
+    """An image's convolutions, with the weights ``PREFIX.conv1...`` of a model."""
+
+    def __init__(self, prefix: str, image: Image, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._image = image
+        self._layers = [
+            (arrays[f"{prefix}.conv{k}.weight"], arrays[f"{prefix}.conv{k}.bias"], stride)
+            for k, (_, _, stride) in enumerate(image.convolutions, start=1)
+        ]
+
+    def __call__(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """``(B, count_features)`` of a uint8 image."""
+        image = self._image
+        x = obs[image.column]
+        if image.layout == "channels_last":
+            x = np.moveaxis(x, -1, -3)
+        x = x.reshape(len(x), image.channels, image.height, image.width)
+        x_BCHW = x.astype(np.float32) * np.float32(PIXEL_SCALE)
+        for weight, bias, stride in self._layers:
+            x_BCHW = _convolve(x_BCHW, weight, bias, stride)
+        return x_BCHW.reshape(len(x_BCHW), -1)
+
+
+def _convolve(
+    x_BCHW: NDArray[np.float32],
+    weight_OCKK: NDArray[np.float32],
+    bias_O: NDArray[np.float32],
+    stride: int,
+) -> NDArray[np.float32]:
+    """A convolution and its ReLU, as one product of matrices."""
+    out, _, kernel, _ = weight_OCKK.shape
+    windows = sliding_window_view(x_BCHW, (kernel, kernel), axis=(2, 3))[:, :, ::stride, ::stride]
+    rows, _, height, width = windows.shape[:4]
+    patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(rows * height * width, -1)
+    y = patches @ weight_OCKK.reshape(out, -1).T
+    y += bias_O
+    np.maximum(y, 0.0, out=y)
+    return np.ascontiguousarray(y.reshape(rows, height, width, out).transpose(0, 3, 1, 2))
+
+
+class NumpyPartsEncoder:
+    """Features of images and a vector, as `Parts` describes them."""
+
+    def __init__(self, seen: Parts, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._seen, self._arrays = seen, arrays
+        self._convolutions = [
+            NumpyConvolutions(f"encoder.image{0 if seen.shared else k}.convolutions", image, arrays)
+            for k, image in enumerate(seen.images)
+        ]
+
+    def __call__(self, obs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """``(B, count_features)``."""
+        features = [
+            self._features(f"image{0 if self._seen.shared else k}", convolutions(obs))
+            for k, convolutions in enumerate(self._convolutions)
+        ]
+        if self._seen.vector:
+            features.append(self._features("vector", flatten_observation(self._seen.vector, obs)))
+        return np.concatenate(features, axis=1)
+
+    def _features(self, name: str, x_BF: NDArray[np.float32]) -> NDArray[np.float32]:
+        weight, bias, scale, shift = (
+            self._arrays[f"encoder.{name}.{array}"]
+            for array in ("linear.weight", "linear.bias", "norm.weight", "norm.bias")
+        )
+        y: NDArray[np.float32] = x_BF @ weight.T + bias
+        y -= y.mean(axis=1, keepdims=True)
+        y /= np.sqrt(np.square(y).mean(axis=1, keepdims=True) + np.float32(NORM_EPS))
+        y *= scale
+        y += shift
+        return np.tanh(y, out=y)
 
 
 def flatten_observation(

@@ -118,6 +118,16 @@ class ParameterVector:
         for name in self._frozen:
             views[name].zero_()
 
+    def copy_parts(self, other: ParameterVector, prefix: str) -> None:
+        """Copy the parameters whose names begin with `prefix`: the first ones of both networks."""
+        ours, theirs = (
+            [(name, place) for name, place in vector._places.items() if name.startswith(prefix)]
+            for vector in (self, other)
+        )
+        assert ours == theirs, "both networks have the same parts at the same places"
+        end = max(start + size for _, (start, size, _) in ours)
+        self.data[:end].copy_(other.data[:end])
+
     def soft_update(self, online: ParameterVector, tau: float) -> None:
         """Update a target network by Polyak averaging: theta' += tau (theta - theta'); 1 copies."""
         if tau == 1.0:

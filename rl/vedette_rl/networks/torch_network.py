@@ -137,7 +137,7 @@ def build_network(
         layers: describes the layers behind the encoder.
         size: of an action.
     """
-    seen = choose_input(config.name, config.network, observation)
+    seen = choose_input(config, observation)
     if isinstance(seen, CustomInput) and config.custom_network_is_whole:
         return CustomQNetwork(seen.name, seen.observation, size)
     return TorchNetwork(config, seen, layers, size)

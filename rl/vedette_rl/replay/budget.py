@@ -80,7 +80,7 @@ def replay_space(
         + synced_file_bytes()
     )
     if shared is not None:
-        rows_bytes += shared.total_bytes + PAGE_BYTES
+        rows_bytes += shared.total_bytes + PAGE_BYTES * len(shared.columns)
     return ReplaySpace(rows_bytes, tree_bytes(capacity) if prioritized else 0, capacity)
 
 

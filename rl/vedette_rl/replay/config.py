@@ -43,9 +43,11 @@ class ReplayConfig(BaseModel):
     al. 2016); ``actor``, the |TD error| that the actor's network gives it (Ape-X, Horgan et al.
     2018, section 3)."""
     frame_storage: Literal["auto", "once", "plain"] = "auto"
-    """``auto`` stores each frame of stacked uint8 images once and gives whole stacks in
-    samples; ``once`` does so for any stack, and refuses other observations; ``plain`` stores every
-    observation whole."""
+    """``auto`` stores and sends once what transitions share, where observations are stacks of uint8
+    images or have 4 KiB and more: of stacks each frame, of other observations each whole one, which
+    one transition comes to and the next begins with. ``once`` does so for all observations, and
+    ``plain`` for none. Samples are the same. A step processor other than ``n_step`` needs
+    ``plain``, which ``auto`` then is."""
     samples_per_insert: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
     """samples drawn for each sample inserted; None: as the agent has it
     (`AgentConfig.usual_samples_per_insert`), which a run saves; 0 switches the limiter off. Of the

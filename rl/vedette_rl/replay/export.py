@@ -31,7 +31,7 @@ class LiveRows:
             for name in rows.names:
                 save(name, rows.column(name))        # a copy of one column: (len(rows), *shape)
 
-    Stacks that are stored frame by frame come whole.
+    Observations that are stored once come whole.
 
     Raises:
         ReplayFormatError: there is no replay, or a torn one.
@@ -114,13 +114,13 @@ class _RowsAtRest(Rows):
 
 
 class _FrameRowsAtRest(FrameRows, _RowsAtRest):
-    """The same, of stacks."""
+    """The same, of observations that are stored once."""
 
 
 def _rows(directory: Path, manifest: Manifest, inserted: int) -> Rows:
     mapped = ring_files.map_columns(directory, manifest, writable=False)
-    if mapped.shared is None or manifest.shared is None:
+    if manifest.shared is None:
         return _RowsAtRest(mapped.columns, manifest.capacity, inserted)
     rows = _FrameRowsAtRest(mapped.columns, manifest.capacity, inserted)
-    rows.frames, rows.frames_capacity = mapped.shared, manifest.shared.capacity
+    rows.use_frames(mapped.shared, manifest.shared)
     return rows

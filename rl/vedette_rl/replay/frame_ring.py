@@ -1,10 +1,10 @@
-"""Frame deduplication in the replay: rings of rows whose stacks are places in a ring of frames.
+"""Observations stored once: rings of rows that hold places in a ring of frames.
 
 `vedette_rl.replay.frame_stacks` explains the words.
 
 ::
 
-    ring = FrameRingWriter.open(directory, stored_row(row, stack), capacity, run_id=run_id,
+    ring = FrameRingWriter.open(directory, stored_row(row, frames), capacity, run_id=run_id,
                                 shared=make_frame_ring_spec(...))
     ring.append({"obs": places, "next_obs": places, "frames": frames, ...}, rows)
     ring.commit(stamp)                               # rows, frames and stamp, all or none
@@ -17,6 +17,7 @@ is needed; and a row is live as long as its span begins within the frames that a
 from __future__ import annotations
 
 import bisect
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -25,38 +26,52 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import Columns
+from vedette_rl.core.columns import Columns, empty_columns
 from vedette_rl.errors import ReplayFormatError
-from vedette_rl.replay.frame_stacks import FRAME_SPANS, FRAMES, STACKS
+from vedette_rl.replay.frame_stacks import (
+    FRAME_SPANS,
+    FRAMES,
+    STACKS,
+    split_name,
+    whole_observations,
+)
 from vedette_rl.replay.manifest import Manifest, SharedSpec
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing, RowAppender, Rows
 
 
 class FrameRows(Rows):
-    """The reading half: rows that give whole stacks.
+    """The reading half: rows that give whole observations.
 
     Attributes:
-        frames: ``(frames_capacity + guard, *frame)``: frame ``i`` at ``i % len(frames)``.
+        frames: by part, ``(frames_capacity + guard, *shape)`` each: frame ``i`` at place
+            ``i % physical_frames``.
+        physical_frames: how many places there are.
         frames_capacity: frames that are kept.
     """
 
-    frames: NDArray[Any]
+    frames: Columns
+    physical_frames: int
     frames_capacity: int
+
+    def use_frames(self, frames: Columns, shared: SharedSpec) -> None:
+        """Read from these frames."""
+        self.frames, self.frames_capacity = frames, shared.capacity
+        self.physical_frames = shared.all_entries
 
     @property
     def drawn_dtype(self) -> np.dtype[Any]:
-        """A row as it is drawn: stacks whole."""
-        frame = self.frames.shape[1:]
-        return np.dtype(
-            [
-                (name, self.frames.dtype, (column.shape[1], *frame))
-                if name in STACKS
-                else (name, column.dtype, column.shape[1:])
-                for name, column in self.columns.items()
-                if name != FRAME_SPANS
-            ]
-        )
+        """A row as it is drawn: observations whole."""
+        fields: list[tuple[str, np.dtype[Any], tuple[int, ...]]] = []
+        for name, column in self.columns.items():
+            if name in STACKS:
+                stack = column.shape[1:]
+                for key, frames in self.frames.items():
+                    suffix = key.removeprefix(FRAMES)
+                    fields.append((name + suffix, frames.dtype, (*stack, *frames.shape[1:])))
+            elif name != FRAME_SPANS:
+                fields.append((name, column.dtype, column.shape[1:]))
+        return np.dtype(fields)
 
     def live(self) -> tuple[int, int]:
         """The rows that may be drawn: [oldest, inserted). Fewer than the capacity where their
@@ -74,15 +89,17 @@ class FrameRows(Rows):
 
     def gather(self, places: NDArray[np.int64], out: Columns) -> None:
         """Copy the rows at `places` into `out`, every column that is in `out`."""
+        taken: Columns = {}  # places of frames, which all parts of an observation share
         for name, to in out.items():
-            found = self.columns[name]
-            if name in STACKS:
-                found = self.frames
-                # clip: as in `Rows.gather`, and a row that is being overwritten
-                # may hold anything until it is drawn again
-                found.take(self.columns[name].take(places, 0, mode="clip"), 0, to, "clip")
-            else:
-                found.take(places, 0, to, "clip")
+            part, suffix = split_name(name)
+            if part not in STACKS:
+                self.columns[name].take(places, 0, to, "clip")
+                continue
+            if part not in taken:
+                taken[part] = self.columns[part].take(places, 0, mode="clip")
+            # clip: as in `Rows.gather`, and a row that is being overwritten
+            # may hold anything until it is drawn again
+            self.frames[FRAMES + suffix].take(taken[part], 0, to, "clip")
 
 
 class FrameAppender(FrameRows, RowAppender):
@@ -92,9 +109,9 @@ class FrameAppender(FrameRows, RowAppender):
     _frames_appended: int
     _frames_guard: int
 
-    def _use(self, frames: NDArray[Any], shared: SharedSpec) -> None:
+    def _use(self, frames: Columns, shared: SharedSpec) -> None:
         """Begin behind the last committed row's frames."""
-        self.frames, self.frames_capacity = frames, shared.capacity
+        self.use_frames(frames, shared)
         self._frames_guard = shared.guard
         last = self.columns[FRAME_SPANS][(self.inserted - 1) % self._physical_rows, 1]
         self.frames_inserted = self._frames_appended = int(last) if self.inserted else 0
@@ -103,7 +120,7 @@ class FrameAppender(FrameRows, RowAppender):
     def room(self) -> int:
         """Rows that may still be appended before a commit, if each brings as many frames as it has
         places."""
-        places: int = sum(self.columns[name].shape[1] for name in STACKS)
+        places = sum(math.prod(self.columns[name].shape[1:]) for name in STACKS)
         return min(super().room, self._frames_room // places)
 
     @property
@@ -119,8 +136,8 @@ class FrameAppender(FrameRows, RowAppender):
         """Write rows, and the frames that they share, behind those appended before.
 
         Args:
-            columns: as `RowAppender.append` takes them, `STACKS` with places in the column
-                `FRAMES`, which has as many entries as it likes.
+            columns: as `RowAppender.append` takes them, `STACKS` with places in the columns
+                `FRAMES`, which have as many entries as they like.
             rows: how many.
 
         Raises:
@@ -128,39 +145,44 @@ class FrameAppender(FrameRows, RowAppender):
                 columns of other names, dtypes or shapes; then none is appended.
         """
         columns = dict(columns)
-        frames = columns.pop(FRAMES)
-        self._check(frames, columns)
-        begin, end = self._frames_appended, self._frames_appended + len(frames)
+        frames = {name: columns.pop(name) for name in self.frames}
+        count = self._check(frames, columns)
+        begin, end = self._frames_appended, self._frames_appended + count
         for name in STACKS:
             columns[name] = self._stored_places(columns[name], begin)
         columns[FRAME_SPANS] = np.broadcast_to(np.array([begin, end], np.int64), (rows, 2))
-        at = begin % len(self.frames)
-        before_wrap = min(len(frames), len(self.frames) - at)
-        self.frames[at : at + before_wrap] = frames[:before_wrap]
-        self.frames[: len(frames) - before_wrap] = frames[before_wrap:]
+        at = begin % self.physical_frames
+        before_wrap = min(count, self.physical_frames - at)
+        for name, to in self.frames.items():
+            to[at : at + before_wrap] = frames[name][:before_wrap]
+            to[: count - before_wrap] = frames[name][before_wrap:]
         super().append(columns, rows)
         self._frames_appended = end
 
-    def _check(self, frames: NDArray[Any], columns: Mapping[str, Any]) -> None:
-        if len(frames) > self._frames_room:
+    def _check(self, frames: Columns, columns: Mapping[str, Any]) -> int:
+        """The number of frames, once all is as it must be."""
+        count = len(next(iter(frames.values())))
+        if count > self._frames_room:
             raise ValueError(
-                f"{len(frames)} frames are appended where {self._frames_room} fit before a commit"
+                f"{count} frames are appended where {self._frames_room} fit before a commit"
             )
-        if frames.dtype != self.frames.dtype or frames.shape[1:] != self.frames.shape[1:]:
-            raise ValueError(
-                f"frames are {frames.dtype} {frames.shape[1:]}, not {self.frames.dtype} "
-                f"{self.frames.shape[1:]}"
-            )
+        for name, ours in self.frames.items():
+            given, shape = frames[name], (count, *ours.shape[1:])
+            if given.dtype != ours.dtype or given.shape != shape:
+                raise ValueError(
+                    f"{name} are {given.dtype} {given.shape}, not {ours.dtype} {shape}"
+                )
         for name in STACKS:
             places = columns[name]
-            if places.size and not 0 <= int(places.min()) <= int(places.max()) < len(frames):
-                raise ValueError(f"column {name!r} has places beyond its {len(frames)} frames")
+            if places.size and not 0 <= int(places.min()) <= int(places.max()) < count:
+                raise ValueError(f"column {name!r} has places beyond its {count} frames")
+        return count
 
     def _stored_places(self, places: NDArray[Any], begin: int) -> NDArray[np.int32]:
         """Slots in the ring for the frames of a batch."""
         stored = places.astype(np.int64)
         stored += begin
-        stored %= len(self.frames)
+        stored %= self.physical_frames
         return stored.astype(np.int32)
 
     def _committed(self) -> None:
@@ -193,8 +215,7 @@ class FrameRingReader(FrameRows, RingReader):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # those of `RingReader`
         super().__init__(*args, **kwargs)
-        self.frames, shared = _shared(self.shared, self.manifest)
-        self.frames_capacity = shared.capacity
+        self.use_frames(*_shared(self.shared, self.manifest))
 
 
 class MemoryFrameRing(FrameAppender, MemoryRing):
@@ -216,14 +237,15 @@ class MemoryFrameRing(FrameAppender, MemoryRing):
         guard: int | None = None,
     ) -> None:
         super().__init__(row_dtype, capacity, guard=guard)
-        frames = np.empty(shared.all_entries, shared.dtype)
-        frames.fill(0)  # as the columns: the pages are taken now
+        frames = empty_columns(shared.row_dtype, shared.all_entries)
+        for column in frames.values():
+            column.fill(0)  # as the columns: the pages are taken now
         self._use(frames, shared)
 
     @property
     def total_bytes(self) -> int:
         """Bytes of all columns, and of the frames."""
-        return super().total_bytes + self.frames.nbytes
+        return super().total_bytes + sum(column.nbytes for column in self.frames.values())
 
 
 def open_writer(
@@ -260,16 +282,12 @@ def open_reader(directory: str | os.PathLike[str]) -> RingReader:
 
 
 def whole_stacks(batch: Mapping[str, Any]) -> Columns:
-    """A batch that brings its frames, with whole stacks: what a plain ring would be given."""
-    frames = batch[FRAMES]
-    return {
-        name: frames[column] if name in STACKS else column
-        for name, column in batch.items()
-        if name != FRAMES
-    }
+    """A batch that brings its frames, with whole observations: what a plain ring would be given."""
+    frames = {name: column for name, column in batch.items() if split_name(name)[0] == FRAMES}
+    return whole_observations(batch, frames)
 
 
-def _shared(frames: NDArray[Any] | None, manifest: Manifest) -> tuple[NDArray[Any], SharedSpec]:
-    if frames is None or manifest.shared is None or manifest.shared.name != FRAMES:
+def _shared(frames: Columns, manifest: Manifest) -> tuple[Columns, SharedSpec]:
+    if manifest.shared is None or any(split_name(name)[0] != FRAMES for name in frames):
         raise ReplayFormatError("the replay stores observations whole, and no frames")
     return frames, manifest.shared

@@ -6,11 +6,10 @@ The file is written last of all of a replay's, so that it is there or nothing is
 from __future__ import annotations
 
 import json
-import math
 import secrets
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -38,31 +37,32 @@ class ColumnSpec:
 
 @dataclass(frozen=True, slots=True)
 class SharedSpec:
-    """A column of what rows share, in a ring of its own: its entries, not the rows', are counted.
+    """Columns of what rows share, in a ring of their own: its entries, not the rows', are counted.
 
     Args:
-        name: not a row's column's.
-        dtype: in numpy's letters.
-        shape: of an entry.
+        columns: of an entry; their names are not those of the rows' columns.
         capacity: entries that are kept.
         guard: entries that may be appended before a commit.
     """
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
+    columns: tuple[ColumnSpec, ...]
     capacity: int
     guard: int
 
     @property
-    def all_entries(self) -> tuple[int, ...]:
-        """The shape of the array of all entries, those of the guard too."""
-        return (self.capacity + self.guard, *self.shape)
+    def all_entries(self) -> int:
+        """Entries that there is place for, those of the guard too."""
+        return self.capacity + self.guard
+
+    @property
+    def row_dtype(self) -> np.dtype[Any]:
+        """An entry."""
+        return row_dtype([(c.name, np.dtype(c.dtype), c.shape) for c in self.columns])
 
     @property
     def total_bytes(self) -> int:
         """Bytes of all its entries."""
-        return math.prod(self.all_entries) * np.dtype(self.dtype).itemsize
+        return self.all_entries * self.row_dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,6 @@ class Manifest:
     @property
     def row_dtype(self) -> np.dtype[Any]:
         return row_dtype([(c.name, np.dtype(c.dtype), c.shape) for c in self.columns])
-
-
-S = TypeVar("S", ColumnSpec, SharedSpec)
 
 
 def column_specs(dtype: np.dtype[Any]) -> tuple[ColumnSpec, ...]:
@@ -160,21 +157,32 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def _manifest(content: dict[str, Any]) -> Manifest:
-    columns = tuple(_checked(ColumnSpec(**column)) for column in content.pop("columns"))
-    shared = content.pop("shared", None)
-    if shared is not None:
-        shared = _checked(SharedSpec(**shared))
+    columns = _checked_columns(content.pop("columns"))
+    shared = _shared(content.pop("shared", None))
     manifest = Manifest(columns=columns, shared=shared, **content)
     for ring in (manifest, shared) if shared else (manifest,):
         if not (type(ring.capacity) is type(ring.guard) is int):
             raise ValueError("capacity and guard are no numbers")
-        if ring.capacity < 1 or ring.guard < 1 or not columns:
+        if ring.capacity < 1 or ring.guard < 1 or not ring.columns:
             raise ValueError(f"capacity {ring.capacity}, guard {ring.guard}")
     bytes.fromhex(manifest.uid)
     return manifest
 
 
-def _checked(spec: S) -> S:
+def _shared(content: dict[str, Any] | None) -> SharedSpec | None:
+    if content is None:
+        return None
+    capacity, guard = content.pop("capacity"), content.pop("guard")
+    columns = content.pop("columns", None)
+    # up to version 0.2.0 there was one column, whose description was beside these numbers
+    return SharedSpec(_checked_columns([content] if columns is None else columns), capacity, guard)
+
+
+def _checked_columns(columns: list[dict[str, Any]]) -> tuple[ColumnSpec, ...]:
+    return tuple(_checked(ColumnSpec(**column)) for column in columns)
+
+
+def _checked(spec: ColumnSpec) -> ColumnSpec:
     if np.dtype(spec.dtype).kind not in "biuf" or type(spec.name) is not str:
         raise ValueError(f"column {spec.name!r} of {spec.dtype}")
     if not all(type(size) is int and size >= 0 for size in spec.shape):

@@ -125,7 +125,7 @@ def _first_whole_row(directory: Path, manifest: Manifest, synced: SyncedCommit) 
     floor = min(inserted, max(oldest, synced.bound - manifest.physical_rows))
     if manifest.shared is None:
         return floor
-    first_entry = synced.shared_bound - manifest.shared.all_entries[0]
+    first_entry = synced.shared_bound - manifest.shared.all_entries
     mapped = ring_files.map_columns(directory, manifest, writable=False)
     spans, rows = mapped.columns[FRAME_SPANS], manifest.physical_rows
     numbers = range(floor, inserted)

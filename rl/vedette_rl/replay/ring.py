@@ -359,12 +359,17 @@ def _columns_difference(found: tuple[ColumnSpec, ...], asked: tuple[ColumnSpec, 
 
 def _shared_difference(found: SharedSpec | None, asked: SharedSpec | None) -> str:
     if asked is None:
-        return f"{found.name!r} apart from its rows, which are not asked for" if found else ""
+        return f"{_names(found)} apart from its rows, which are not asked for" if found else ""
     if found is None:
-        return f"no {asked.name!r} apart from its rows"
-    ours, theirs = ((shared.name, shared.dtype, shared.shape) for shared in (asked, found))
-    if ours != theirs:
-        return f"{found.name!r} of {found.dtype} {found.shape}, not {asked.dtype} {asked.shape}"
+        return f"no {_names(asked)} apart from its rows"
+    if difference := _columns_difference(found.columns, asked.columns):
+        return difference
     if found.guard < asked.guard:
-        return f"room for {found.guard} {found.name!r} before a commit, and {asked.guard} are asked"
+        return f"room for {found.guard} entries of {_names(found)} before a commit, and " + (
+            f"{asked.guard} are asked"
+        )
     return ""
+
+
+def _names(shared: SharedSpec) -> str:
+    return ", ".join(repr(column.name) for column in shared.columns)

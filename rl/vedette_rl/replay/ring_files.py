@@ -55,12 +55,6 @@ def column_path(directory: Path, index: int, name: str) -> Path:
     return directory / f"{index:03d}-{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:40]}.bin"
 
 
-def shared_path(directory: Path, manifest: Manifest) -> Path:
-    """The path of the entries that rows share."""
-    assert manifest.shared is not None
-    return column_path(directory, len(manifest.columns), manifest.shared.name)
-
-
 def check_directory(directory: Path) -> None:
     """Refuse a directory that holds something else than a replay, or a part of one.
 
@@ -88,13 +82,12 @@ class ArrayFile(NamedTuple):
 
 def column_files(directory: Path, manifest: Manifest) -> Iterator[ArrayFile]:
     """The files of the columns, in order; what the rows share, if they do, at the end."""
-    for index, spec in enumerate(manifest.columns):
+    shared = manifest.shared
+    columns = [(spec, manifest.physical_rows) for spec in manifest.columns]
+    columns += [(spec, shared.all_entries) for spec in shared.columns] if shared else []
+    for index, (spec, rows) in enumerate(columns):
         path = column_path(directory, index, spec.name)
-        shape = (manifest.physical_rows, *spec.shape)
-        yield ArrayFile(spec.name, path, np.dtype(spec.dtype), shape)
-    if (shared := manifest.shared) is not None:
-        path = shared_path(directory, manifest)
-        yield ArrayFile(shared.name, path, np.dtype(shared.dtype), shared.all_entries)
+        yield ArrayFile(spec.name, path, np.dtype(spec.dtype), (rows, *spec.shape))
 
 
 def array_files(directory: Path, manifest: Manifest) -> Iterator[ArrayFile]:
@@ -119,14 +112,12 @@ def map_columns(directory: Path, manifest: Manifest, *, writable: bool) -> Mappe
     Raises:
         ReplayTornError: a file is missing, cut short, or another replay's.
     """
-    mapped = MappedColumns({}, [])
+    mapped = MappedColumns({}, [], {})
+    shared = {spec.name for spec in manifest.shared.columns} if manifest.shared else set()
     for name, path, dtype, shape in column_files(directory, manifest):
         array, file_map = map_array(path, manifest.uid, dtype, shape, writable=writable)
         mapped.maps.append(file_map)
-        if manifest.shared is not None and name == manifest.shared.name:
-            mapped.shared = array
-        else:
-            mapped.columns[name] = array
+        (mapped.shared if name in shared else mapped.columns)[name] = array
     return mapped
 
 
@@ -163,11 +154,11 @@ def write_cursor(directory: Path, inserted: int, floor: int) -> None:
 
 @dataclass(slots=True)
 class MappedColumns:
-    """Columns and the maps under them; `shared`, where there is such a column, apart."""
+    """Columns and the maps under them; those that rows share apart."""
 
     columns: Columns
     maps: list[mmap.mmap]
-    shared: NDArray[Any] | None = None
+    shared: Columns
 
 
 def array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:

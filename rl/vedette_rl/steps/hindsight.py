@@ -8,9 +8,10 @@ The environment is one of goals, as gymnasium-robotics has them: its observation
 with ``achieved_goal`` and ``desired_goal`` of the same shape, and it has
 ``compute_reward(achieved_goal, desired_goal, info)`` for arrays ``(rows, *goal)``. Where it has
 ``compute_terminated`` of the same arguments, that is asked, too; else a relabelled transition is
-terminated as the original is.
+terminated as the original is. Transitions of n steps are made as `NStep` makes them, with the
+rewards of their own goal; they end where that goal terminates them.
 
-Letters: E environments, T steps of an episode, k goals.
+Letters: E environments, T steps of an episode, k goals, n steps of a transition, R rows.
 """
 
 from __future__ import annotations
@@ -39,21 +40,19 @@ class Hindsight:
     """A `StepProcessor` that gives each episode once it has ended, relabelled too.
 
     Args:
-        n: 1: a reward of several steps would be of several goals.
-        discount: not used.
+        n: steps of a transition.
+        discount: of each step's reward.
         envs: E.
         dtype: of a transition.
         goals: k, relabelled transitions beside each.
 
     Raises:
-        HindsightError: n is not 1, or the observations have no goals.
+        HindsightError: the observations have no goals.
     """
 
     def __init__(
         self, n: int, discount: float, envs: int, dtype: np.dtype[Any], goals: int = 4
     ) -> None:
-        if n != 1:
-            raise HindsightError(f"it makes transitions of one step, not of {n}", "agent.n_step=1")
         names = dtype.names or ()
         if not {_REACHED, *_WANTED} <= {*names} or dtype[_REACHED] != dtype[_WANTED[0]]:
             raise HindsightError(
@@ -61,6 +60,7 @@ class Hindsight:
                 "actors.step_processor=n_step, or another environment",
             )
         self._dtype, self._goals = dtype, goals
+        self._ahead, self._gains = np.arange(n), discount ** np.arange(n, dtype=np.float64)
         self._steps = NStep(1, discount, envs, dtype)
         self._held: list[Columns] = []  # transitions of all E environments, a step each
         self._first = self._next = 0  # numbers of the oldest step held, and of the next one
@@ -112,21 +112,63 @@ class Hindsight:
 
     def _with_hindsight(self, env: int, last: int) -> Columns:
         """An episode's T transitions, then each k times with other goals."""
-        steps = self._held[int(self._began[env]) - self._first : last + 1 - self._first]
-        episode = {name: np.stack([step[name][env] for step in steps]) for name in steps[0]}
-        t = np.arange(len(steps)).repeat(self._goals)
-        again = {name: column[t] for name, column in episode.items()}
-        later = self._rng.integers(t, len(steps))  # one of the steps t, ..., T - 1
-        goal = episode[_REACHED][later]
+        held = self._held[int(self._began[env]) - self._first : last + 1 - self._first]
+        episode = {name: np.stack([step[name][env] for step in held]) for name in held[0]}
+        t = np.arange(len(held))
+        steps, inside = self._steps_of(t, len(held))
+        whole = self._transitions(
+            episode, t, inside, episode["reward"][steps], episode["terminated"][steps]
+        )
+        t = t.repeat(self._goals)
+        goal = episode[_REACHED][self._rng.integers(t, len(held))]  # of one of t, ..., T - 1
+        steps, inside = self._steps_of(t, len(held))
+        reward, terminated = self._judge(episode, steps, goal)
+        again = self._transitions(episode, t, inside, reward, terminated)
         for name in _WANTED:
             again[name] = goal
-        reached = again[_REACHED]
-        infos: list[dict[str, Any]] = [{}] * len(t)
-        reward = np.asarray(self._compute(reached, goal, infos), np.float64)
-        if reward.shape != t.shape:
-            why = f"its compute_reward gave {reward.shape} for {len(t)} rows of goals"
+        return {name: np.concatenate([column, again[name]]) for name, column in whole.items()}
+
+    def _steps_of(self, t: NDArray[Any], length: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The steps ``(R, n)`` of transitions that begin at `t`, and which are in the episode."""
+        steps = t[:, None] + self._ahead
+        return np.minimum(steps, length - 1), steps < length
+
+    def _judge(
+        self, episode: Columns, steps: NDArray[Any], goal: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Rewards and ends ``(R, n)`` of steps, where `goal` ``(R, *goal)`` had been wanted."""
+        reached = episode[_REACHED][steps.ravel()]
+        wanted = goal.repeat(steps.shape[1], axis=0)
+        infos: list[dict[str, Any]] = [{}] * len(wanted)
+        true = np.asarray(self._compute(reached, wanted, infos), np.float64)
+        if true.shape != (len(wanted),):
+            why = f"its compute_reward gave {true.shape} for {len(wanted)} rows of goals"
             raise HindsightError(why, "compute_reward for arrays (rows, *goal)")
-        self._transform(reward, again["reward"])
-        if self._terminated is not None:
-            again["terminated"][:] = self._terminated(reached, goal, infos)
-        return {name: np.concatenate([column, again[name]]) for name, column in episode.items()}
+        reward = np.empty(len(wanted), np.float32)
+        self._transform(true, reward)
+        if self._terminated is None:
+            return reward.reshape(steps.shape), episode["terminated"][steps]
+        ends = np.asarray(self._terminated(reached, wanted, infos), np.bool_)
+        return reward.reshape(steps.shape), ends.reshape(steps.shape)
+
+    def _transitions(
+        self,
+        episode: Columns,
+        t: NDArray[Any],
+        inside: NDArray[Any],
+        reward: NDArray[Any],
+        terminated: NDArray[Any],
+    ) -> Columns:
+        """The transitions ``(R,)`` that begin at steps `t`, up to n steps or the first end."""
+        ends = terminated & inside
+        going = inside & (ends.cumsum(axis=1) - ends == 0)
+        length = going.sum(axis=1)
+        last = t + length - 1
+        rows = {
+            name: column[last if name.startswith("next_") or name == "truncated" else t]
+            for name, column in episode.items()
+        }
+        rows["reward"] = (going * reward * self._gains).sum(axis=1).astype(np.float32)
+        rows["terminated"] = np.take_along_axis(terminated, length[:, None] - 1, axis=1)[:, 0]
+        rows["n_steps"] = length.astype(np.uint8)
+        return rows

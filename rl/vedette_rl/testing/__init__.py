@@ -10,7 +10,13 @@ if (pytest := sys.modules.get("pytest")) is not None:  # a failing assertion sho
 from vedette_rl.testing.agents import AgentContract
 from vedette_rl.testing.contracts import PolicyContract, ReplayBufferContract, StepProcessorContract
 from vedette_rl.testing.environments import EnvironmentReport, check_environment
-from vedette_rl.testing.inputs import BitFlip, ScriptedEnv, sampled_obs, sampled_transitions
+from vedette_rl.testing.inputs import (
+    BitFlip,
+    ScriptedEnv,
+    VisualReach,
+    sampled_obs,
+    sampled_transitions,
+)
 
 __all__ = [
     "AgentContract",
@@ -20,6 +26,7 @@ __all__ = [
     "ReplayBufferContract",
     "ScriptedEnv",
     "StepProcessorContract",
+    "VisualReach",
     "check_environment",
     "sampled_obs",
     "sampled_transitions",

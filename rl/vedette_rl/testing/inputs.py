@@ -146,6 +146,69 @@ def _observation_space(kind: Kind) -> gym.Space[Any]:
             return gym.spaces.Discrete(1000)
 
 
+REACH_PIXELS, REACH_STEPS, REACH_SPEED = 48, 40, 0.15
+
+
+class VisualReach(gym.Env[Obs, NDArray[np.float32]]):
+    """Moves a point to a target that only a camera of 48 x 48 pixels shows: a task for pixels.
+
+    The reward of each of an episode's 40 steps is minus the distance to the target, in a square of
+    2 x 2. An action is a velocity. Greedy movement gives about -2.1, uniform actions about -37, and
+    the best that can be done without seeing the target, to wait in the middle, about -24.
+
+    Args:
+        see: ``both``: ``{"camera", "state"}``, where the camera shows the target alone and the
+            state is the point's place: neither suffices; ``camera``: an image of target and point;
+            ``state``: the point's place alone.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium declares it so
+
+    def __init__(self, see: Literal["both", "camera", "state"] = "both") -> None:
+        camera = gym.spaces.Box(0, 255, (REACH_PIXELS, REACH_PIXELS, 3), np.uint8)
+        state = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.observation_space: gym.Space[Any] = {
+            "both": gym.spaces.Dict({"camera": camera, "state": state}),
+            "camera": camera,
+            "state": state,
+        }[see]
+        self.action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self._see, self._t = see, 0
+        self._at = self._target = np.zeros(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._at, self._target = self.np_random.uniform(-0.8, 0.8, (2, 2))
+        self._t = 0
+        return self._obs(), {}
+
+    def step(self, action: NDArray[np.float32]) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
+        self._at = np.clip(self._at + REACH_SPEED * np.clip(action, -1, 1), -1, 1)
+        self._t += 1
+        distance = float(np.linalg.norm(self._at - self._target))
+        return self._obs(), -distance, False, self._t >= REACH_STEPS, {}
+
+    def _obs(self) -> Obs:
+        state = self._at.astype(np.float32)
+        if self._see == "state":
+            return state
+        camera = np.zeros((REACH_PIXELS, REACH_PIXELS, 3), np.uint8)
+        _draw(camera[..., 0], self._target)
+        if self._see == "camera":
+            _draw(camera[..., 1], self._at)
+            return camera
+        return {"camera": camera, "state": state}
+
+
+def _draw(picture: NDArray[np.uint8], at: NDArray[np.float64]) -> None:
+    """A spot of light in a picture of [-1, 1] x [-1, 1], finer than its pixels."""
+    pixels = np.linspace(-1, 1, REACH_PIXELS)
+    column, row = (np.exp(-(((pixels - at[k]) / 0.08) ** 2)) for k in (0, 1))
+    picture[...] = 255 * np.outer(row, column)
+
+
 def sampled_obs(space: gym.Space[Any], rows: int, seed: int) -> Columns:
     """Observations drawn from `space` as columns of `rows` rows."""
     space.seed(seed)

@@ -13,8 +13,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import gymnasium as gym
-
 from vedette_protocol.foreign_text import printable
 from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.exploration import exploration_ranks
@@ -24,7 +22,7 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import ModelMismatchError, RowColumnError
-from vedette_rl.replay.frame_stacks import STACKS, FrameStack
+from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.steps import prepare_steps
@@ -49,7 +47,11 @@ from vedette_services.host.env_workers import ProcessEnvs
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.processes import die_with_parent, ignore_stop_signals
 from vedette_services.run.model_map import ModelMapReader
-from vedette_services.run.replay_layout import batch_schema, declared_columns
+from vedette_services.run.replay_layout import (
+    batch_schema,
+    declared_columns,
+    frame_stack_of_schema,
+)
 
 FAILED, REFUSED = 1, 3
 ORDERS_EVERY_S = 0.02
@@ -268,10 +270,9 @@ def check_schema(spaces: Spaces, schema: Schema, declared: Sequence[RowColumn] =
         if bounds.get(name) != (None, None)  # where the run names none, none are compared
     }
     row = transition_dtype(spaces, declared)
-    frames = None
-    if schema.sharing is not None and isinstance(spaces.observation, gym.spaces.Box):
-        obs = row[STACKS[0]]
-        frames = FrameStack(obs.shape[0], obs.base, obs.shape[1:])
+    run_frames, frames = frame_stack_of_schema(schema), None
+    if run_frames is not None:
+        frames = FrameStack.of_space(spaces.observation, run_frames.stack)
     here = batch_schema(row, same, frames)
     if difference := spec_difference(schema, here):
         name = difference.partition("'")[2].partition("'")[0]

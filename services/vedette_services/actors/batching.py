@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vedette_protocol.limits import COUNT_MAX
 from vedette_protocol.schema import Schema
@@ -15,7 +14,7 @@ from vedette_rl.core import Columns, Policy, RowColumn, StepProcessor
 from vedette_rl.core.acting import TdErrorPolicy
 from vedette_rl.core.columns import check_declared
 from vedette_rl.envs.spaces import Spaces, transition_dtype
-from vedette_rl.replay.frame_stacks import FRAMES, STACKS, row_with_places
+from vedette_rl.replay.frame_stacks import STACKS, row_with_places
 from vedette_rl.replay.prioritized import TD_ERROR
 from vedette_rl.steps.frames import FramePool, FrameSteps
 from vedette_rl.steps.n_step import StepsWithTdErrors, make_step_processor
@@ -92,7 +91,7 @@ class FrameWriter:
         self._number.fill(-1)
 
     def write(self, columns: Columns, at: int, transitions: Columns, rows: slice) -> int:
-        """Copy these rows, with places in the batch for stacks, and the frames that it lacks.
+        """Copy these rows, with places in the batch, and the frames that it lacks.
 
         Returns:
             The number of rows copied, from the first on: fewer, or none, where the slot is full.
@@ -100,10 +99,11 @@ class FrameWriter:
         Raises:
             RowColumnError: they have other columns than the slot.
         """
-        expected = {name: column for name, column in columns.items() if name != FRAMES}
+        frames = self._pool.frames
+        expected = {name: column for name, column in columns.items() if name not in frames}
         check_declared(self._declared, transitions, expected)
         count: int = rows.stop - rows.start
-        while not self._add_frames(columns[FRAMES], transitions, rows):
+        while not self._add_frames(columns, transitions, rows):
             count //= 2
             if not count:
                 return 0
@@ -112,18 +112,20 @@ class FrameWriter:
         for name, column in columns.items():
             if name in STACKS:
                 column[into] = self._place[transitions[name][rows]]
-            elif name != FRAMES:
+            elif name not in frames:
                 column[into] = transitions[name][rows]
         return count
 
-    def _add_frames(self, frames: NDArray[Any], transitions: Columns, rows: slice) -> bool:
+    def _add_frames(self, columns: Columns, transitions: Columns, rows: slice) -> bool:
         """Copy the frames of these rows that the batch lacks; False: there are too many."""
         needed = np.concatenate([transitions[name][rows].ravel() for name in STACKS])
         new = np.unique(needed[self._number[needed] != self._pool.numbers[needed]])
         end = self.entries + len(new)
-        if end > len(frames):
-            return False
-        self._pool.frames.take(new, 0, frames[self.entries : end], "clip")
+        for name, frames in self._pool.frames.items():
+            into = columns[name]
+            if end > len(into):
+                return False
+            frames.take(new, 0, into[self.entries : end], "clip")
         self._place[new] = np.arange(self.entries, end)
         self._number[new] = self._pool.numbers[new]
         self.entries = end
@@ -217,7 +219,7 @@ def make_transition_pipeline(
     declared = declared_columns(agent, actors, spaces)
     frames, row = frame_stack_of_schema(schema), transition_dtype(spaces, declared)
     if frames is not None:
-        row = row_with_places(row, frames.stack)
+        row = row_with_places(row, frames)
     made = make_step_processor(
         *(actors.step_processor, n_step, agent.discount, envs, row), her_goals=actors.her_goals
     )

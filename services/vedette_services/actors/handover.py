@@ -244,7 +244,7 @@ class HandoverWriter:
         if rows < self._layout.n_buffer:
             self._lay_out_again(slot, rows, entries)
         elif self._schema.sharing is not None:
-            self._count(slot, rows, entries)
+            self._close_gaps(slot, rows, entries)
         header = (rows, epoch, version, entries, env_steps)
         _HEADER.pack_into(self._memory, slot * self._slot_bytes, *header)
         self._published += 1
@@ -278,6 +278,14 @@ class HandoverWriter:
         at = slot * self._slot_bytes + _PAYLOAD_AT + self._schema.payload_bytes(rows)
         write_entries(memoryview(self._memory), at - ENTRIES_BYTES, entries)
 
+    def _close_gaps(self, slot: int, rows: int, entries: int) -> None:
+        """Move the shared columns of a full batch together: where one begins depends on the entries
+        of those before it."""
+        assert self._schema.sharing is not None
+        written, views = self._full_views[slot], self._views(slot, rows, entries)
+        for name in self._schema.sharing.names[1:]:  # towards the front: none lies on a later one
+            views[name][...] = written[name][:entries]
+
     def _views(self, slot: int, rows: int, entries: int) -> Columns:
         if self._schema.sharing is not None:
             self._count(slot, rows, entries)
@@ -293,9 +301,9 @@ class HandoverWriter:
 
     def _lay_out_again(self, slot: int, rows: int, entries: int) -> None:
         """Move a partial batch together: where a column begins depends on the batch's rows."""
-        shared = self._schema.sharing.column.name if self._schema.sharing else ""
+        shared = self._schema.sharing.names if self._schema.sharing else ()
         written = {
-            name: column[: entries if name == shared else rows].copy()
+            name: column[: entries if name in shared else rows].copy()
             for name, column in self._full_views[slot].items()
         }
         for name, column in self._views(slot, rows, entries).items():

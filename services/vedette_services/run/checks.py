@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
+from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.bytes_text import bytes_text
@@ -18,6 +19,7 @@ from vedette_rl.envs.registry import find_spec
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.envs.vector_env import find_episode_bound, step_limit
 from vedette_rl.errors import (
+    CamerasDifferError,
     CustomNetworkError,
     FrameStorageError,
     NoImageError,
@@ -26,6 +28,7 @@ from vedette_rl.errors import (
     UnknownNameError,
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
+from vedette_rl.networks.observation import describe_input
 from vedette_rl.replay.budget import (
     OtherSpace,
     check_budget,
@@ -53,6 +56,7 @@ from vedette_services.run.finished import describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
     declared_columns,
+    describe_repeats,
     make_run_limiter,
     replay_directory,
     replay_layout,
@@ -104,7 +108,7 @@ def check_config(
     spaces = probe_spaces(config.env)
     try:
         agent_kind(config.agent.name).check(config.agent, spaces)
-    except (CustomNetworkError, UnknownNameError) as e:
+    except (CamerasDifferError, CustomNetworkError, UnknownNameError) as e:
         raise ConfigError(str(e)) from e
     except NoImageError as e:
         fix = "set agent.network=auto, or make it one by env.wrappers"
@@ -121,7 +125,13 @@ def check_config(
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
         lines += describe_initial_weights(config)
-    return tuple(filter(None, [budget, *lines, _describe_evaluation_bound(config)]))
+    seen = (
+        describe_input(config.agent, spaces.observation)
+        if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str)
+        else ""  # an own agent's own matter
+    )
+    described = [budget, seen, describe_repeats(config, layout), *lines]
+    return tuple(filter(None, [*described, _describe_evaluation_bound(config)]))
 
 
 def _describe_evaluation_bound(config: RunConfig) -> str:

@@ -1,4 +1,4 @@
-"""The layout of a run's transitions on the wire and in its replay: whole stacks, or frames once.
+"""The layout of a run's transitions on the wire and in its replay: whole, or observations once.
 
 The check before the start, gateway, trainer, actors and the in-process mode all use it, so that
 they agree.
@@ -6,6 +6,7 @@ they agree.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,21 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from vedette_protocol.schema import Column, Schema
+from vedette_protocol.schema import Schema
 from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import RowColumn, row_dtype
 from vedette_rl.core.columns import ACTOR, MANAGER, VERSION
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.errors import FrameStorageError, RowColumnError
-from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay.frame_stacks import (
     FRAMES,
     STACKS,
+    FramePart,
     FrameStack,
     frame_stack,
     make_frame_ring_spec,
     row_with_places,
+    split_name,
     stored_row,
 )
 from vedette_rl.replay.limiter import Limiter, make_limiter
@@ -37,6 +39,9 @@ from vedette_rl.replay.rows import default_guard
 from vedette_rl.steps.n_step import step_columns
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.run_config import RunConfig
+
+REPEATS_SAID = 0.08
+"""Observations that are in two batches, of a batch's rows, from which on the start says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
     """Return the layout of a run's transitions.
 
     Raises:
-        FrameStorageError: frames are to be stored once, and there are none.
+        FrameStorageError: observations are to be stored once, and cannot be.
         RowColumnError: what agent and step processor declare contradicts itself.
     """
     td_errors = config.replay.initial_priorities == "actor"
@@ -77,7 +82,7 @@ def replay_layout(config: RunConfig, spaces: Spaces) -> ReplayLayout:
         guard = rows if rows > default_guard(capacity, plain.itemsize) else None
         return ReplayLayout(schema, plain, guard, None, schema.payload_bytes(rows))
     stored, extra_frames = (
-        stored_row(plain, frames.stack),
+        stored_row(plain, frames),
         extra_frames_per_batch(config, frames.stack),
     )
     guard = max(rows, default_guard(capacity, stored.itemsize + frames.frame_bytes))
@@ -122,6 +127,21 @@ def declared_columns(
     return tuple(columns)
 
 
+def describe_repeats(config: RunConfig, layout: ReplayLayout) -> str:
+    """Return a line for batches so short that many observations are in two of them; else ""."""
+    frames = frame_stack_of_schema(layout.schema)
+    if frames is None:
+        return ""
+    extra, rows = extra_frames_per_batch(config, frames.stack), config.actors.n_buffer
+    if extra <= REPEATS_SAID * rows:
+        return ""
+    enough = math.ceil(extra / REPEATS_SAID)
+    return (
+        f"observations are stored once, but for {extra} of each batch's {rows + extra}, which "
+        f"another batch has too; longer batches repeat fewer: actors.n_buffer={enough}"
+    )
+
+
 def batch_schema(
     row: np.dtype[Any], bounds: Mapping[str, tuple[int, int]], frames: FrameStack | None
 ) -> Schema:
@@ -130,29 +150,41 @@ def batch_schema(
     Args:
         row: a transition's columns, with whole stacks.
         bounds: of its integer columns.
-        frames: sent once each; None: stacks are sent whole.
+        frames: sent once each; None: observations are sent whole.
     """
     if frames is None:
         return Schema.from_dtype(row, bounds)
-    rows = Schema.from_dtype(row_with_places(row, frames.stack), bounds)
+    of_rows = {name: bound for name, bound in bounds.items() if split_name(name)[0] not in STACKS}
+    rows = Schema.from_dtype(row_with_places(row, frames), of_rows)
     columns = [replace(c, role="place") if c.name in STACKS else c for c in rows.columns]
-    frame = Schema.from_dtype(np.dtype([(FRAMES, frames.dtype, frames.shape)])).columns[0]
-    return Schema((*columns, replace(frame, role="shared")))
+    parts = frames.columns(FRAMES).items()
+    entry = row_dtype([(name, part.dtype, part.shape) for name, part in parts])
+    of_frames = {
+        FRAMES + name[len("obs") :]: bound
+        for name, bound in bounds.items()
+        if split_name(name)[0] == "obs"
+    }
+    shared = Schema.from_dtype(entry, of_frames).columns
+    return Schema((*columns, *(replace(c, role="shared") for c in shared)))
 
 
 def frame_stack_of_schema(schema: Schema) -> FrameStack | None:
-    """Return the frames of a schema's stacks; None if stacks are sent whole."""
+    """Return the frames that a schema's rows share; None if observations are sent whole."""
     if schema.sharing is None:
         return None
-    columns: dict[str, Column] = {column.name: column for column in schema.columns}
-    frame, obs = columns[schema.sharing.column.name], columns.get(STACKS[0])
-    stack = obs.shape[0] if obs is not None and len(obs.shape) == 1 else 0
-    return FrameStack(stack, frame.numpy_dtype, frame.shape)
+    obs = next((column for column in schema.columns if column.name == STACKS[0]), None)
+    return FrameStack(
+        math.prod(obs.shape) if obs else 1,
+        tuple(
+            FramePart(column.name.removeprefix(FRAMES), column.numpy_dtype, column.shape)
+            for column in schema.sharing.columns
+        ),
+    )
 
 
 def _frames(config: RunConfig, spaces: Spaces) -> FrameStack | None:
-    """Return the frames to store once; None: whole stacks, as a custom step processor needs."""
-    if not is_import_name(config.actors.step_processor):
+    """Return the frames to store once; None: all whole, as other step processors need them."""
+    if config.actors.step_processor == "n_step":
         return frame_stack(config.replay, spaces)
     if config.replay.frame_storage == "once":
         name = config.actors.step_processor

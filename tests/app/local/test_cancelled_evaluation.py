@@ -165,7 +165,8 @@ def test_the_last_evaluation_has_the_seconds_of_its_key(
     _, summary = trained(config, tmp_path, clock=clock.monotonic)
     assert summary["exit_reason"] == next(iter(stop))
     assert LongEvaluation.steps == 20
-    assert "did not end within evaluation.end_timeout_s = 40 s" in caplog.text
+    assert "did not end within evaluation.end_timeout_s = 40 s" in summary["unevaluated"]
+    assert summary["unevaluated"] in caplog.text
 
 
 def test_the_view_says_what_is_played_meanwhile(tmp_path: Path, clock: SimpleNamespace) -> None:

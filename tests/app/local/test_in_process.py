@@ -42,6 +42,16 @@ def test_two_runs_of_one_seed_are_bit_identical(tmp_path: Path) -> None:
         assert column.tobytes() == same.tobytes()
 
 
+def test_one_seed_gives_the_same_weights_however_environments_are_stepped(tmp_path: Path) -> None:
+    weights = []
+    for stepping in ("serial", "threads"):
+        config = config_of(env={"stepping": stepping}, stop={"max_opts": 30})
+        run, _ = trained(config, tmp_path / stepping)
+        weights.append(run.agent.model_info().arrays)
+    for name, array in weights[0].items():
+        np.testing.assert_array_equal(array, weights[1][name])
+
+
 def test_an_agent_that_diverges_ends_the_run_and_says_so(tmp_path: Path) -> None:
     agent = {"learning_rate": 1e38, "loss": "mse", "max_grad_norm": 0}
     with pytest.raises(ModelError, match=r"model 5: column .* not finite"):

@@ -21,6 +21,9 @@ NESTED = gym.spaces.Dict(
     {"at": VECTOR, "of": gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.MultiBinary(2)])}
 )
 
+ROBOT = gym.spaces.Dict(
+    {"front": PIXELS, "wrist": PIXELS, "joints": VECTOR, "grip": gym.spaces.Discrete(2)}
+)
 RAGGED = gym.spaces.MultiDiscrete([2, 4, 3], start=[0, 1, -1])
 
 
@@ -74,6 +77,12 @@ class TestDqnOnImages(Pair):
     __test__ = True
     agent = "dqn"
     observation = PIXELS
+
+
+class TestDqnOnCamerasAndJoints(Pair):
+    __test__ = True
+    agent = "dqn"
+    observation = ROBOT
 
 
 class TestDqnOnSeveralDimensions(Pair):
@@ -134,6 +143,15 @@ class TestSacOnImages(Pair):
     __test__ = True
     agent = "sac"
     observation = PIXELS
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+class TestSacOnCamerasAndJoints(Pair):
+    __test__ = True
+    agent = "sac"
+    plain_td_errors = False  # the statistics of a batch are of all its rows
+    options = {**Pair.options, "image_features": 16, "shared_cnn": True}  # noqa: RUF012
+    observation = ROBOT
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 

@@ -85,7 +85,7 @@ def test_spaces_an_agent_can_take_pass(
 
 def test_a_cnn_is_refused_for_what_is_no_image() -> None:
     kind = agent_kind("dqn")
-    with pytest.raises(NoImageError, match="one uint8 image"):
+    with pytest.raises(NoImageError, match="takes uint8 images of at least 8 pixels"):
         kind.check(kind.config(network="cnn"), Spaces(VECTOR, s.Discrete(2)))
     kind.check(kind.config(network="mlp"), Spaces(IMAGE, s.Discrete(2)))
 

@@ -473,6 +473,46 @@ def test_images_are_learned_from_and_acted_on(make_batch: MakeBatch) -> None:
     assert policy.act(obs, explore=True).shape == (2, 2)
 
 
+CAMERA = Spaces(
+    gym.spaces.Box(0, 255, (40, 40, 3), np.uint8), gym.spaces.Box(-1, 1, (2,), np.float32)
+)
+
+
+def test_the_critics_loss_alone_trains_the_encoder_of_images(make_batch: MakeBatch) -> None:
+    agent = build(CAMERA)
+    for k in range(3):
+        before = agent.model_info().arrays
+        agent.opt(make_batch(CAMERA, 8, seed=k))
+        after, critics = agent.model_info().arrays, dict(agent.q.named_parameters())
+        for name, array in after.items():
+            assert not np.array_equal(array, before[name]), name
+            if name.startswith("encoder."):
+                np.testing.assert_array_equal(array, critics[name].detach().numpy())
+    own = build(CAMERA, shared_encoder=False)
+    own.opt(make_batch(CAMERA, 8))
+    name = "encoder.image0.linear.weight"
+    assert not torch.equal(own.pi.get_parameter(name), own.q.get_parameter(name))
+
+
+def test_both_observations_of_a_batch_are_shifted(make_batch: MakeBatch) -> None:
+    """A batch of flat pictures looks the same however it is shifted; any other does not."""
+    batch = make_batch(CAMERA, 16)
+    flat = torch.full_like(batch["obs"], 9)
+    for part in ("obs", "next_obs"):
+        seen = {"obs": flat, "next_obs": flat, part: batch[part]}
+        losses = [
+            build(CAMERA, random_shift=pixels).opt({**batch, **seen}, record=True).record["loss"]
+            for pixels in (0, 3)
+        ]
+        assert losses[0] != losses[1], part
+    seen = {"obs": flat, "next_obs": flat}
+    losses = [
+        build(CAMERA, random_shift=pixels).opt({**batch, **seen}, record=True).record["loss"]
+        for pixels in (0, 3)
+    ]
+    assert losses[0] == losses[1]
+
+
 def test_a_policy_refuses_another_networks_model(vector_box: Spaces) -> None:
     policy = policy_for(build(vector_box), vector_box)
     with pytest.raises(ModelMismatchError, match=r"policy\.0\.weight"):

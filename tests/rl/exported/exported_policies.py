@@ -23,6 +23,7 @@ PARTS = gym.spaces.Dict(
 )
 IMAGE = gym.spaces.Box(0, 255, (48, 40, 2), np.uint8)
 STACK = gym.spaces.Box(0, 255, (2, 48, 40, 3), np.uint8)
+CAMERAS = gym.spaces.Dict({"front": IMAGE, "wrist": IMAGE, "joints": VECTOR})
 FEW = gym.spaces.Discrete(3)
 BOX = gym.spaces.Box(np.array([[-2, 0]], np.float32), np.array([[2, 10]], np.float32))
 
@@ -36,6 +37,7 @@ CASES: dict[str, tuple[dict[str, Any], Spaces]] = {
         Spaces(IMAGE, FEW),
     ),
     "dqn-image-stack": ({"name": "dqn", "cnn_hidden_sizes": [32]}, Spaces(STACK, FEW)),
+    "dqn-cameras": ({"name": "dqn", "hidden_sizes": [16]}, Spaces(CAMERAS, FEW)),
     "iqn": ({"name": "iqn", "hidden_sizes": [32, 16]}, Spaces(VECTOR, FEW)),
     "iqn-image": ({"name": "iqn", "cnn_hidden_sizes": [32]}, Spaces(IMAGE, FEW)),
     "sac": ({"name": "sac", "hidden_sizes": [32, 16]}, Spaces(VECTOR, BOX)),
@@ -49,6 +51,10 @@ CASES: dict[str, tuple[dict[str, Any], Spaces]] = {
         Spaces(PARTS, BOX),
     ),
     "td3": ({"name": "td3", "hidden_sizes": [32, 16]}, Spaces(VECTOR, BOX)),
+    "sac-cameras": (
+        {"name": "sac", "hidden_sizes": [16], "shared_cnn": True},
+        Spaces(CAMERAS, BOX),
+    ),
     "sac-image": ({"name": "sac", "cnn_hidden_sizes": [32]}, Spaces(IMAGE, BOX)),
 }
 

@@ -10,16 +10,27 @@ import pytest
 import torch
 from gymnasium import spaces as s
 
-from vedette_rl.networks.encoder import NatureEncoder, build_encoder
-from vedette_rl.networks.numpy_nets import NumpyNatureEncoder
+from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.agents.sac.config import SacConfig
+from vedette_rl.errors import CamerasDifferError, NoImageError
+from vedette_rl.networks.encoder import ImageEncoder, RandomShift, build_encoder
 from vedette_rl.networks.observation import (
+    CONVOLUTIONS,
+    BuiltInInput,
+    CustomInput,
+    Image,
+    Parts,
     choose_input,
     count_features,
+    describe_input,
+    encoder_shapes,
     find_image,
     flat_parts,
     flatten_observation,
+    numpy_encoder,
     observation_parts,
 )
+from vedette_rl.testing import sampled_obs
 
 
 def test_parts_are_named_as_their_columns() -> None:
@@ -83,7 +94,7 @@ def test_one_float_column_is_not_copied() -> None:
 def test_an_images_layout_is_read_from_its_shape(
     shape: tuple[int, ...], layout: str, channels: int
 ) -> None:
-    image = find_image(s.Dict(camera=s.Box(0, 255, shape, np.uint8)))
+    image = find_image("obs/camera", s.Box(0, 255, shape, np.uint8))
     assert image is not None
     assert (image.column, image.layout, image.channels) == ("obs/camera", layout, channels)
 
@@ -93,22 +104,24 @@ def test_an_images_layout_is_read_from_its_shape(
     [
         s.Box(0, 255, (128,), np.uint8),
         s.Box(0, 1, (84, 84, 3), np.float32),
-        s.Box(0, 255, (20, 20, 3), np.uint8),
+        s.Box(0, 255, (7, 7, 3), np.uint8),
+        s.Box(0, 255, (20, 20), np.uint8),
         s.Box(0, 255, (40, 48, 3, 4), np.uint8),
         s.Box(0, 255, (2, 4, 40, 48, 3), np.uint8),
-        s.Dict(a=s.Box(0, 255, (84, 84), np.uint8), b=s.Discrete(2)),
+        s.Dict(a=s.Box(0, 1, (84, 84), np.float32), b=s.Discrete(2)),
     ],
 )
 def test_what_is_no_image_is_flattened(space: gym.Space[Any]) -> None:
-    assert find_image(space) is None
-    assert isinstance(choose_input("dqn", "auto", space), tuple)
+    assert isinstance(choose_input(DqnConfig(), space), tuple)
+    with pytest.raises(NoImageError):
+        choose_input(DqnConfig(network="cnn"), space)
 
 
 @pytest.mark.parametrize(("height", "width"), [(84, 84), (36, 36), (96, 61)])
 def test_the_convolutions_width_is_known_beforehand(height: int, width: int) -> None:
-    image = find_image(s.Box(0, 255, (height, width, 3), np.uint8))
+    image = find_image("obs", s.Box(0, 255, (height, width, 3), np.uint8))
     assert image is not None
-    encoder = NatureEncoder(image)
+    encoder = ImageEncoder(image)
     obs = {"obs": torch.zeros(2, height, width, 3, dtype=torch.uint8)}
     assert encoder(obs).shape == (2, encoder.features)
 
@@ -116,11 +129,11 @@ def test_the_convolutions_width_is_known_beforehand(height: int, width: int) -> 
 def test_layouts_of_the_same_picture_look_the_same() -> None:
     torch.manual_seed(0)
     picture = torch.randint(256, (2, 4, 40, 50), dtype=torch.uint8)
-    first = find_image(s.Box(0, 255, (4, 40, 50), np.uint8))
-    last = find_image(s.Box(0, 255, (40, 50, 4), np.uint8))
+    first = find_image("obs", s.Box(0, 255, (4, 40, 50), np.uint8))
+    last = find_image("obs", s.Box(0, 255, (40, 50, 4), np.uint8))
     assert first is not None
     assert last is not None
-    one, other = NatureEncoder(first), NatureEncoder(last)
+    one, other = ImageEncoder(first), ImageEncoder(last)
     other.load_state_dict(one.state_dict())
     torch.testing.assert_close(
         one({"obs": picture}), other({"obs": picture.permute(0, 2, 3, 1)}), rtol=1e-4, atol=1e-5
@@ -130,15 +143,180 @@ def test_layouts_of_the_same_picture_look_the_same() -> None:
 def test_a_stack_of_colour_pictures_is_one_picture_of_all_their_channels() -> None:
     torch.manual_seed(0)
     frames = torch.randint(256, (2, 4, 40, 50, 3), dtype=torch.uint8)
-    stack = find_image(s.Box(0, 255, (4, 40, 50, 3), np.uint8))
-    flat = find_image(s.Box(0, 255, (12, 40, 50), np.uint8))
+    stack = find_image("obs", s.Box(0, 255, (4, 40, 50, 3), np.uint8))
+    flat = find_image("obs", s.Box(0, 255, (12, 40, 50), np.uint8))
     assert stack is not None
     assert flat is not None
-    one, other = NatureEncoder(stack), NatureEncoder(flat)
+    one, other = ImageEncoder(stack), ImageEncoder(flat)
     other.load_state_dict(one.state_dict())
     channels = torch.cat([frame.permute(0, 3, 1, 2) for frame in frames.unbind(1)], dim=1)
     seen = one({"obs": frames})
     torch.testing.assert_close(seen, other({"obs": channels}), rtol=1e-4, atol=1e-5)
     arrays = {f"encoder.{name}": p.detach().numpy() for name, p in one.named_parameters()}
-    in_numpy = NumpyNatureEncoder(stack, arrays)({"obs": frames.numpy()})
+    in_numpy = numpy_encoder(stack, arrays)({"obs": frames.numpy()})
     np.testing.assert_allclose(in_numpy, seen.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+CAMERA = s.Box(0, 255, (48, 40, 3), np.uint8)
+ROBOT = s.Dict(
+    front=CAMERA,
+    wrist=s.Box(0, 255, (3, 40, 48), np.uint8),
+    joints=s.Box(-1, 1, (7,)),
+    grip=s.Discrete(2),
+)
+TWO_CAMERAS = s.Dict(left=CAMERA, right=CAMERA, joints=s.Box(-1, 1, (7,)))
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "convolutions", "chosen"),
+    [
+        (84, 84, "auto", "nature"),
+        (64, 64, "auto", "nature"),
+        (48, 48, "auto", "nature"),
+        (36, 36, "auto", "nature"),
+        (35, 64, "auto", "small"),
+        (10, 10, "auto", "small"),
+        (48, 48, "drq", "drq"),
+        (64, 64, "small", "small"),
+    ],
+)
+def test_the_convolutions_suit_the_size(
+    height: int, width: int, convolutions: str, chosen: str
+) -> None:
+    image = find_image("obs", s.Box(0, 255, (height, width, 3), np.uint8), convolutions)
+    assert image is not None
+    assert image.convolutions == CONVOLUTIONS[chosen]
+    obs = {"obs": torch.zeros(2, height, width, 3, dtype=torch.uint8)}
+    assert ImageEncoder(image)(obs).shape == (2, image.features)
+
+
+def test_convolutions_that_leave_nothing_are_refused_in_one_line() -> None:
+    config = DqnConfig(network="cnn", convolutions="nature")
+    with pytest.raises(NoImageError, match=r"large enough for agent\.convolutions=nature"):
+        choose_input(config, s.Box(0, 255, (20, 20, 3), np.uint8))
+    assert isinstance(choose_input(config, s.Dict(a=CAMERA, b=s.Discrete(2))), Parts)
+
+
+def test_images_and_vectors_of_a_dictionary_have_a_branch_each() -> None:
+    seen = choose_input(DqnConfig(image_features=50, vector_features=16), ROBOT)
+    assert isinstance(seen, Parts)
+    assert [image.column for image in seen.images] == ["obs/front", "obs/wrist"]
+    assert [part.column for part in seen.vector] == ["obs/joints", "obs/grip"]
+    assert seen.branches["vector"] == (9, 16)
+    assert count_features(seen) == 50 + 50 + 16
+    assert isinstance(choose_input(DqnConfig(network="mlp"), ROBOT), tuple)
+    assert isinstance(choose_input(DqnConfig(), CAMERA), Image)
+    assert isinstance(choose_input(SacConfig(), CAMERA), Parts)
+    assert isinstance(choose_input(SacConfig(network="my:Encoder"), ROBOT), CustomInput)
+
+
+def encoded(seen: BuiltInInput, space: s.Dict, seed: int = 0) -> tuple[Any, Any, Any]:
+    torch.manual_seed(seed)
+    encoder, obs = build_encoder(seen), sampled_obs(space, 5, seed)
+    with torch.no_grad():
+        for parameter in encoder.parameters():  # scales of 1 and shifts of 0 would hide a mistake
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    arrays = {f"encoder.{name}": p.detach().numpy() for name, p in encoder.named_parameters()}
+    assert {name: array.shape for name, array in arrays.items()} == encoder_shapes(seen)
+    in_torch = encoder({name: torch.from_numpy(column) for name, column in obs.items()})
+    return in_torch.detach().numpy(), numpy_encoder(seen, arrays)(obs), arrays
+
+
+@pytest.mark.parametrize(
+    ("space", "options"),
+    [(ROBOT, {}), (TWO_CAMERAS, {"shared_cnn": True}), (TWO_CAMERAS, {"convolutions": "small"})],
+)
+def test_parts_are_encoded_in_numpy_as_in_torch(space: s.Dict, options: dict[str, Any]) -> None:
+    seen = choose_input(DqnConfig(**options), space)
+    assert isinstance(seen, Parts)
+    in_torch, in_numpy, _ = encoded(seen, space)
+    assert in_numpy.dtype == np.float32
+    np.testing.assert_allclose(in_numpy, in_torch, rtol=1e-4, atol=2e-5)
+
+
+def test_features_of_a_part_are_those_of_its_branch_alone() -> None:
+    """Written out with torch's own functions."""
+    seen = choose_input(DqnConfig(image_features=8, vector_features=4), ROBOT)
+    assert isinstance(seen, Parts)
+    in_torch, _, arrays = encoded(seen, ROBOT)
+    obs = {name: torch.from_numpy(column) for name, column in sampled_obs(ROBOT, 5, 0).items()}
+    of = {name.removeprefix("encoder."): torch.from_numpy(array) for name, array in arrays.items()}
+    x = obs["obs/wrist"].float() / 255
+    for k, stride in ((1, 4), (2, 2), (3, 1)):
+        weight, bias = (of[f"image1.convolutions.conv{k}.{part}"] for part in ("weight", "bias"))
+        x = torch.nn.functional.conv2d(x, weight, bias, stride).relu()
+    joints, grip = obs["obs/joints"], torch.nn.functional.one_hot(obs["obs/grip"], 2)
+    vectors = {"image1": x.flatten(1), "vector": torch.cat([joints, grip], 1)}
+    for (name, vector), columns in zip(vectors.items(), (slice(8, 16), slice(16, 20)), strict=True):
+        y = vector @ of[f"{name}.linear.weight"].T + of[f"{name}.linear.bias"]
+        y = torch.nn.functional.layer_norm(y, y.shape[1:])
+        y = (y * of[f"{name}.norm.weight"] + of[f"{name}.norm.bias"]).tanh()
+        np.testing.assert_allclose(in_torch[:, columns], y.numpy(), rtol=1e-4, atol=2e-5)
+
+
+def test_shared_cameras_have_one_set_of_weights() -> None:
+    seen = choose_input(DqnConfig(shared_cnn=True), TWO_CAMERAS)
+    assert isinstance(seen, Parts)
+    assert {name.split(".")[1] for name in encoder_shapes(seen)} == {"image0", "vector"}
+    encoder = build_encoder(seen)
+    obs = {name: torch.from_numpy(c) for name, c in sampled_obs(TWO_CAMERAS, 3, 0).items()}
+    swapped = {**obs, "obs/left": obs["obs/right"], "obs/right": obs["obs/left"]}
+    left, right = encoder(obs)[:, :512].chunk(2, dim=1)
+    torch.testing.assert_close(torch.cat([right, left], 1), encoder(swapped)[:, :512])
+    with pytest.raises(CamerasDifferError, match=r"obs/front.*obs/wrist.*shared_cnn=false"):
+        choose_input(DqnConfig(shared_cnn=True), ROBOT)
+
+
+def test_one_line_says_what_goes_through_convolutions_and_what_is_flattened() -> None:
+    pictures = s.Dict(
+        a=CAMERA, b=s.Box(0, 1, (40, 40, 3), np.float32), c=s.Box(0, 255, (6, 60, 60), np.uint8)
+    )
+    assert describe_input(DqnConfig(convolutions="nature"), pictures) == (
+        "network input: obs/a, obs/c through convolutions; "
+        "obs/b (float32 (40, 40, 3)) flattened: only uint8 images are taken through convolutions"
+    )
+    assert "agent.network is mlp" in describe_input(DqnConfig(network="mlp"), CAMERA)
+    assert describe_input(DqnConfig(), s.Box(-1, 1, (4,))) == ""
+
+
+@pytest.mark.parametrize(
+    "shape", [(20, 24, 3), (3, 20, 24), (2, 20, 24, 3), (2, 3, 20, 24), (36, 40)]
+)
+def test_a_random_shift_moves_each_image_by_whole_pixels(shape: tuple[int, ...]) -> None:
+    space = s.Dict(camera=s.Box(0, 255, shape, np.uint8), joints=s.Box(-1, 1, (2,)))
+    seen = choose_input(DqnConfig(), space)
+    assert isinstance(seen, Parts)
+    (image,) = seen.images
+    obs = {name: torch.from_numpy(column) for name, column in sampled_obs(space, 40, 0).items()}
+    before = obs["obs/camera"].clone()
+    shifted = RandomShift(seen, 2, device="cpu", seed=1)(obs)
+    assert torch.equal(obs["obs/camera"], before)
+    assert shifted["obs/joints"] is obs["obs/joints"]
+    found = set()
+    axis = 1 + len(shape) - (3 if image.layout == "channels_last" else 2)
+    for old, new in zip(before.numpy(), shifted["obs/camera"].numpy(), strict=True):
+        pad = [(2, 2) if k in (axis - 1, axis) else (0, 0) for k in range(old.ndim)]
+        padded = np.pad(old, pad, mode="edge")  # their own formulation: pad, then crop
+        crops = {
+            (dy, dx): np.take(
+                np.take(padded, range(dy, dy + old.shape[axis - 1]), axis - 1),
+                range(dx, dx + old.shape[axis]),
+                axis,
+            )
+            for dy in range(5)
+            for dx in range(5)
+        }
+        found |= {at for at, crop in crops.items() if np.array_equal(crop, new)}
+    assert len(found) > 12  # of 25, by 40 images: about 20
+
+
+def test_a_shift_continues_from_its_generators_state() -> None:
+    seen = choose_input(SacConfig(), CAMERA)
+    obs = {"obs": torch.from_numpy(sampled_obs(CAMERA, 8, 0)["obs"])}
+    one, other = (RandomShift(seen, 4, device="cpu", seed=seed) for seed in (0, 1))
+    one(obs)
+    other.generator.set_state(one.generator.get_state())
+    assert torch.equal(one(obs)["obs"], other(obs)["obs"])
+    assert not torch.equal(one(obs)["obs"], obs["obs"])
+    off = RandomShift(seen, 0, device="cpu", seed=0)
+    assert off(obs)["obs"] is obs["obs"]

@@ -15,11 +15,16 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.replay.frame_ring import FrameRingWriter
-from vedette_rl.replay.frame_stacks import FrameStack, make_frame_ring_spec, stored_row
+from vedette_rl.replay.frame_stacks import (
+    FramePart,
+    FrameStack,
+    make_frame_ring_spec,
+    stored_row,
+)
 
-STACK = FrameStack(4, np.dtype(np.uint8), (5, 3))
+STACK = FrameStack(4, (FramePart("", np.dtype(np.uint8), (5, 3)),))
 ROW = np.dtype([("obs", "u1", (4, 5, 3)), ("action", "<i8"), ("next_obs", "u1", (4, 5, 3))])
-STORED = stored_row(ROW, 4)
+STORED = stored_row(ROW, STACK)
 CAPACITY, GUARD, BATCH = 1500, 400, 90
 SHARED = make_frame_ring_spec(STACK, CAPACITY, guard=GUARD, extra_frames=4, rows_per_batch=20)
 

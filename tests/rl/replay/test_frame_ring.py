@@ -1,5 +1,6 @@
 """Rows whose stacks share frames, against whole ones in a list."""
 
+import json
 import subprocess
 import tempfile
 import time
@@ -21,13 +22,14 @@ from counting_frames import (
     open_ring,
     stamp,
 )
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vedette_rl.core.columns import Columns
 from vedette_rl.envs import Spaces, transition_dtype
-from vedette_rl.errors import FrameStorageError, ReplayFormatError
+from vedette_rl.envs.spaces import observation_columns
+from vedette_rl.errors import ReplayFormatError
 from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.export import LiveRows
@@ -40,7 +42,7 @@ from vedette_rl.replay.frame_ring import (
     whole_stacks,
 )
 from vedette_rl.replay.frame_stacks import frame_stack, make_frame_ring_spec, stored_row
-from vedette_rl.replay.manifest import SharedSpec
+from vedette_rl.replay.manifest import MANIFEST, ColumnSpec, SharedSpec
 from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import MemoryRing, Rows, default_guard
@@ -48,6 +50,10 @@ from vedette_rl.replay.uniform import UniformReplay
 
 HERE = Path(__file__).parent
 BATCHES = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 60), st.booleans()), max_size=60)
+
+
+def shared_frames(shape: tuple[int, ...], capacity: int, guard: int) -> SharedSpec:
+    return SharedSpec((ColumnSpec("frames", "|u1", shape),), capacity, guard)
 
 
 def random_batch(rng: np.random.Generator, first: int, rows: int, frames: int) -> Columns:
@@ -122,7 +128,7 @@ def assert_same(rows: Rows, reference: Reference) -> None:
 def test_a_ring_in_memory_gives_back_every_live_stack(
     batches: list[tuple[int, int, bool]], capacity: int, frames_capacity: int, seed: int
 ) -> None:
-    shared = SharedSpec("frames", "|u1", (5, 3), frames_capacity, 100)
+    shared = shared_frames((5, 3), frames_capacity, 100)
     ring = MemoryFrameRing(STORED, capacity, shared, guard=15)
     reference = Reference(capacity, frames_capacity)
     insert(ring, reference, batches, seed)
@@ -137,7 +143,7 @@ def test_a_ring_on_disk_goes_on_after_it_was_closed(
     capacity: int,
     frames_capacity: int,
 ) -> None:
-    shared = SharedSpec("frames", "|u1", (5, 3), frames_capacity, 100)
+    shared = shared_frames((5, 3), frames_capacity, 100)
     reference = Reference(capacity, frames_capacity)
     with tempfile.TemporaryDirectory() as place:
         for seed, batches in enumerate((before, after)):
@@ -168,7 +174,7 @@ def test_pieces_of_an_export_are_of_bounded_size(
 
 
 def test_rows_die_early_where_episodes_are_short_and_are_never_drawn_by_priority() -> None:
-    shared = SharedSpec("frames", "|u1", (5, 3), 200, 100)
+    shared = shared_frames((5, 3), 200, 100)
     ring, reference = MemoryFrameRing(STORED, 100, shared, guard=20), Reference(100, 200)
     insert(ring, reference, [(10, 80, True)] * 9, 0)
     assert ring.live() == (70, 90)
@@ -222,15 +228,33 @@ def test_what_differs_from_the_replay_that_is_there_is_named(tmp_path: Path) -> 
     with pytest.raises(ReplayFormatError, match="has 'frames' apart from its rows"):
         RingWriter.open(tmp_path, STORED, CAPACITY, run_id="counting")
     for change, words in (
-        (SharedSpec("frames", "|u1", (5, 4), 10, 10), r"\(5, 3\), not \|u1 \(5, 4\)"),
-        (SharedSpec("frames", "|u1", (5, 3), 10, 10_000), "room for .* 'frames' before a commit"),
+        (shared_frames((5, 4), 10, 10), r"\(5, 3\), not uint8 \(5, 4\)"),
+        (shared_frames((5, 3), 10, 10_000), "room for .* of 'frames' before a commit"),
     ):
         with pytest.raises(ReplayFormatError, match=words):
             FrameRingWriter.open(tmp_path, STORED, CAPACITY, run_id="counting", shared=change)
-    fewer = SharedSpec("frames", "|u1", (5, 3), 10, 10)  # it keeps what it was made with
+    fewer = shared_frames((5, 3), 10, 10)  # it keeps what it was made with
     ring = FrameRingWriter.open(tmp_path, STORED, CAPACITY, run_id="counting", shared=fewer)
     assert ring.frames_capacity == SHARED.capacity
     ring.close()
+
+
+def test_a_ring_of_frames_of_version_0_2_0_goes_on(tmp_path: Path) -> None:
+    """Its one shared column was described beside the capacity of the frames."""
+    ring = open_ring(tmp_path)
+    ring.append(batch(0, 40), 40)
+    ring.commit(stamp(40))
+    ring.close()
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    (column,) = manifest["shared"].pop("columns")
+    manifest["shared"] |= column
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    ring = open_ring(tmp_path)
+    assert (ring.inserted, ring.stamp, ring.frames_capacity) == (40, stamp(40), SHARED.capacity)
+    ring.append(batch(40, 40), 40)
+    ring.commit()
+    ring.close()
+    assert_stacks(live_columns(tmp_path), np.arange(80))
 
 
 def test_a_replay_without_frames_is_no_ring_of_frames(tmp_path: Path) -> None:
@@ -244,7 +268,7 @@ def test_a_million_atari_transitions_take_less_than_eight_and_a_half_gigabytes()
     spaces = Spaces(Box(0, 255, (4, 84, 84), np.uint8), Discrete(18), stack=4)
     frames = frame_stack(ReplayConfig(), spaces)
     assert frames is not None
-    stored = stored_row(transition_dtype(spaces), 4)
+    stored = stored_row(transition_dtype(spaces), frames)
     guard = default_guard(1_000_000, stored.itemsize + frames.frame_bytes)
     shared = make_frame_ring_spec(
         frames, 1_000_000, guard=guard, extra_frames=8 * 6, rows_per_batch=600
@@ -253,30 +277,40 @@ def test_a_million_atari_transitions_take_less_than_eight_and_a_half_gigabytes()
     assert 7.5e9 < need.total_bytes < 8.5e9
 
 
+CAMERA = Box(0, 255, (48, 48, 3), np.uint8)
+
+
 @pytest.mark.parametrize(
     ("space", "stack", "storage", "is_stored_once"),
     [
         (Box(0, 255, (4, 84, 84), np.uint8), 4, "auto", True),
         (Box(0, 255, (4, 84, 84, 3), np.uint8), 4, "auto", True),
         (Box(0, 255, (4, 84, 84), np.uint8), 4, "plain", False),
-        (Box(0, 255, (3, 84, 84), np.uint8), 0, "auto", False),
+        (Box(0, 255, (4, 6, 6), np.uint8), 4, "auto", True),
+        (Box(0, 255, (3, 84, 84), np.uint8), 0, "auto", True),
+        (Dict(a=CAMERA, b=CAMERA, c=Box(-1, 1, (7,), np.float32)), 0, "auto", True),
+        (Dict(a=CAMERA, b=CAMERA, c=Box(-1, 1, (7,), np.float32)), 0, "plain", False),
         (Box(-1, 1, (4, 3), np.float32), 4, "auto", False),
         (Box(-1, 1, (4, 3), np.float32), 4, "once", True),
+        (Box(-1, 1, (17,), np.float32), 0, "auto", False),
+        (Box(-1, 1, (17,), np.float32), 0, "once", True),
+        (Box(-1, 1, (1023,), np.float32), 0, "auto", False),
+        (Box(-1, 1, (1024,), np.float32), 0, "auto", True),
+        (Discrete(500), 0, "once", True),
     ],
 )
-def test_stacked_images_are_stored_by_frames_and_nothing_else_unless_asked(
-    space: Box, stack: int, storage: Any, is_stored_once: bool
+def test_large_observations_and_stacked_images_are_stored_once(
+    space: Any, stack: int, storage: Any, is_stored_once: bool
 ) -> None:
     found = frame_stack(ReplayConfig(frame_storage=storage), Spaces(space, Discrete(2), stack))
     assert (found is not None) == is_stored_once
-    if found is not None:
-        assert (found.stack, *found.shape) == space.shape
-
-
-def test_frames_that_are_not_there_cannot_be_stored_once() -> None:
-    spaces = Spaces(Box(0, 255, (84, 84), np.uint8), Discrete(2))
-    with pytest.raises(FrameStorageError, match=r"no stack of frames: set env\.frame_stack"):
-        frame_stack(ReplayConfig(frame_storage="once"), spaces)
+    if found is not None and stack:
+        assert (found.stack, *found.parts[0].shape) == space.shape
+    elif found is not None:
+        assert found.stack == 1
+        assert found.frame_bytes == 0 + sum(
+            leaf.dtype.itemsize * int(np.prod(leaf.shape)) for leaf in observation_columns(space)
+        )
 
 
 # A writer in another process

@@ -16,9 +16,10 @@ from vedette_rl.envs import Spaces, VectorEnvironment, transition_dtype
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
 from vedette_rl.envs.vector_env import LoopVectorEnv
 from vedette_rl.replay.config import ReplayConfig
-from vedette_rl.replay.frame_stacks import FrameStack, frame_stack, row_with_places
+from vedette_rl.replay.frame_stacks import FramePart, FrameStack, frame_stack, row_with_places
 from vedette_rl.steps import NStep
 from vedette_rl.steps.frames import FrameSteps, is_shifted
+from vedette_rl.testing import ScriptedEnv
 
 DISCOUNT = 0.5
 ENDS = st.sampled_from(["terminated", "truncated", "both"])
@@ -120,13 +121,39 @@ def test_transitions_are_those_of_whole_stacks(
     row = row_of(envs_of(scripts, stack, padding, kind), mode)
     spaces = spaces_of(row)
     frames = frame_stack(ReplayConfig(), spaces)
-    assert frames == FrameStack(stack, np.dtype(np.uint8), (2, 3))
+    assert frames == FrameStack(stack, (FramePart("", np.dtype(np.uint8), (2, 3)),))
     dtype = transition_dtype(spaces)
     plain = NStep(n, DISCOUNT, len(row), dtype)
-    inner = NStep(n, DISCOUNT, len(row), row_with_places(dtype, stack))
+    inner = NStep(n, DISCOUNT, len(row), row_with_places(dtype, frames))
     framed = FrameSteps(inner, frames, len(row), n)
     for step in steps_of(row, 40):
         assert_equal(framed.with_whole_stacks(framed.process(step)), plain.process(step))
+    assert_equal(framed.with_whole_stacks(framed.flush()), plain.flush())
+
+
+@settings(max_examples=60)
+@given(
+    scripts=st.lists(SCRIPT, min_size=1, max_size=4),
+    n=st.integers(1, 5),
+    kind=st.sampled_from(["box", "dict", "tuple", "discrete"]),
+    mode=st.sampled_from([None, *AutoresetMode]),
+)
+def test_transitions_are_those_of_whole_observations(
+    scripts: list[list[tuple[int, Any]]], n: int, kind: Any, mode: AutoresetMode | None
+) -> None:
+    row = row_of([ScriptedEnv(k, script, kind) for k, script in enumerate(scripts)], mode)
+    frames = frame_stack(ReplayConfig(frame_storage="once"), row.spaces)
+    assert frames is not None
+    dtype = transition_dtype(row.spaces)
+    plain = NStep(n, DISCOUNT, len(row), dtype)
+    inner = NStep(n, DISCOUNT, len(row), row_with_places(dtype, frames))
+    framed = FrameSteps(inner, frames, len(row), n)
+    stored = 0
+    for step in steps_of(row, 40):
+        assert_equal(framed.with_whole_stacks(framed.process(step)), plain.process(step))
+        before, stored = stored, int(framed.pool.numbers.max()) + 1
+        done = int((step.terminated | step.truncated).sum())
+        assert stored - before == len(row) + done + (0 if before else len(row))
     assert_equal(framed.with_whole_stacks(framed.flush()), plain.flush())
 
 
@@ -136,7 +163,7 @@ def test_a_step_of_a_stack_stores_one_frame_and_a_new_episode_one_more() -> None
     frames = frame_stack(ReplayConfig(), spaces)
     assert frames is not None
     framed = FrameSteps(
-        NStep(1, DISCOUNT, 3, row_with_places(transition_dtype(spaces), 4)), frames, 3, 1
+        NStep(1, DISCOUNT, 3, row_with_places(transition_dtype(spaces), frames)), frames, 3, 1
     )
     stored = []
     for step in steps_of(row, 20):

@@ -99,6 +99,51 @@ def test_every_step_comes_once_as_it_was_and_k_times_with_a_goal_reached_later(
     assert later > 0
 
 
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_transitions_of_n_steps_have_the_return_of_their_own_goal(n: int) -> None:
+    class Sparse(BitFlip):  # it does not end at the goal, nor say so
+        compute_terminated = None
+
+        def step(self, action: Any) -> Any:
+            obs, reward, _, truncated, info = super().step(action)
+            return obs, reward, False, truncated, info
+
+    for kind in (BitFlip, Sparse):
+        envs = LoopVectorEnv([kind(BITS) for _ in range(ENVS)], seed=0)
+        dtype = transition_dtype(envs.spaces)
+        ours, single = (Hindsight(steps, 0.5, ENVS, dtype, GOALS) for steps in (n, 1))
+        for processor in (ours, single):
+            prepare_steps(processor, envs, 0)
+        envs.reset()
+        for action in sampled_actions(envs.spaces.action, 60 * ENVS, 0).reshape(60, ENVS):
+            step = envs.step(action)
+            assert_n_steps(ours.process(step), single.process(step), n, kind is BitFlip)
+
+
+def assert_n_steps(found: Columns, single: Columns, n: int, ends: bool) -> None:
+    """Hold rows of n steps against those of one step, of the same goals, episode by episode."""
+    at = 0
+    for whole, again in episodes_of([single]) if len(single["reward"]) else []:
+        length = len(whole["reward"])
+        goals = np.concatenate([rows["obs/desired_goal"] for rows in (whole, again)])
+        for k, goal in enumerate(goals):
+            t = k if k < length else (k - length) // GOALS
+            value, steps, hit = 0.0, 0, False
+            while steps < n and t + steps < length and not (hit and ends):
+                hit = bool((whole["next_obs/achieved_goal"][t + steps] == goal).all())
+                value += 0.5**steps * (hit - 1.0)
+                steps += 1
+            row = {name: column[at + k] for name, column in found.items()}
+            np.testing.assert_array_equal(row["obs/observation"], whole["obs/observation"][t])
+            after = whole["next_obs/observation"][t + steps - 1]
+            np.testing.assert_array_equal(row["next_obs/observation"], after)
+            np.testing.assert_array_equal(row["next_obs/desired_goal"], goal)
+            assert (row["n_steps"], row["terminated"]) == (steps, hit and ends)
+            assert row["reward"] == pytest.approx(value)
+        at += length * (1 + GOALS)
+    assert at == len(found["reward"])
+
+
 def test_rewards_are_scaled_as_those_of_steps() -> None:
     pieces, _ = played(envs_of(rewards=RewardTransform(2.0, 1.5)), 40)
     rewards = np.concatenate([piece["reward"] for piece in pieces])
@@ -145,8 +190,6 @@ def test_an_episode_without_end_is_given_in_parts() -> None:
 def test_what_cannot_be_relabelled_is_refused_with_the_fix() -> None:
     envs = envs_of()
     dtype = transition_dtype(envs.spaces)
-    with pytest.raises(HindsightError, match=r"not of 3: set agent\.n_step=1"):
-        Hindsight(3, 0.9, ENVS, dtype)
     plain = LoopVectorEnv([ScriptedEnv()], seed=0)
     with pytest.raises(HindsightError, match="needs 'achieved_goal' and 'desired_goal'"):
         Hindsight(1, 0.9, 1, transition_dtype(plain.spaces))

@@ -60,7 +60,7 @@ def contract(name: str, misreads: Misreads, mistells: Mistells = as_they_are) ->
 
         def make_agent(self, seed: int) -> Any:
             kind = agent_kind(name)
-            config = kind.config(hidden_sizes=(16, 16))
+            config = kind.config(hidden_sizes=(16, 16), normalize_observations=False)
             agent = kind.build_agent(config, self.make_spaces(), device="cpu", seed=seed)
             return Misreading(agent, misreads, mistells)
 
@@ -162,7 +162,7 @@ def test_another_discount_than_it_says_is_found(agent: str) -> None:
     found = said_of(said, STATED, GEOMETRIC)
     assert [*found] == [STATED]
     assert found[STATED].startswith("eight more steps discount by 0.92")
-    assert found[STATED].endswith("not by 0.98**8 = 0.8508")
+    assert "not by 0.98**8 = 0.8508" in found[STATED]
 
 
 @pytest.mark.parametrize("agent", ACTIONS)

@@ -102,6 +102,7 @@ def test_a_configuration_of_frames_reads_back_the_same(tmp_path: Path) -> None:
         ("FrameStill-v0", ("env.frame_stack=1",), 0, False),
         ("FrameStill-v0", ("env.frame_stack=5", "replay.frame_storage=plain"), 5, False),
         ("FrameStillInside-v0", (), 3, True),
+        ("FrameStill-v0", ("replay.frame_storage=once",), 0, True),
         ("CartPole-v1", ("env.frame_stack=2",), 2, False),
         ("CartPole-v1", ("env.frame_stack=2", "replay.frame_storage=once"), 2, True),
         (
@@ -118,6 +119,20 @@ def test_stacked_images_are_found_wherever_they_are_stacked(
     config = configuration(*settings, env=env)
     assert probe_environment(config.env).stack == stack
     assert stored_once(config) == once
+
+
+def test_the_start_says_where_short_batches_repeat_observations(tmp_path: Path) -> None:
+    reach = "vedette_rl.testing:VisualReach"
+    rows = {16: "8 of each batch's 24, .*: actors.n_buffer=100$", 100: ""}
+    for n_buffer, said in rows.items():
+        config = configuration(f"actors.n_buffer={n_buffer}", env=reach, agent="sac")
+        assert stored_once(config)
+        lines = [line for line in check_config(config, tmp_path / "run") if "stored once" in line]
+        assert len(lines) == bool(said)
+        assert not said or re.search(said, lines[0])
+    plain = configuration("replay.frame_storage=plain", env=reach, agent="sac")
+    assert not any("once" in line for line in check_config(plain, tmp_path / "run"))
+    assert not stored_once(configuration("env.kwargs.see='state'", env=reach, agent="sac"))
 
 
 def test_ales_own_vector_form_stacks() -> None:
@@ -137,12 +152,6 @@ def test_ales_own_vector_form_stacks() -> None:
 @pytest.mark.parametrize(
     ("settings", "agent", "says"),
     [
-        (
-            ("replay.frame_storage=once",),
-            "dqn",
-            r"replay\.frame_storage is 'once', and Box\(.*\) is no stack of frames: "
-            r"set env\.frame_stack, or set replay\.frame_storage=auto",
-        ),
         (
             (
                 "env.frame_stack=2",

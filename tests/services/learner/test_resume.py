@@ -13,13 +13,14 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ReplayBuffer
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces, transition_dtype
+from vedette_rl.errors import CheckpointError
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.testing.inputs import sampled_transitions
 from vedette_services.config import RunConfig
-from vedette_services.learner.learner import remaining_draws
+from vedette_services.learner.learner import Learner, remaining_draws
 from vedette_services.learner.trainer import open_replay
 from vedette_services.learner.training_loop import TrainingLoop
 from vedette_services.net.addresses import Address
@@ -199,3 +200,23 @@ def test_a_run_may_go_on_with_prioritized_replay_after_a_uniform_one(tmp_path: P
     back = Half(tmp_path, config_of("dqn", prioritized=False))
     back.resume()
     assert back.agent.opt_steps == 10
+
+
+def test_a_checkpoint_of_another_network_is_refused_with_the_fix(tmp_path: Path) -> None:
+    """As version 0.2.0 left it, which flattened images beside vectors."""
+    config = config_of("dqn", prioritized=False)
+    fill(tmp_path, "dqn")
+    half = Half(tmp_path, config)
+    half.save(half.agent, half.learning)
+    wider = config.agent.model_copy(update={"hidden_sizes": (9, 9)})
+    with pytest.raises(CheckpointError, match=r"another network.*q\.0.*--fresh --force") as error:
+        Learner(
+            config.model_copy(update={"agent": wider}),
+            RunDirectory(tmp_path),
+            "r",
+            1,
+            spaces=SPACES["dqn"],
+            open_replay=lambda: half.replay,
+            lasting=True,
+        )
+    assert "\n" not in str(error.value)

@@ -76,16 +76,16 @@ class RingSlot:
         self._ring, self._sharing = ring, schema.sharing
         self.columns = empty_columns(schema.row_dtype, 10)
         if schema.sharing is not None:
-            entry = schema.sharing.column
-            entries = np.empty((schema.entries_max(10, 1 << 20), *entry.shape), entry.numpy_dtype)
-            self.columns[entry.name] = entries
+            entries = schema.entries_max(10, 1 << 20)
+            for entry in schema.sharing.columns:
+                self.columns[entry.name] = np.empty((entries, *entry.shape), entry.numpy_dtype)
 
     def publish(
         self, rows: int, epoch: int, version: int, entries: int = 0, env_steps: int = 0
     ) -> None:
-        shared = self._sharing.column.name if self._sharing else ""
+        shared = self._sharing.names if self._sharing else ()
         batch: dict[str, Any] = {
-            name: column[: entries if name == shared else rows]
+            name: column[: entries if name in shared else rows]
             for name, column in self.columns.items()
         }
         self._ring.append({**batch, "version": version, "manager": 0, "actor": 4}, rows)

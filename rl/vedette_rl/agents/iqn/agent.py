@@ -15,6 +15,7 @@ from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
 from vedette_rl.core.learning import OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.layers import normalized_columns
+from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.torch_network import build_network
 
 
@@ -32,8 +33,9 @@ class IqnAgent(ValueAgent):
         def build() -> nn.Module:
             return build_network(config, spaces.observation, QuantileLayers, actions.size)
 
+        seen = choose_input(config, spaces.observation)
         columns = normalized_columns(config, spaces.observation)
-        super().__init__(config, build, columns, device=device, seed=seed)
+        super().__init__(config, build, seen, columns, device=device, seed=seed)
         self._taus = torch.Generator(device).manual_seed(seed)
 
     def opt(
