@@ -12,7 +12,7 @@ Rows are transitions, or whatever the schema says a row is. `produced`, `inserte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from vedette_protocol.errors import MalformedError, SchemaError
@@ -184,6 +184,8 @@ class Run:
         env, agent, actors: sections of the configuration.
         seed: of the run.
         batch_rows, batch_env_steps: the most that a batch may have; a batch with more is rejected.
+        policy: describes the network and how to act by it, for clients that do not build the agent;
+            empty where that cannot be described.
     """
 
     run_id: Id
@@ -198,6 +200,7 @@ class Run:
     batch_rows: Annotated[int, integer(1, ROWS_MAX)]
     batch_env_steps: Count
     features: Features = FEATURES
+    policy: Settings = field(default_factory=dict)
 
     @property
     def schema_hash(self) -> str:

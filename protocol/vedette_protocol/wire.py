@@ -223,7 +223,9 @@ def _wire_type(hint: Any) -> WireType | RawPayload:  # Any: a type hint
 
 def _with_defaults(cls: type) -> list[str]:
     """Return the names of the fields that have a default."""
-    return [f.name for f in fields(cls) if f.default is not MISSING] if is_dataclass(cls) else []
+    if not is_dataclass(cls):
+        return []
+    return [f.name for f in fields(cls) if (f.default, f.default_factory) != (MISSING, MISSING)]
 
 
 class FieldMap:

@@ -69,7 +69,7 @@ def test_every_choice_and_both_ends_of_ranges_are_checked(tmp_path: Path) -> Non
 
 def test_the_table_of_a_trial_is_a_configuration_file(tmp_path: Path) -> None:
     opened = study(tmp_path)
-    found = load_config(table=opened.table(PARAMS), environment={}).config
+    found = load_config(table=opened.table(PARAMS), environment={}, fit="here").config
     assert found == opened.configure(PARAMS)
 
 

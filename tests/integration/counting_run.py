@@ -21,6 +21,7 @@ SETTINGS = (
     "learner.eval_interval=0",
     "agent.n_step=1",
     "env.kwargs.sleep_s=0.001",
+    "env.stepping=serial",  # whose time is not measured by steps that no replay holds
     f"actors.envs_per_actor={ENVS}",
     f"actors.n_buffer={N_BUFFER}",
     f"actors.window_batches={WINDOW_BATCHES}",

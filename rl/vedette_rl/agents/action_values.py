@@ -20,6 +20,7 @@ from vedette_rl.agents.exploration import ExplorationConfig, make_exploration
 from vedette_rl.agents.network_agent import ActingNetwork, NetworkPolicy
 from vedette_rl.core.columns import Columns, select_part
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.layers import Array
 
 
@@ -69,6 +70,19 @@ class ValuePolicy(NetworkPolicy):
         self._others = np.random.default_rng([seed, 2])
         self._counts, self._starts = np.array(actions.counts), np.array(actions.starts)
         self._discount = config.discount
+
+    @classmethod
+    def describe(cls, config: Any, spaces: Spaces) -> dict[str, Any] | None:
+        """See `NetworkPolicy.describe`; None where exploration is the user's own."""
+        if is_import_name(config.exploration.kind):
+            return None
+        kind = "linear" if config.exploration.kind == "auto" else config.exploration.kind
+        actions = DiscreteActions.from_space(config.name, spaces.action)
+        return {
+            "head": "values",
+            "actions": actions.describe(),
+            "exploration": {**config.exploration.model_dump(mode="json"), "kind": kind},
+        }
 
     def values(self, network: Callable[..., Array], obs: Any, *constants: Array) -> Array:
         """Action values ``(B, A)`` by a network of numpy or torch, of all heads side by side."""

@@ -48,6 +48,10 @@ class DiscreteActions:
                 return cls(counts, starts, tuple(space.nvec.shape))
         raise UnsupportedSpaceError(agent, "action", space, "Discrete or MultiDiscrete")
 
+    def describe(self) -> dict[str, list[int]]:
+        """These actions, as the wire's page says."""
+        return {"counts": list(self.counts), "starts": list(self.starts)}
+
     @property
     def size(self) -> int:
         """A: values that a network gives."""
@@ -117,6 +121,10 @@ class BoxActions:
         low = np.where(low < space.low.ravel(), np.nextafter(low, _INFINITY), low)
         high = np.where(high > space.high.ravel(), np.nextafter(high, -_INFINITY), high)
         return cls(low, high, space.shape)
+
+    def describe(self) -> dict[str, list[float]]:
+        """These actions, as the wire's page says."""
+        return {"low": self.low.tolist(), "high": self.high.tolist()}
 
     @property
     def size(self) -> int:

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -99,6 +99,8 @@ class AgentKind(Generic[C]):
             torch; None where there is no such form.
         build_graph: see `BuildGraph`; None where the policy cannot be exported as a graph.
         columns: see `DeclareColumns`; none by default.
+        describe: describes acting for clients in other languages, as the wire's page says under
+            "Acting"; None where that cannot be described.
     """
 
     name: str
@@ -109,3 +111,4 @@ class AgentKind(Generic[C]):
     build_numpy_policy: BuildPolicy[C] | None = None
     build_graph: BuildGraph[C] | None = None
     columns: DeclareColumns[C] = _no_columns
+    describe: Callable[[C, Spaces], dict[str, Any] | None] | None = None

@@ -24,9 +24,15 @@ from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Agent, ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.import_by_name import import_by_name, is_import_name
-from vedette_rl.networks.layers import Array, LayersFactory, normalized_columns
+from vedette_rl.networks.layers import (
+    Array,
+    LayersFactory,
+    describe_network,
+    layer_sizes,
+    normalized_columns,
+)
 from vedette_rl.networks.numpy_nets import NormalizedNetwork, NumpyNetwork
-from vedette_rl.networks.observation import CustomInput, choose_input
+from vedette_rl.networks.observation import CustomInput, choose_input, count_features
 
 if TYPE_CHECKING:  # it imports torch
     from vedette_rl.networks.torch_network import PolicyGraph
@@ -95,6 +101,11 @@ class NetworkPolicy:
         action: NDArray[Any] = self.greedy(np, self.network, obs, *self.constants)[0]
         return action
 
+    @classmethod
+    def describe(cls, config: Any, spaces: Spaces) -> dict[str, Any] | None:
+        """How to act by the network's outputs, as the wire's page says; None: not described."""
+        return None
+
     def explore(self, obs: Columns) -> NDArray[Any]:
         """Exploring actions ``(E, *shape)``."""
         raise NotImplementedError
@@ -118,6 +129,10 @@ class NetworkPolicyClass(Protocol):
         ranks: NDArray[np.floating[Any]],
         seed: int,
     ) -> NetworkPolicy: ...
+
+    def describe(self, config: Any, spaces: Spaces) -> dict[str, Any] | None:
+        """See `NetworkPolicy.describe`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -172,6 +187,18 @@ class _Builder(Generic[C]):
         network = NormalizedModule(network, columns, model.arrays)
         return PolicyGraph(policy, network, spaces.observation)
 
+    def describe(self, config: C, spaces: Spaces) -> dict[str, Any] | None:
+        parts = choose_input(config, spaces.observation)
+        head = self.policy.describe(config, spaces)
+        if head is None or not isinstance(parts, tuple):
+            return None
+        sizes = layer_sizes(config, parts, count_features(parts))
+        layers = self.layers(config, sizes, self._action_size(config, spaces))
+        return {
+            **head,
+            **describe_network(layers, parts, normalized_columns(config, spaces.observation)),
+        }
+
     def _action_size(self, config: C, spaces: Spaces) -> int:
         return self.actions.from_space(config.name, spaces.action).size
 
@@ -201,6 +228,7 @@ def network_agent(
         builder.check,
         partial(builder.build_policy, images_in_numpy=True),
         builder.build_graph,
+        describe=builder.describe,
     )
 
 

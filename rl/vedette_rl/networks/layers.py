@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from vedette_rl.networks.observation import Image, NetworkInput, observation_parts
+from vedette_rl.networks.observation import FlatPart, Image, NetworkInput, observation_parts
 
 if TYPE_CHECKING:  # agents import networks
     from vedette_rl.agents.config import NetworkConfig
@@ -58,6 +58,11 @@ class MlpSizes:
         block = ((width, _EXPANSION * width), (_EXPANSION * width, width))
         return ((first, width), *block * (len(self.sizes) - 2), (width, last))
 
+    def describe(self, name: str) -> list[list[Any]]:
+        """The steps of `forward` with the arrays under `name`, as the wire's page names them."""
+        traced: _Trace = self.forward(_TraceSteps(name, self.linear), _Trace(()))
+        return [list(step) for step in traced.steps]
+
     def forward(self, steps: PerceptronSteps, x: Array) -> Array:
         """The output for `x`, of layers whose steps numpy or torch do."""
         last = len(self.linear) - 1
@@ -90,6 +95,35 @@ class PerceptronSteps(Protocol):
     def relu(self, x: Array) -> Array:
         """The positive part; `x` may be overwritten."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    """Stands for features in a forward pass, and knows the steps that led to them."""
+
+    steps: tuple[tuple[Any, ...], ...]
+
+    def __add__(self, block: _Trace) -> _Trace:
+        """A residual block, whose steps begin with these."""
+        return _Trace((*self.steps, ("save",), *block.steps[len(self.steps) :], ("add",)))
+
+
+@dataclass(frozen=True, slots=True)
+class _TraceSteps:
+    """Traces a perceptron's steps; see `PerceptronSteps`."""
+
+    name: str
+    sizes: tuple[tuple[int, int], ...]
+
+    def linear(self, k: int, x: _Trace) -> _Trace:
+        arrays = f"{self.name}.{k}.weight", f"{self.name}.{k}.bias"
+        return _Trace((*x.steps, ("linear", *arrays, *self.sizes[k])))
+
+    def normalize(self, x: _Trace) -> _Trace:
+        return _Trace((*x.steps, ("normalize", NORM_EPS)))
+
+    def relu(self, x: _Trace) -> _Trace:
+        return _Trace((*x.steps, ("relu",)))
 
 
 class Layers:
@@ -197,3 +231,18 @@ def normalize_columns(
         name: ((obs[name] - mean[name]) * scale[name]).clip(-_LARGEST, _LARGEST) for name in mean
     }
     return {**obs, **normalized}
+
+
+def describe_network(
+    layers: Layers, parts: tuple[FlatPart, ...], columns: NormalizedColumns
+) -> dict[str, Any]:
+    """What a network reads, how that is normalised, and its layers, as the wire's page says."""
+    normalized = {name for name, _ in columns.columns}
+    return {
+        "inputs": [
+            [p.column, p.width, p.scale, list(p.classes), list(p.starts), p.column in normalized]
+            for p in parts
+        ],
+        "normalize": [MEAN, SCALE, _LARGEST] if normalized else [],
+        "networks": [[name, mlp.describe(name)] for name, mlp in layers.mlps.items()],
+    }

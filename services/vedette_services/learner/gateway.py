@@ -18,6 +18,7 @@ from pathlib import Path
 import zmq
 
 from vedette_protocol.messages import Run
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.frame_ring import open_writer
@@ -80,7 +81,9 @@ class Gateway:
     def __init__(self, spec: LearnerSpec, wakeup: WakeupEvent) -> None:
         config = spec.config
         self._spec = spec
-        layout = replay_layout(config, probe_environment(config.env))
+        spaces = probe_environment(config.env)
+        layout = replay_layout(config, spaces)
+        kind = agent_kind(config.agent.name)
         keys = LearnerKeys.read(spec.keys) if spec.keys else None
         self._ring = _open_ring(spec, layout)
         self._state = GatewayState(
@@ -96,6 +99,7 @@ class Gateway:
             batch_env_steps=config.actors.env_steps_max(config.agent.n_step),
             max_managers=config.learner.max_managers,
             max_env_steps=config.stop.max_env_steps,
+            policy=kind.describe(config.agent, spaces) if kind.describe else None,
         )
         if keys:
             self._adopt_owners()

@@ -81,27 +81,25 @@ class GatewayState:
         batch_env_steps: int | None = None,
         max_managers: int = ACCOUNTS_MAX,
         max_env_steps: int = 0,
+        policy: Mapping[str, Any] | None = None,
         figures_time: Callable[[float], float] | None = None,
     ) -> None:
         """State of a gateway.
 
         Args:
-            window: of each manager.
-            batch_bytes: of a usual full batch.
+            window, batch_bytes: of each manager; of a usual full batch.
             batch_env_steps: the most that a batch may carry; None: as many as it has rows.
             max_env_steps: the batch that reaches them is the last one inserted; 0: no limit.
+            policy: describes it to managers that do not build the agent; None: it is not described.
             figures_time: turns a `now` into the time that rates and lag are measured in.
         """
         self.run_id, self.learner, self.schema = run_id, learner, schema
-        self._started = now
+        self._policy, self._started = dict(policy or {}), now
         self.ledger, self.actor_numbers = read_stamp(run_id, stamp, now)
         self._figures_time = figures_time or (lambda now: now)
         self.ledger.places.limit = max_managers
         self.fleet = Fleet(self._figures_time, max_managers)
-        self._rate = RateMeter()
-        self.lag = LagMeter()
-        self.position = Position()
-        self.garbage = self.refused_credit = 0
+        self._rate, self.lag, self.position = RateMeter(), LagMeter(), Position()
         self.rejections = RateLimitedLog()
         self.admission = Admission(self.ledger, self.rejections)
         self.rejecting = ""  # why the last batch was rejected; "" if one was inserted since
@@ -115,6 +113,7 @@ class GatewayState:
         self._intake = Intake(
             schema, rows_per_batch, self._batch_env_steps, self.ledger.manager_number
         )
+        self.garbage = self.refused_credit = 0
         self._blocks: list[Block] = []  # validated, and not yet returned
         size = batch_bytes or self._intake.full_bytes
         self._grants = CreditGrants(limiter, FlightLimits(), size, rows_per_batch)
@@ -309,6 +308,7 @@ class GatewayState:
             seed=config.seed,
             batch_rows=self._rows_per_batch,
             batch_env_steps=self._batch_env_steps,
+            policy=self._policy,
         )
 
     def announce_run(self, run: Run) -> list[Frames]:

@@ -147,8 +147,9 @@ OWN_NAMES = [
     ),
     (
         "run agent.network=cnn",
-        "agent.network: 'cnn' takes one uint8 image of at least 36 pixels a side, or a stack of "
-        "such, not Box(..., (4,), float32); set agent.network=auto, or make it one by env.wrappers",
+        "agent.network: 'cnn' takes uint8 images of at least 8 pixels a side (36 without "
+        "channels), or stacks of such, not Box(..., (4,), float32); set agent.network=auto, or "
+        "make it one by env.wrappers",
     ),
     (
         "run agent.exploration.kind=nopkg:E",

@@ -68,4 +68,4 @@ def test_a_replay_of_a_name_is_made_with_its_own_arguments() -> None:
     with pytest.raises(UnknownNameError, match=r"NoReplay': it is no ReplayBuffer"):
         make_own_replay(ReplayConfig(name=f"{__name__}:NoReplay"), rows, rng)
     with pytest.raises(ValueError, match="kwargs are for a replay of your own"):
-        ReplayConfig(kwargs={"draws": 3})
+        ReplayConfig.model_validate({"kwargs": {"draws": 3}})

@@ -18,6 +18,12 @@ from vedette_rl.networks.layers import Array
 class DqnPolicy(ValuePolicy):
     """A `Policy`: epsilon-greedy or softmax on Q while it explores, greedy otherwise."""
 
+    @classmethod
+    def describe(cls, config: Any, spaces: Spaces) -> dict[str, Any] | None:
+        """See `NetworkPolicy.describe`."""
+        found = super().describe(config, spaces)
+        return {**found, "head": "dueling"} if found and config.dueling else found
+
     def values(self, network: Callable[..., Array], obs: Any, *constants: Array) -> Array:
         """Q ``(B, A)``."""
         return network(obs)

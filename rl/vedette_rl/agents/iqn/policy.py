@@ -44,6 +44,14 @@ class IqnPolicy(ValuePolicy):
         # its own stream: exploration draws from default_rng(seed)
         self._rng = np.random.default_rng([seed, 1])
 
+    @classmethod
+    def describe(cls, config: Any, spaces: Spaces) -> dict[str, Any] | None:
+        """See `NetworkPolicy.describe`."""
+        if (found := super().describe(config, spaces)) is None:
+            return None
+        fractions = config.n_action_quantiles
+        return {**found, "head": "quantiles", "cosines": config.n_cosines, "fractions": fractions}
+
     def values(self, network: Callable[..., Array], obs: Any, *constants: Array) -> Array:
         """The mean over the quantile fractions ``(1, K)``: ``(B, A)``."""
         (taus_1K,) = constants

@@ -58,6 +58,16 @@ class SacPolicy(NetworkPolicy):
         self.constants = actions.scaling
         self._rng = np.random.default_rng(seed)
 
+    @classmethod
+    def describe(cls, config: SacConfig, spaces: Spaces) -> dict[str, Any] | None:
+        """See `NetworkPolicy.describe`."""
+        return {
+            "head": "gaussian",
+            "actions": BoxActions.from_space(config.name, spaces.action).describe(),
+            "log_std": [config.log_std_min, config.log_std_max],
+            "uniform_warmup": config.uniform_warmup,
+        }
+
     def greedy(
         self, xp: Any, network: Callable[..., Array], obs: Any, *constants: Array
     ) -> tuple[Array, ...]:

@@ -79,6 +79,16 @@ class Td3Policy(NetworkPolicy):
         self.constants = actions.scaling
         self._rng = np.random.default_rng(seed)
 
+    @classmethod
+    def describe(cls, config: Td3Config, spaces: Spaces) -> dict[str, Any] | None:
+        """See `NetworkPolicy.describe`."""
+        return {
+            "head": "deterministic",
+            "actions": BoxActions.from_space(config.name, spaces.action).describe(),
+            "noise": config.exploration_noise,
+            "uniform_warmup": config.uniform_warmup,
+        }
+
     def greedy(
         self, xp: Any, network: Callable[..., Array], obs: Any, *constants: Array
     ) -> tuple[Array, ...]:

@@ -1,0 +1,56 @@
+/* Reads a run message and a model's row, and prints the greedy action of each observation given.
+ *
+ *     act_once HEADER PAYLOAD ROW OBSERVATIONS
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run.h"
+
+static uint8_t *read_file(const char *path, size_t *size) {
+    FILE *stream = fopen(path, "rb");
+    uint8_t *data = malloc(1 << 24);
+    if (!stream || !data) exit(9);
+    *size = fread(data, 1, 1 << 24, stream);
+    fclose(stream);
+    return data;
+}
+
+static void print_action(const run_column *column, const uint8_t *action) {
+    for (size_t k = 0; k < column->count; k++) {
+        int64_t integer;
+        float real;
+        if (column->type[0] == 'f') printf("%.9g ", (double)(memcpy(&real, action + 4 * k, 4), real));
+        else printf("%" PRId64 " ", (memcpy(&integer, action + 8 * k, 8), integer));
+    }
+    printf("\n");
+}
+
+int main(int argc, char **argv) {
+    size_t size[4];
+    uint8_t *data[4];
+    mp_value header, payload;
+    char why[200] = "not a message";
+    if (argc != 5) return 2;
+    for (int k = 0; k < 4; k++) data[k] = read_file(argv[k + 1], &size[k]);
+    run *r = NULL;
+    if (mp_read_message(data[0], size[0], &header) && mp_read_message(data[1], size[1], &payload))
+        r = run_read(&header, &payload, why, sizeof why);
+    if (r && r->policy.head == NO_POLICY) snprintf(why, sizeof why, "%s", r->policy.missing);
+    if (!r || r->policy.head == NO_POLICY || size[2] != r->model.bytes) {
+        printf("refused: %s\n", why);
+    } else {
+        const run_column *obs = r->rows.columns + r->row[OBS], *column = r->rows.columns + r->row[ACTION];
+        uint8_t *action = malloc(column->bytes);
+        for (size_t at = 0; action && at + obs->bytes <= size[3]; at += obs->bytes) {
+            policy_act(r, data[2], 1, data[3] + at, 0.5, NULL, action);
+            print_action(column, action);
+        }
+        free(action);
+    }
+    run_free(r);
+    for (int k = 0; k < 4; k++) free(data[k]);
+    return 0;
+}
