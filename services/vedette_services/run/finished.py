@@ -200,16 +200,27 @@ class WeightsSource:
             from vedette_rl.networks.torch_network import split_statistics  # it imports torch
 
             acting, _ = split_statistics(agent.model_info().arrays, 0)
-            same = [
-                part for part, own in weight_parts(state).items() if own.keys() == acting.keys()
-            ]
             weights, statistics = split_statistics(self.model, self.meta.get("version", 0))
-            parts = {**dict.fromkeys(same, weights), "normalizer": statistics}
+            parts = {
+                part: {
+                    name: weights[name]
+                    for name, array in own.items()
+                    if name in weights
+                    and (own.keys() == acting.keys() or _is_same(array, acting.get(name)))
+                }
+                for part, own in weight_parts(state).items()
+            }
+            parts["normalizer"] = statistics
         taken = take_weights(state, parts)
         if not taken.taken:
             why = f"no array of {self.name} fits: {'; '.join(taken.left)}"
             raise SettingError("learner.init_from", why, "leave it out, or choose another run")
         return taken
+
+
+def _is_same(own: Any, acting: Any) -> bool:
+    """True if an array of a new agent is one of its acting network's: of an encoder they share."""
+    return acting is not None and np.array_equal(np.asarray(own), acting)
 
 
 def describe_initial_weights(config: RunConfig) -> list[str]:

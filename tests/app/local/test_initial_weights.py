@@ -138,3 +138,18 @@ def test_the_best_model_of_normalised_observations_brings_their_statistics() -> 
     other.set_state(source.weights_for(other).state)
     for name, array in other.model_info().arrays.items():
         np.testing.assert_array_equal(array, model.arrays[name], err_msg=name)
+
+
+def test_the_best_models_encoder_is_that_of_the_critics_which_share_it() -> None:
+    camera, box = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8), gym.spaces.Box(-1, 1, (2,))
+    config, spaces = agent_kind("sac").config(hidden_sizes=(8, 8)), Spaces(camera, box)
+    agent, other = (
+        agent_kind("sac").build_agent(config, spaces, device="cpu", seed=k) for k in (0, 1)
+    )
+    found = WeightsSource("best", {}, {}, agent.model_info().arrays).weights_for(other)
+    encoder = [name for name in found.state["policy"] if name.startswith("encoder.")]
+    assert encoder
+    for name in encoder:
+        for part in ("critics", "target"):
+            assert torch.equal(found.state[part][name], found.state["policy"][name]), (part, name)
+    assert "critics/q.weights.0: not there" in found.left
