@@ -262,7 +262,7 @@ def describe_input(config: NetworkConfig, space: gym.Space[Any]) -> str:
     if isinstance(seen, CustomInput):
         return ""
     parts = observation_parts(space)
-    images = {image.column for image in images_of(seen)}
+    images = [image.column for image in images_of(seen)]
     said = []
     if images:
         said.append(f"{', '.join(images)} through convolutions")
