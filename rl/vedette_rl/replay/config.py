@@ -64,7 +64,7 @@ class ReplayConfig(BaseModel):
                 f"beta_final is {self.beta_final:g}, below beta_0 {self.beta_0:g}: raise it"
             )
         if self.kwargs and self.name == "auto":
-            raise ValueError("kwargs are for a replay of your own: set name=module:Name")
+            raise ValueError("kwargs are for a replay of your own: set replay.name=module:Name")
         if self.initial_priorities == "actor" and not self.prioritized:
             raise ValueError(
                 "initial_priorities is 'actor', and nothing is drawn by priority: "

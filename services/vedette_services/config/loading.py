@@ -181,13 +181,13 @@ def _as_it_was(table: Table) -> Table:
     """Give a configuration that version 0.2 or before saved what was the default of its agent."""
     agent, replay = _table(table, "agent"), _table(table, "replay")
     kind = BUILT_IN.get(str(agent.get("name")))
-    if kind is None or "batch_size" not in agent or "samples_per_insert" in replay:
-        return table  # which later versions save
+    if kind is None or "batch_size" not in agent:
+        return table
     ratio = agent["batch_size"] / kind.config.env_steps_per_opt_before
-    return {
+    return {  # later versions save all of these keys, and 0.2 the ratio where somebody had set it
         **table,
         "agent": {**kind.config.values_before, **agent},
-        "replay": {**replay, "samples_per_insert": ratio},
+        "replay": {"samples_per_insert": ratio, **replay},
     }
 
 

@@ -174,6 +174,9 @@ class WeightsSource:
             SettingError: it is no run, or has no such model.
         """
         run, which = Path(config.init_from or ""), config.init_checkpoint
+        if not run.is_dir():
+            fix = "name a run's directory"
+            raise SettingError("learner.init_from", f"{run}: there is no such folder", fix)
         found = Checkpoints(run / "checkpoints", keep=1).list()
         wanted = [path for path in found if which in ("latest", path.name)]
         if which == "best" and (run / "best").is_dir():

@@ -107,13 +107,15 @@ def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]
 
 def _steps(status: Status, *, short: bool) -> str:
     number = format_short if short else format_number
-    rates = status.rates
+    rates, inserted = status.rates, status.samples.inserted
+    per_sec = rates.samples_per_sec
+    if per_sec and inserted and status.env_steps:  # hindsight stores several samples of each step
+        per_sec *= status.env_steps / inserted
+    each = f", {format_number(rates.samples_per_opt_step, 1)} samples each"
     return (
-        f"{number(status.env_steps)} environment "
-        f"({format_rate(rates.samples_per_sec, short=short)}), "
+        f"{number(status.env_steps)} environment ({format_rate(per_sec, short=short)}), "
         f"{number(status.opt_steps)} optimization "
-        f"({format_rate(rates.opt_steps_per_sec, short=short)}), "
-        f"{format_number(rates.samples_per_opt_step, 1)} samples each"
+        f"({format_rate(rates.opt_steps_per_sec, short=short)}){each if status.opt_steps else ''}"
     )
 
 

@@ -99,7 +99,8 @@ def test_a_run_that_gives_nothing_is_refused_with_the_reason(
     tmp_path: Path, source: tuple[Path, dict[str, Any]]
 ) -> None:
     for given, why in (
-        ({"init_from": str(tmp_path / "nowhere")}, "has no model 'latest' .it has none"),
+        ({"init_from": str(tmp_path / "nowhere")}, "there is no such folder; name a run's"),
+        ({"init_from": str(tmp_path)}, "has no model 'latest' .it has none"),
         ({"init_from": str(source[0]), "init_checkpoint": "7"}, "no model '7' .it has 50, 100, be"),
     ):
         with pytest.raises(SettingError, match=why):

@@ -105,6 +105,12 @@ def test_a_run_of_an_earlier_version_keeps_what_its_agent_was(tmp_path: Path) ->
         assert not found.agent.normalize_observations
         assert (found.agent.critic_architecture, found.agent.policy_delay) == ("mlp", 1)
         assert found.replay.samples_per_insert == 256.0
+    run.config_file.write_text(  # where a preset or a user had set the ratio, it was saved
+        "\n".join(kept).replace("[replay]", "[replay]\nsamples_per_insert = 64.0"), "utf-8"
+    )
+    found = again(tmp_path)
+    assert isinstance(found.agent, SacConfig)
+    assert (found.agent.critic_architecture, found.replay.samples_per_insert) == ("mlp", 64.0)
     check_config(again(tmp_path), tmp_path)
     said = refusal(again(tmp_path, "agent.normalize_observations=true"), tmp_path)
     assert said.startswith(f"agent.normalize_observations: the run in {tmp_path} has false, not ")

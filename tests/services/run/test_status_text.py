@@ -110,6 +110,15 @@ def test_rows_tell_what_was_turned_away_where_anything_was() -> None:
     )
 
 
+def test_the_rate_of_steps_counts_no_sample_of_hindsight() -> None:
+    samples = {**SAID["samples"], "inserted": 200_000}
+    rates = {**SAID["rates"], "samples_per_sec": 500.0}
+    told = dict(status_text.status_rows(made({**SAID, "samples": samples, "rates": rates})))
+    assert told["steps"].startswith("40,000 environment (100/s), 1,200 optimization (5.2/s), 33.3")
+    begins = dict(status_text.status_rows(made({**SAID, "opt_steps": 0})))
+    assert "samples each" not in begins["steps"]
+
+
 @pytest.mark.parametrize(
     ("number", "said"),
     [
