@@ -70,7 +70,7 @@ RIGHT: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(["incarnation", "learner", "seed"], is_random),
     **dict.fromkeys(["final", "alive"], is_boolean),
     **dict.fromkeys(["return_mean", "length_mean"], is_number),
-    **dict.fromkeys(["env", "agent"], is_map),
+    **dict.fromkeys(["env", "agent", "policy"], is_map),
     "extras": lambda value: value == b"bytes",
     "actors": lambda value: value == [],
     "features": lambda value: value == [],
@@ -105,7 +105,7 @@ def maps_of(name: str) -> list[tuple[int, dict[str, Any]]]:
 FIELDS = [(name, at, key) for name in DECODERS for at, fields in maps_of(name) for key in fields]
 OPTIONAL = {
     *(("report", key) for key in ("base", "actors", "limit", "features")),
-    *(("run", key) for key in ("schema_hash", "model_hash", "features")),
+    *(("run", key) for key in ("schema_hash", "model_hash", "features", "policy")),
     *(("ack", key) for key in ("reason", "rejected_reason")),
 }
 """Keys that may be missing: a peer of another release may not have them."""
