@@ -113,6 +113,7 @@ def answering(words: bytes) -> Iterator[Address]:
         listener.close()
 
 
+@pytest.mark.slow
 def test_ports_of_something_else_are_recognized() -> None:
     with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 100) as address:
         assert "something answers that is no learner" in worst(looked(address)).message

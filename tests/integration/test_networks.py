@@ -59,6 +59,7 @@ def assert_nothing_was_lost(run: CountingRun) -> None:
     assert accounting["produced"] == accounting["inserted"], f"{accounting}"
 
 
+@pytest.mark.slow
 def test_silent_cuts_and_a_pulled_cable_cost_no_sample(run: CountingRun, cable: Cable) -> None:
     ways: tuple[Way, ...] = ("both", "up", "down")
     for way in ways:

@@ -12,6 +12,7 @@ from daemons import Daemons, status, wait_for
 pytestmark = pytest.mark.timeout(120)
 
 
+@pytest.mark.slow
 def test_a_learner_may_start_last_after_a_foreign_program_and_start_again(
     daemons: Daemons,
 ) -> None:
