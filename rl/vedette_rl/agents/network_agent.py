@@ -17,8 +17,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.actions import BoxActions, DiscreteActions
-from vedette_rl.agents.config import NetworkConfig
+from vedette_rl.agents.actions import BoxActions, DiscreteActions, to_bounds
+from vedette_rl.agents.config import ActorCriticConfig, NetworkConfig
 from vedette_rl.agents.kind import AgentKind, BuildAgent
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Agent, ModelInfo
@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # it imports torch
     from vedette_rl.networks.torch_network import PolicyGraph
 
 C = TypeVar("C", bound=NetworkConfig)
+B = TypeVar("B", bound=ActorCriticConfig)
 
 
 class ActingNetwork(Protocol):
@@ -114,6 +115,43 @@ class NetworkPolicy:
         self, xp: Any, network: Callable[..., Array], obs: Any, *constants: Array
     ) -> tuple[Array, ...]:
         """The outputs of greedy acting, with numpy or torch as `xp`."""
+        raise NotImplementedError
+
+
+class BoxPolicy(NetworkPolicy, Generic[B]):
+    """A `NetworkPolicy` whose actions, in [-1, 1], are moved into the bounds of a Box.
+
+    `ranks` are not used: every environment explores alike.
+    """
+
+    def __init__(
+        self,
+        network: ActingNetwork,
+        config: B,
+        spaces: Spaces,
+        *,
+        ranks: NDArray[np.floating[Any]],
+        seed: int,
+    ) -> None:
+        super().__init__(network)
+        self._config = config
+        actions = BoxActions.from_space(config.name, spaces.action)
+        self._size, self._shape = actions.size, actions.shape
+        self.constants = actions.scaling
+        self._rng = np.random.default_rng(seed)
+
+    def explore(self, obs: Columns) -> NDArray[np.float32]:
+        """Actions ``(E, *shape)`` as `draw` has them; uniform ones on an untrained model."""
+        output = self.network(obs)
+        if self.version == 0 and self._config.uniform_warmup:
+            unit_ED = self._rng.uniform(-1.0, 1.0, (len(output), self._size)).astype(np.float32)
+        else:
+            unit_ED = self.draw(output)
+        action: NDArray[np.float32] = to_bounds(unit_ED, *self.constants)
+        return action.reshape(-1, *self._shape)
+
+    def draw(self, output: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Exploring actions ``(E, D)`` in [-1, 1] of the network's output."""
         raise NotImplementedError
 
 

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import BoxActions, to_bounds
-from vedette_rl.agents.network_agent import ActingNetwork, NetworkPolicy, network_agent
+from vedette_rl.agents.network_agent import BoxPolicy, network_agent
 from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.layers import Array, Layers, MlpSizes
@@ -36,27 +35,8 @@ class GaussianLayers(Layers):
         return net.policy(x_BF)
 
 
-class SacPolicy(NetworkPolicy):
-    """A `Policy`: draws from the squashed Gaussian while it explores, its mode's image otherwise.
-
-    `ranks` are not used: the policy's own noise explores.
-    """
-
-    def __init__(
-        self,
-        network: ActingNetwork,
-        config: SacConfig,
-        spaces: Spaces,
-        *,
-        ranks: NDArray[np.floating[Any]],
-        seed: int,
-    ) -> None:
-        super().__init__(network)
-        self._config = config
-        actions = BoxActions.from_space(config.name, spaces.action)
-        self._size, self._shape = actions.size, actions.shape
-        self.constants = actions.scaling
-        self._rng = np.random.default_rng(seed)
+class SacPolicy(BoxPolicy[SacConfig]):
+    """A `Policy`: draws from the squashed Gaussian while it explores, else takes its mode."""
 
     @classmethod
     def describe(cls, config: SacConfig, spaces: Spaces) -> dict[str, Any] | None:
@@ -75,18 +55,13 @@ class SacPolicy(NetworkPolicy):
         mean_ED = network(obs)[:, : self._size]
         return (to_bounds(xp.tanh(mean_ED), *constants).reshape(-1, *self._shape),)
 
-    def explore(self, obs: Columns) -> NDArray[np.float32]:
-        """Actions ``(E, *shape)`` drawn from the policy; uniformly on an untrained model."""
-        mean_ED, log_std_ED = np.split(self.network(obs), 2, axis=1)
-        unit_ED: NDArray[np.float32]
-        if self.version == 0 and self._config.uniform_warmup:
-            unit_ED = self._rng.uniform(-1.0, 1.0, mean_ED.shape).astype(np.float32)
-        else:
-            std_ED = np.exp(np.clip(log_std_ED, self._config.log_std_min, self._config.log_std_max))
-            noise_ED = self._rng.standard_normal(mean_ED.shape, np.float32)
-            unit_ED = np.tanh(mean_ED + std_ED * noise_ED)
-        action: NDArray[np.float32] = to_bounds(unit_ED, *self.constants)
-        return action.reshape(-1, *self._shape)
+    def draw(self, output: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Actions ``(E, D)`` drawn from the policy."""
+        mean_ED, log_std_ED = np.split(output, 2, axis=1)
+        std_ED = np.exp(np.clip(log_std_ED, self._config.log_std_min, self._config.log_std_max))
+        noise_ED = self._rng.standard_normal(mean_ED.shape, np.float32)
+        unit_ED: NDArray[np.float32] = np.tanh(mean_ED + std_ED * noise_ED)
+        return unit_ED
 
 
 def build_agent(config: SacConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:

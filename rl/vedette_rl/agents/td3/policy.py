@@ -14,8 +14,7 @@ from pydantic import PositiveInt
 
 from vedette_rl.agents.actions import BoxActions, to_bounds
 from vedette_rl.agents.config import ActorCriticConfig, NonNegativeFloat
-from vedette_rl.agents.network_agent import ActingNetwork, NetworkPolicy, network_agent
-from vedette_rl.core.columns import Columns
+from vedette_rl.agents.network_agent import BoxPolicy, network_agent
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.layers import Array, Layers, MlpSizes
@@ -57,27 +56,8 @@ class DeterministicLayers(Layers):
         return xp.tanh(net.policy(x_BF))
 
 
-class Td3Policy(NetworkPolicy):
-    """A `Policy`: adds Gaussian noise while it explores.
-
-    `ranks` are not used: every environment has the same noise.
-    """
-
-    def __init__(
-        self,
-        network: ActingNetwork,
-        config: Td3Config,
-        spaces: Spaces,
-        *,
-        ranks: NDArray[np.floating[Any]],
-        seed: int,
-    ) -> None:
-        super().__init__(network)
-        self._config = config
-        actions = BoxActions.from_space(config.name, spaces.action)
-        self._shape = actions.shape
-        self.constants = actions.scaling
-        self._rng = np.random.default_rng(seed)
+class Td3Policy(BoxPolicy[Td3Config]):
+    """A `Policy`: adds Gaussian noise while it explores."""
 
     @classmethod
     def describe(cls, config: Td3Config, spaces: Spaces) -> dict[str, Any] | None:
@@ -95,17 +75,11 @@ class Td3Policy(NetworkPolicy):
         """Actions ``(E, *shape)`` within the environment's bounds."""
         return (to_bounds(network(obs), *constants).reshape(-1, *self._shape),)
 
-    def explore(self, obs: Columns) -> NDArray[np.float32]:
-        """Actions ``(E, *shape)`` with noise; uniform ones on an untrained model."""
-        unit_ED = self.network(obs)
-        if self.version == 0 and self._config.uniform_warmup:
-            unit_ED = self._rng.uniform(-1.0, 1.0, unit_ED.shape).astype(np.float32)
-        else:
-            noise_ED = self._rng.standard_normal(unit_ED.shape, np.float32)
-            scale = np.float32(self._config.exploration_noise)
-            unit_ED = (unit_ED + scale * noise_ED).clip(-1.0, 1.0)
-        action: NDArray[np.float32] = to_bounds(unit_ED, *self.constants)
-        return action.reshape(-1, *self._shape)
+    def draw(self, output: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Actions ``(E, D)`` with noise."""
+        noise_ED = self._rng.standard_normal(output.shape, np.float32)
+        scale = np.float32(self._config.exploration_noise)
+        return (output + scale * noise_ED).clip(-1.0, 1.0)
 
 
 def build_agent(config: Td3Config, spaces: Spaces, *, device: str, seed: int) -> Agent:
