@@ -129,7 +129,9 @@ class PartsEncoder(nn.Module):
         images = self._seen.images
         pixels = [channels_first(image, obs[image.column]) for image in images]
         if self._seen.shared:  # all images in one pass
-            features = list(self.get_submodule("image0")(torch.cat(pixels)).chunk(len(images)))
+            together = self.get_submodule("image0")(torch.cat(pixels))
+            # not chunk: an exported graph would take its example's number of rows alone
+            features = list(together.unflatten(0, (len(images), -1)).unbind())
         else:
             features = [self.get_submodule(f"image{k}")(x) for k, x in enumerate(pixels)]
         if self._vector is not None:
