@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -50,7 +51,7 @@ class EnvSteps:
 
 
 class ScheduleConfig(BaseModel):
-    """The change of the learning rates over a run, in optimization steps."""
+    """The change of learning rates, or of another number, over a run, in optimization steps."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -69,6 +70,18 @@ class ScheduleConfig(BaseModel):
     def changes(self) -> bool:
         """Whether the rates change at all."""
         return self.kind != "constant" or self.warmup_opts > 0
+
+    def factor(self, step: float) -> float:
+        """The factor of what it scales at an optimization step, counted from 1. The same for
+        tensors is `vedette_rl.networks.parameter_vector.schedule_factor`."""
+        factor = min(1.0, step / max(self.warmup_opts, 1))
+        if self.kind == "constant":
+            return factor
+        progress = (step - self.warmup_opts) / (self.total_opts - self.warmup_opts)
+        progress = min(1.0, max(0.0, progress))
+        if self.kind == "cosine":
+            progress = 0.5 - 0.5 * math.cos(math.pi * progress)
+        return factor * (1.0 - (1.0 - self.final) * progress)
 
     @model_validator(mode="after")
     def _has_an_end(self) -> Self:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Sample, State
 from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay import ring_files
@@ -62,28 +63,40 @@ class PrioritizedReplay(DrawnRows):
         self._tree = SumTree(masses)
         self._strata = np.empty(0)
         self._last: tuple[NDArray[Any], NDArray[np.int64]] = self._strata, np.empty(0, np.int64)
-        self._draws = 0
+        self.draws = 0
+        """Batches drawn, by which beta rises."""
         self._dropped = 0  # rows below have no mass, even where they lie
 
     @property
     def beta(self) -> float:
         """The exponent of the next sample's importance weights."""
         config = self.config
-        done = min(1.0, self._draws / config.beta_steps)
+        done = min(1.0, self.draws / config.beta_steps)
         return config.beta_0 + (config.beta_final - config.beta_0) * done
 
     def sample(self, batch_size: int) -> Sample:
+        columns = self.buffers(batch_size)
+        numbers, masses = self.draw_into(columns, batch_size)
+        # N and the sum of masses cancel out of ``(N P)**-beta`` over its largest
+        weights = importance_weights(masses, self.beta)
+        self.draws += 1
+        return Sample(columns, numbers, weights)
+
+    def draw_into(
+        self, columns: Columns, count: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Draw `count` rows into `columns`, which have as many; return their numbers and masses."""
         seen = self.add_new_rows()
         if seen == self._dropped:  # no row is live
             raise EmptyReplayError
-        if len(self._strata) != batch_size:
-            self._strata = np.arange(batch_size) / batch_size
-        fractions = self.rng.random(batch_size)
-        fractions /= batch_size
+        if len(self._strata) != count:
+            self._strata = np.arange(count) / count
+        fractions = self.rng.random(count)
+        fractions /= count
         fractions += self._strata
         places, masses = self._tree.find(fractions)
         numbers = self._numbers(places, seen)
-        columns = self.gather(numbers)
+        self.gather_into(numbers, columns)
         if self.rows.inserted > seen and self.rows.live()[0]:  # the writer has gone on meanwhile
             redrawn = self.redraw_stale(numbers, columns)
             if len(redrawn):
@@ -93,10 +106,14 @@ class PrioritizedReplay(DrawnRows):
                 masses = self._tree.leaves.take(places)
                 # A row may have died since: it is whole, and has no mass any more.
                 masses[masses == 0.0] = masses.max() or 1.0
-        weights = self._weights(masses)
         self._last = numbers, places
-        self._draws += 1
-        return Sample(columns, numbers, weights)
+        return numbers, masses
+
+    @property
+    def mean_mass(self) -> float:
+        """The sum of all masses over N, the rows that have one: N P is a row's mass over it."""
+        seen = int(self._head[_SEEN])
+        return self._tree.total / (seen - max(self._dropped, seen - self.rows.capacity))
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
         """Set the |TD errors| ``(B,)`` of rows drawn before; overwritten ones are skipped.
@@ -150,14 +167,14 @@ class PrioritizedReplay(DrawnRows):
         """The generator and the schedule; the priorities are in their own file."""
         return {
             "rng": self.rng.bit_generator.state,
-            "draws": self._draws,
+            "draws": self.draws,
             "max_priority": float(self._head[_MAX_PRIORITY]),
         }
 
     def set_state(self, state: State) -> None:
         """Draw on from `state`; from a uniform replay's with the schedule's beginning."""
         self.rng.bit_generator.state = state["rng"]
-        self._draws = int(state.get("draws", 0))
+        self.draws = int(state.get("draws", 0))
         highest = max(float(self._head[_MAX_PRIORITY]), float(state.get("max_priority", 0.0)))
         self._head[_MAX_PRIORITY] = highest
 
@@ -182,11 +199,12 @@ class PrioritizedReplay(DrawnRows):
         numbers[: places.searchsorted(behind)] += self.rows.capacity  # they are in order
         return numbers
 
-    def _weights(self, masses: NDArray[np.float64]) -> NDArray[np.float32]:
-        """``(N P)**-beta`` over its largest: N and the sum of masses cancel out."""
-        weights: NDArray[np.float64] = masses / masses.min()
-        weights **= -self.beta
-        return weights.astype(np.float32)
+
+def importance_weights(relative: NDArray[np.float64], beta: float) -> NDArray[np.float32]:
+    """``p**-beta`` over the largest of the batch, of numbers in proportion to N P."""
+    weights: NDArray[np.float64] = relative / relative.min()
+    weights **= -beta
+    return weights.astype(np.float32)
 
 
 def open_priorities(ring: RingReader) -> NDArray[np.float64]:
