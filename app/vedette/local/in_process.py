@@ -48,6 +48,7 @@ from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
 from vedette_services.run.resume import prepare_start
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
+from vedette_services.run.sources import open_sources
 from vedette_services.run.status import Eval, Status
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
 from vedette_services.run.stop_conditions import late_evaluation
@@ -195,13 +196,14 @@ class InProcessRun:
         spaces = probe_environment(config.env)
         layout = replay_layout(config, spaces)
         self.ring = _memory_ring(config, layout)
+        sources = {name: (rows, None) for name, rows in open_sources(config, run.root).items()}
         self.learner = Learner(
             config,
             run,
             self.run_id,
             self._epoch,
             spaces=spaces,
-            open_replay=lambda: make_replay(config, self.ring, self._epoch),
+            open_replay=lambda: make_replay(config, self.ring, self._epoch, sources=sources),
             lasting=False,
             clock=clock,
         )

@@ -18,7 +18,7 @@ from vedette_rl.envs import EnvConfig, make_env
 from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import ExportError
-from vedette_rl.replay.export import LiveRows
+from vedette_rl.replay.export import LiveRows, StoredRows
 
 _PACKAGES = {"minari": "minari", "h5py": "h5py", "PIL": "pillow"}
 
@@ -144,7 +144,7 @@ class Episode:
     is_whole: bool
 
 
-def episodes(live: LiveRows) -> list[Episode]:
+def episodes(live: StoredRows) -> list[Episode]:
     """The episodes of a replay of one-step transitions, in the order of their first rows.
 
     The replay's oldest rows may begin, and its newest end, in the midst of one.
@@ -173,14 +173,14 @@ def _episode(first: int, follows: NDArray[np.int64], over: NDArray[np.bool_]) ->
     return Episode(np.array(rows), bool(over[rows[-1]]))
 
 
-def _digests(live: LiveRows, part: str) -> Iterator[bytes]:
+def _digests(live: StoredRows, part: str) -> Iterator[bytes]:
     """A digest of each row's observation, over all its columns."""
     names = [name for name in live.names if name == part or name.startswith(f"{part}/")]
     for pieces in zip(*(_values(live, name) for name in names), strict=True):
         yield hashlib.blake2b(b"".join(pieces), digest_size=16).digest()
 
 
-def _values(live: LiveRows, name: str) -> Iterator[bytes]:
+def _values(live: StoredRows, name: str) -> Iterator[bytes]:
     for piece in live.pieces(name):
         for value in piece:
             yield value.tobytes()

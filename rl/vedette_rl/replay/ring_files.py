@@ -48,7 +48,9 @@ CURSOR = "cursor.bin"
 CURSOR_DTYPE = np.dtype("<u8")
 
 _MAGIC = b"vdtrepl1"
-_OURS = re.compile(r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|synced|lock|.*\.new")
+_OURS = re.compile(
+    r"\d{3}-[\w-]*\.bin|cursor\.bin|priorities\.bin|commits|synced|lock|sources|.*\.new"
+)
 
 
 def column_path(directory: Path, index: int, name: str) -> Path:
@@ -233,7 +235,10 @@ def map_joined(files: Sequence[tuple[str, ArrayFile]], begins: Sequence[int]) ->
         file = _open_array(path, uid, dtype, shape, writable=False)
         try:
             found = system_map(
-                *(ctypes.c_void_p(at + begin * row_bytes), ctypes.c_size_t(array_bytes(dtype, shape))),
+                *(
+                    ctypes.c_void_p(at + begin * row_bytes),
+                    ctypes.c_size_t(array_bytes(dtype, shape)),
+                ),
                 *(mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, file, ctypes.c_long(0)),
             )
         finally:

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +25,9 @@ from vedette_rl.errors import CheckpointError, ModelMismatchError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.recording.registry import SurvivingRecorder
+from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.limiter import Limiter
+from vedette_rl.replay.mixed import MixedReplay, Source
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import UniformReplay, make_own_replay
@@ -236,6 +239,7 @@ class Learner:
             learning=self.status,
             max_opts=self.config.stop.max_opts,
             batch_size=self.config.agent.batch_size,
+            offline=self.config.actors.count == 0,
             idle=idle,
             tick_s=tick_s,
             clock=self._clock,
@@ -330,6 +334,7 @@ def make_replay(
     rows: Rows,
     epoch: int,
     priorities: NDArray[np.float64] | None = None,
+    sources: Mapping[str, tuple[Rows, NDArray[np.float64] | None]] = MappingProxyType({}),
 ) -> ReplayBuffer:
     """Make the replay that a learner draws from.
 
@@ -337,6 +342,7 @@ def make_replay(
         rows: its samples.
         epoch: gives every start other draws, where no checkpoint says how to go on.
         priorities: the memory of prioritized sampling; None: new memory.
+        sources: the rows of the named sources, and the memory of their priorities.
 
     Raises:
         UnknownNameError: `replay.name` names nothing that draws.
@@ -344,8 +350,32 @@ def make_replay(
     rng = np.random.default_rng([config.seed, epoch])
     if is_import_name(config.replay.name):
         return make_own_replay(config.replay, rows, rng)
-    if config.replay.prioritized:
-        return PrioritizedReplay(rows, rng, config.replay, memory=priorities)
+    actors = _drawn(config.replay, rows, rng, priorities)
+    if not sources:
+        return actors
+    # nobody computes the TD errors of rows that no actor made
+    of_sources = config.replay.model_copy(update={"initial_priorities": "max"})
+    named = [
+        Source(
+            name,
+            _drawn(of_sources, *(source_rows, rng, memory)),
+            (source := config.replay.sources[name]).share,
+            source.schedule if source.schedule.changes else None,
+            grows=not source.data,
+        )
+        for name, (source_rows, memory) in sources.items()
+    ]
+    return MixedReplay(actors, named, warmup=config.learner.warmup_period)
+
+
+def _drawn(
+    config: ReplayConfig,
+    rows: Rows,
+    rng: np.random.Generator,
+    priorities: NDArray[np.float64] | None,
+) -> UniformReplay | PrioritizedReplay:
+    if config.prioritized:
+        return PrioritizedReplay(rows, rng, config, memory=priorities)
     return UniformReplay(rows, rng)
 
 

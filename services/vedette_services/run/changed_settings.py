@@ -82,6 +82,9 @@ def _settings(part: BaseModel, prefix: str = "") -> Iterator[tuple[str, tuple[An
         inner = getattr(part, name)
         if isinstance(inner, BaseModel):
             yield from _settings(inner, f"{prefix}{name}.")
+        elif isinstance(inner, dict) and any(isinstance(i, BaseModel) for i in inner.values()):
+            for key, table in inner.items():
+                yield from _settings(table, f"{prefix}{name}.{key}.")
         else:
             yield f"{prefix}{name}", (values[name], marks_of(type(part), name))
 

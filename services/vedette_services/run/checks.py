@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,7 @@ from vedette_services.run.replay_layout import (
     replay_layout,
 )
 from vedette_services.run.resume import check_fresh, check_kind, check_resume, describe_resume
+from vedette_services.run.sources import check_sources
 from vedette_services.run.status_records import status_records_bytes
 
 
@@ -121,7 +123,8 @@ def check_config(
     _check_own_replay(config, layout)
     _check_batch(config, layout)
     saved = check_resume(config, out, spaces, layout, fresh=fresh, new_replay=new_replay)
-    budget = _check_budget(config, layout, out)
+    sources = check_sources(config, out, spaces, new=fresh or new_replay)
+    budget = _check_budget(config, layout, out, sources.bytes)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
         lines += describe_initial_weights(config)
@@ -130,7 +133,7 @@ def check_config(
         if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str)
         else ""  # an own agent's own matter
     )
-    described = [budget, seen, describe_repeats(config, layout), *lines]
+    described = [budget, *sources.lines, seen, describe_repeats(config, layout), *lines]
     return tuple(filter(None, [*described, _describe_evaluation_bound(config)]))
 
 
@@ -307,7 +310,7 @@ def _check_batch(config: RunConfig, layout: ReplayLayout) -> None:
         )
 
 
-def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
+def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path, sources: int) -> str:
     replay = config.replay
     need = replay_space(
         layout.stored,
@@ -316,6 +319,7 @@ def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
         guard=layout.guard,
         shared=layout.shared,
     )
+    need = replace(need, rows_bytes=need.rows_bytes + sources)
     directory, maps = replay_directory(config, out), _maps_space(RunDirectory(out))
     if not same_disk(maps.directory, directory) and maps.more_bytes > free_disk_bytes(
         maps.directory

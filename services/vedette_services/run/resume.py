@@ -34,6 +34,7 @@ from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.replay_layout import ReplayLayout, replay_directory, replay_layout
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
+from vedette_services.run.sources import place_sources, stage_sources
 
 OTHER_RUN = "choose another --out, or erase the run with --fresh --force"
 
@@ -280,6 +281,7 @@ def prepare_start(
     Returns:
         The run's id.
     """
+    staged = stage_sources(config, run, new=fresh or new_replay)
     if fresh:
         erase_run(run)
         run.make()
@@ -291,6 +293,7 @@ def prepare_start(
         EventFile(run.events_file).add(*events)
         if new_replay and not in_process:
             _begin_new_replay(config, run)
+    place_sources(config, run, staged)
     publish_config(config, run.config_file, note)
     return run.ensure_id(in_process=in_process)
 
