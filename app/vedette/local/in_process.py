@@ -48,7 +48,7 @@ from vedette_services.run.provenance import record_provenance
 from vedette_services.run.replay_layout import ReplayLayout, make_run_limiter, replay_layout
 from vedette_services.run.resume import prepare_start
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp
-from vedette_services.run.sources import open_sources
+from vedette_services.run.sources import describe_sources, open_sources
 from vedette_services.run.status import Eval, Status
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus, assemble_status
 from vedette_services.run.stop_conditions import late_evaluation
@@ -205,6 +205,7 @@ class InProcessRun:
             spaces=spaces,
             open_replay=lambda: make_replay(config, self.ring, self._epoch, sources=sources),
             lasting=False,
+            sources=describe_sources(config, run.root),
             clock=clock,
         )
         self.agent, self.replay = self.learner.agent, self.learner.replay

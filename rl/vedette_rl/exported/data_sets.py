@@ -427,7 +427,7 @@ def action_field_shape(data: Any) -> tuple[int, ...]:  # a minari.MinariDataset
 
 
 def _forms(leaves: tuple[ObservationColumn, ...]) -> str:
-    return ", ".join(f"{leaf.name} {leaf.dtype} {leaf.shape}" for leaf in leaves)
+    return ", ".join(sorted(f"{leaf.name} {leaf.dtype} {leaf.shape}" for leaf in leaves))
 
 
 def _form_text(dtype: np.dtype[Any]) -> str:

@@ -64,7 +64,9 @@ def write_minari(directory: Path, live: LiveRows, env: EnvConfig, name: str) -> 
         {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": "vedette"}
     )
     found = episodes(live)
-    storage.update_episodes(_buffers(live, found, one.observation_space, one.action_space))
+    # the environment's own rewards, unless clipping has lost them
+    scale = 1.0 if env.reward_clip else env.reward_scale
+    storage.update_episodes(_buffers(live, found, one.observation_space, one.action_space, scale))
     return len(found)
 
 
@@ -73,6 +75,7 @@ def _buffers(
     found: list[Episode],
     observation: gym.Space[Any],
     action: gym.Space[Any],
+    reward_scale: float,
 ) -> Iterator[Any]:  # minari.data_collector.EpisodeBuffer
     from minari.data_collector import EpisodeBuffer
 
@@ -84,7 +87,7 @@ def _buffers(
             id=number,
             observations=_observations(live, rows, observation),
             actions=ActionConverter(action, len(rows)).to_environment(live.take("action", rows)),
-            rewards=live.take("reward", rows).tolist(),
+            rewards=(live.take("reward", rows) / reward_scale).tolist(),
             terminations=live.take("terminated", rows).tolist(),
             truncations=truncated.tolist(),
             infos=None,

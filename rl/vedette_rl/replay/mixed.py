@@ -95,6 +95,7 @@ class MixedReplay:
         self._counts: tuple[int, ...] = ()
         self._columns: Columns = {}
         self._parts: list[_Part] = []
+        self.shares: dict[str, float] = {}
         self._batches, self._drawn = 0, [0] * len(self._sources)  # since the last `stats`
         self._last: tuple[NDArray[np.int64], list[NDArray[np.int64]]] | None = None
         rings = [source.replay.rows for source in self._sources]
@@ -198,16 +199,18 @@ class MixedReplay:
                 numbers = indices[begin:end] - (number << NUMBER_BITS)
                 self._sources[number].replay.update_priority(numbers, td_errors[begin:end])
 
+    def sizes(self) -> dict[str, int]:
+        """The rows of each source that may be drawn now."""
+        return {source.name: len(source.replay) for source in self._sources}
+
     def stats(self) -> dict[str, float]:
-        """The share of each source in the rows drawn since the last call."""
+        """The share of each source in the rows drawn since the last call, kept as `shares`."""
         self._count_drawn()
-        total = max(1, sum(self._drawn))
-        shares = {
-            f"share_{source.name}": drawn / total
-            for source, drawn in zip(self._sources, self._drawn, strict=True)
-        }
+        if total := sum(self._drawn):
+            names = [source.name for source in self._sources]
+            self.shares = {n: d / total for n, d in zip(names, self._drawn, strict=True)}
         self._drawn = [0] * len(self._sources)
-        return shares
+        return {f"share_{name}": share for name, share in self.shares.items()}
 
     def get_state(self) -> State:
         """That of the actors' replay, so that a run may go on without its sources; and theirs."""

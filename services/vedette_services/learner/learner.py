@@ -43,7 +43,7 @@ from vedette_services.learner.training_loop import (
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import WeightsSource
 from vedette_services.run.resume import OTHER_RUN
-from vedette_services.run.status import Eval, Samples
+from vedette_services.run.status import Eval, Samples, SourceStatus
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 from vedette_services.run.stop_conditions import find_exit_reason, is_evaluated
 
@@ -130,6 +130,7 @@ class Learner:
         spaces: of the environment.
         open_replay: returns the replay to draw from.
         lasting: the replay outlives this start; otherwise the next start has an empty one.
+        sources: the named ones that it draws from.
         clock: seconds, monotonic, for `stop.max_seconds` and all rates.
     """
 
@@ -143,6 +144,7 @@ class Learner:
         spaces: Spaces,
         open_replay: Callable[[], ReplayBuffer],
         lasting: bool,
+        sources: tuple[SourceStatus, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config, self.run_id, self._epoch = config, run_id, epoch
@@ -161,11 +163,19 @@ class Learner:
         self._checkpoints.remove_leftovers()
         self._init: dict[str, Any] = {}
         sampled = self._resume()
-        self.status = TrainerStatus(epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled)
+        self.status = TrainerStatus(
+            epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled, sources=sources
+        )
         self._loader = make_loader(self.replay, config.agent.batch_size, device)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
         self._curves = CurveRecorder(self._recorder, run_id, config, recorded)
+        if returns := {
+            f"replay/return_{source.name}": source.return_mean
+            for source in sources
+            if source.return_mean is not None
+        }:
+            self._recorder.write(returns, self.agent.opt_steps)
         self._checkpoint_writer = CheckpointWriter(self._checkpoints)
         self._peers: Peers
 
@@ -321,8 +331,16 @@ class Learner:
     def _over_all_starts(self, learning: TrainerStatus) -> TrainerStatus:
         """Add the rows that earlier starts drew, the seconds of this one, and the checkpoint."""
         sampled = learning.sampled + self.earlier.sampled
+        sources = learning.sources
+        if isinstance(self.replay, MixedReplay):
+            sizes, shares = self.replay.sizes(), self.replay.shares
+            sources = tuple(
+                replace(source, size=sizes[source.name], share=shares.get(source.name))
+                for source in sources
+            )
         return replace(
             learning,
+            sources=sources,
             seconds=self._clock() - self._began,
             sampled=sampled,
             checkpoint=self._checkpoint_writer.status(),

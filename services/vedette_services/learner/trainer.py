@@ -29,7 +29,7 @@ from vedette_services.learner.learner import Learner, make_replay
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
-from vedette_services.run.sources import open_sources
+from vedette_services.run.sources import describe_sources, open_sources
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
     GatewayStatus,
@@ -66,6 +66,7 @@ class Trainer:
             spaces=probe_environment(spec.config.env),
             open_replay=lambda: open_replay(spec, epoch),
             lasting=True,
+            sources=describe_sources(spec.config, run.root),
         )
         schema = Schema.from_arrays(self._learner.agent.model_info().arrays)
         self._models = BackgroundPublisher(ModelMapWriter(run.model_map, schema), epoch, wakeup.set)

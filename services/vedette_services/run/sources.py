@@ -62,6 +62,7 @@ from vedette_services.errors import SettingError
 from vedette_services.run.changed_settings import changed_settings
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import declared_columns, replay_directory, ring_dtype
+from vedette_services.run.status import SourceStatus
 
 log = logging.getLogger("vedette.learner")
 
@@ -154,6 +155,7 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
                 continue
             reading = _Reading(config, spaces, _open(config, spaces, source.data))
             total += reading.space(config.replay.prioritized)
+            lines.append(f"source {name}: {source.data}, which is read once, at this start")
         except DataSetError as e:
             raise SettingError(key, f"{e.name}: {e.why}", e.fix) from e
         except (RlError, OSError) as e:
@@ -401,11 +403,13 @@ class _Reading:
             yield from transitions(episodes, processor, (rewards or RewardTransform()).write, {})
 
     def _counted(self, episodes: Iterator[RecordedEpisode]) -> Iterator[RecordedEpisode]:
-        self.episodes = 0
+        env, self.episodes = self._config.env, 0
+        scale = 0.0 if env.reward_clip else env.reward_scale  # of a replay's rewards
         for episode in episodes:
             self.episodes += 1
-            if episode.terminated or episode.truncated:
-                self._returns.append(float(episode.reward.sum()))
+            if (episode.terminated or episode.truncated) and (scale or self._opened.raw_rewards):
+                total = float(episode.reward.sum())
+                self._returns.append(total if self._opened.raw_rewards else total / scale)
             yield episode
 
     def _check(self, columns: Columns, before: int) -> None:
@@ -483,7 +487,7 @@ def _digest(data: str, files: list[Path]) -> str:
     if not files and (replay := _replay_of(Path(data))) is not None:
         digest.update(read_manifest(replay).uid.encode())
     for file in files:
-        digest.update(file.name.encode())
+        digest.update(file.name.encode() if len(files) > 1 else b"")
         with file.open("rb") as opened:
             digest.update(hashlib.file_digest(opened, "blake2b").digest())
     return digest.hexdigest()
@@ -499,3 +503,16 @@ def open_sources(config: RunConfig, out: Path) -> dict[str, RingReader]:
         ReplayFormatError: one is not there, or torn.
     """
     return {name: RingReader(source_directory(config, out, name)) for name in config.replay.sources}
+
+
+def describe_sources(config: RunConfig, out: Path) -> tuple[SourceStatus, ...]:
+    """The named sources as the status has them at a start."""
+    found = []
+    for name in config.replay.sources:
+        record = read_record(source_directory(config, out, name))
+        if record is None:
+            found.append(SourceStatus(name))
+        else:
+            of = record.rows, None, record.episodes, record.return_mean
+            found.append(SourceStatus(name, *of))
+    return tuple(found)
