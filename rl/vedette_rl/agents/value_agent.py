@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
-from vedette_rl.agents.config import ScheduleConfig
 from vedette_rl.agents.temporal_difference import Discounts
 from vedette_rl.core.learning import ModelInfo, OptResult, State
 from vedette_rl.networks.encoder import Obs, RandomShift
@@ -25,6 +24,7 @@ from vedette_rl.networks.parameter_vector import (
     restore_generator,
 )
 from vedette_rl.networks.torch_network import ObsNormalizer
+from vedette_rl.stored_settings import ScheduleConfig
 
 
 class OptimizerConfig(Protocol):

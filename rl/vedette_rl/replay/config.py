@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from vedette_rl.agents.config import ScheduleConfig
 from vedette_rl.import_by_name import choice_or_import
+from vedette_rl.stored_settings import ScheduleConfig
 
 ACTORS = "actors"
 """The source of the rows that actors insert."""

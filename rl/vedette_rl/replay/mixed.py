@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.agents.config import ScheduleConfig
 from vedette_rl.core.columns import SOURCE, Columns, empty_columns
 from vedette_rl.core.learning import Sample, State
 from vedette_rl.errors import EmptyReplayError
@@ -37,6 +36,7 @@ from vedette_rl.replay.prioritized import PrioritizedReplay, importance_weights
 from vedette_rl.replay.ring import join_rings
 from vedette_rl.replay.rows import ring_places
 from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.stored_settings import ScheduleConfig
 
 NUMBER_BITS = 48
 """Bits of an index that are a row's number; those above are its source's."""

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from vedette_rl.agents.config import ScheduleConfig
 from vedette_rl.core import ReplayBuffer, Sample
 from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay.config import ReplayConfig
@@ -21,6 +20,7 @@ from vedette_rl.replay.prioritized import PrioritizedReplay, open_priorities
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.rows import MemoryRing, Rows
 from vedette_rl.replay.uniform import UniformReplay
+from vedette_rl.stored_settings import ScheduleConfig
 
 BY_PRIORITY = ReplayConfig(
     prioritized=True, alpha=1.0, beta_0=1.0, beta_final=1.0, priority_epsilon=1e-9

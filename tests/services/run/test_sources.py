@@ -403,7 +403,7 @@ def test_a_changed_data_set_is_refused_with_the_fix(tmp_path: Path) -> None:
     columns = played()
     columns["reward"] += 1.0
     write_npz(data, columns)
-    with pytest.raises(SettingError, match="is not what the run in .* has read") as found:
+    with pytest.raises(SettingError, match=r"is not what the run in .* has read") as found:
         start(config, run.root)
     assert "--new-replay" in found.value.fix
     check_sources(config, run.root, probe_environment(config.env), new=True)
@@ -443,7 +443,7 @@ def test_a_torn_source_is_named_with_the_fix(tmp_path: Path, lost: str) -> None:
     run = start(config, tmp_path / "run")
     path = source_directory(config, run.root, "demos") / lost
     path.write_text("{")
-    with pytest.raises(SettingError, match="delete .*demos"):
+    with pytest.raises(SettingError, match=r"delete .*demos"):
         start(config, run.root)
 
 
