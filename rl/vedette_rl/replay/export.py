@@ -16,8 +16,8 @@ from vedette_rl.replay import ring_files
 from vedette_rl.replay.commits import last_commit
 from vedette_rl.replay.frame_ring import FrameRows
 from vedette_rl.replay.manifest import Manifest, read_manifest
-from vedette_rl.replay.recovery import find_recovery
 from vedette_rl.replay.rows import Rows
+from vedette_rl.replay.syncing import find_recovery
 
 PIECE_BYTES = 16 << 20
 

@@ -43,9 +43,16 @@ from vedette_rl.replay.manifest import (
     read_manifest,
     write_manifest,
 )
-from vedette_rl.replay.recovery import MergeStamps, Recovery, find_recovery, recover
 from vedette_rl.replay.rows import RowAppender, Rows, default_guard
-from vedette_rl.replay.syncing import CommitPoint, RingSyncer, read_synced
+from vedette_rl.replay.syncing import (
+    CommitPoint,
+    MergeStamps,
+    Recovery,
+    RingSyncer,
+    find_recovery,
+    read_synced,
+    recover,
+)
 from vedette_rl.storage.atomic_files import remove_unfinished, sync_directory
 from vedette_rl.storage.latest_value import MemoryFence
 
@@ -259,7 +266,7 @@ def recover_replay(directory: Path, merge_stamps: MergeStamps | None = None) -> 
     """Recover a replay before a process maps it, if a power failure has torn it.
 
     Args:
-        merge_stamps: as `vedette_rl.replay.recovery.recover` has it.
+        merge_stamps: as `vedette_rl.replay.syncing.recover` has it.
 
     Returns:
         What was done; None where there was nothing to do, or where no replay is.

@@ -21,14 +21,13 @@ from vedette_rl.errors import (
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.manifest import read_manifest
-from vedette_rl.replay.recovery import find_recovery
 from vedette_rl.replay.ring import check_replay_directory, check_ring
+from vedette_rl.replay.syncing import find_recovery
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.config.saving import publish_config
+from vedette_services.config.saving import ChangedSetting, changed_settings, publish_config
 from vedette_services.errors import ConfigError, SettingError, UsageError, raise_errors
-from vedette_services.run.changed_settings import ChangedSetting, changed_settings
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary

@@ -58,8 +58,8 @@ from vedette_rl.steps.n_step import make_step_processor, prepare_steps
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
+from vedette_services.config.saving import changed_settings
 from vedette_services.errors import SettingError
-from vedette_services.run.changed_settings import changed_settings
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import declared_columns, replay_directory, ring_dtype
 from vedette_services.run.status import SourceStatus
