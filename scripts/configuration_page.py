@@ -88,7 +88,8 @@ def _rows(properties: Mapping[str, Schema], prefix: str) -> Iterator[tuple[str, 
         if "properties" in key:
             yield from _rows(key["properties"], f"{prefix}{name}.")
             continue
-        if "properties" in (named := key.get("additionalProperties") or {}):
+        named = key.get("additionalProperties")
+        if isinstance(named, Mapping) and "properties" in named:
             yield (
                 f"`{prefix}{name}`",
                 "none",

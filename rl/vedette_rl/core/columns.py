@@ -29,6 +29,10 @@ VERSION, MANAGER, ACTOR = "version", "manager", "actor"
 SOURCE = "source"
 """The column of a batch that is drawn from several sources: the number of a row's source."""
 
+INTERVENED = "intervened"
+"""The column of transitions whose first action a person took, where `replay.sources` has
+``interventions``."""
+
 _TAKEN = frozenset({"action", "reward", "terminated", "truncated", "n_steps", "frames"})
 _TAKEN_LATER = frozenset({VERSION, MANAGER, ACTOR, SOURCE, "frame_span"})
 

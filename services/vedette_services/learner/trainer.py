@@ -29,7 +29,7 @@ from vedette_services.learner.learner import Learner, make_replay
 from vedette_services.run.directory import LearnerSpec
 from vedette_services.run.model_map import ModelMapWriter
 from vedette_services.run.replay_layout import make_run_limiter, replay_directory
-from vedette_services.run.sources import describe_sources, open_sources
+from vedette_services.run.sources import describe_sources, open_sources, source_directory
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
     GatewayStatus,
@@ -135,8 +135,10 @@ def open_replay(spec: LearnerSpec, epoch: int) -> ReplayBuffer:
     """
     directory = replay_directory(spec.config, spec.run.root)
     deadline = time.monotonic() + _WAIT_S
-    while not (directory / MANIFEST).exists() and time.monotonic() < deadline:
-        time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
+    places = [source_directory(spec.config, spec.run.root, n) for n in spec.config.replay.sources]
+    for place in (directory, *places):
+        while not (place / MANIFEST).exists() and time.monotonic() < deadline:
+            time.sleep(0.02)  # the gateway is another process: there is nothing to wait on
     ring = open_reader(directory)
     sources = {
         name: (rows, _priorities(spec, rows))

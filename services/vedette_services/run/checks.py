@@ -56,7 +56,7 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
-    declared_columns,
+    configured_columns,
     describe_repeats,
     make_run_limiter,
     replay_directory,
@@ -239,7 +239,7 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
 def _check_steps(config: RunConfig, spaces: Spaces) -> None:
     """Check that the step processor can be made for these transitions."""
     actors, agent = config.actors, config.agent
-    row = transition_dtype(spaces, declared_columns(agent, actors, spaces))
+    row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
     try:
         make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)

@@ -31,8 +31,8 @@ import numpy as np
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Columns
-from vedette_rl.core.columns import ACTOR, MANAGER, VERSION
+from vedette_rl.core import Columns, RowColumn
+from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER, VERSION
 from vedette_rl.envs.make import make_vector_environment, probe_environment
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
 from vedette_rl.envs.vector_env import RewardTransform
@@ -50,10 +50,13 @@ from vedette_rl.exported.data_sets import (
 )
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.budget import replay_space
+from vedette_rl.replay.config import INTERVENTIONS
 from vedette_rl.replay.export import LiveRows
 from vedette_rl.replay.manifest import MANIFEST, read_manifest
+from vedette_rl.replay.mixed import MarkedRows
 from vedette_rl.replay.prioritized import TD_ERROR
-from vedette_rl.replay.ring import RingReader, RingWriter
+from vedette_rl.replay.ring import RingReader, RingWriter, recover_replay
+from vedette_rl.replay.rows import Rows
 from vedette_rl.steps.n_step import make_step_processor, prepare_steps
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_services.config.loading import read_config
@@ -61,7 +64,11 @@ from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import changed_settings
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.replay_layout import declared_columns, replay_directory, ring_dtype
+from vedette_services.run.replay_layout import (
+    configured_columns,
+    replay_directory,
+    ring_dtype,
+)
 from vedette_services.run.status import SourceStatus
 
 log = logging.getLogger("vedette.learner")
@@ -150,7 +157,13 @@ def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) ->
     for name, source in config.replay.sources.items():
         key = f"replay.sources.{name}" + (".data" if source.data else "")
         try:
-            if source.data and not new and (record := _known(config, out, name)) is not None:
+            if not source.data:
+                guard = _guard(row := stored_row(config, spaces))
+                total += replay_space(
+                    row, source.capacity, prioritized=config.replay.prioritized, guard=guard
+                ).total_bytes
+                continue
+            if not new and (record := _known(config, out, name)) is not None:
                 lines.append(f"source {name}: {record}, read before")
                 continue
             reading = _Reading(config, spaces, _open(config, spaces, source.data))
@@ -232,9 +245,7 @@ def _open(config: RunConfig, spaces: Spaces, data: str) -> _Opened:
         same = config.agent.n_step == 1 and config.actors.step_processor == "n_step"
     else:
         raise DataSetError(data, "there is no such file or folder", "name one that is there")
-    rows.check(
-        transition_dtype(spaces, declared_columns(config.agent, config.actors, spaces)), frozenset()
-    )
+    rows.check(transition_dtype(spaces, _columns(config, spaces)), frozenset({INTERVENED}))
     if not same and rows.longest > 1:
         why = "its transitions span several steps"
         fix = "name the directory of a run with the same settings, or one with agent.n_step=1"
@@ -296,7 +307,8 @@ def stage_sources(config: RunConfig, run: RunDirectory, *, new: bool) -> dict[st
 
 
 def place_sources(config: RunConfig, run: RunDirectory, staged: dict[str, SourceRecord]) -> None:
-    """Move what was staged to its place."""
+    """Move what was staged to its place, and recover what a power failure has torn."""
+    recover_replay(source_directory(config, run.root, INTERVENTIONS))
     for name in staged:
         directory = source_directory(config, run.root, name)
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -332,13 +344,11 @@ class _Reading:
 
     def __init__(self, config: RunConfig, spaces: Spaces, opened: _Opened) -> None:
         self._config, self._spaces, self._opened = config, spaces, opened
-        agent, actors = config.agent, config.actors
-        td_errors = config.replay.initial_priorities == "actor"
-        self._row = transition_dtype(spaces, declared_columns(agent, actors, spaces))
-        declared = declared_columns(agent, actors, spaces, td_errors=td_errors)
-        self._stored = ring_dtype(transition_dtype(spaces, declared))
+        declared = _columns(config, spaces)
+        self._row = transition_dtype(spaces, declared)
+        self._stored = stored_row(config, spaces)
         self._schema = Schema.from_dtype(self._row, column_bounds(spaces, declared))
-        self._guard = max(1, min(4096, _GUARD_BYTES // max(1, self._stored.itemsize)))
+        self._guard = _guard(self._stored)
         self.episodes: int | None = None
         self._returns: list[float] = []
 
@@ -366,6 +376,8 @@ class _Reading:
         with closing(ring):
             for columns in self._rows():
                 count = len(columns["reward"])
+                if INTERVENED in (self._row.names or ()):  # of an old run, perhaps
+                    columns.setdefault(INTERVENED, np.zeros(count, np.bool_))
                 self._check(columns, rows)
                 rows += count
                 if rows > most:
@@ -449,6 +461,11 @@ def _append(ring: RingWriter, columns: Columns, count: int, guard: int) -> None:
     ring.commit()
 
 
+def _guard(row: np.dtype[Any]) -> int:
+    """Rows that are appended to a source's ring before a commit."""
+    return max(1, min(4096, _GUARD_BYTES // max(1, row.itemsize)))
+
+
 # Telling whether data have changed
 
 
@@ -496,6 +513,16 @@ def _digest(data: str, files: list[Path]) -> str:
 # Drawing
 
 
+def _columns(config: RunConfig, spaces: Spaces) -> tuple[RowColumn, ...]:
+    """The declared columns that a data set's rows have: nobody knows their TD errors."""
+    return tuple(c for c in configured_columns(config, spaces) if c.name != TD_ERROR)
+
+
+def stored_row(config: RunConfig, spaces: Spaces) -> np.dtype[Any]:
+    """A row of a source's ring, which stores observations whole."""
+    return ring_dtype(transition_dtype(spaces, configured_columns(config, spaces)))
+
+
 def open_sources(config: RunConfig, out: Path) -> dict[str, RingReader]:
     """The rings of the named sources, to draw from.
 
@@ -516,3 +543,32 @@ def describe_sources(config: RunConfig, out: Path) -> tuple[SourceStatus, ...]:
             of = record.rows, None, record.episodes, record.return_mean
             found.append(SourceStatus(name, *of))
     return tuple(found)
+
+
+# Interventions
+
+
+def open_interventions(
+    config: RunConfig, out: Path, run_id: str, spaces: Spaces, rows: Rows
+) -> MarkedRows | None:
+    """What keeps the rows in which a person acted; None where no source is for them.
+
+    Args:
+        rows: of the actors.
+
+    Raises:
+        ReplayFormatError: the ring that is there is torn, or of another form.
+    """
+    source = config.replay.sources.get(INTERVENTIONS)
+    if source is None:
+        return None
+    row = stored_row(config, spaces)
+    ring = RingWriter.open(
+        source_directory(config, out, INTERVENTIONS),
+        row,
+        source.capacity,
+        run_id=run_id,
+        guard=_guard(row),
+        sync_interval_s=config.replay.sync_interval_s,
+    )
+    return MarkedRows(rows, ring, INTERVENED)
