@@ -7,6 +7,7 @@ import importlib.util
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.core.columns import ACTOR, MANAGER
 from vedette_rl.envs import EnvConfig, make_env
 from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.spaces import observation_columns
@@ -156,8 +158,13 @@ def episodes(live: StoredRows) -> list[Episode]:
     is_first = np.ones(len(live), np.bool_)
     open_ends: dict[_Key, deque[int]] = defaultdict(deque)
     over = live.column("terminated") | live.column("truncated")
-    makers = zip(live.column("manager").tolist(), live.column("actor").tolist(), strict=True)
-    seen = zip(makers, _digests(live, "obs"), _digests(live, "next_obs"), strict=True)
+    makers = [
+        live.column(name).tolist() if name in live.names else repeat(0, len(live))
+        for name in (MANAGER, ACTOR)
+    ]
+    seen = zip(
+        zip(*makers, strict=True), _digests(live, "obs"), _digests(live, "next_obs"), strict=True
+    )
     for row, ((manager, actor), obs, next_obs) in enumerate(seen):
         waiting = open_ends.get((manager, actor, obs))
         if waiting:

@@ -186,6 +186,14 @@ def test_rows_are_those_that_an_actor_would_have_sent(
     assert (record.rows, record.episodes, record.return_mean) == (200, EPISODES, 15.0)
 
 
+def test_rows_that_nobody_says_the_makers_of_are_read_too(tmp_path: Path) -> None:
+    unknown: dict[str, Any] = dict.fromkeys(("version", "manager", "actor"))
+    data = write_npz(tmp_path / "set.npz", played(), **unknown)
+    config = configuration(data=data, **{"agent.n_step": 3})
+    run = start(config, tmp_path / "run")
+    assert_same_rows(rows_read(config, run.root), played(3))
+
+
 def test_parts_of_an_observation_and_rewards_are_as_an_actor_would_have_sent_them(
     tmp_path: Path,
 ) -> None:
