@@ -54,6 +54,25 @@ class EnvSteps:
         return min(found, self.most) if self.most else found
 
 
+class ImitationConfig(BaseModel):
+    """Behaviour cloning beside an agent's own loss, of the actions in `replay.sources`."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    loss: Literal["none", "cross_entropy", "margin"] = "none"
+    """``cross_entropy``: -log pi(a | s) of the policy, or of exp(q) / sum exp(q); ``margin``: how
+    far the action is from being the best by `margin` (DQfD, Hester et al. 2018, section 4), of
+    agents on action values."""
+    weight: NonNegativeFloat = 1.0
+    """of its mean over the batch, in which samples of actors count 0 (1: DQfD)."""
+    margin: PositiveFloat = 0.8
+    """by which other actions are to be worse (0.8: DQfD)."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    """how the weight changes over the run."""
+
+
 class AgentConfig(BaseModel):
     """An agent's hyperparameters. Each agent's own class adds those of its paper."""
 

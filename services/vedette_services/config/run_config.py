@@ -88,6 +88,10 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
         why = f"{config.learner.pretrain_opts:,} steps need samples before the actors', and "
         why += "replay.sources names no data set"
         yield SettingError("learner.pretrain_opts", why, "set replay.sources.NAME.data, or 0")
+    imitation = getattr(config.agent, "imitation", None)
+    if imitation is not None and imitation.loss != "none" and not config.replay.sources:
+        why = f"is {imitation.loss}, and replay.sources names nobody to imitate"
+        yield SettingError("agent.imitation.loss", why, "set replay.sources.NAME.data, or none")
     others = stop.max_opts or stop.max_env_steps or stop.max_seconds
     if stop.target_return is not None and not config.learner.eval_interval and not others:
         yield SettingError(
