@@ -4,7 +4,7 @@ after another or side by side."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
 from vedette_rl.core.columns import INTERVENED
-from vedette_rl.envs.layout import ActionConverter, ObservationLayout
+from vedette_rl.envs.layout import ActionConverter, ObservationLayout, find_intervention
 from vedette_rl.envs.spaces import agent_spaces
-from vedette_rl.errors import EnvironmentFaultError
 
 Env = gym.Env[Any, Any]
 
@@ -187,29 +186,6 @@ class VectorEnvironment:
 
 Intervention = tuple[int, Any]
 """An environment's row, and the action, as the environment takes it, of the person who acted."""
-
-_ACTIONS = ("intervene_action", "action_intervention", "teleop_action")
-INTERVENTION_KEYS = ("is_intervention", *_ACTIONS)
-"""What an environment's info says of a person's actions."""
-
-
-def find_intervention(info: Mapping[str, Any]) -> Any:
-    """The action of a person who acted in place of the policy, None where none did.
-
-    HIL-SERL's convention is ``info["intervene_action"]``, which is there where a person acted;
-    gym-hil's and lerobot's is ``info["is_intervention"]``, with the action beside it.
-
-    Raises:
-        EnvironmentFaultError: a person acted, and the action is not there.
-    """
-    action = next((info[name] for name in _ACTIONS if info.get(name) is not None), None)
-    if not np.any(info.get("is_intervention", action is not None)):
-        return None
-    if action is None:
-        fault = "info['is_intervention'] is true: give the action in info['intervene_action']"
-        raise EnvironmentFaultError("of interventions", fault)
-    return action
-
 
 UNLIMITED_STEPS = 1000
 """Steps of an episode at most, where an environment names no limit: that of most benchmarks."""
