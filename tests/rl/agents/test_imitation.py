@@ -14,10 +14,9 @@ from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.config import ImitationConfig
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.dqn.loss import cross_entropy, margin_loss
 from vedette_rl.agents.sac.agent import SacAgent, log_pi_of
 from vedette_rl.agents.sac.config import SacConfig
-from vedette_rl.agents.temporal_difference import Imitation
+from vedette_rl.agents.temporal_difference import Imitation, cross_entropy, margin_loss
 from vedette_rl.agents.value_agent import ActionHeads
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.stored_settings import ScheduleConfig
