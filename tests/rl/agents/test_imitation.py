@@ -180,4 +180,4 @@ def test_an_agent_goes_on_with_the_weight_that_it_had(
 
 def test_a_margin_is_of_action_values() -> None:
     with pytest.raises(ValueError, match="set cross_entropy"):
-        SacConfig(imitation=ImitationConfig(loss="margin"))
+        SacConfig.model_validate({"imitation": {"loss": "margin"}})
