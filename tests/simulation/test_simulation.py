@@ -29,6 +29,10 @@ def test_a_hostile_key_whose_managers_start_again_takes_no_place_of_others(seed:
     assert simulate.simulate(seed).error == ""
 
 
+def test_a_batch_that_the_network_loses_three_times_is_no_wait_without_a_reason() -> None:
+    assert simulate.simulate(5689).error == ""
+
+
 @pytest.mark.slow
 def test_every_invariant_holds_in_a_fleet_of_300_managers() -> None:
     assert simulate.simulate(1, managers=300, fault_s=20.0).error == ""
