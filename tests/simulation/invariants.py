@@ -18,10 +18,13 @@ from vedette_services.learner.gateway_state import GatewayState
 if TYPE_CHECKING:
     from simulated_fleet import SimulatedFleet
 
-WAIT_S = 15.0
-"""Who delivers nothing for so long has a reason, in its log or an ack, at most `REASON_S` old."""
-LOSSY_WAIT_S = 37.0
-"""The same while the network loses a tenth: a batch is sent again every 5 s; 7 times is enough."""
+WAIT_S = 21.0
+"""Who delivers nothing for so long has a reason, in its log or an ack, at most `REASON_S` old.
+
+A cut lasts up to 10 s, and a batch is sent again every 5 s, perhaps just before the cut ends.
+"""
+LOSSY_WAIT_S = 42.0
+"""The same while the network loses a tenth of all messages."""
 REASON_S = 45.0  # lines that repeat are logged every 30 s
 _LOST_PLACE = "was silent while other managers needed its place"
 CLAIMS_MAX = FlightLimits().batches
