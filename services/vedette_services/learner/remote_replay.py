@@ -314,6 +314,7 @@ class RemoteReplay:
             self._check_model(model)
             self._model_schema = schema
             writer = ModelMapWriter(self._model_map, schema)
+            self._opened.callback(writer.close)
             self._models = BackgroundPublisher(
                 writer, self._learning.epoch, self._supervisor.wakeup.set
             )
@@ -427,7 +428,7 @@ def _last_status(run: RunDirectory) -> TrainerStatus:
 def _copied(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """Copy arrays, and tensors of any device."""
     host = {
-        name: value.detach().cpu() if hasattr(value, "detach") else value
+        name: value.detach().cpu().numpy() if hasattr(value, "detach") else value
         for name, value in arrays.items()
     }
     return {name: np.array(value, order="C") for name, value in host.items()}
