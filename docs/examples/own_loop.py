@@ -103,12 +103,14 @@ def main(args):
         for part, state in zip(saved, states, strict=True):
             part.load_state_dict(state)
 
+    size, ratio = args.buffer_size, args.batch_size  # drawn per row inserted  # +
     settings = {  # +
-        "replay": vedette.ReplayConfig(capacity=args.buffer_size, samples_per_insert=256),  # +
+        "env": args.env_id,  # +
+        "agent": "own_loop:Policy",  # +
+        "replay": vedette.ReplayConfig(capacity=size, samples_per_insert=ratio),  # +
         "learner": vedette.LearnerConfig(warmup_period=args.learning_starts),  # +
     }  # +
-    env_and_policy = {"env": args.env_id, "agent": "own_loop:Policy"}  # +
-    with vedette.Replay(args.run_dir, bind=args.bind, **env_and_policy, **settings) as replay:  # +
+    with vedette.Replay(args.run_dir, bind=args.bind, **settings) as replay:  # +
         replay.publish(actor.state_dict())  # +
         start_time = time.time()
         for global_step in range(first_step, args.total_timesteps):

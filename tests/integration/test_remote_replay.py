@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import sys
 import time
 
 import pytest
 from counting_run import SETTINGS, CountingRun
-from daemons import HERE, Daemon, Daemons, inserted, kill_child, wait_for
+from daemons import (
+    HERE,
+    Daemon,
+    Daemons,
+    environment,
+    free_address,
+    inserted,
+    kill_child,
+    wait_for,
+)
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -98,3 +109,39 @@ def test_actors_wait_for_a_loop_that_was_interrupted(daemons: Daemons) -> None:
     run.flows()
     assert manager.running
     run.assert_nothing_was_lost()
+
+
+@pytest.mark.slow
+def test_the_example_goes_on_after_a_kill_with_all_its_rows(
+    daemons: Daemons, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(daemons.place)
+    examples, address = HERE.parents[1] / "docs" / "examples", free_address()
+    code = (
+        f"import sys; sys.path.insert(0, {str(examples)!r}); import own_loop; "
+        f"own_loop.main(own_loop.Args(bind={str(address)!r}, total_timesteps=1_500, "
+        "learning_starts=200, batch_size=32))"
+    )
+    loop = Daemon("loop", daemons, [sys.executable, "-c", code])
+    daemons.started.append(loop)
+    manager = daemons.start(
+        *("a", "actors", "--learner", address, "--count", "1", "--id", "a", "--wait", "60"),
+        *("--allow-import", "own_loop"),
+        run_in=(
+            "env",
+            f"PYTHONPATH={os.pathsep.join([str(examples), environment('')['PYTHONPATH']])}",
+        ),
+    )
+    wait_for(lambda: "1000: return" in loop.log, "thousandth step", 120.0)
+    loop.kill9()
+    again = Daemon("again", daemons, [sys.executable, "-c", code])
+    daemons.started.append(again)
+    assert again.wait(120.0) == 0
+    assert manager.wait(20.0) == 0
+    assert "1000: return" in again.log, "it does not begin at its checkpoint"
+    assert "\n0: return" not in again.log, "it begins anew"
+    summary = json.loads((daemons.place / "runs/own_loop/summary.json").read_text())
+    accounting = summary["samples"]
+    assert accounting["produced"] == accounting["inserted"] > 1000 / 32
+    assert accounting["lost"] == accounting["in_flight"] == 0
+    assert summary["opt_steps"] >= 1_500  # those that the kill took from the weights, too
