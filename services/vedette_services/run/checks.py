@@ -109,20 +109,7 @@ def check_config(
     if why := missing_device(config.learner.device):
         raise SettingError("learner.device", why, "set learner.device=auto")
     spaces = probe_spaces(config.env)
-    try:
-        kind = agent_kind(config.agent.name)
-        if not (kind.learns or own_loop):
-            raise PolicyDoesNotLearnError(config.agent.name)
-        kind.check(config.agent, spaces)
-    except (CamerasDifferError, CustomNetworkError, UnknownNameError) as e:
-        raise ConfigError(str(e)) from e
-    except NoImageError as e:
-        fix = "set agent.network=auto, or make it one by env.wrappers"
-        raise SettingError("agent.network", str(e), fix) from e
-    except PolicyDoesNotLearnError as e:
-        raise ConfigError(str(e)) from e
-    except RlError as e:
-        raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
+    _check_agent(config, spaces, own_loop=own_loop)
     _check_policy(config, spaces)
     layout = _layout(config, spaces)
     _check_steps(config, spaces)
@@ -140,6 +127,24 @@ def check_config(
     )
     described = [budget, seen, describe_repeats(config, layout), *lines]
     return tuple(filter(None, [*described, _describe_evaluation_bound(config)]))
+
+
+def _check_agent(config: RunConfig, spaces: Spaces, *, own_loop: bool) -> None:
+    """Check that the agent takes these spaces, and learns if nobody else does."""
+    try:
+        kind = agent_kind(config.agent.name)
+        if not (kind.learns or own_loop):
+            raise PolicyDoesNotLearnError(config.agent.name)
+        kind.check(config.agent, spaces)
+    except (CamerasDifferError, CustomNetworkError, PolicyDoesNotLearnError) as e:
+        raise ConfigError(str(e)) from e
+    except UnknownNameError as e:
+        raise ConfigError(str(e)) from e
+    except NoImageError as e:
+        fix = "set agent.network=auto, or make it one by env.wrappers"
+        raise SettingError("agent.network", str(e), fix) from e
+    except RlError as e:
+        raise SettingError("agent.name", str(e), "choose another --agent or --env") from e
 
 
 def _describe_evaluation_bound(config: RunConfig) -> str:
