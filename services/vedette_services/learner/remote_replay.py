@@ -256,7 +256,7 @@ class RemoteReplay:
         return reason
 
     def update_priority(self, indices: NDArray[Any], td_errors: NDArray[Any]) -> None:
-        """Set the |TD errors| ``(B,)`` of rows drawn before, where `replay.prioritized` is set.
+        """Set the absolute TD errors ``(B,)`` of rows drawn before, if `replay.prioritized` is set.
 
         Args:
             indices: `Sample.indices`.
