@@ -97,6 +97,8 @@ class _Child:
 class Supervisor:
     """Starts gateway, trainer and evaluator of one run, and restarts those that die."""
 
+    processes: tuple[str, ...] = ("trainer", "gateway", "evaluator")
+
     def __init__(
         self, spec: LearnerSpec, on_status: OnStatus | None, linger_s: float = 0.0
     ) -> None:
@@ -118,7 +120,7 @@ class Supervisor:
         """Serve to the end of the run; returns the exit status."""
         try:
             self._begin()
-            for name in ("trainer", "gateway", "evaluator"):
+            for name in self.processes:
                 self._start(name)
             while self._watch(stop):
                 self._publish_status()
@@ -365,16 +367,8 @@ def run_learner(
         MetricsError: the port for metrics is taken.
     """
     stop = StopSignals(leave=lambda: exit_at_once(out))
-    raise_file_limit()
     run = RunDirectory(out)
-    run.make()
-    run.lock()
-    check_ports(address)
-    if not _continues_run(config, run):
-        run.model_map.unlink(missing_ok=True)
-    run_id = prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note)
-    spec = LearnerSpec(run, run_id, config, address, keys.absolute() if keys else None)
-    spec.write()
+    spec = prepare_run(config, run, address, keys, fresh=fresh, new_replay=new_replay, note=note)
     supervisor = Supervisor(spec, on_status, linger_s)
     with ExitStack() as ending_with_us:
         ending_with_us.enter_context(record_provenance(config, run))
@@ -384,6 +378,32 @@ def run_learner(
 
             ending_with_us.callback(serve_metrics(metrics, StatusReader(spec).read))
         return supervisor.run(stop)
+
+
+def prepare_run(
+    config: RunConfig,
+    run: RunDirectory,
+    address: Address,
+    keys: Path | None,
+    *,
+    fresh: bool,
+    new_replay: bool,
+    note: str,
+) -> LearnerSpec:
+    """Lock a run's directory, and make it ready for the processes of a start.
+
+    Args: as `run_learner` takes them.
+    """
+    raise_file_limit()
+    run.make()
+    run.lock()
+    check_ports(address)
+    if not _continues_run(config, run):
+        run.model_map.unlink(missing_ok=True)
+    run_id = prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note)
+    spec = LearnerSpec(run, run_id, config, address, keys.absolute() if keys else None)
+    spec.write()
+    return spec
 
 
 def _continues_run(config: RunConfig, run: RunDirectory) -> bool:
