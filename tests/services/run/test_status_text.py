@@ -88,9 +88,9 @@ def test_an_empty_status_is_shown_with_dashes() -> None:
     assert "opts -" in status_text.status_line(Status())
     assert dict(status_text.status_rows(Status()))["returns"] == "no evaluation yet"
     assert status_text.summary_lines(Status(run_id="a"), "runs/x")[0] == "ended"
-    assert status_text.summary_lines(Status(), "runs/x")[0].startswith(
-        "stopped before it had begun"
-    )
+    for status in (Status(), Status(run_id="a", phase="starting", exit_reason="interrupted")):
+        said = status_text.summary_lines(status, "runs/x")
+        assert said[0] == "stopped before the training began: nothing was trained"
 
 
 def test_a_status_of_wrong_types_breaks_nothing() -> None:
