@@ -66,6 +66,13 @@ def test_a_line_says_how_far_how_well_and_how_fast() -> None:
     assert "waits" not in said
 
 
+def test_rejected_samples_that_came_after_the_end_are_said_to() -> None:
+    rows = dict(
+        status_text.status_rows(made({"samples": {"rejected": 704}, "refused": {"late": 704}}))
+    )
+    assert rows["samples"].endswith("704 rejected, 704 came after the end")
+
+
 def test_a_line_says_who_waits_for_what() -> None:
     assert status_text.status_line(replace(STATUS, waits="learner waits: 3 of 1,000")).endswith(
         "waits: learner waits: 3 of 1,000"
