@@ -206,9 +206,8 @@ class Learner:
             "taken": list(found.taken),
             "left": list(found.left),
         }
-        log.info("begins with %d arrays of %s", len(found.taken), source.name)
-        for left in found.left:
-            log.info("begins anew: %s", left)
+        for line in found.describe(source.name):
+            log.info("%s", line)
 
     def train(
         self,

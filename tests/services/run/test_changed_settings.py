@@ -101,6 +101,7 @@ def test_a_run_of_an_earlier_version_keeps_what_its_agent_was(tmp_path: Path) ->
     ).config
     run = make_run(tmp_path, config)
     new = ("normalize_observations", "critic_architecture", "policy_delay", "samples_per_insert")
+    new += ("random_shift",)
     lines = run.config_file.read_text("utf-8").splitlines()
     kept = [line for line in lines if not line.startswith(new)]
     run.config_file.write_text("\n".join(kept), "utf-8")
