@@ -28,7 +28,7 @@ from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.net.addresses import Address
 from vedette_services.run.outcome import read_summary
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(600)
 
 ROLES = {"learner", "actors", "gateway", "trainer", "evaluator", "actor"}
 GONE_S = 12.0
