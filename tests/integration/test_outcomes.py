@@ -140,7 +140,7 @@ def test_a_learner_stopped_before_it_trains_says_so(daemons: Daemons) -> None:
     learner = daemons.start("learner", "learner", "--bind", free_address(), "--out", run)
     wait_for((run / "live" / "learning.map").exists, "trainer")
     assert learner.stop() == 0
-    assert learner.log.count("stopped before the training began") == 1
+    assert learner.log.count("stopped while the trainer loads") == 1
     assert "vedette.trainer" not in learner.log  # its start was not waited for
     assert "ended:" not in learner.log
     assert read_summary(run)["exit_reason"] == "interrupted"

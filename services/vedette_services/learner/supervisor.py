@@ -280,7 +280,7 @@ class Supervisor:
 
     def _end_unbegun(self) -> None:
         """End a start whose trainer still loads: there is nothing to wait for, and to save."""
-        log.info("stopped before the training began: there is nothing to save")
+        log.info("stopped while the trainer loads: there is nothing new to save")
         gateway, is_open = self._children["gateway"].process, self._gateway_is_open()
         for child in self._children.values():
             if child.process is not gateway or not is_open:

@@ -97,7 +97,7 @@ def test_an_empty_status_is_shown_with_dashes() -> None:
     assert status_text.summary_lines(Status(run_id="a"), "runs/x")[0] == "ended"
     for status in (Status(), Status(run_id="a", phase="starting", exit_reason="interrupted")):
         said = status_text.summary_lines(status, "runs/x")
-        assert said[0] == "stopped before the training began: nothing was trained"
+        assert said[0] == "stopped before the training began: there is nothing new to save"
 
 
 def test_a_status_of_wrong_types_breaks_nothing() -> None:
