@@ -55,9 +55,12 @@ vedette *vedette_open(const vedette_options *options);
 /* Wait until there are a run and a model to act on; 0: for ever. */
 vedette_result vedette_wait(vedette *v, double seconds);
 
-/* Bytes of an observation and of an action: what the run's schema says. After vedette_wait. */
+/* Bytes of an observation and of an action: what the run's schema says. After vedette_wait. An
+ * observation of several parts is one after another, without gaps, in the run's order. */
 size_t vedette_obs_bytes(const vedette *v);
 size_t vedette_action_bytes(const vedette *v);
+/* Where the part `key` of an observation begins, and its bytes; SIZE_MAX: there is none. */
+size_t vedette_obs_offset(const vedette *v, const char *key, size_t *bytes);
 
 /* An episode of environment `env` begins with `obs`. Copied. Waits for a run. */
 vedette_result vedette_begin(vedette *v, unsigned env, const void *obs);

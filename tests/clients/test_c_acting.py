@@ -1,0 +1,84 @@
+"""The C client acts greedily as numpy does, for every recipe that the wire describes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from c_programs import Built
+from foreign_run import (
+    ATARI,
+    CARTPOLE,
+    COLOURS,
+    FLAGS,
+    PENDULUM,
+    ROBOT,
+    ROOM,
+    make_run,
+    sample_observations,
+)
+
+from vedette_protocol.codec import encode
+from vedette_protocol.messages import Run
+from vedette_protocol.model import pack_model
+from vedette_rl.core.learning import ModelInfo
+from vedette_rl.envs.spaces import Spaces
+
+NORMAL = {"normalize_observations": True, "hidden_sizes": [16, 16]}
+CASES: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
+    "dqn": ("dqn", CARTPOLE, {}),
+    "dqn, dueling": ("dqn", CARTPOLE, {"dueling": True, "hidden_sizes": [8, 16]}),
+    "dqn, dueling, one layer": ("dqn", CARTPOLE, {"dueling": True, "hidden_sizes": [16]}),
+    "dqn, MultiDiscrete": ("dqn", ROOM, {}),
+    "dqn, categories": ("dqn", FLAGS, {}),
+    "dqn, Atari": ("dqn", ATARI, {"dueling": True, "cnn_hidden_sizes": [32]}),
+    "iqn": ("iqn", CARTPOLE, {"hidden_sizes": [16, 16]}),
+    "iqn, Atari": ("iqn", ATARI, {"cnn_hidden_sizes": [32], "n_action_quantiles": 4}),
+    "sac": ("sac", PENDULUM, {}),
+    "sac, layer_norm": ("sac", PENDULUM, {**NORMAL, "policy_architecture": "layer_norm"}),
+    "sac, several quantile critics": ("sac", PENDULUM, {"n_quantiles": 25, "n_critics": 3}),
+    "sac, colours": ("sac", COLOURS, {"image_features": 16, "hidden_sizes": [16]}),
+    "sac, cameras": ("sac", ROBOT, {**NORMAL, "image_features": 16, "vector_features": 8}),
+    "sac, one CNN": ("sac", ROBOT, {**NORMAL, "shared_cnn": True, "image_features": 16}),
+    "td3, residual": ("td3", PENDULUM, {**NORMAL, "policy_architecture": "residual"}),
+}
+ROWS = 20
+
+
+def act_once(program: Path, place: Path, run: Run, model: ModelInfo, obs: bytes) -> str:
+    """What the program prints for these observations: an action a line, or why not."""
+    frames = [bytes(frame) for frame in encode(run)]
+    row = pack_model(1, model.arrays, run.model)[8:]
+    paths = [place / name for name in ("header", "payload", "row", "obs")]
+    for path, data in zip(paths, (*frames, row, obs), strict=True):
+        path.write_bytes(data)
+    done = subprocess.run([program, *paths], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_the_c_client_acts_greedily_as_numpy_does(built: Built, tmp_path: Path, case: str) -> None:
+    agent, spaces, settings = CASES[case]
+    run, model, policy = make_run(agent, spaces, settings)
+    columns, obs = sample_observations(spaces, ROWS)
+    said = act_once(built("tests/clients/act_once.c"), tmp_path, run, model, obs.tobytes())
+    assert "refused" not in said, said
+    expected = policy.act(columns, explore=False).reshape(ROWS, -1)
+    got = np.array([line.split() for line in said.splitlines()], np.float64)
+    np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
+    assert len(np.unique(got, axis=0)) > 1, "weights for which all actions are the same"
+
+
+@pytest.mark.slow
+def test_a_network_of_the_users_own_is_refused_by_its_name(built: Built, tmp_path: Path) -> None:
+    run, model, _ = make_run("dqn", CARTPOLE, {"hidden_sizes": [4]})
+    own = {**run.agent, "network": "mine:Net"}
+    run = Run(**{f: getattr(run, f) for f in Run.__slots__} | {"policy": {}, "agent": own})
+    said = act_once(built("tests/clients/act_once.c"), tmp_path, run, model, b"")
+    assert "agent dqn with network mine:Net" in said
+    assert "vedette_array" in said
