@@ -12,15 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients" / "c"
 FLAGS = ["-std=c11", "-DSTANDALONE", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
-    "-std=c11",
-    "-DSTANDALONE",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-O1",
-    "-g",
-    "-fno-omit-frame-pointer",
-]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 Built = Callable[[str], Path]
