@@ -61,6 +61,7 @@ struct vedette {
 
     /* Of the caller's thread. */
     double wait_s;
+    size_t obs_bytes, action_bytes; /* that the caller's memory has; 0: not known yet */
     unsigned env_count;
     environment *envs;
     run *plays;

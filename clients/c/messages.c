@@ -43,7 +43,7 @@ static void forget_models(vedette *v) {
 static void adopt_announced(vedette *v, run *r) {
     bool same = v->run && !strcmp(r->id, v->run->id);
     if (!same) begin_incarnation(v);
-    if (!same || strcmp(r->model.hash, v->run->model.hash)) forget_models(v);
+    if (!same || !vd_same_schema(&r->model, &v->run->model)) forget_models(v);
     vd_clear_assembly(&v->partial);
     vd_free_run(v->run);
     v->run = r;
@@ -57,7 +57,7 @@ static void on_run(vedette *v, const mp_value *header, frame body) {
     if (v->leaving || body.size > RUN_MAX || !mp_read_message(body.data, body.size, &payload)) return;
     run *r = vd_read_run(header, &payload, why, sizeof why);
     bool same = r && v->run && !strcmp(r->id, v->run->id);
-    if (r && !(same && is_known(v->run, r)) && !(same && strcmp(r->rows.hash, v->run->rows.hash))) {
+    if (r && !(same && is_known(v->run, r)) && !(same && !vd_same_schema(&r->rows, &v->run->rows))) {
         adopt_announced(v, r);
         return;
     }

@@ -23,6 +23,8 @@ typedef struct {
 } run_schema;
 
 bool vd_read_schema(const mp_value *payload, const char *key, run_schema *schema, char *why, size_t room);
+/* All of them: the hash alone is what the learner says. */
+bool vd_same_schema(const run_schema *a, const run_schema *b);
 bool vd_find_column(const run_schema *schema, const char *name, unsigned *index);
 
 /* Networks: network.c */

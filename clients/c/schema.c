@@ -80,3 +80,12 @@ bool vd_find_column(const run_schema *schema, const char *name, unsigned *index)
         if (!strcmp(schema->columns[*index].name, name)) return true;
     return false;
 }
+
+bool vd_same_schema(const run_schema *a, const run_schema *b) {
+    bool same = a->count == b->count && !strcmp(a->hash, b->hash);
+    for (unsigned k = 0; same && k < a->count; k++) {
+        const run_column *x = a->columns + k, *y = b->columns + k;
+        same = x->role == y->role && x->count == y->count && !strcmp(x->type, y->type) && !strcmp(x->name, y->name);
+    }
+    return same;
+}

@@ -50,6 +50,8 @@ vedette *vd_new_client(const vedette_options *o) {
     }
     v->port = o->port ? o->port : 5555;
     v->wait_s = o->wait_s;
+    v->obs_bytes = o->obs_bytes;
+    v->action_bytes = o->action_bytes;
     snprintf(v->host, sizeof v->host, "%s", o->host ? o->host : "127.0.0.1");
     if (id_is_valid(o->id)) memcpy(v->id, o->id, strlen(o->id));
     else vd_set_error(v, "the id is not 1 to 64 of A-Z a-z 0-9 . _ -");
@@ -160,13 +162,29 @@ static bool keeps_rows(const run *old, const run *r) {
     return old->n_step == r->n_step && old->discount == r->discount && old->batch_rows == r->batch_rows;
 }
 
+/* The caller's memory fits no other sizes than those it was told first. */
+static bool check_sizes(vedette *v, const run *r) {
+    size_t action_bytes = r->rows.columns[r->action].bytes;
+    if ((v->obs_bytes && v->obs_bytes != r->obs_bytes) || (v->action_bytes && v->action_bytes != action_bytes)) {
+        pthread_mutex_lock(&v->mutex);
+        vd_set_error(v, "the run has observations of %zu and actions of %zu bytes, this client of %zu and %zu",
+                     r->obs_bytes, action_bytes, v->obs_bytes, v->action_bytes);
+        pthread_mutex_unlock(&v->mutex);
+        return false;
+    }
+    v->obs_bytes = r->obs_bytes;
+    v->action_bytes = action_bytes;
+    return true;
+}
+
 /* Play the run that was announced. What is unfinished of the same run stays, or is sent where its
  * settings changed. */
 static void play(vedette *v, run *r) {
     run *old = v->plays;
-    bool same = old && !strcmp(old->id, r->id), keeps = same && keeps_rows(old, r), made = true;
+    bool same = old && !strcmp(old->id, r->id) && vd_same_schema(&old->rows, &r->rows);
+    bool keeps = same && keeps_rows(old, r), made = true;
     if (same && !keeps) flush_all(v);
-    if (!same || strcmp(old->model.hash, r->model.hash)) {
+    if (!same || !vd_same_schema(&old->model, &r->model)) {
         free(v->acts.memory);
         v->acts = (model){0};
     }
@@ -193,9 +211,10 @@ static void play_announced(vedette *v) {
     run *r = v->run;
     r->holders++;
     pthread_mutex_unlock(&v->mutex);
-    play(v, r);
+    bool fits = check_sizes(v, r);
+    if (fits) play(v, r);
     pthread_mutex_lock(&v->mutex);
-    vd_free_run(old);
+    vd_free_run(fits ? old : r);
 }
 
 static void take_model(vedette *v) {
@@ -215,7 +234,7 @@ static vedette_result ready(vedette *v, double seconds, bool with_model) {
         play_announced(v);
         take_model(v);
         v->first_env = v->first_actor * v->env_count;
-        if (v->plays && (v->acts.row || !with_model)) break;
+        if (*v->error || (v->plays && (v->acts.row || !with_model))) break;
         if (!wait_change(v, until)) {
             result = VEDETTE_WAIT;
             break;

@@ -36,6 +36,7 @@ typedef struct {
     const char *id;      /* 1 to 64 of A-Z a-z 0-9 . _ -; no other manager may have it */
     const char *keys;    /* folder with key.secret.toml and learner.toml; NULL: no keys */
     unsigned envs;       /* environments; 0: 1 */
+    size_t obs_bytes, action_bytes; /* of the caller's; a run of others is an error. 0: the first run's */
     unsigned window;     /* batches held until they are settled; 0: 1024 */
     double wait_s;       /* the longest wait of act for a first model, and of observe for room in
                             the window; 0: for ever, negative: none */

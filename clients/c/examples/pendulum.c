@@ -103,7 +103,7 @@ int main(int argc, char **argv) {
     }
     timing t = {0};
     double hz = argc > 4 ? atof(argv[4]) : 0;
-    vedette_options options = {.host = argv[1], .port = atoi(argv[2]), .id = argv[3]};
+    vedette_options options = {.host = argv[1], .port = atoi(argv[2]), .id = argv[3], .obs_bytes = 12, .action_bytes = 4};
     if (hz > 0) t.period = 1 / hz, options.wait_s = -1; /* a robot never waits for its learner */
     if (argc > 5) options.keys = argv[5];
     signal(SIGINT, interrupt);
@@ -115,10 +115,6 @@ int main(int argc, char **argv) {
     float obs[3];
     reset(&p);
     observe(&p, obs);
-    if (result == VEDETTE_OK && (vedette_obs_bytes(v) != sizeof obs || vedette_action_bytes(v) != sizeof(float))) {
-        fprintf(stderr, "pendulum: the run is not one of Pendulum\n");
-        result = VEDETTE_END;
-    }
     if (result == VEDETTE_OK) result = vedette_begin(v, 0, obs);
     t.next = now();
     while ((result == VEDETTE_OK || result == VEDETTE_WAIT || result == VEDETTE_BEGIN) && !interrupted) {
