@@ -40,15 +40,17 @@ ROBOT = Spaces(
 )
 
 
-def make_run(agent: str, spaces: Spaces, settings: dict[str, Any]) -> tuple[Run, ModelInfo, Any]:
-    """A run of this agent, weights drawn for its network, and its policy in numpy."""
+def make_run(
+    agent: str, spaces: Spaces, settings: dict[str, Any], *, weights: int = 0
+) -> tuple[Run, ModelInfo, Any]:
+    """A run of this agent, weights drawn by a seed for its network, and its policy in numpy."""
     kind = agent_kind(agent)
     config = kind.config.model_validate({"name": agent, **settings})
     build = kind.build_numpy_policy or kind.build_policy
     policy: Any = build(config, spaces, ranks=np.array([0.5]), seed=0)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(weights)
     arrays = {
-        name: np.float32(rng.normal(size=shape) * (0.3 if len(shape) == 1 else _gain(shape)))
+        name: np.float32(rng.normal(size=shape) * (0.1 if len(shape) == 1 else _gain(shape)))
         for name, shape in policy.network.shapes.items()
     }
     model = ModelInfo(1, arrays)

@@ -1,12 +1,15 @@
-"""The C client acts greedily as numpy does, for every recipe that the wire describes."""
+"""The wire's description of acting says it all, and the C client acts by it, for every recipe."""
 
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
+import page_policy
 import pytest
 from c_programs import Built
 from foreign_run import (
@@ -26,6 +29,7 @@ from vedette_protocol.messages import Run
 from vedette_protocol.model import pack_model
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
+from vedette_services.config import presets
 
 NORMAL = {"normalize_observations": True, "hidden_sizes": [16, 16]}
 CASES: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
@@ -45,6 +49,26 @@ CASES: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
     "sac, one CNN": ("sac", ROBOT, {**NORMAL, "shared_cnn": True, "image_features": 16}),
     "td3, residual": ("td3", PENDULUM, {**NORMAL, "policy_architecture": "residual"}),
 }
+NUMBERS = {"Acrobot-v1": (6, 3), "CartPole-v1": (4, 2), "LunarLander-v3": (8, 4)}
+BOXES = {"Hopper-v5": (11, 3), "LunarLanderContinuous-v3": (8, 2), "Pendulum-v1": (3, 1)}
+PRESETS = sorted(Path(presets.__file__).parent.glob("*.toml"))
+
+
+def spaces_of(env: str) -> Spaces:
+    """The spaces of a preset's environment."""
+    if env.startswith("ALE"):
+        return ATARI
+    size, actions = NUMBERS.get(env) or BOXES[env]
+    obs = gym.spaces.Box(-10, 10, (size,), np.float32)
+    bound = gym.spaces.Box(-2, 2, (actions,), np.float32)
+    return Spaces(obs, gym.spaces.Discrete(actions) if env in NUMBERS else bound)
+
+
+for preset in PRESETS:
+    agent_name, _, env_name = preset.stem.partition("-")
+    agent_settings = tomllib.loads(preset.read_text("utf-8"))["agent"]
+    CASES[preset.stem] = (agent_name, spaces_of(env_name), agent_settings)
+
 ROWS = 20
 
 
@@ -60,15 +84,30 @@ def act_once(program: Path, place: Path, run: Run, model: ModelInfo, obs: bytes)
     return done.stdout
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_the_description_of_acting_is_complete(case: str) -> None:
+    agent, spaces, settings = CASES[case]
+    run, model, policy = make_run(agent, spaces, settings)
+    columns, _ = sample_observations(spaces, 2)
+    expected = policy.act(columns, explore=False).reshape(2, -1)
+    for k in range(2):
+        obs = {name: column[k] for name, column in columns.items()}
+        got = page_policy.act(dict(run.policy), model.arrays, obs)
+        np.testing.assert_allclose(got, expected[k], rtol=2e-4, atol=2e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_c_client_acts_greedily_as_numpy_does(built: Built, tmp_path: Path, case: str) -> None:
     agent, spaces, settings = CASES[case]
-    run, model, policy = make_run(agent, spaces, settings)
     columns, obs = sample_observations(spaces, ROWS)
+    for weights in range(10):  # until they lead to different actions
+        run, model, policy = make_run(agent, spaces, settings, weights=weights)
+        expected = policy.act(columns, explore=False).reshape(ROWS, -1)
+        if len(np.unique(expected, axis=0)) > 1:
+            break
     said = act_once(built("tests/clients/act_once.c"), tmp_path, run, model, obs.tobytes())
     assert "refused" not in said, said
-    expected = policy.act(columns, explore=False).reshape(ROWS, -1)
     got = np.array([line.split() for line in said.splitlines()], np.float64)
     np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
     assert len(np.unique(got, axis=0)) > 1, "weights for which all actions are the same"
