@@ -48,3 +48,30 @@ def make_builder(folder: Path) -> Built:
         return program
 
     return build
+
+
+DEBIAN_CRATES = Path("/usr/share/cargo/registry")
+"""The crates of Debian's packages librust-...-dev."""
+
+
+def build_rust(folder: Path) -> Path:
+    """Build and test the Rust binding; skips the test where cargo or the crate `cc` is missing."""
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        pytest.skip("the Rust binding is not tested: there is no cargo (rustup.rs)")
+    if not (Path("/usr/include/zmq.h").exists() or shutil.which("pkg-config")):
+        pytest.skip("the Rust binding is not tested: no libzmq (apt-get install libzmq3-dev)")
+    options: list[str] = []
+    if list(DEBIAN_CRATES.glob("cc-*")):
+        source = f'source.debian.directory="{DEBIAN_CRATES}"'
+        options = ["--config", 'source.crates-io.replace-with="debian"', "--config", source]
+    manifest = ["--manifest-path", ROOT / "clients/rust/Cargo.toml", "--target-dir", folder]
+    fetched = subprocess.run(
+        [cargo, *options, "fetch", *manifest[:2]], capture_output=True, text=True, timeout=120
+    )
+    if fetched.returncode:
+        why = fetched.stderr.strip().splitlines()[-1]
+        pytest.skip(f"the Rust binding is not tested: no crates (librust-cc-dev): {why}")
+    subprocess.run([cargo, *options, "test", "--offline", *manifest], check=True)
+    subprocess.run([cargo, *options, "build", "--offline", "--examples", *manifest], check=True)
+    return folder
