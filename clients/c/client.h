@@ -3,6 +3,7 @@
 #define VEDETTE_CLIENT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "delivery.h"
 #include "vedette.h"
@@ -26,6 +27,15 @@ typedef struct {
     const uint8_t *data;
     size_t size;
 } frame;
+
+/* What the newest ack asks for, and what came of it. */
+typedef struct {
+    uint64_t request;        /* 0: nothing */
+    uint64_t epoch, version; /* at least; of the model that is played, once it has begun */
+    bool begun;
+    uint64_t started, episodes, cut;
+    double mean, squares, least, most, length;
+} evaluation;
 
 struct vedette {
     /* Of the network's thread. */
@@ -58,6 +68,8 @@ struct vedette {
     uint64_t env_steps, episodes, acting_version, reconnects;
     double returns[RETURNS], report_return, report_length;
     uint64_t report_episodes;
+    bool evaluates;
+    evaluation evaluation;
 
     /* Of the caller's thread. */
     double wait_s;
@@ -65,11 +77,13 @@ struct vedette {
     unsigned env_count;
     environment *envs;
     run *plays;
-    model acts;
+    model acts, judged; /* judged: of an evaluation */
     uint64_t seed, first_env; /* of the random numbers; index of environment 0 over the run */
     float *memory;
     staging staging;
     uint64_t steps_to_carry;
+
+    atomic_bool interrupted; /* of whoever wants */
 };
 
 /* messages.c */
@@ -79,6 +93,16 @@ void vd_on_control(vedette *v, const frame *frames, unsigned count, double now);
 void vd_on_model(vedette *v, const frame *frames, unsigned count);
 size_t vd_write_batch_header(const vedette *v, const batch *b, uint8_t *header);
 size_t vd_write_report(vedette *v, uint8_t *header, uint8_t *payload, size_t *payload_size);
+
+/* evaluation.c */
+
+void vd_ask_evaluation(vedette *v, uint64_t request, uint64_t epoch, uint64_t version);
+void vd_begin_judged(vedette *v, environment *e); /* an episode, which may be one of the evaluation */
+bool vd_is_judged(const vedette *v, const environment *e);
+/* Count a step; true: the episode is cut. */
+bool vd_observe_judged(vedette *v, environment *e, double reward, bool ends);
+void vd_put_evaluation(mp_writer *w, const vedette *v); /* one that has begun */
+void vd_forget_judged(vedette *v);
 
 /* link.c */
 

@@ -49,6 +49,7 @@ typedef struct {
     bool restarted;      /* another run began: its unfinished rows are gone */
     double total;
     uint64_t length;
+    uint64_t judged; /* the evaluation that its episode is of; 0: none */
 } environment;
 
 /* The batch that is being filled: its columns, and the frames that its rows share. */

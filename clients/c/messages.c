@@ -31,6 +31,7 @@ static bool is_known(const run *old, const run *r) {
 static void begin_incarnation(vedette *v) {
     vd_window_clear(&v->window);
     v->known_learner = v->has_first_actor = false;
+    v->evaluation = (evaluation){0};
     v->incarnation = vd_random_bits(&v->jitter);
 }
 
@@ -42,8 +43,12 @@ static void forget_models(vedette *v) {
 
 static void adopt_announced(vedette *v, run *r) {
     bool same = v->run && !strcmp(r->id, v->run->id);
+    bool asks_same = same && r->evaluated_episodes == v->run->evaluated_episodes &&
+                     r->evaluated_steps == v->run->evaluated_steps;
     if (!same) begin_incarnation(v);
-    if (!same || !vd_same_schema(&r->model, &v->run->model)) forget_models(v);
+    bool same_model = same && vd_same_schema(&r->model, &v->run->model);
+    if (!asks_same || !same_model) v->evaluation = (evaluation){0};
+    if (!same_model) forget_models(v);
     vd_clear_assembly(&v->partial);
     vd_free_run(v->run);
     v->run = r;
@@ -72,6 +77,7 @@ typedef struct {
     char run[65], manager[65];
     uint64_t epoch, learner, incarnation, contiguous, limit, first_actor, rejected;
     mp_value extras;
+    uint64_t evaluate, evaluate_version;
     bool has_reason;
 } ack;
 
@@ -87,6 +93,9 @@ static bool read_ack(const mp_value *header, ack *a) {
         !mp_get_uint(header, "rejected_rows", COUNT_MAX, &a->rejected) ||
         !mp_get_typed(header, "extras", MP_BINARY, &a->extras))
         return false;
+    a->evaluate = a->evaluate_version = 0;
+    mp_get_uint(header, "evaluate", UINT64_MAX, &a->evaluate);
+    mp_get_uint(header, "evaluate_version", COUNT_MAX, &a->evaluate_version);
     a->has_reason = mp_get_typed(header, "reason", MP_TEXT, &reason) && reason.size;
     return a->extras.size <= EXTRAS_MAX && !(a->extras.size && a->extras.data[0] & 1);
 }
@@ -113,6 +122,7 @@ static void on_ack(vedette *v, const mp_value *header, double now) {
     v->epoch = a.epoch;
     v->learner = a.learner;
     v->first_actor = a.first_actor;
+    vd_ask_evaluation(v, a.evaluate, a.epoch, a.evaluate_version);
     pthread_cond_broadcast(&v->changed);
 }
 
@@ -227,10 +237,11 @@ static void put_actor(mp_writer *w, vedette *v) {
 
 size_t vd_write_report(vedette *v, uint8_t *header, uint8_t *payload, size_t *payload_size) {
     char host[128] = "";
+    unsigned pairs = 12 + (v->evaluates ? 1 : 0) + (v->evaluation.begun ? 1 : 0);
     mp_writer h = {header, 0, HEADER_MAX, false}, p = {payload, 0, REPORT_MAX, false};
     gethostname(host, sizeof host - 1);
     put_header(&h, 4, "report", v);
-    mp_put_map(&p, 12);
+    mp_put_map(&p, pairs);
     put_text(&p, "host", host);
     put_text(&p, "state", v->gone ? "gone" : v->leaving || v->over ? "draining" : "running");
     put_text(&p, "run", v->run ? v->run->id : "");
@@ -244,6 +255,12 @@ size_t vd_write_report(vedette *v, uint8_t *header, uint8_t *payload, size_t *pa
     put_count(&p, "limit", v->window.limit);
     mp_put_text(&p, "actors");
     put_actor(&p, v);
+    if (v->evaluation.begun) vd_put_evaluation(&p, v);
+    if (v->evaluates) {
+        mp_put_text(&p, "features");
+        mp_put_list(&p, 1);
+        mp_put_text(&p, "evaluate");
+    }
     *payload_size = p.size;
     return h.size;
 }

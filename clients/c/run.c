@@ -107,7 +107,7 @@ static bool read_identity(run *r, const mp_value *header) {
 }
 
 static bool read_settings(run *r, const mp_value *payload, char *why, size_t room) {
-    mp_value env, agent;
+    mp_value env, agent, evaluation;
     uint64_t number;
     if (!mp_get_uint(payload, "batch_rows", BATCH_ROWS_MAX, &number) || !number)
         return vd_fail(why, room, "the run has no batch_rows");
@@ -124,6 +124,10 @@ static bool read_settings(run *r, const mp_value *payload, char *why, size_t roo
     if (!mp_get_uint(&agent, "n_step", 255, &number) || !number)
         return vd_fail(why, room, "the run's agent has no n_step");
     r->n_step = (unsigned)number;
+    if (mp_get_typed(payload, "evaluation", MP_MAP, &evaluation)) {
+        mp_get_uint(&evaluation, "episodes", INT32_MAX, &r->evaluated_episodes);
+        mp_get_uint(&evaluation, "max_episode_steps", STEPS_MAX, &r->evaluated_steps);
+    }
     return true;
 }
 

@@ -153,6 +153,7 @@ typedef struct run {
     uint64_t batch_env_steps;
     double discount, reward_scale, reward_clip;
     unsigned n_step;
+    uint64_t evaluated_episodes, evaluated_steps; /* of an evaluation; steps of an episode, 0: unlimited */
     policy policy;
 } run;
 

@@ -11,6 +11,8 @@
 
 #include "client.h"
 
+#define LOOK_S 0.1
+
 /* Opening */
 
 static bool id_is_valid(const char *id) {
@@ -52,6 +54,7 @@ vedette *vd_new_client(const vedette_options *o) {
     v->wait_s = o->wait_s;
     v->obs_bytes = o->obs_bytes;
     v->action_bytes = o->action_bytes;
+    v->evaluates = o->evaluates;
     snprintf(v->host, sizeof v->host, "%s", o->host ? o->host : "127.0.0.1");
     if (id_is_valid(o->id)) memcpy(v->id, o->id, strlen(o->id));
     else vd_set_error(v, "the id is not 1 to 64 of A-Z a-z 0-9 . _ -");
@@ -84,6 +87,7 @@ void vd_free_client(vedette *v) {
     free(v->window.held);
     free(v->acts.memory);
     free(v->arrived.memory);
+    vd_forget_judged(v);
     free(v->memory);
     pthread_cond_destroy(&v->changed);
     pthread_mutex_destroy(&v->mutex);
@@ -93,16 +97,18 @@ void vd_free_client(vedette *v) {
 /* Waiting, with the mutex held */
 
 static vedette_result state(const vedette *v) {
-    return *v->error ? VEDETTE_ERROR : v->over ? VEDETTE_END : VEDETTE_OK;
+    return *v->error ? VEDETTE_ERROR : v->over || v->interrupted ? VEDETTE_END : VEDETTE_OK;
 }
+
+void vedette_interrupt(vedette *v) { v->interrupted = true; }
 
 static double deadline(double seconds) { return seconds == 0 ? 0 : vd_now() + (seconds < 0 ? 0 : seconds); }
 
-/* False: the time is up. 0: no limit. */
+/* False: the time is up. 0: no limit. It returns now and then, for an interrupt changes nothing that could be told. */
 static bool wait_change(vedette *v, double until) {
-    struct timespec t = {(time_t)until, (long)((until - floor(until)) * 1e9)};
-    if (until <= 0) return pthread_cond_wait(&v->changed, &v->mutex) == 0;
-    return pthread_cond_timedwait(&v->changed, &v->mutex, &t) == 0;
+    double look = vd_now() + LOOK_S, end = until > 0 && until < look ? until : look;
+    struct timespec t = {(time_t)end, (long)((end - floor(end)) * 1e9)};
+    return pthread_cond_timedwait(&v->changed, &v->mutex, &t) == 0 || end == look;
 }
 
 static vedette_result misuse(vedette *v, const char *what) {
@@ -122,6 +128,7 @@ static vedette_result publish(vedette *v, batch *b) {
     pthread_mutex_lock(&v->mutex);
     while (vd_window_is_full(&v->window) && result == VEDETTE_OK) {
         if (*v->error) result = VEDETTE_ERROR;
+        if (v->interrupted) until = vd_now();
         if (v->over && until == 0) until = deadline(DRAIN_S); /* the learner still takes what is there */
         if (!*v->error && !wait_change(v, until)) result = VEDETTE_WAIT;
     }
@@ -177,6 +184,17 @@ static bool check_sizes(vedette *v, const run *r) {
     return true;
 }
 
+/* The models at hand are not the run's; so are the episodes that are played with one of them. */
+static void forget_models(vedette *v) {
+    free(v->acts.memory);
+    v->acts = (model){0};
+    vd_forget_judged(v);
+    for (unsigned k = 0; k < v->env_count; k++) {
+        if (v->envs[k].judged) v->envs[k].restarted = true;
+        v->envs[k].judged = 0;
+    }
+}
+
 /* Play the run that was announced. What is unfinished of the same run stays, or is sent where its
  * settings changed. */
 static void play(vedette *v, run *r) {
@@ -184,10 +202,7 @@ static void play(vedette *v, run *r) {
     bool same = old && !strcmp(old->id, r->id) && vd_same_schema(&old->rows, &r->rows);
     bool keeps = same && keeps_rows(old, r), made = true;
     if (same && !keeps) flush_all(v);
-    if (!same || !vd_same_schema(&old->model, &r->model)) {
-        free(v->acts.memory);
-        v->acts = (model){0};
-    }
+    if (!same || !vd_same_schema(&old->model, &r->model)) forget_models(v);
     v->plays = r;
     free(v->memory);
     v->memory = calloc(vd_acting_memory(r), sizeof *v->memory);
@@ -275,12 +290,16 @@ vedette_result vedette_begin(vedette *v, unsigned env, const void *obs) {
     e->chosen = e->restarted = false;
     e->total = 0;
     e->length = 0;
+    pthread_mutex_lock(&v->mutex);
+    vd_begin_judged(v, e);
+    pthread_mutex_unlock(&v->mutex);
     return VEDETTE_OK;
 }
 
-static vedette_result choose_action(vedette *v, const void *obs, double rank, uint64_t *random, void *action) {
+static vedette_result choose_action(vedette *v, const model *by, const void *obs, double rank, uint64_t *random,
+                                    void *action) {
     if (v->plays->policy.head == NO_POLICY) return misuse(v, v->plays->policy.missing);
-    vd_act(v->plays, v->acts.row, v->acts.version, obs, rank, random, v->memory, action);
+    vd_act(v->plays, by->row, by->version, obs, rank, random, v->memory, action);
     return VEDETTE_OK;
 }
 
@@ -291,7 +310,8 @@ vedette_result vedette_act(vedette *v, unsigned env, void *action) {
     if (result != VEDETTE_OK) return result;
     if (e->restarted) return VEDETTE_BEGIN;
     if (!e->acting) return misuse(v, "an action before vedette_begin");
-    result = choose_action(v, e->obs, vd_exploration_rank(v->first_env + env), &v->seed, e->action);
+    result = e->judged ? choose_action(v, &v->judged, e->obs, 0.5, NULL, e->action)
+                       : choose_action(v, &v->acts, e->obs, vd_exploration_rank(v->first_env + env), &v->seed, e->action);
     if (result != VEDETTE_OK) return result;
     e->chosen = true;
     memcpy(action, e->action, vedette_action_bytes(v));
@@ -300,7 +320,7 @@ vedette_result vedette_act(vedette *v, unsigned env, void *action) {
 
 vedette_result vedette_greedy(vedette *v, const void *obs, void *action) {
     vedette_result result = ready(v, v->wait_s, true);
-    return result == VEDETTE_OK ? choose_action(v, obs, 0.5, NULL, action) : result;
+    return result == VEDETTE_OK ? choose_action(v, &v->acts, obs, 0.5, NULL, action) : result;
 }
 
 vedette_result vedette_set_action(vedette *v, unsigned env, const void *action) {
@@ -328,6 +348,19 @@ static void count_step(vedette *v, environment *e, double reward, bool ends) {
     pthread_mutex_unlock(&v->mutex);
 }
 
+/* A step of an evaluation's episode, whose rows are not sent. */
+static vedette_result observe_judged(vedette *v, environment *e, double reward, const void *next_obs, bool ends) {
+    pthread_mutex_lock(&v->mutex);
+    bool goes_on = vd_is_judged(v, e) && !vd_observe_judged(v, e, reward, ends);
+    vedette_result result = state(v);
+    pthread_mutex_unlock(&v->mutex);
+    e->chosen = false;
+    e->acting = goes_on && !ends;
+    e->restarted = !goes_on && !ends;
+    if (e->acting) memcpy(e->obs, next_obs, v->plays->obs_bytes);
+    return result == VEDETTE_OK && e->restarted ? VEDETTE_BEGIN : result;
+}
+
 vedette_result vedette_observe(vedette *v, unsigned env, double reward, const void *next_obs, bool terminated,
                                bool truncated) {
     if (env < v->env_count && v->envs[env].restarted) return VEDETTE_BEGIN;
@@ -336,6 +369,7 @@ vedette_result vedette_observe(vedette *v, unsigned env, double reward, const vo
     environment *e = v->envs + env;
     vedette_result result = VEDETTE_OK;
     bool ends = terminated || truncated, has_model = v->acts.row;
+    if (e->judged) return observe_judged(v, e, reward, next_obs, ends);
     vd_begin_row(e, v->plays, has_model ? v->acts.epoch : v->plays->epoch, v->acts.version, reward);
     count_step(v, e, reward, ends);
     e->chosen = false;

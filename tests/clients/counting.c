@@ -26,8 +26,8 @@ typedef struct {
     uint8_t stack[STACK * NUMBERS];
 } counter;
 
-static volatile sig_atomic_t interrupted;
-static void interrupt(int signal) { interrupted = signal; }
+static vedette *client;
+static void interrupt(int number) { (void)number, vedette_interrupt(client); }
 
 static bool open_tally(counter *c, const char *folder) {
     char path[1024];
@@ -89,18 +89,18 @@ int main(int argc, char **argv) {
     vedette_options options = {.host = argv[1], .port = atoi(argv[2]), .id = argv[3], .envs = (unsigned)atoi(argv[5])};
     if (argc > 6) options.keys = argv[6];
     if (options.envs < 1 || options.envs > ENVS_MAX) return 2;
+    vedette *v = client = vedette_open(&options);
+    if (!v) return 1;
     signal(SIGTERM, interrupt);
-    vedette *v = vedette_open(&options);
-    vedette_result result = VEDETTE_ERROR;
-    while (v && (result = vedette_wait(v, 0.2)) == VEDETTE_WAIT && !interrupted) {}
-    size_t bytes = v && result == VEDETTE_OK ? vedette_obs_bytes(v) : 0;
+    vedette_result result = vedette_wait(v, 0);
+    size_t bytes = result == VEDETTE_OK ? vedette_obs_bytes(v) : 0;
     if (result == VEDETTE_OK && bytes != sizeof numbers && bytes != sizeof counters->stack) return 2;
     for (unsigned k = 0; k < options.envs && result == VEDETTE_OK; k++) {
         if (!open_tally(counters + k, argv[4])) return 2;
         reset(counters + k);
         result = vedette_begin(v, k, observe(counters + k, bytes, numbers));
     }
-    while (result == VEDETTE_OK && !interrupted) {
+    while (result == VEDETTE_OK) {
         for (unsigned k = 0; k < options.envs && result == VEDETTE_OK; k++) result = play(v, k, counters + k);
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }

@@ -80,7 +80,7 @@ static void check(const vedette *v) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    vedette_options options = {.id = "c-1", .envs = 2, .window = 8, .wait_s = -1};
+    vedette_options options = {.id = "c-1", .envs = 2, .window = 8, .wait_s = -1, .evaluates = true};
     vedette *v = vd_new_client(&options);
     if (!v) abort();
     v->jitter = v->seed = 1;

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import msgpack
 import numpy as np
 from foreign_run import BOX, CARTPOLE, FLAGS, PENDULUM, ROOM, make_run
 
@@ -61,7 +62,15 @@ def signal(message: Ack | Stop | Refusal) -> bytes:
 def make_ack(contiguous: int, extras: int, limit: int, epoch: int = 1) -> bytes:
     """An ack to the client."""
     ids = "run-1", epoch, 10 + epoch, "c-1", INCARNATION
-    return signal(Ack(*ids, contiguous, extras, 0, 0, limit, 1, 0))
+    header = msgpack.unpackb(encode(Ack(*ids, contiguous, extras, 0, 0, limit, 1, 0))[0])
+    return operation(SIGNAL, msgpack.packb({**header, "evaluate": limit, "evaluate_version": 1}))
+
+
+def announce(run: Run) -> bytes:
+    """A run message, whose evaluations clients play."""
+    header, payload = encode(run)
+    settings = {"evaluation": {"episodes": 2, "seed": 0, "max_episode_steps": 3}}
+    return operation(RUN, bytes(header), msgpack.packb({**msgpack.unpackb(payload), **settings}))
 
 
 def make_seed(run: Run, model: Any) -> bytes:
@@ -76,12 +85,12 @@ def make_seed(run: Run, model: Any) -> bytes:
         for chunk in split_into_chunks("run-1", run.epoch, run.model.hash, body)
     ]
     parts = [
-        *(operation(RUN, *(bytes(frame) for frame in encode(run))), make_ack(0, 0, 4)),
+        *(announce(run), make_ack(0, 0, 4)),
         *(chunks if len(body) < 10_000 else []),
         *(operation(WEIGHTS, payload=bytes((1, 2, 3, 60, 200, 5, 7))), steps, operation(SEND)),
         *(steps, steps, operation(SEND), make_ack(1, 0, 8), steps, operation(SEND)),
         *(make_ack(1, 0b10, 8), steps, operation(SEND)),
-        *(operation(RUN, *(bytes(frame) for frame in encode(again))), make_ack(2, 0, 9, 2), steps),
+        *(announce(again), make_ack(2, 0, 9, 2), steps),
         *(signal(Stop("run-1", 2, "done", final=True)), steps, operation(SEND)),
         signal(Refusal("c-1", INCARNATION, "id", "another")),
     ]

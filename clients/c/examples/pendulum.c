@@ -28,8 +28,13 @@ typedef struct {
     uint64_t steps, missed;
 } timing;
 
-static volatile sig_atomic_t interrupted;
-static void interrupt(int signal) { interrupted = signal; }
+static vedette *client;
+
+/* Ctrl-C ends the play; a second one ends the program. */
+static void interrupt(int number) {
+    vedette_interrupt(client);
+    signal(number, SIG_DFL);
+}
 
 static double uniform(double most) { return most * (2.0 * rand() / RAND_MAX - 1.0); }
 
@@ -70,7 +75,7 @@ static void wait_period(timing *t) {
         t->next += periods * t->period;
     }
     struct timespec until = {(time_t)t->next, (long)((t->next - floor(t->next)) * 1e9)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) && !interrupted) {}
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL)) {}
 }
 
 /* One step, and the beginning of the next episode where one ends. */
@@ -96,42 +101,46 @@ static vedette_result play(vedette *v, pendulum *p, timing *t) {
     return vedette_begin(v, 0, obs);
 }
 
+static void report(const vedette_stats *s, const timing *t, bool settled) {
+    printf("%" PRIu64 " steps, %" PRIu64 " episodes, the last ones %.1f; %" PRIu64 " rows, %" PRIu64 " dropped, %" PRIu64
+           " sent again, %" PRIu64 " reconnects; %s\n",
+           s->env_steps, s->episodes, s->return_mean, s->produced, s->dropped, s->resent, s->reconnects,
+           settled ? "all settled" : "not all settled");
+    if (t->period > 0)
+        printf("%" PRIu64 " periods of %.1f ms, %" PRIu64 " missed; longest act %.3f ms, longest observe %.3f ms\n",
+               t->steps, 1e3 * t->period, t->missed, 1e3 * t->longest_act, 1e3 * t->longest_observe);
+}
+
 int main(int argc, char **argv) {
     if (argc < 4) {
         fprintf(stderr, "usage: pendulum HOST PORT ID [HZ [KEYS]]\n");
         return 2;
     }
-    timing t = {0};
     double hz = argc > 4 ? atof(argv[4]) : 0;
-    vedette_options options = {.host = argv[1], .port = atoi(argv[2]), .id = argv[3], .obs_bytes = 12, .action_bytes = 4};
-    if (hz > 0) t.period = 1 / hz, options.wait_s = -1; /* a robot never waits for its learner */
-    if (argc > 5) options.keys = argv[5];
+    timing t = {.period = hz > 0 ? 1 / hz : 0};
+    vedette_options options = {.host = argv[1], .port = atoi(argv[2]), .id = argv[3], .keys = argc > 5 ? argv[5] : NULL,
+                               .obs_bytes = 3 * sizeof(float), .action_bytes = sizeof(float), .evaluates = true,
+                               .wait_s = hz > 0 ? -1 : 0}; /* a robot never waits for its learner */
+    vedette *v = client = vedette_open(&options);
+    if (!v) return 1;
+    srand((unsigned)time(NULL));
     signal(SIGINT, interrupt);
     signal(SIGTERM, interrupt);
-    vedette *v = vedette_open(&options);
-    vedette_result result = VEDETTE_ERROR;
-    while (v && (result = vedette_wait(v, 0.5)) == VEDETTE_WAIT && !interrupted) {}
     pendulum p;
     float obs[3];
     reset(&p);
     observe(&p, obs);
+    vedette_result result = vedette_wait(v, 0);
     if (result == VEDETTE_OK) result = vedette_begin(v, 0, obs);
     t.next = now();
-    while ((result == VEDETTE_OK || result == VEDETTE_WAIT || result == VEDETTE_BEGIN) && !interrupted) {
+    while (result == VEDETTE_OK || result == VEDETTE_WAIT || result == VEDETTE_BEGIN) {
         result = play(v, &p, &t);
         wait_period(&t);
     }
-    if (!v) return 1;
     if (result == VEDETTE_ERROR) fprintf(stderr, "pendulum: %s\n", vedette_error(v));
     vedette_stats s;
     vedette_get_stats(v, &s);
     bool settled = vedette_close(v, 10.0);
-    printf("%" PRIu64 " steps, %" PRIu64 " episodes, the last ones %.1f; %" PRIu64 " rows, %" PRIu64 " dropped, %" PRIu64
-           " sent again, %" PRIu64 " reconnects; %s\n",
-           s.env_steps, s.episodes, s.return_mean, s.produced, s.dropped, s.resent, s.reconnects,
-           settled ? "all settled" : "not all settled");
-    if (hz > 0)
-        printf("%" PRIu64 " periods of %.1f ms, %" PRIu64 " missed; longest act %.3f ms, longest observe %.3f ms\n",
-               t.steps, 1e3 * t.period, t.missed, 1e3 * t.longest_act, 1e3 * t.longest_observe);
+    report(&s, &t, settled);
     return result == VEDETTE_ERROR ? 3 : settled ? 0 : 1;
 }

@@ -16,6 +16,7 @@ pub struct Options {
     pub envs: c_uint,
     pub obs_bytes: usize,
     pub action_bytes: usize,
+    pub evaluates: bool,
     pub window: c_uint,
     pub wait_s: f64,
 }

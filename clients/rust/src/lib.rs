@@ -59,7 +59,7 @@ pub enum State {
     End,
     /// Nothing came within the time given; of `observe`: a batch was dropped and counted.
     Wait,
-    /// Another run began: reset this environment and call `begin`.
+    /// Another run began, or an evaluation was given up: reset this environment and call `begin`.
     Begin,
 }
 
@@ -86,13 +86,24 @@ pub struct Options {
     /// Batches held until they are settled; 0: 1024.
     pub window: u32,
     pub patience: Patience,
+    /// Play evaluations where the learner asks: some episodes are greedy, and send nothing.
+    pub evaluates: bool,
 }
 
 impl Options {
     /// One environment, port 5555, no keys, unlimited patience.
     pub fn new(host: &str, id: &str) -> Self {
         let (host, id) = (host.to_owned(), id.to_owned());
-        Options { host, port: 5555, id, keys: None, envs: 1, window: 0, patience: Patience::Unlimited }
+        Options {
+            host,
+            port: 5555,
+            id,
+            keys: None,
+            envs: 1,
+            window: 0,
+            patience: Patience::Unlimited,
+            evaluates: true,
+        }
     }
 }
 
@@ -128,6 +139,7 @@ impl Actor {
             envs: options.envs,
             obs_bytes: 0,
             action_bytes: 0,
+            evaluates: options.evaluates,
             window: options.window,
             wait_s,
         };
