@@ -49,7 +49,8 @@ static double number_at(const obs_part *part, const uint8_t *data, size_t k) {
     return -(double)((~bits & (sign - 1)) + 1);
 }
 
-static void set_classes(const policy *p, const policy_input *input, const obs_part *part, const uint8_t *data, float *x) {
+static void set_classes(const policy *p, const policy_input *input, const obs_part *part, const uint8_t *data,
+                        float *x) {
     memset(x, 0, input->features * sizeof *x);
     for (size_t k = 0; k < input->classes; k++) {
         size_t count = p->input_classes.counts[input->first + k];

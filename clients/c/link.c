@@ -106,7 +106,8 @@ static void *open_socket(vedette *v, int kind, int offset, int64_t largest, int 
     } else {
         watch(v, socket);
     }
-    snprintf(endpoint, sizeof endpoint, strchr(v->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", v->host, v->port + offset);
+    const char *form = strchr(v->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d";
+    snprintf(endpoint, sizeof endpoint, form, v->host, v->port + offset);
     if (zmq_connect(socket, endpoint)) vd_set_error(v, "cannot connect to %s: %s", endpoint, zmq_strerror(errno));
     return socket;
 }

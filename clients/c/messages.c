@@ -67,7 +67,7 @@ static void on_run(vedette *v, const mp_value *header, frame body) {
         return;
     }
     if (!r) vd_set_error(v, "%s", why);
-    else if (!is_known(v->run, r)) vd_set_error(v, "the run's schema is another one than before: start this client again");
+    else if (!is_known(v->run, r)) vd_set_error(v, "the run's schema is not the one before: start this client again");
     vd_free_run(r);
 }
 
@@ -85,7 +85,8 @@ static bool read_ack(const mp_value *header, ack *a) {
     mp_value reason;
     if (!mp_get_text(header, "run", a->run, sizeof a->run) ||
         !mp_get_text(header, "manager", a->manager, sizeof a->manager) ||
-        !mp_get_uint(header, "epoch", INT32_MAX, &a->epoch) || !mp_get_uint(header, "learner", UINT64_MAX, &a->learner) ||
+        !mp_get_uint(header, "epoch", INT32_MAX, &a->epoch) ||
+        !mp_get_uint(header, "learner", UINT64_MAX, &a->learner) ||
         !mp_get_uint(header, "incarnation", UINT64_MAX, &a->incarnation) ||
         !mp_get_uint(header, "contiguous", COUNT_MAX, &a->contiguous) ||
         !mp_get_uint(header, "limit", COUNT_MAX, &a->limit) ||

@@ -57,7 +57,8 @@ static bool find_places(run *r, char *why, size_t room) {
     if (!vd_find_column(&r->rows, "obs", &r->obs_places) || r->rows.columns[r->obs_places].role != PLACE) return true;
     bool found = vd_find_column(&r->rows, "next_obs", &r->next_places);
     const run_column *obs = r->rows.columns + r->obs_places, *next = r->rows.columns + r->next_places;
-    if (!found || next->role != PLACE || strcmp(obs->type, "u4") || strcmp(next->type, "u4") || obs->count != next->count)
+    bool alike = found && next->role == PLACE && obs->count == next->count;
+    if (!alike || strcmp(obs->type, "u4") || strcmp(next->type, "u4"))
         return vd_fail(why, room, "the run's places of obs and next_obs are not of one kind");
     r->stack = obs->count;
     return true;
@@ -86,7 +87,8 @@ static bool read_rows(run *r, char *why, size_t room) {
     for (unsigned k = 0; k < r->rows.count; k++) {
         const run_column *column = r->rows.columns + k;
         if (column->role == PLACE && (k == r->obs_places || k == r->next_places) && r->stack) continue;
-        if (column->role == PLACE) return vd_fail(why, room, "the run's column %s has places of no frames", column->name);
+        if (column->role == PLACE)
+            return vd_fail(why, room, "the run's column %s has places of no frames", column->name);
         bool taken = column->role == SHARED            ? add_shared(r, k, why, room)
                      : begins(column->name, "next_obs") ? true /* found by its obs */
                      : begins(column->name, "obs")      ? add_whole(r, k, why, room)
@@ -139,7 +141,7 @@ static void read_policy(run *r, const mp_value *payload) {
     if (mp_get_typed(payload, "policy", MP_MAP, &map) && map.number) {
         if (vd_read_policy(&map, r)) return;
         vd_free_policy(p);
-        vd_fail(p->missing, sizeof p->missing, "the run's policy is of a kind that this client does not know: %s", rest);
+        vd_fail(p->missing, sizeof p->missing, "the run's policy is of a kind that is not known here: %s", rest);
         return;
     }
     if (mp_get_typed(payload, "agent", MP_MAP, &agent)) {

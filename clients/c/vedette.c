@@ -310,8 +310,8 @@ vedette_result vedette_act(vedette *v, unsigned env, void *action) {
     if (result != VEDETTE_OK) return result;
     if (e->restarted) return VEDETTE_BEGIN;
     if (!e->acting) return misuse(v, "an action before vedette_begin");
-    result = e->judged ? choose_action(v, &v->judged, e->obs, 0.5, NULL, e->action)
-                       : choose_action(v, &v->acts, e->obs, vd_exploration_rank(v->first_env + env), &v->seed, e->action);
+    double rank = vd_exploration_rank(v->first_env + env);
+    result = choose_action(v, e->judged ? &v->judged : &v->acts, e->obs, rank, e->judged ? NULL : &v->seed, e->action);
     if (result != VEDETTE_OK) return result;
     e->chosen = true;
     memcpy(action, e->action, vedette_action_bytes(v));

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import zmq
 from foreign_run import CARTPOLE, make_run
 
@@ -36,6 +39,9 @@ class ScriptedLearner:
         self.report: Report | None = None
         self.incarnations: set[int] = set()
         self.again = 0
+        self.settings: dict[str, Any] = {}  # more of the run's payload
+        self.asks: dict[str, Any] = {}  # more of each ack
+        self.reported: dict[str, Any] = {}  # the last report's payload
 
     def close(self) -> None:
         self._context.destroy(linger=0)
@@ -50,7 +56,9 @@ class ScriptedLearner:
             if self.control in ready:
                 topic = self.control.recv()[1:]
                 if topic.startswith(b"m/"):
-                    self.control.send_multipart([topic, *encode(self.run)])
+                    header, payload = encode(self.run)
+                    whole = {**msgpack.unpackb(payload), **self.settings}
+                    self.control.send_multipart([topic, header, msgpack.packb(whole)])
             if self.models in ready:
                 self._send_model(self.models.recv()[1:])
             if self.samples in ready:
@@ -66,6 +74,13 @@ class ScriptedLearner:
                 return True
         return False
 
+    def until(self, condition: Callable[[], bool], *, limit: int) -> bool:
+        """Serve until something holds; False: it does not within 20 s."""
+        deadline = time.monotonic() + 20
+        while not condition() and time.monotonic() < deadline:
+            self.serve(0, limit=limit)
+        return condition()
+
     def _send_model(self, topic: bytes) -> None:
         if topic.startswith(b"m/"):
             body = pack_model(1, self.model.arrays, self.run.model)
@@ -74,8 +89,10 @@ class ScriptedLearner:
                 self.models.send_multipart([topic, *encode(chunk)])
 
     def _receive(self) -> None:
-        message = decode_up([bytes(frame) for frame in self.samples.recv_multipart()])
+        frames = [bytes(frame) for frame in self.samples.recv_multipart()]
+        message = decode_up(frames)
         if isinstance(message, Report):
+            self.reported = msgpack.unpackb(frames[1])
             self.report = message
             self.incarnations.add(message.incarnation)
         elif isinstance(message, Batch):
@@ -92,7 +109,8 @@ class ScriptedLearner:
             *("run-1", self.run.epoch, self.run.learner, "c-1", self.report.incarnation),
             *(first, extras, 0, 0, limit, 1, 0),
         )
-        self.control.send_multipart([topics.manager_topic("c-1"), *encode(ack)])
+        header = msgpack.packb({**msgpack.unpackb(encode(ack)[0]), **self.asks})
+        self.control.send_multipart([topics.manager_topic("c-1"), header])
 
 
 def assert_every_row_is_delivered_once(program: Path, port: int) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from c_programs import Built
+from foreign_run import CARTPOLE, make_run
 from fuzz_seeds import write_seeds
-from scripted_learner import assert_every_row_is_delivered_once
+from scripted_learner import ScriptedLearner, assert_every_row_is_delivered_once, check_rows
 
 pytestmark = pytest.mark.slow
 FUZZED_INPUTS = 3000
@@ -28,6 +30,48 @@ def test_the_c_client_delivers_every_row_once_to_a_learner_that_is_killed(
     built: Built, port: int
 ) -> None:
     assert_every_row_is_delivered_once(built("clients/c/examples/cartpole.c"), port)
+
+
+def test_the_c_client_plays_evaluations_that_are_asked_for(built: Built, port: int) -> None:
+    run, model, _ = make_run("dqn", CARTPOLE, {"n_step": 1})
+    learner = ScriptedLearner(port, run, model, {})
+    learner.settings = {"evaluation": {"episodes": 11, "seed": 0, "max_episode_steps": 12}}
+    words = [built("clients/c/examples/cartpole.c"), "127.0.0.1", str(port), "c-1"]
+    client = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE)
+
+    def evaluation() -> dict[str, Any]:
+        found = learner.reported.get("evaluation")
+        return found if isinstance(found, dict) else {}
+
+    try:
+        assert learner.serve(5, limit=1000)
+        assert learner.reported["features"] == ["evaluate"]
+        assert not evaluation()
+        learner.asks = {"evaluate": 77, "evaluate_version": 2}  # newer than there is
+        assert learner.until(lambda: len(learner.kept) > 30, limit=1000)
+        assert not evaluation()
+        learner.asks = {"evaluate": 78, "evaluate_version": 1}
+        assert learner.until(lambda: "return_mean" in evaluation(), limit=1000)
+        found = evaluation()
+        assert (found["request"], found["epoch"], found["version"]) == (78, 1, 1)
+        assert found["episodes"] == 11
+        assert found["return_min"] <= found["return_mean"] <= found["return_max"] <= 12
+        assert found["length_mean"] == found["return_mean"], "each step of CartPole gives 1"
+        assert 0 <= found["cut"] <= 11
+        assert found["return_std"] <= found["return_max"] - found["return_min"]
+        count = len(learner.kept)
+        assert learner.until(lambda: len(learner.kept) > count + 10, limit=1000), "it goes on"
+        learner.asks = {}
+        assert learner.until(lambda: not evaluation(), limit=1000)
+        assert learner.serve(0, limit=10_000, stop=True)
+        client.communicate(timeout=20)
+        assert client.returncode == 0
+        for rows, payload in learner.kept.values():
+            check_rows(run.schema, rows, payload)
+    finally:
+        client.kill()
+        client.communicate()
+        learner.close()
 
 
 @pytest.mark.timeout(400)

@@ -102,8 +102,8 @@ static vedette_result play(vedette *v, pendulum *p, timing *t) {
 }
 
 static void report(const vedette_stats *s, const timing *t, bool settled) {
-    printf("%" PRIu64 " steps, %" PRIu64 " episodes, the last ones %.1f; %" PRIu64 " rows, %" PRIu64 " dropped, %" PRIu64
-           " sent again, %" PRIu64 " reconnects; %s\n",
+    printf("%" PRIu64 " steps, %" PRIu64 " episodes, the last ones %.1f; %" PRIu64 " rows, %" PRIu64
+           " dropped, %" PRIu64 " sent again, %" PRIu64 " reconnects; %s\n",
            s->env_steps, s->episodes, s->return_mean, s->produced, s->dropped, s->resent, s->reconnects,
            settled ? "all settled" : "not all settled");
     if (t->period > 0)
