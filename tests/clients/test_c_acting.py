@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tomllib
 from pathlib import Path
@@ -23,8 +24,9 @@ from foreign_run import (
     make_run,
     sample_observations,
 )
+from golden_acting import GOLDEN, VECTORS
 
-from vedette_protocol.codec import encode
+from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.messages import Run
 from vedette_protocol.model import pack_model
 from vedette_rl.core.learning import ModelInfo
@@ -94,6 +96,20 @@ def test_the_description_of_acting_is_complete(case: str) -> None:
         obs = {name: column[k] for name, column in columns.items()}
         got = page_policy.act(dict(run.policy), model.arrays, obs)
         np.testing.assert_allclose(got, expected[k], rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_actions_follow_from_the_bytes_beside_them(name: str) -> None:
+    frames = [(VECTORS / f"{name}.run.{k}.bin").read_bytes() for k in range(2)]
+    run = decode_control(frames)
+    assert isinstance(run, Run)
+    body = (VECTORS / f"{name}.model.bin").read_bytes()
+    arrays = {key: rows[0] for key, rows in run.model.views(memoryview(body)[8:], 1).items()}
+    golden = json.loads((VECTORS / f"{name}.json").read_text("utf-8"))
+    for k, action in enumerate(golden["actions"]):
+        obs = {key: np.array(rows[k]) for key, rows in golden["observations"].items()}
+        got = page_policy.act(dict(run.policy), arrays, obs)
+        np.testing.assert_allclose(got, action, rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.slow
