@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,17 @@ def test_the_c_client_delivers_every_row_once_to_a_learner_that_is_killed(
     built: Built, port: int
 ) -> None:
     assert_every_row_is_delivered_once(built("clients/c/examples/cartpole.c"), port)
+
+
+def test_the_c_client_keeps_every_rule_of_the_wire(built: Built) -> None:
+    pytest.importorskip("vedette.conformance")
+    words = [str(built("clients/c/examples/cartpole.c")), "{host}", "{port}", "c-1"]
+    command = [sys.executable, "-m", "vedette.cli", "conform", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    verdicts = [line.split()[0] for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(verdicts) > 20
+    assert set(verdicts) == {"kept"}, done.stdout
 
 
 def test_the_c_client_plays_evaluations_that_are_asked_for(built: Built, port: int) -> None:

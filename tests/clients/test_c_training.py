@@ -16,12 +16,13 @@ from vedette_services.net.keys import ClientKeys, make_keys
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-def test_cartpole_is_solved_by_c_alone_with_keys_through_kills(
-    built: Built, fleet: Daemons, tmp_path: Path
+@pytest.mark.parametrize("beside", ["nobody", "python"])
+def test_cartpole_is_solved_by_c_with_keys_through_kills(
+    built: Built, fleet: Daemons, tmp_path: Path, beside: str
 ) -> None:
     program = built("clients/c/examples/cartpole.c")
     keys, run, address = tmp_path / "keys", tmp_path / "run", free_address()
-    make_keys(keys, ["simulator"])
+    make_keys(keys, ["simulator", "host"])
     host, port = str(address).rsplit(":", 1)
 
     def start_learner() -> Daemon:
@@ -37,6 +38,9 @@ def test_cartpole_is_solved_by_c_alone_with_keys_through_kills(
         return int(status(address, keys=ClientKeys.read(keys)).get("opt_steps", 0))
 
     learner, client = start_learner(), start_client()
+    if beside == "python":
+        secured = ("--keys", keys / "hosts" / "host")
+        fleet.start("python", "actors", "--learner", address, "--count", 1, *secured)
     wait_for(lambda: opts() >= 400, "a learner that trains", 60.0)
     learner.kill9()
     learner = start_learner()
