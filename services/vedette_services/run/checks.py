@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import find_spec
@@ -41,6 +41,7 @@ from vedette_rl.replay.budget import (
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_own_replay
 from vedette_rl.steps.n_step import make_step_processor, step_processor
+from vedette_rl.storage.system import bytes_text
 from vedette_services.config.probing import environment_errors, probe_spaces
 from vedette_services.config.run_config import RunConfig, contradictions, settings_without_effect
 from vedette_services.errors import (
@@ -56,13 +57,14 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
-    declared_columns,
+    configured_columns,
     describe_repeats,
     make_run_limiter,
     replay_directory,
     replay_layout,
 )
 from vedette_services.run.resume import check_fresh, check_kind, check_resume, describe_resume
+from vedette_services.run.sources import check_sources
 from vedette_services.run.status_records import status_records_bytes
 
 
@@ -116,7 +118,8 @@ def check_config(
     _check_own_replay(config, layout)
     _check_batch(config, layout)
     saved = check_resume(config, out, spaces, layout, fresh=fresh, new_replay=new_replay)
-    budget = _check_budget(config, layout, out)
+    sources = check_sources(config, out, spaces, new=fresh or new_replay)
+    budget = _check_budget(config, layout, out, sources.bytes)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
         lines += describe_initial_weights(config)
@@ -124,7 +127,7 @@ def check_config(
     if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
         seen = choose_input(config.agent, spaces.observation)
         network = describe_input(config.agent, spaces.observation)
-    described = [budget, network, describe_repeats(config, layout), *lines]
+    described = [budget, *sources.lines, network, describe_repeats(config, layout), *lines]
     described.append(_describe_evaluation_bound(config))
     described += settings_without_effect(config, seen, in_process=in_process)
     return tuple(filter(None, described))
@@ -251,7 +254,7 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
 def _check_steps(config: RunConfig, spaces: Spaces) -> None:
     """Check that the step processor can be made for these transitions."""
     actors, agent = config.actors, config.agent
-    row = transition_dtype(spaces, declared_columns(agent, actors, spaces))
+    row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
     try:
         make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
@@ -322,7 +325,7 @@ def _check_batch(config: RunConfig, layout: ReplayLayout) -> None:
         )
 
 
-def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
+def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path, sources: int) -> str:
     replay = config.replay
     need = replay_space(
         layout.stored,
@@ -331,6 +334,7 @@ def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
         guard=layout.guard,
         shared=layout.shared,
     )
+    need = replace(need, rows_bytes=need.rows_bytes + sources)
     directory, maps = replay_directory(config, out), _maps_space(RunDirectory(out))
     if not same_disk(maps.directory, directory) and maps.more_bytes > free_disk_bytes(
         maps.directory
