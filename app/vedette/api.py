@@ -348,11 +348,11 @@ def _configure_loop(
         if settings:
             names = ", ".join(settings)
             raise TypeError(f"Replay takes a whole configuration or settings, not both: {names}")
-        loaded = complete_config(config)
+        loaded = complete_config(config, "elsewhere")
     else:
         own = {} if saved else {"preset": "none", "learner": {"eval_interval": 0}}
         table = merge_tables(own, configuration_table(settings, shared=True))
-        loaded = _configure(config, table, {}, saved)
+        loaded = _configure(config, table, {}, saved, "elsewhere")
     if loaded.config.stop.target_return is not None:
         why = "is never reached: nobody evaluates the models of your own loop"
         raise SettingError("stop.target_return", why, "leave it out, and leave the loop yourself")
