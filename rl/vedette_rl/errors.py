@@ -16,6 +16,17 @@ class UnsupportedSpaceError(RlError):
         self.agent, self.part, self.space = agent, part, space
 
 
+class PolicyDoesNotLearnError(RlError):
+    """A policy class is asked to learn."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is a policy, which acts and learns nothing: feed your own training loop with "
+            "vedette.Replay, or name an AgentKind"
+        )
+        self.name = name
+
+
 class NoImageError(RlError):
     """``cnn`` is asked of an observation that has no image, or one too small for it."""
 
