@@ -1,4 +1,4 @@
-"""Conversion of observations to columns, and of agents' actions to those of environments."""
+"""Conversion between what environments give and take, and columns."""
 
 from __future__ import annotations
 
@@ -171,6 +171,9 @@ def _bounds_that_round_outwards(
     return (space.low, space.high) if above.any() or below.any() else None
 
 
+Intervention = tuple[int, Any]
+"""An environment's row, and the action, as the environment takes it, of the person who acted."""
+
 _ACTIONS = ("intervene_action", "action_intervention", "teleop_action")
 INTERVENTION_KEYS = ("is_intervention", *_ACTIONS)
 """What an environment's info says of a person's actions."""
@@ -192,3 +195,19 @@ def find_intervention(info: Mapping[str, Any]) -> Any:
         fault = "info['is_intervention'] is true: give the action in info['intervene_action']"
         raise EnvironmentFaultError("of interventions", fault)
     return action
+
+
+class RewardTransform:
+    """Rewards of transitions: the true ones scaled, then clipped to ±`clip` (0: not clipped)."""
+
+    def __init__(self, scale: float = 1.0, clip: float = 0.0) -> None:
+        self._scale, self._clip = scale, clip
+
+    def write(self, true: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write the float32 rewards of `true` into `out`."""
+        if self._scale == 1.0:
+            out[:] = true
+        else:
+            np.multiply(true, self._scale, out=out, casting="same_kind")
+        if self._clip:
+            np.clip(out, -self._clip, self._clip, out=out)

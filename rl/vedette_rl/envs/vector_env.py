@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
 from vedette_rl.core.columns import INTERVENED
-from vedette_rl.envs.layout import ActionConverter, ObservationLayout, find_intervention
+from vedette_rl.envs.layout import (
+    ActionConverter,
+    Intervention,
+    ObservationLayout,
+    RewardTransform,
+    find_intervention,
+)
 from vedette_rl.envs.spaces import agent_spaces
 
 Env = gym.Env[Any, Any]
@@ -68,22 +74,6 @@ class EpisodeReturns:
         """(return, length) of the episodes that ended since the last call."""
         finished, self._finished = self._finished, []
         return finished
-
-
-class RewardTransform:
-    """Rewards of transitions: the true ones scaled, then clipped to ±`clip` (0: not clipped)."""
-
-    def __init__(self, scale: float = 1.0, clip: float = 0.0) -> None:
-        self._scale, self._clip = scale, clip
-
-    def write(self, true: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write the float32 rewards of `true` into `out`."""
-        if self._scale == 1.0:
-            out[:] = true
-        else:
-            np.multiply(true, self._scale, out=out, casting="same_kind")
-        if self._clip:
-            np.clip(out, -self._clip, self._clip, out=out)
 
 
 class VectorEnvironment:
@@ -170,22 +160,14 @@ class VectorEnvironment:
     def _executed(
         self, action: NDArray[Any], taken_over: Sequence[Intervention]
     ) -> tuple[NDArray[Any], Columns]:
-        """The actions that were executed, as they are stored, and the columns that say which of
-        them a person took."""
+        """The executed actions as they are stored, and the column that marks those of a person."""
         if taken_over:
             action = action.copy()
-            for row, own in taken_over:
-                action[row] = self._actions.from_environment(own)
-        if not self.marks_interventions:
-            return action, {}
         self._intervened.fill(False)
-        for row, _ in taken_over:
-            self._intervened[row] = True
-        return action, {INTERVENED: self._intervened}
+        for row, own in taken_over:
+            action[row], self._intervened[row] = self._actions.from_environment(own), True
+        return action, {INTERVENED: self._intervened} if self.marks_interventions else {}
 
-
-Intervention = tuple[int, Any]
-"""An environment's row, and the action, as the environment takes it, of the person who acted."""
 
 UNLIMITED_STEPS = 1000
 """Steps of an episode at most, where an environment names no limit: that of most benchmarks."""
