@@ -108,7 +108,7 @@ class Invariants:
             "held bytes": (state.held_bytes, self._fleet.scenario.actors.n_buffer * 16 * 4096),
             "bytes of a stamp": (len(self._fleet.disk.stamp), STAMP_MAX_BYTES),
             "senders with a layout": (len(state._reader._layouts), 4096),
-            "log lines": (len(state.log_lines), 10_000),
+            "log lines": (len(state.log_lines.waiting), 10_000),
         }
         for what, (size, most) in bounds.items():
             if size > most:

@@ -42,7 +42,7 @@ class Mutation:
 _WINDOW, _ACCOUNT = "vedette_protocol.send_window", "vedette_protocol.account"
 _LEDGER, _GATEWAY = "vedette_protocol.ledger", "vedette_services.learner.gateway_state"
 _MANAGER = "vedette_services.actors.manager_state"
-_ADMISSION = "vedette_services.learner.admission"
+_ADMISSION = "vedette_services.learner.fleet"
 
 MUTATIONS = {
     "window: an ack frees one batch too many": Mutation(

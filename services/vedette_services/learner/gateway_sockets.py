@@ -8,6 +8,7 @@ import socket as tcp
 import struct
 import time
 from collections import deque
+from collections.abc import Collection
 from contextlib import suppress
 
 import zmq
@@ -190,6 +191,10 @@ class GatewaySockets:
     def admitted(self) -> frozenset[str]:
         """The names of the admitted keys; none without keys."""
         return frozenset() if self._zap is None else self._zap.names
+
+    def names_of(self, keys: Collection[str]) -> frozenset[str]:
+        """Return the names of those admitted keys that are among `keys` (Z85)."""
+        return frozenset() if self._zap is None else self._zap.names_of(keys)
 
     @property
     def refused(self) -> dict[str, int]:
