@@ -55,7 +55,7 @@ def gateway(
         for manager in admitted:
             state.on_samples(report_frames(manager=manager), now)
         state.acks_due(now, 0)
-        state.log_lines.clear()
+        state.log_lines.waiting.clear()
     return state
 
 
