@@ -12,7 +12,7 @@ from vedette_rl.stored_settings import IN_SAMPLES
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
-PUBLIC_KEY = r"^[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}$"
+PUBLIC_KEY = r"^[0-9a-zA-Z.\-:+=^!/*?#-&<>()\[\]{}@]{40}$"
 """A public key in Z85."""
 RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow", "wandb")]
 

@@ -139,7 +139,12 @@ class FinishedRun:
 def _check_modules(directory: Path) -> None:
     """Refuse a run whose own modules are not found from here, and say where they were."""
     run = RunDirectory(directory)
-    for name in find_import_names(read_toml(run.config_file)):
+    table = read_toml(run.config_file)
+    env = table.get("env", {})
+    declared = env.get("id") if "observation" in env else ""  # imported only where it is played
+    for name in find_import_names(table):
+        if name == declared:
+            continue
         module = name.partition(":")[0].partition(".")[0]
         if module in sys.modules or find_spec(module) is not None:
             continue
