@@ -113,7 +113,7 @@ class GatewayState:
         self._ack_scheduler = AckScheduler(window, size, self.ledger.living)
         self._run: Run | None = None
         self._over: Stop | None = None  # the end of the run
-        self.closing = ""  # why nobody is granted any more, at the end of the run
+        self.closing = ""  # why nobody is granted more, at the end
         self.evaluations = ActorEvaluations(
             run_id, evaluated, first_request=learner, log=self.log_lines.add, now=now
         )
@@ -363,10 +363,9 @@ class GatewayState:
         due = self._ack_scheduler.due_acks(living, now)
         if not due:
             return messages
-        budget = Budget(0, "the learner is starting")
-        if self._run is not None:
+        budget = Budget(0, self.closing or "the learner is starting")
+        if self._run is not None and not self.closing:
             budget = self._grants.budget(inserted, self.position.sampled)
-        budget = Budget(0, self.closing) if self.closing else budget
         self._update_grants()
         self._ack_scheduler.on_sent(due, self._grants.share(budget, len(living)), now)
         for manager in due:

@@ -276,10 +276,22 @@ class Supervisor:
                     why = "the last evaluation was stopped"
                 elif time.monotonic() >= deadline:
                     why = late_evaluation(timeout_s)
+            why = why or self._missing_evaluation()
         if why:
             log.warning("%s", why)
         evaluator.kill()  # an evaluation that still goes on is not needed
+        if stop and self._spec.config.evaluates_on_actors:
+            self._stops["gateway"].set()  # it waits for a manager that plays
         return why
+
+    def _missing_evaluation(self) -> str:
+        """Return why the last model has no evaluation though nobody plays any more."""
+        status, learning = self._records.read(), self._records.learning.read()
+        asked = self._spec.config.evaluates_on_actors and learning.evaluates
+        if not asked or status.eval.version == learning.opt_steps:
+            return ""
+        play = "`vedette eval RUN --checkpoint latest` plays it"
+        return f"no manager that counts has evaluated the last model: {play}"
 
     def _wait_for_gateway(self, gateway: subprocess.Popen[bytes]) -> None:
         """Wait until the gateway has the last batches; it may go on answering late managers."""
