@@ -209,18 +209,24 @@ class ActorEvaluations:
             return ""
         for manager in self._members.keys() - set(present):
             del self._members[manager]
-        asked = self._asked
-        if asked is not None:
-            member = self._members.get(asked.manager)
-            if member is None or member.incarnation != asked.incarnation or not member.plays:
-                self._withdraw(f"manager {asked.manager} is gone", now)
-            elif now - asked.progressed_at > self._timeout_s:
-                why = f"no episode has ended for {self._timeout_s:g} s"
-                self._withdraw(f"manager {asked.manager}: {why}", now)
+        if self._asked is not None:
+            self._watch(self._asked, now)
         if self._asked is not None or self._finished is not None or not self._held:
             return ""
         self._ask(now)
         return self._asked.manager if self._asked is not None else ""
+
+    def _watch(self, asked: _Asked, now: float) -> None:
+        """Give up on the manager that was asked, where it is gone, stands still, or a trusted one
+        can play instead."""
+        member = self._members.get(asked.manager)
+        if member is None or member.incarnation != asked.incarnation or not member.plays:
+            self._withdraw(f"manager {asked.manager} is gone", now)
+        elif now - asked.progressed_at > self._timeout_s:
+            why = f"no episode has ended for {self._timeout_s:g} s"
+            self._withdraw(f"manager {asked.manager}: {why}", now)
+        elif not self._is_trusted(member) and self._playing(trusted=True):
+            self._asked = None
 
     # What the gateway asks
 
@@ -255,13 +261,17 @@ class ActorEvaluations:
     def _is_trusted(self, member: _Member) -> bool:
         return self.trusted is None or member.key in self.trusted
 
+    def _playing(self, *, trusted: bool = False) -> list[tuple[str, _Member]]:
+        """Return the managers that play evaluations, or those that are trusted too."""
+        found = sorted(self._members.items())
+        return [(m, x) for m, x in found if x.plays and (not trusted or self._is_trusted(x))]
+
     def _ask(self, now: float) -> None:
         """Ask for what is due: a trusted manager, or else another, whose result is only shown."""
         newest, due = self._held[-1], self._due or 0
         if newest.version < min(due, self._shown_due):
             return
-        playing = [(m, x) for m, x in sorted(self._members.items()) if x.plays]
-        trusted = [(m, x) for m, x in playing if self._is_trusted(x)]
+        playing, trusted = self._playing(), self._playing(trusted=True)
         if newest.version >= due and not trusted and now - self._evaluator_at > NO_EVALUATOR_S:
             self._take_returns(newest)
         if self._finished is None and not trusted and playing and newest.version >= self._shown_due:

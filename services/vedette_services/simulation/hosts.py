@@ -42,7 +42,7 @@ from vedette_services.actors.instructions import (
 )
 from vedette_services.actors.manager_state import Identity, ManagerState
 from vedette_services.actors.stats import ActorStats
-from vedette_services.learner.evaluations import PublishedModel
+from vedette_services.learner.evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.run.status_records import GatewayStatus
@@ -259,6 +259,7 @@ class GatewayHost:
     turn_s: float = 0.02
     commits: int = 0
     ended: bool = False
+    evaluations: list[CheckedEvaluation] = field(default_factory=list)
     _publisher: ModelPublisher = field(default_factory=ModelPublisher)
     _held: int = 0  # batches since the last commit
     _turning: bool = False  # a turn is due at this moment
@@ -287,6 +288,8 @@ class GatewayHost:
         now = self.network.clock.now
         self._next_tick = now + _GATEWAY_TICK_S
         self.state.tick(now)
+        if (evaluated := self.state.evaluations.pop_finished()) is not None:
+            self.evaluations.append(evaluated)
         for line in self.state.take_log_lines(now):
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
 

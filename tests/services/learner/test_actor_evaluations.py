@@ -273,6 +273,18 @@ def test_what_an_untrusted_manager_reports_is_shown_and_does_not_count(bench: Be
     assert bench.asked()[0] == "a"
 
 
+def test_an_untrusted_manager_that_never_ends_is_left_when_a_trusted_one_comes(
+    bench: Bench,
+) -> None:
+    bench.report("stranger")
+    bench.publish(100)
+    bench.tick()
+    bench.answer(episodes=1)
+    bench.report("a")
+    bench.tick()
+    assert bench.asked()[0] == "a"
+
+
 def test_an_untrusted_manager_is_not_asked_while_a_trusted_one_plays(bench: Bench) -> None:
     bench.report("stranger")
     bench.report("a")
