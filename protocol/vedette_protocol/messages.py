@@ -172,6 +172,7 @@ class Report:
         sequenced: the next sequence number.
         base: the lowest sequence number that may still be sent.
         limit: the highest limit of an ack to this incarnation.
+        features: what this manager can do beyond version 2.
         evaluation: the one that the newest ack asks for; None: none was begun.
     """
 
@@ -189,7 +190,7 @@ class Report:
     base: Count = 0
     actors: Annotated[tuple[ActorReport, ...], list_of(ActorReport, ACTORS_MAX, "actors")] = ()
     limit: Count = 0
-    features: Features = FEATURES
+    features: Features = ()
     evaluation: Annotated[EvaluationReport | None, optional_map(EvaluationReport, "evaluation")] = (
         None
     )

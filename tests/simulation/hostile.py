@@ -13,7 +13,7 @@ from scenario import HostileKind, key_of
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.limits import COUNT_MAX, ROWS_MAX
-from vedette_protocol.messages import Ack, ActorReport, Batch, EvaluationReport, Report
+from vedette_protocol.messages import EVALUATE, Ack, ActorReport, Batch, EvaluationReport, Report
 from vedette_services.simulation.network import Frames
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class HostilePeer:
             request, epoch, version + rng.choice((0, 0, 0, 1, -1, 50)) % (1 << 40), played,
             mean, 0.0, mean, mean, 1.0, rng.choice((0, 7)), rng.choice(("", "", "no display")),
         )  # fmt: skip
-        self._send(encode(self._report(evaluation=claim)))
+        self._send(encode(self._report(evaluation=claim, features=(EVALUATE,))))
 
     def _reports(self) -> None:
         """Report, each time as another incarnation or under another id of its own."""

@@ -112,7 +112,7 @@ class EvaluationState:
     def complete(self, report: Report) -> Report:
         """Return a manager's report with the evaluation, and with what this host can do."""
         if not self._plays:
-            return replace(report, features=())
+            return report
         return replace(report, features=FEATURES, evaluation=self._report)
 
 

@@ -97,7 +97,7 @@ class ManagerState:
         jitter: Callable[[], float],
         now: float,
         wait_s: float = 0.0,
-        evaluates: bool = True,
+        evaluates: bool = False,
     ) -> None:
         self._evaluation = EvaluationState(plays=evaluates)
         self._identity = identity
@@ -308,8 +308,6 @@ class ManagerState:
         stored = StoreModel(model.epoch, model.version, model.body)
         return [stored, *self._evaluate(self._evaluation.on_model(stored), now)]
 
-    # Evaluations
-
     def _evaluate(self, orders: list[Instruction], now: float) -> list[Instruction]:
         """Report the model that is played from now on: the learner keeps it for that."""
         return [*orders, *self.send_report(now)] if orders else []
@@ -319,8 +317,8 @@ class ManagerState:
         if not self._evaluation.on_progress(progress):
             return []
         text = f"the evaluation of version {progress.version} failed: {progress.failed}"
-        failed = self._log.log("warning", "evaluation", text, now) if progress.failed else []
-        return [*failed, *self.send_report(now)]
+        said = self._log.log("warning", "evaluation", text, now) if progress.failed else []
+        return [*said, *self.send_report(now)]
 
     # Actors
 
@@ -476,8 +474,8 @@ class ManagerState:
         state: ReportedState = "gone" if self._done else "draining" if self._leaving else "running"
         actors = self._roster.reports()
         if self._window is not None:
-            report = self._window.make_report(self._identity.host, state, actors)
-            return [SendReport(self._evaluation.complete(report))]
+            counted = self._window.make_report(self._identity.host, state, actors)
+            return [SendReport(self._evaluation.complete(counted))]
         who = self._identity
         counts = (0, 0, 0, 0, 0, 0)
         nothing = Report(

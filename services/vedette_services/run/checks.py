@@ -14,7 +14,6 @@ from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
-from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import find_spec
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
@@ -109,12 +108,8 @@ def check_config(
     check_import_names(config)
     if why := missing_device(config.learner.device):
         raise SettingError("learner.device", why, "set learner.device=auto")
-    if in_process and config.evaluation.where == "actors":
-        why = "one process evaluates by itself, between its steps"
-        raise SettingError("evaluation.where", why, "set evaluation.where=auto")
     spaces = probe_spaces(config.env)
-    if config.env.is_declared and (in_process or not config.evaluates_on_actors):
-        _check_made(config.env)
+    _check_made(config, in_process=in_process)
     try:
         agent_kind(config.agent.name).check(config.agent, spaces)
     except (CamerasDifferError, CustomNetworkError, UnknownNameError) as e:
@@ -143,12 +138,18 @@ def check_config(
     return tuple(filter(None, [*described, _describe_evaluation_bound(config)]))
 
 
-def _check_made(env: EnvConfig) -> None:
-    """Check that the environment can be made here and has the declared spaces.
+def _check_made(config: RunConfig, *, in_process: bool) -> None:
+    """Check that an environment that is played here can be made and has the declared spaces.
 
     Raises:
-        SettingError: it cannot be made, or has others.
+        SettingError: it cannot be made, or has others; or evaluations are to be played elsewhere.
     """
+    env = config.env
+    if in_process and config.evaluation.where == "actors":
+        why = "one process evaluates by itself, between its steps"
+        raise SettingError("evaluation.where", why, "set evaluation.where=auto")
+    if not env.is_declared or (config.evaluates_on_actors and not in_process):
+        return
     undeclared = env.model_copy(update={"observation": None, "action": None})
     try:
         check_declared(env, probe_spaces(undeclared))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vedette_protocol.messages import ActorReport, EvaluationReport, Report
+from vedette_protocol.messages import EVALUATE, ActorReport, EvaluationReport, Report
 from vedette_services.config import RunConfig
 from vedette_services.learner.evaluations import (
     EVALUATION_FAILED_REST_S,
@@ -67,7 +67,8 @@ class Bench:
         if manager not in self.present:
             self.present.append(manager)
         told = Report(manager, 1, "host", "running", RUN_ID, *[0] * 6, evaluation=evaluation)
-        told = replace(told, actors=self.actors.get(manager, ()), **changes)
+        does = {"features": (EVALUATE,), "actors": self.actors.get(manager, ()), **changes}
+        told = replace(told, **does)
         return self.state.on_report(told, self.now, KEYS[manager] if key is None else key)
 
     def tick(self, seconds: float = 0.2) -> str:
