@@ -8,8 +8,10 @@ import signal
 from pathlib import Path
 
 import pytest
+import tomli_w
 from daemons import Daemon, Daemons, balances, free_address, status, wait_for
 
+from vedette_services.config.presets import read_preset
 from vedette_services.net.keys import ClientKeys, list_keys, make_keys
 from vedette_services.run.finished import FinishedRun
 
@@ -21,46 +23,35 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 def make():
     return gymnasium.wrappers.TimeLimit(CartPoleEnv(), 500)
 """
-CONFIG = """
-[env]
-id = "far_environments:make"
-reward_scale = 0.05
+SMALL = ("learner.warmup_period=300", "agent.hidden_sizes=[16]")
+SPACES = {
+    "observation": {"space": "box", "shape": [4]},
+    "action": {"space": "discrete", "n": 2},
+}
 
-[env.observation]
-space = "box"
-shape = [4]
 
-[env.action]
-space = "discrete"
-n = 2
-
-[agent]
-name = "dqn"
-learning_rate = 2.3e-3
-
-[learner]
-eval_interval = 500
-save_interval = 500
-
-[evaluation]
-episodes = 10
-
-[stop]
-"""
+def write_config(path: Path, **stop: float) -> None:
+    """Write the settings of CartPole's preset, with the spaces of the environment declared."""
+    table = read_preset("dqn", "CartPole-v1")
+    assert table is not None
+    table["env"] |= {"id": "far_environments:make", **SPACES}
+    table["evaluation"]["episodes"] = 10
+    table["agent"]["name"], table["stop"] = "dqn", stop
+    path.write_text(tomli_w.dumps(table))
 
 
 class FarRun:
     """A run with keys, whose environment is on the managers' path alone."""
 
-    def __init__(self, daemons: Daemons, stop: str, *settings: str, trusted: str = "gpu-2") -> None:
+    def __init__(self, daemons: Daemons, *settings: str, **stop: float) -> None:
         place = daemons.place
         self.daemons, self.run, self.keys = daemons, place / "run", place / "keys"
         self.address, self.settings = free_address(), settings
         make_keys(self.keys, ["gpu-2", "lab-7"])
         names = {key.name: key.public.decode() for key in list_keys(self.keys)[1]}
         self.config = place / "far.toml"
-        self.config.write_text(CONFIG + stop)
-        self.trusted = f'evaluation.trusted=["{names[trusted]}"]'
+        write_config(self.config, **stop)
+        self.trusted = f'evaluation.trusted=["{names["gpu-2"]}"]'
         self.far = place / "far"
         self.far.mkdir()
         (self.far / "far_environments.py").write_text(FAR)
@@ -99,7 +90,7 @@ def evaluating(manager: Daemon) -> list[int]:
 def test_cartpole_is_solved_by_evaluations_on_actors_with_kills_of_everybody(
     daemons: Daemons,
 ) -> None:
-    run = FarRun(daemons, "target_return = 475.0\nmax_opts = 60000\n")
+    run = FarRun(daemons, target_return=475.0, max_opts=60_000)
     manager = run.start_manager("gpu-2")
     wait_for(lambda: run.status().get("eval", {}).get("version"), "evaluation", 120.0)
 
@@ -129,8 +120,7 @@ def test_cartpole_is_solved_by_evaluations_on_actors_with_kills_of_everybody(
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_an_untrusted_manager_is_shown_and_a_trusted_one_decides(daemons: Daemons) -> None:
-    stop = "max_opts = 3000\ntarget_return = 15.0\n"
-    run = FarRun(daemons, stop, "learner.warmup_period=300", "agent.hidden_sizes=[16]")
+    run = FarRun(daemons, *SMALL, max_opts=3000, target_return=15.0)
     run.start_manager("lab-7")
     wait_for(lambda: run.status().get("eval", {}).get("shown_version"), "shown one", 90.0)
     shown = run.status()["eval"]
@@ -149,8 +139,7 @@ def test_an_untrusted_manager_is_shown_and_a_trusted_one_decides(daemons: Daemon
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_without_an_evaluator_the_returns_of_trusted_actors_decide(daemons: Daemons) -> None:
-    stop = "target_return = 12.0\nmax_seconds = 100.0\n"
-    run = FarRun(daemons, stop, "learner.warmup_period=300", "agent.hidden_sizes=[16]")
+    run = FarRun(daemons, *SMALL, target_return=12.0, max_seconds=100.0)
     run.start_manager("gpu-2", "--no-evaluate")
     assert run.learner.wait(120.0) == 0
     summary = run.summary()
@@ -163,7 +152,7 @@ def test_a_learner_whose_host_has_no_environment_says_what_needs_one(
     daemons: Daemons, tmp_path: Path
 ) -> None:
     config = tmp_path / "far.toml"
-    config.write_text(CONFIG)
+    write_config(config)
     refused = daemons.start("refused", "learner", config, "evaluation.where=learner")
     assert refused.wait(30.0) == 2
     assert "there is no module 'far_environments'" in refused.log

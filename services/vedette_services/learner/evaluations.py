@@ -28,7 +28,7 @@ RETURNS_OF_ACTORS = "returns of actors"
 """`Eval.source` where no evaluation was played."""
 
 _HELD_BYTES = 64 << 20  # of models that the asked manager may have taken
-_HELD_LEAST = 4
+_HELD_LEAST = 2
 _U64 = 1 << 64
 
 

@@ -438,7 +438,7 @@ def check_ports(address: Address, wait_s: float = _PORT_WAIT_S) -> None:
 # can reread all its state.
 
 _OWN_BYTES = 512 << 20  # interpreter, libraries, connections, statuses in queues
-_MODELS = 8  # bodies: the map's copy, the one being sent, and those queued for slow readers
+_MODELS = 12  # the map's copy, the one being sent, those queued and those being evaluated
 
 
 def gateway_memory_limit(model_map_bytes: int) -> int:
