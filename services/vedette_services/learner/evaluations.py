@@ -196,6 +196,10 @@ class ActorEvaluations:
             self._due = min(self._due, version)
             self._shown_due = min(self._shown_due, version)
 
+    def stop(self) -> None:
+        """Ask for nothing any more: the learner ends."""
+        self._interval, self._asked = 0, None
+
     def tick(self, now: float, present: Collection[str]) -> str:
         """Give up on a manager that is gone or stands still, and ask the next.
 

@@ -314,6 +314,7 @@ class Gateway:
         """Announce the end, take the last messages for a bounded time, commit the accounting."""
         final = reason != "interrupted"
         began = time.monotonic()
+        self._state.evaluations.stop()
         wait_s = _END_WAIT_S if final else _LAST_REPORTS_S
         announced_at = 0.0
         while (now := time.monotonic()) < began + wait_s and self._state.fleet.present:

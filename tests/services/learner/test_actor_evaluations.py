@@ -355,6 +355,17 @@ def test_the_last_model_is_asked_for_though_it_is_not_due(bench: Bench) -> None:
     assert not bench.state.is_hopeless(bench.now)
 
 
+def test_nobody_is_asked_once_the_learner_ends(bench: Bench) -> None:
+    bench.report("a")
+    bench.publish(100)
+    bench.tick()
+    bench.state.stop()
+    assert bench.asked()[1] == 0
+    bench.report("a", state="gone")
+    assert bench.tick() == ""
+    assert bench.lines == []
+
+
 def test_without_evaluators_the_returns_of_trusted_managers_actors_count(bench: Bench) -> None:
     def play(episodes: int) -> None:
         for manager, mean in (("a", 40.0), ("stranger", 900.0)):
