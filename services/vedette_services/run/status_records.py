@@ -261,9 +261,8 @@ def assemble_status(
     evaluations: Eval,
 ) -> Status:
     """Make the status of a run from the records of its processes."""
-    samples = ingest.samples or _NO_SAMPLES
-    inserted, steps = samples.inserted or 0, learning.opt_steps
-    capacity, window = config.replay.capacity, config.actors
+    samples, steps = ingest.samples or _NO_SAMPLES, learning.opt_steps
+    inserted, capacity, window = samples.inserted or 0, config.replay.capacity, config.actors
     return Status(
         vedette=vedette_version(),
         protocol=PROTOCOL_VERSION,
