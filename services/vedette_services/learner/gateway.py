@@ -11,9 +11,10 @@ import logging
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import zmq
 
@@ -30,7 +31,7 @@ from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.learner.evaluations import ActorEvaluations, PublishedModel
 from vedette_services.learner.flow_control import FlightLimits
-from vedette_services.learner.gateway_sockets import GatewaySockets
+from vedette_services.learner.gateway_sockets import GatewaySockets, ReceiveBackoff
 from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.net.keys import LearnerKeys
@@ -43,6 +44,7 @@ from vedette_services.run.replay_layout import (
     replay_directory,
     replay_layout,
 )
+from vedette_services.run.sources import open_interventions
 from vedette_services.run.status import Eval
 from vedette_services.run.status_records import (
     DISK_LAG_S,
@@ -58,6 +60,8 @@ from vedette_services.run.status_records import (
 from vedette_services.run.status_schema import encode
 
 log = logging.getLogger("vedette.gateway")
+
+T = TypeVar("T")
 
 _POLL_MS = 10  # while a batch waits for an ack
 _IDLE_POLL_MS = 20  # else; a newer model wakes it
@@ -88,7 +92,10 @@ class Gateway:
         layout = replay_layout(config, spaces)
         kind = agent_kind(config.agent.name)
         keys = LearnerKeys.read(spec.keys) if spec.keys else None
-        self._ring = _open_ring(spec, layout)
+        self._ring = ring = _once_released(lambda: _open_ring(spec, layout))
+        self._interventions = _once_released(
+            lambda: open_interventions(config, spec.run.root, spec.run_id, spaces, ring)
+        )
         self._state = GatewayState(
             spec.run_id,
             secrets.randbits(63),
@@ -172,6 +179,8 @@ class Gateway:
         if self._state.dirty or self._ring.pending:
             self._ring.commit(self._state.stamp())
             self._progress.write(IngestProgress(self._state.ledger.env_steps))
+            if self._interventions:
+                self._interventions.follow()
         self._answer_subscriptions(ready, now)
         self._poll_trainer(now)
         sockets.set_model_queue(self._publisher.queue_chunks)
@@ -326,6 +335,8 @@ class Gateway:
             self._state.end_run()
         self._ring.commit(self._state.stamp())
         self._last_status = self._ingest(time.monotonic(), ended=True)
+        if self._interventions:
+            self._interventions.close()
         self._ring.close()
         self._status_record.write(self._last_status)
 
@@ -388,19 +399,23 @@ class EvaluationHandover:
 
 
 def _open_ring(spec: LearnerSpec, layout: ReplayLayout) -> RingWriter:
-    """Open the replay for writing, once a gateway that was killed a moment ago has released it."""
+    return open_writer(
+        replay_directory(spec.config, spec.run.root),
+        layout.stored,
+        spec.config.replay.capacity,
+        run_id=spec.run_id,
+        guard=layout.guard,
+        shared=layout.shared,
+        sync_interval_s=spec.config.replay.sync_interval_s,
+    )
+
+
+def _once_released(open_ring: Callable[[], T]) -> T:
+    """Open a ring, once a gateway that was killed a moment ago has released it."""
     deadline = time.monotonic() + _RING_WAIT_S
     while True:
         try:
-            return open_writer(
-                replay_directory(spec.config, spec.run.root),
-                layout.stored,
-                spec.config.replay.capacity,
-                run_id=spec.run_id,
-                guard=layout.guard,
-                shared=layout.shared,
-                sync_interval_s=spec.config.replay.sync_interval_s,
-            )
+            return open_ring()
         except OneWriterError:
             if time.monotonic() > deadline:
                 raise
@@ -436,30 +451,6 @@ def main() -> None:
     with report_exit():
         wakeup, stop = (WakeupEvent(argument) for argument in sys.argv[2:4])
         Gateway(LearnerSpec.read(Path(sys.argv[1])), wakeup).run(stop)
-
-
-_REST_S = 0.002
-_SHARE_S = 3e-5  # added for each manager, which makes a commit larger
-_MOST_S = 0.005
-
-
-class ReceiveBackoff:
-    """Pauses the samples' socket after it was drained, so that more batches share a commit.
-
-    The first batch after a silence is taken at once. Other sockets are served meanwhile.
-    """
-
-    def __init__(self) -> None:
-        self.managers = 0
-        self._until = 0.0
-
-    def start(self, now: float) -> None:
-        """Begin a pause."""
-        self._until = now + min(_MOST_S, _REST_S + _SHARE_S * self.managers)
-
-    def remaining_ms(self, now: float) -> int:
-        """Return the rest of the pause, rounded; 0 when it is over."""
-        return max(0, round(1e3 * (self._until - now)))
 
 
 _DISK_LINE_EVERY_S = 60.0
