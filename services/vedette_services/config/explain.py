@@ -9,11 +9,15 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from vedette_services.config.key_suggestions import unknown_key
-from vedette_services.config.parts import DEVICES
+from vedette_services.config.parts import DEVICES, PUBLIC_KEY
 from vedette_services.config.run_config import APPLIED
 from vedette_services.errors import SettingError
 
-_PATTERNS = {DEVICES: "auto, cpu, mps, cuda or cuda:N", APPLIED: "'applied: NAME'"}
+_PATTERNS = {
+    DEVICES: "auto, cpu, mps, cuda or cuda:N",
+    APPLIED: "'applied: NAME'",
+    PUBLIC_KEY: "a public key of 40 characters (`vedette keys list DIR` prints them)",
+}
 """The values that a pattern allows, in words."""
 
 _SENTENCES = {
