@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.networks.layers import Architecture
+from vedette_rl.settings_part import SettingsPart
 from vedette_rl.stored_settings import IN_SAMPLES, IN_SAMPLES_SUMS, IN_WEIGHTS
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -49,12 +50,11 @@ class EnvSteps:
         return min(found, self.most) if self.most else found
 
 
-class ScheduleConfig(BaseModel):
+class ScheduleConfig(SettingsPart):
     """The change of the learning rates over a run, in optimization steps."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(allow_inf_nan=False)
+    place = "agent.schedule"
 
     kind: Literal["constant", "linear", "cosine"] = "constant"
     """``linear`` falls in a line, ``cosine`` along half a cosine (arXiv:1608.03983)."""
@@ -81,12 +81,11 @@ class ScheduleConfig(BaseModel):
         return self
 
 
-class AgentConfig(BaseModel):
+class AgentConfig(SettingsPart):
     """An agent's hyperparameters. Each agent's own class adds those of its paper."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(allow_inf_nan=False)
+    place = "agent"
 
     values_before: ClassVar[Mapping[str, Any]] = {}
     """of agents that version 0.2 and before saved without these keys: their defaults were

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
     PositiveInt,
     field_validator,
 )
 
+from vedette_rl.settings_part import SettingsPart
 from vedette_rl.stored_settings import IN_SAMPLES, IN_WEIGHTS
 
 Kwargs = dict[str, JsonValue]
@@ -29,15 +28,15 @@ _OWN_KEYS = {
 _ALE_STACK = 4  # of ALE's own vector form, by default
 
 
-class WrapperConfig(BaseModel):
+class WrapperConfig(SettingsPart):
     """A wrapper around each environment."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "env.wrappers"
 
     name: str
     """``module:Name`` of a `gymnasium.Wrapper`, e.g.
     ``gymnasium.wrappers:FrameStackObservation``."""
-    kwargs: Kwargs = {}
+    kwargs: Kwargs = {}  # noqa: RUF012 - pydantic copies it
     """its arguments after the environment."""
     training_only: bool = False
     """leave it out of evaluations (clipped rewards, a life as an episode)."""
@@ -55,16 +54,16 @@ def _wrapper(value: Any) -> Any:  # whatever stood in the file; pydantic checks 
     return {"name": value} if isinstance(value, str) else value
 
 
-class EnvConfig(BaseModel):
+class EnvConfig(SettingsPart):
     """An environment by its name."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "env"
 
     id: Annotated[str, IN_SAMPLES, IN_WEIGHTS]
     """as Gymnasium names it: ``CartPole-v1``, or ``my_pkg.envs:MyEnv-v0``, which imports
     `my_pkg.envs` first; or ``my_pkg.envs:MyEnv``, a class or function of that module that makes
     one."""
-    kwargs: Annotated[Kwargs, IN_SAMPLES] = {}
+    kwargs: Annotated[Kwargs, IN_SAMPLES] = {}  # noqa: RUF012 - pydantic copies it
     """arguments of its class or function."""
     max_episode_steps: PositiveInt | None = None
     """truncate episodes here instead of where it is registered to."""

@@ -2,15 +2,16 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
+from vedette_rl.settings_part import SettingsPart
 
 
-class ReplayConfig(BaseModel):
+class ReplayConfig(SettingsPart):
     """The replay's part of a run's configuration."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "replay"
 
     capacity: int = Field(default=100_000, ge=1)
     """rows that can be drawn; the oldest make room for the newest."""
