@@ -23,6 +23,8 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 def make():
     return gymnasium.wrappers.TimeLimit(CartPoleEnv(), 500)
 """
+pytestmark = pytest.mark.slow
+
 SMALL = ("learner.warmup_period=300", "agent.hidden_sizes=[16]")
 SPACES = {
     "observation": {"space": "box", "shape": [4]},
@@ -85,7 +87,6 @@ def evaluating(manager: Daemon) -> list[int]:
     return manager.children("evaluation")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_cartpole_is_solved_by_evaluations_on_actors_with_kills_of_everybody(
     daemons: Daemons,
@@ -117,7 +118,6 @@ def test_cartpole_is_solved_by_evaluations_on_actors_with_kills_of_everybody(
     assert best.meta["source"] == "manager gpu-2"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_an_untrusted_manager_is_shown_and_a_trusted_one_decides(daemons: Daemons) -> None:
     run = FarRun(daemons, *SMALL, max_opts=3000, target_return=15.0)
@@ -136,7 +136,6 @@ def test_an_untrusted_manager_is_shown_and_a_trusted_one_decides(daemons: Daemon
     assert "decides nothing" in run.learner.log
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_without_an_evaluator_the_returns_of_trusted_actors_decide(daemons: Daemons) -> None:
     run = FarRun(daemons, *SMALL, target_return=12.0, max_seconds=100.0)
@@ -146,13 +145,3 @@ def test_without_an_evaluator_the_returns_of_trusted_actors_decide(daemons: Daem
     assert summary["exit_reason"] == "target_return"
     assert summary["eval"]["source"] == "returns of actors"
     assert "the returns of the actors of those that there are" in run.learner.log
-
-
-def test_a_learner_whose_host_has_no_environment_says_what_needs_one(
-    daemons: Daemons, tmp_path: Path
-) -> None:
-    config = tmp_path / "far.toml"
-    write_config(config)
-    refused = daemons.start("refused", "learner", config, "evaluation.where=learner")
-    assert refused.wait(30.0) == 2
-    assert "there is no module 'far_environments'" in refused.log

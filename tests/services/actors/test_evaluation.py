@@ -180,6 +180,7 @@ def test_the_process_plays_one_model_after_another_and_reports_its_progress(
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "why"),
     [
