@@ -183,6 +183,20 @@ class ExportError(RlError):
     """A policy cannot be exported in this form."""
 
 
+class DataSetError(RlError):
+    """A data set cannot be read, or does not fit the environment.
+
+    Args:
+        name: as it was given.
+        why: what is wrong with it.
+        fix: what to do about it.
+    """
+
+    def __init__(self, name: str, why: str, fix: str) -> None:
+        super().__init__(f"data set {name}: {why}: {fix}")
+        self.name, self.why, self.fix = name, why, fix
+
+
 class NoTdErrorsError(RlError):
     """An agent returns no TD errors where the replay draws by them."""
 

@@ -80,6 +80,18 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
             f"{actors.restart_max_s:g} s is below actors.restart_min_s's {actors.restart_min_s:g}",
             f"set at least {actors.restart_min_s:g} or lower actors.restart_min_s",
         )
+    has_data = any(source.data for source in config.replay.sources.values())
+    if actors.count == 0 and not has_data:
+        why = "0 actors play, and replay.sources names no data set to learn from"
+        yield SettingError("actors.count", why, "set at least 1, or replay.sources.NAME.data")
+    if config.learner.pretrain_opts and not has_data:
+        why = f"{config.learner.pretrain_opts:,} steps need samples before the actors', and "
+        why += "replay.sources names no data set"
+        yield SettingError("learner.pretrain_opts", why, "set replay.sources.NAME.data, or 0")
+    imitation = getattr(config.agent, "imitation", None)
+    if imitation is not None and imitation.loss != "none" and not config.replay.sources:
+        why = f"is {imitation.loss}, and replay.sources names nobody to imitate"
+        yield SettingError("agent.imitation.loss", why, "set replay.sources.NAME.data, or none")
     others = stop.max_opts or stop.max_env_steps or stop.max_seconds
     if stop.target_return is not None and not config.learner.eval_interval and not others:
         yield SettingError(

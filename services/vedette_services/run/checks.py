@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,13 +57,14 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import describe_initial_weights
 from vedette_services.run.replay_layout import (
     ReplayLayout,
-    declared_columns,
+    configured_columns,
     describe_repeats,
     make_run_limiter,
     replay_directory,
     replay_layout,
 )
 from vedette_services.run.resume import check_fresh, check_kind, check_resume, describe_resume
+from vedette_services.run.sources import check_sources
 from vedette_services.run.status_records import status_records_bytes
 
 
@@ -116,7 +118,8 @@ def check_config(
     _check_own_replay(config, layout)
     _check_batch(config, layout)
     saved = check_resume(config, out, spaces, layout, fresh=fresh, new_replay=new_replay)
-    budget = _check_budget(config, layout, out)
+    sources = check_sources(config, out, spaces, new=fresh or new_replay)
+    budget = _check_budget(config, layout, out, sources.bytes)
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
         lines += describe_initial_weights(config)
@@ -125,7 +128,7 @@ def check_config(
         if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str)
         else ""  # an own agent's own matter
     )
-    described = [budget, seen, describe_repeats(config, layout), *lines]
+    described = [budget, *sources.lines, seen, describe_repeats(config, layout), *lines]
     return tuple(filter(None, [*described, _describe_evaluation_bound(config)]))
 
 
@@ -250,7 +253,7 @@ def _check_policy(config: RunConfig, spaces: Spaces) -> None:
 def _check_steps(config: RunConfig, spaces: Spaces) -> None:
     """Check that the step processor can be made for these transitions."""
     actors, agent = config.actors, config.agent
-    row = transition_dtype(spaces, declared_columns(agent, actors, spaces))
+    row = transition_dtype(spaces, configured_columns(config, spaces))
     arguments = agent.n_step, agent.discount, actors.envs_per_actor, row
     try:
         make_step_processor(actors.step_processor, *arguments, her_goals=actors.her_goals)
@@ -321,7 +324,7 @@ def _check_batch(config: RunConfig, layout: ReplayLayout) -> None:
         )
 
 
-def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
+def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path, sources: int) -> str:
     replay = config.replay
     need = replay_space(
         layout.stored,
@@ -330,6 +333,7 @@ def _check_budget(config: RunConfig, layout: ReplayLayout, out: Path) -> str:
         guard=layout.guard,
         shared=layout.shared,
     )
+    need = replace(need, rows_bytes=need.rows_bytes + sources)
     directory, maps = replay_directory(config, out), _maps_space(RunDirectory(out))
     if not same_disk(maps.directory, directory) and maps.more_bytes > free_disk_bytes(
         maps.directory
