@@ -32,9 +32,9 @@ from vedette.reports.configurations import (
 )
 from vedette.reports.record import RunRecord, read_baseline, read_record
 from vedette_protocol.foreign_text import replace_unprintable
-from vedette_rl.bytes_text import bytes_text
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.system import bytes_text
 from vedette_services.errors import SettingError
 from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import REPORT_FILE, RunDirectory

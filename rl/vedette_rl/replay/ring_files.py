@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import (
     OneWriterError,
@@ -41,7 +40,7 @@ from vedette_rl.errors import (
 )
 from vedette_rl.replay.manifest import MANIFEST, Manifest
 from vedette_rl.storage.atomic_files import allocate_file
-from vedette_rl.storage.system import lock_file, open_file, sync_file
+from vedette_rl.storage.system import bytes_text, lock_file, open_file, sync_file
 
 PAGE_BYTES = 4096
 CURSOR = "cursor.bin"

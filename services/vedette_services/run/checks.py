@@ -13,7 +13,6 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.config import NetworkConfig
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.bytes_text import bytes_text
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.registry import find_spec
@@ -42,6 +41,7 @@ from vedette_rl.replay.budget import (
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import make_own_replay
 from vedette_rl.steps.n_step import make_step_processor, step_processor
+from vedette_rl.storage.system import bytes_text
 from vedette_services.config.probing import environment_errors, probe_spaces
 from vedette_services.config.run_config import RunConfig, contradictions
 from vedette_services.errors import (

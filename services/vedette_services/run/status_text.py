@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from vedette_rl.bytes_text import bytes_text
+from vedette_rl.storage.system import bytes_text
 from vedette_services.run.number_format import (
     format_clock,
     format_number,
