@@ -260,12 +260,12 @@ def _action(env_id: str, key: str, value: JsonValue, space: gym.Space[Any]) -> A
     """
     try:
         action: Any = np.asarray(value, space.dtype)
-        is_whole = space.dtype.kind == "f" or np.array_equal(action, np.asarray(value))
-        action = int(action) if isinstance(space, gs.Discrete) else action
-        if is_whole and space.contains(action):
-            return action
     except (TypeError, ValueError):
-        pass
+        action = np.empty(0)
+    is_whole = action.dtype.kind == "f" or np.array_equal(action, np.asarray(value))
+    own = int(action) if isinstance(space, gs.Discrete) and action.shape == () else action
+    if is_whole and space.contains(own):
+        return own
     why = f"key {key} is {value}, which is no action"
     raise TakeoverError(env_id, why, f"its actions are {space}")
 
