@@ -55,7 +55,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        return f"{self.agent}-{self.env.replace('/', '_')}"
+        return f"{self.agent}-{self.env.replace('/', '_').replace(':', '_')}"
 
 
 @dataclass(frozen=True, kw_only=True)

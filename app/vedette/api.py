@@ -45,7 +45,7 @@ from vedette_services.config import LearnerConfig as LearnerConfig
 from vedette_services.config import RunConfig as RunConfig
 from vedette_services.config import StopConfig as StopConfig
 from vedette_services.config import load_config
-from vedette_services.config.loading import LoadedConfig, complete_config
+from vedette_services.config.loading import Fit, LoadedConfig, complete_config
 from vedette_services.config.settings import merge_tables, set_value
 from vedette_services.errors import SettingError, UsageError
 from vedette_services.learner.remote_replay import RemoteReplay
@@ -126,14 +126,16 @@ def train(
         UnsavedEndError: the run has ended, but its last state could not be written.
     """
     _refuse_import("train")
+    fit: Fit = "in process" if in_process else "here"
     if isinstance(config, RunConfig):
         if settings:
             names = ", ".join(settings)
             raise TypeError(f"train takes a whole configuration or settings, not both: {names}")
-        loaded = complete_config(config)
+        loaded = complete_config(config, fit)
     else:
         saved = saved_config(None if out is None else Path(out), fresh=fresh)
-        loaded = _configure(config, configuration_table(settings, shared=not in_process), {}, saved)
+        table = configuration_table(settings, shared=not in_process)
+        loaded = _configure(config, table, {}, saved, fit)
     config, note, decided = loaded.config, loaded.comment, loaded.decided
     run = Path(out) if out is not None else default_out(config)
     erase = {"fresh": fresh, "new_replay": new_replay}
@@ -195,13 +197,14 @@ def train_seeds(
     """
     _refuse_import("train_seeds")
     directory, table = Path(out), configuration_table(settings, shared=True)
+    fit: Fit = "in process" if in_process else "here"
     options: StartOptions = {
         "fresh": fresh,
         "new_replay": new_replay,
         "in_process": in_process,
     }
     trials = plan_trials(
-        lambda changes, saved: _configure(None, table, changes, saved).config,
+        lambda changes, saved: _configure(None, table, changes, saved, fit).config,
         directory,
         seeds=seeds,
         sweep=sweep,
@@ -230,7 +233,11 @@ def _refuse_import(function: str) -> None:
 
 
 def _configure(
-    path: Place | None, table: Mapping[str, Any], changes: Mapping[str, Any], saved: Path | None
+    path: Place | None,
+    table: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    saved: Path | None,
+    fit: Fit,
 ) -> LoadedConfig:
     """The configuration that a file, settings and changes of dotted keys come to."""
     for key, value in changes.items():
@@ -240,7 +247,7 @@ def _configure(
     file = None if path is None else Path(path)
     if file is not None and file.suffix != ".toml" and not file.exists():
         raise SettingError(str(path), "no such file", f'an environment is env="{path}"')
-    return load_config(file, table=table, environment={}, saved=saved, fit="here")
+    return load_config(file, table=table, environment={}, saved=saved, fit=fit)
 
 
 def _view(progress: bool | View, config: RunConfig, run: Path | None, *, in_process: bool) -> View:
@@ -341,11 +348,11 @@ def _configure_loop(
         if settings:
             names = ", ".join(settings)
             raise TypeError(f"Replay takes a whole configuration or settings, not both: {names}")
-        loaded = complete_config(config)
+        loaded = complete_config(config, "elsewhere")
     else:
         own = {} if saved else {"preset": "none", "learner": {"eval_interval": 0}}
         table = merge_tables(own, configuration_table(settings, shared=True))
-        loaded = _configure(config, table, {}, saved)
+        loaded = _configure(config, table, {}, saved, "elsewhere")
     if loaded.config.stop.target_return is not None:
         why = "is never reached: nobody evaluates the models of your own loop"
         raise SettingError("stop.target_return", why, "leave it out, and leave the loop yourself")

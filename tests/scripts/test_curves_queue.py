@@ -179,6 +179,7 @@ def test_the_list_of_studies_is_sound_and_ours_are_resolved_to_all_defaults() ->
     studies = read_studies(ROOT / "docs" / "curves" / "curves.toml")
     runs = [run for each in studies for run in each.runs()]
     assert len({str(run) for run in runs}) == len(runs)
+    assert not [run for run in runs if set(run.task.name) & set("/:")]  # it names files
     plain = next(run for run in runs if run.label.name == "plain")
     learner = plain.settings["learner"]
     assert (plain.task.every, learner["eval_interval"]) == (5000, 5000)

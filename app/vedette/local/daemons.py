@@ -32,7 +32,7 @@ from vedette_services.host.processes import StopSignals, end_children, python_mo
 from vedette_services.host.system import anonymous_file
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.outcome import exit_at_once, last_status, startup_stage
+from vedette_services.run.outcome import exit_at_once, last_status, startup_stage, status_at_end
 from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.run.status import Status
 
@@ -202,6 +202,8 @@ class LocalRun:
         self._last = status or self._last
         if self._last is None:
             status = Status(waits=startup_stage(RunDirectory(self._out), self._began))
+        elif status is None:
+            status = status_at_end(self._out, self._last)
         self._view.show(status)
 
     def _describe_saving(self) -> str:

@@ -435,7 +435,8 @@ def run_in_process(
     run.make()
     run.lock()
     try:
-        prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note, in_process=True)
+        erase = {"fresh": fresh, "new_replay": new_replay}
+        start = prepare_start(config, run, note=note, in_process=True, **erase)
         shown = view or View()
 
         def leave() -> None:
@@ -444,7 +445,9 @@ def run_in_process(
 
         stop = StopSignals(leave=leave) if signals else None
         with shown, record_provenance(config, run):
-            status = InProcessRun(config, run, view=shown, stop=stop).train()
+            training = InProcessRun(config, run, view=shown, stop=stop)
+            start.save_settings()
+            status = training.train()
         if why := describe_unsaved(out, status):
             raise UnsavedEndError(why, status)
     finally:

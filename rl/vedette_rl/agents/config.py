@@ -209,7 +209,8 @@ class ActorCriticConfig(NetworkConfig):
     """clip the norm of each gradient to this; 0 is off (the paper's)."""
     uniform_warmup: bool = True
     """act uniformly at random on an untrained model (version 0), as the authors' code does for its
-    first steps."""
+    first steps; a run that begins with another's weights (`learner.init_from`) does not, unless
+    this is set."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

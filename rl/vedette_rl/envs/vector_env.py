@@ -380,8 +380,9 @@ class ThreadedEnvs(EnvGroup):
         try:
             for i in range(count):
                 self.envs += self._run([(i, make)])
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            for further in self._close():
+                error.add_note(f"closing the others failed, too: {further!r}")
             raise
         super().__init__(self.envs[0], count)
 
@@ -430,6 +431,17 @@ class ThreadedEnvs(EnvGroup):
             raise
 
     def close(self) -> None:
+        """Close the environments, all of them, and end their threads.
+
+        Raises:
+            BaseException: the first that one of them raised.
+            TimeoutError: one does not come back from its step, or does not close.
+        """
+        if failed := self._close():
+            raise failed[0]
+
+    def _close(self) -> list[BaseException]:
+        """Close all that can be closed; return the errors."""
         for i, env in enumerate(self.envs):
             self._calls[i].put(env.close)
         for calls in self._calls:
@@ -437,7 +449,17 @@ class ThreadedEnvs(EnvGroup):
         deadline = time.monotonic() + _CLOSE_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        failed: dict[int, BaseException] = {}
+        while not self._results.empty():
+            i, _, error = self._results.get()
+            if error is not None:
+                error.add_note(f"in environment {i} of {len(self._calls)}, when it was closed")
+                failed[i] = error
+        for i, thread in enumerate(self._threads):
+            if thread.is_alive():
+                failed[i] = TimeoutError(f"environment {i} has not closed within {_CLOSE_S:g} s")
         self.envs = []
+        return [failed[i] for i in sorted(failed)]
 
 
 class LoopVectorEnv(VectorEnvironment):

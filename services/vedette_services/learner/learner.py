@@ -21,7 +21,6 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces, describe_spaces
-from vedette_rl.errors import CheckpointError, ModelMismatchError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.parameter_vector import seed_process
 from vedette_rl.recording.registry import SurvivingRecorder
@@ -42,7 +41,7 @@ from vedette_services.learner.training_loop import (
 )
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import WeightsSource
-from vedette_services.run.resume import OTHER_RUN
+from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.status import Eval, Samples, SourceStatus
 from vedette_services.run.status_records import GatewayStatus, TrainerStatus
 from vedette_services.run.stop_conditions import find_exit_reason, is_evaluated
@@ -181,7 +180,7 @@ class Learner:
 
     def _resume(self) -> int:
         """Load the last checkpoint, if any; returns the rows drawn from this replay before."""
-        found = self._checkpoints.load_latest()
+        found = load_checkpoint(self._checkpoints, self.agent)
         if found is None:
             if self.config.learner.init_from:
                 self._take_initial_weights()
@@ -195,11 +194,6 @@ class Learner:
             return 0
         for warning in found.skipped:
             log.warning("%s", warning)
-        try:
-            self.agent.set_state(found.state["agent"])
-        except ModelMismatchError as error:
-            why = f"it is of another network ({error}): {OTHER_RUN}"
-            raise CheckpointError(found.path, "load", why) from error
         self.replay.set_state(found.state["replay"])
         log.info("resuming run %s at optimization step %d", self.run_id, self.agent.opt_steps)
         meta = found.meta
@@ -225,9 +219,8 @@ class Learner:
             "taken": list(found.taken),
             "left": list(found.left),
         }
-        log.info("begins with %d arrays of %s", len(found.taken), source.name)
-        for left in found.left:
-            log.info("begins anew: %s", left)
+        for line in found.describe(source.name):
+            log.info("%s", line)
 
     def train(
         self,

@@ -12,7 +12,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -67,8 +67,8 @@ class _GatewaySupervisor(Supervisor):
 
     processes = ("gateway",)
 
-    def __init__(self, spec: LearnerSpec) -> None:
-        super().__init__(spec, None)
+    def __init__(self, spec: LearnerSpec, on_loaded: Callable[[], None]) -> None:
+        super().__init__(spec, None, on_loaded=on_loaded)
         self.error: Exception | None = None
         self._stop = StopSignals(())
         self._thread = threading.Thread(target=self._serve, name="vedette-replay", daemon=True)
@@ -159,21 +159,27 @@ class RemoteReplay:
         with ExitStack() as opening:
             directory = RunDirectory(out)
             opening.callback(directory.unlock)
-            spec = prepare_run(
+            spec, on_loaded = prepare_run(
                 config, directory, address, keys, fresh=fresh, new_replay=new_replay, note=note
             )
             before = _last_status(directory)
             opening.enter_context(record_provenance(config, directory))
             opening.enter_context(publish_location(directory, address, None))
-            self._serve(spec, before, opening)
+            self._serve(spec, on_loaded, before, opening)
             self._opened = opening.pop_all()
         atexit.register(self.close, "interrupted")
 
-    def _serve(self, spec: LearnerSpec, before: TrainerStatus, opening: ExitStack) -> None:
+    def _serve(
+        self,
+        spec: LearnerSpec,
+        on_loaded: Callable[[], None],
+        before: TrainerStatus,
+        opening: ExitStack,
+    ) -> None:
         """Start the gateway and open the replay behind it."""
         epoch = spec.run.begin_epoch().epoch
         self._has_model = spec.run.model_map.exists()  # a start removes another one's
-        self._supervisor = _GatewaySupervisor(spec)
+        self._supervisor = _GatewaySupervisor(spec, on_loaded)
         self._status_record = StatusRecordWriter(spec.run.learning_map, TrainerStatus)
         opening.callback(self._status_record.close)
         self._learning = TrainerStatus(epoch, before.opt_steps, before.sampled)

@@ -29,7 +29,7 @@ from vedette_rl.errors import (
     UnknownNameError,
 )
 from vedette_rl.import_by_name import import_by_name, is_import_name
-from vedette_rl.networks.observation import describe_input
+from vedette_rl.networks.observation import choose_input, describe_input
 from vedette_rl.replay.budget import (
     OtherSpace,
     check_budget,
@@ -43,7 +43,7 @@ from vedette_rl.replay.uniform import make_own_replay
 from vedette_rl.steps.n_step import make_step_processor, step_processor
 from vedette_rl.storage.system import bytes_text
 from vedette_services.config.probing import environment_errors, probe_spaces
-from vedette_services.config.run_config import RunConfig, contradictions
+from vedette_services.config.run_config import RunConfig, contradictions, settings_without_effect
 from vedette_services.errors import (
     ConfigError,
     ManySettingsError,
@@ -123,13 +123,14 @@ def check_config(
     lines = describe_resume(config, out, saved, fresh=fresh, new_replay=new_replay)
     if config.learner.init_from and saved is None:
         lines += describe_initial_weights(config)
-    seen = (
-        describe_input(config.agent, spaces.observation)
-        if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str)
-        else ""  # an own agent's own matter
-    )
-    described = [budget, *sources.lines, seen, describe_repeats(config, layout), *lines]
-    return tuple(filter(None, [*described, _describe_evaluation_bound(config)]))
+    seen, network = None, ""  # an own agent's own matter
+    if isinstance(config.agent, NetworkConfig) and isinstance(config.agent.network, str):
+        seen = choose_input(config.agent, spaces.observation)
+        network = describe_input(config.agent, spaces.observation)
+    described = [budget, *sources.lines, network, describe_repeats(config, layout), *lines]
+    described.append(_describe_evaluation_bound(config))
+    described += settings_without_effect(config, seen, in_process=in_process)
+    return tuple(filter(None, described))
 
 
 def _check_agent(config: RunConfig, spaces: Spaces, *, own_loop: bool) -> None:

@@ -23,9 +23,11 @@ from vedette_rl.evaluation.evaluator import GreedyEvaluator
 from vedette_rl.evaluation.video import EpisodeVideo, check_video_path, write_video
 from vedette_rl.exported import PolicyFile, read_policy
 from vedette_rl.import_by_name import find_import_names
+from vedette_rl.networks.layers import MEAN, SCALE
 from vedette_rl.storage.checkpoints import (
     Checkpoints,
     TakenWeights,
+    first_few,
     take_weights,
     weight_parts,
 )
@@ -226,7 +228,7 @@ class WeightsSource:
             parts["normalizer"] = statistics
         taken = take_weights(state, parts)
         if not taken.taken:
-            why = f"no array of {self.name} fits: {'; '.join(taken.left)}"
+            why = f"no array of {self.name} fits: {first_few(taken.left)}"
             raise SettingError("learner.init_from", why, "leave it out, or choose another run")
         return taken
 
@@ -237,7 +239,7 @@ def _is_same(own: Any, acting: Any) -> bool:
 
 
 def describe_initial_weights(config: RunConfig) -> list[str]:
-    """Describe which weights a new run takes over, by the names of arrays.
+    """Describe which weights a new run takes over.
 
     Raises:
         SettingError: `learner.init_from` names no model, or none that fits.
@@ -247,8 +249,13 @@ def describe_initial_weights(config: RunConfig) -> list[str]:
         config.agent, probe_environment(config.env), device="cpu", seed=config.seed
     )
     found = source.weights_for(agent)
-    lines = [f"begins with {len(found.taken)} arrays of {source.name}: {', '.join(found.taken)}"]
-    return [*lines, *(f"begins anew: {left}" for left in found.left)]
+    lines, acting = found.describe(source.name), agent.model_info().arrays.keys()
+    taken = {name.partition("/")[2] for name in found.taken}
+    if any(name not in taken for name in acting if name not in (MEAN, SCALE)):
+        warmup = hasattr(config.agent, "uniform_warmup")
+        key = "agent.uniform_warmup=true" if warmup else "agent.exploration.epsilon_start=1"
+        lines.append(f"the network that acts is partly new: {key} begins with random actions")
+    return lines
 
 
 def evaluate_run(

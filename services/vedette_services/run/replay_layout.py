@@ -158,8 +158,8 @@ def describe_repeats(config: RunConfig, layout: ReplayLayout) -> str:
         return ""
     enough = math.ceil(extra / REPEATS_SAID)
     return (
-        f"observations are stored once, but for {extra} of each batch's {rows + extra}, which "
-        f"another batch has too; longer batches repeat fewer: actors.n_buffer={enough}"
+        f"{extra} of a batch's {rows + extra} observations are stored twice, as the end of one "
+        f"batch and the beginning of another; longer batches need fewer: actors.n_buffer={enough}"
     )
 
 

@@ -89,7 +89,7 @@ def open_data(config: RunConfig, spaces: Spaces, data: str) -> OpenedData:
         why = "its transitions span several steps"
         fix = "name the directory of a run with the same settings, or one with agent.n_step=1"
         raise DataSetError(data, why, fix)
-    return OpenedData(rows, as_rows=same or rows.longest > 1, raw_rewards=False)
+    return OpenedData(rows, as_rows=same, raw_rewards=False)
 
 
 def _replay_of(path: Path) -> Path | None:

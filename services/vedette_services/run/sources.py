@@ -26,9 +26,7 @@ from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import DataSetError, ReplayFormatError, RlError
-from vedette_rl.exported.data_sets import (
-    ReplayData,
-)
+from vedette_rl.exported.data_sets import ReplayData
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.budget import replay_space
 from vedette_rl.replay.config import INTERVENTIONS
@@ -41,9 +39,7 @@ from vedette_rl.storage.atomic_files import replace_file, sync_directory
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.replay_layout import (
-    replay_directory,
-)
+from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.source_data import (
     DataReading,
     data_files,
@@ -60,10 +56,6 @@ log = logging.getLogger("vedette.learner")
 SOURCES = "sources"
 RECORD = "source.json"
 STAGED = "sources.new"
-
-_GUARD_BYTES = 16 << 20
-_RETURNS_OF_ROWS = 200_000
-"""Rows of a replay, beyond which its episodes are not put together for their returns alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +120,7 @@ class CheckedSources(NamedTuple):
 
 
 def check_sources(config: RunConfig, out: Path, spaces: Spaces, *, new: bool) -> CheckedSources:
-    """Check what can be checked of all sources without reading them whole.
+    """Check all sources that are not read yet: values too, unless they are large.
 
     Args:
         new: the run's replay begins anew.

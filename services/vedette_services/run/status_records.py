@@ -67,7 +67,7 @@ _NO_REPLAY = Replay(size=0, bytes=0)
 _NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
 _NO_LAG_DRAWN = Lag(sample_mean=0.0, sample_p95=0.0, sample_max=0.0)
 _NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
-_NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0)
+_NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0, 0)
 _NO_CHECKPOINT = Checkpoint()
 
 

@@ -222,8 +222,9 @@ def run_headline(status: Status, digits: int = 16) -> str:
 
 def summary_lines(summary: Status, run: str) -> list[str]:
     """Return the lines at the end of a run: why it ended, its status, and what to do next."""
-    if summary == Status():
-        return ["stopped before it had begun: nothing was trained", f"  run      {run}"]
+    if summary == Status() or summary.phase == "starting":
+        why = "stopped before the training began: there is nothing new to save"
+        return [why, f"  run      {run}"]
     since = elapsed_seconds(summary)
     after = f" after {format_clock(since)} of training" if since is not None else ""
     best = summary.eval.best_version is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,8 @@ class RingOnly:
 
     latest: RingOnly
 
-    def __init__(self, spec: LearnerSpec) -> None:
-        self.spec, self.error = spec, None
+    def __init__(self, spec: LearnerSpec, on_loaded: Callable[[], None]) -> None:
+        self.spec, self.error, self._on_loaded = spec, None, on_loaded
         self.wakeup, self.is_serving = WakeupEvent(), False
         clear_status_records(spec.run)
         RingOnly.latest = self
@@ -74,6 +75,7 @@ class RingOnly:
         self._ring = open_writer(directory, layout.stored, capacity, run_id=run_id)
         self._record = StatusRecordWriter(self.spec.run.ingest_map, GatewayStatus)
         self.is_serving = True
+        self._on_loaded()
         self.insert(0)
 
     def insert(self, rows: int) -> None:

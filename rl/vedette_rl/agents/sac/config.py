@@ -24,6 +24,7 @@ class SacConfig(ActorCriticConfig):
         "normalize_observations": False,
         "critic_architecture": "mlp",
         "policy_delay": 1,
+        "random_shift": 0,
     }
     env_steps_per_opt: ClassVar[float] = 0.5
 
