@@ -240,6 +240,7 @@ def assemble_status(
     samples = ingest.samples or _NO_SAMPLES
     inserted, steps = samples.inserted or 0, learning.opt_steps
     capacity, window = config.replay.capacity, config.actors
+    since_warmup = (inserted - config.learner.warmup_period) / config.actors.rows_per_step
     return Status(
         vedette=vedette_version(),
         protocol=PROTOCOL_VERSION,
@@ -263,11 +264,7 @@ def assemble_status(
         time=learning.time,
         replay=merged(Replay(capacity=capacity), ingest.replay),
         sources=learning.sources,
-        limiter=_limiter(
-            learning,
-            ingest,
-            (inserted - config.learner.warmup_period) / config.actors.rows_per_step,
-        ),
+        limiter=_limiter(learning, ingest, since_warmup),
         lag=merged(learning.lag, ingest.lag),
         rollout=rollout_of(ingest.managers),
         eval=evaluations,
