@@ -126,75 +126,95 @@ def evaluation_line(found: Evaluation, interval: tuple[float, float]) -> str:
     )
 
 
+DataPlace = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        metavar="DATA",
+        help="A new folder, or minari:ID for Minari's own folder of data sets.",
+        show_default=False,
+    ),
+]
+PlayedEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        envvar="VEDETTE_ENV",
+        metavar="ID",
+        help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv. [the policy's]",
+        autocompletion=complete_environments,
+        show_default=False,
+    ),
+]
+Player = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        help="Who plays: a run's directory, an exported policy, hf://USER/NAME, or "
+        "module:function of an observation. [you, by keyboard]",
+        show_default=False,
+    ),
+]
+Takeover = Annotated[
+    bool, typer.Option("--takeover", help="With --policy: you act where you hold a key.")
+]
+KeyActions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        metavar="KEY=ACTION",
+        help="A key and its action: left=0, left+up=[-1,1]; none=1 where no key is held. "
+        "[the environment's own, else arrows and digits]",
+        show_default=False,
+    ),
+]
+Fps = Annotated[
+    int | None,
+    typer.Option(
+        "--fps",
+        min=1,
+        max=1000,
+        help="Steps a second by keyboard. [the environment's]",
+        show_default=False,
+    ),
+]
+KeptEpisodes = Annotated[
+    int | None,
+    typer.Option(
+        "--episodes",
+        min=1,
+        max=1_000_000,
+        help="To keep. [20; by keyboard until you close the window]",
+        show_default=False,
+    ),
+]
+LeastReturn = Annotated[
+    float | None,
+    typer.Option(
+        "--min-return",
+        metavar="R",
+        help="Keep only episodes with at least this return; after 100 in a row below it, stop.",
+        show_default=False,
+    ),
+]
+FirstSeed = Annotated[
+    int,
+    typer.Option("--seed", min=0, max=2**31 - 1, help="Of the first episode that is played."),
+]
+
+
 def collect(
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            metavar="DATA",
-            help="A new folder, or minari:ID for Minari's own folder of data sets.",
-            show_default=False,
-        ),
-    ],
+    out: DataPlace,
     arguments: Arguments = None,
-    env: Annotated[
-        str | None,
-        typer.Option(
-            envvar="VEDETTE_ENV",
-            metavar="ID",
-            help="Environment as Gymnasium names it, or my_pkg.envs:MyEnv. [the policy's]",
-            autocompletion=complete_environments,
-            show_default=False,
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="POLICY",
-            help="Who plays: a run's directory, an exported policy, hf://USER/NAME, or "
-            "module:function of an observation. [you, by keyboard]",
-            show_default=False,
-        ),
-    ] = None,
-    takeover: Annotated[
-        bool,
-        typer.Option("--takeover", help="With --policy: you act where you hold a key."),
-    ] = False,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=ACTION",
-            help="A key and its action: left=0, left+up=[-1,1]; none=1 where no key is held. "
-            "[the environment's own, else arrows and digits]",
-            show_default=False,
-        ),
-    ] = None,
-    fps: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=1000, help="Steps a second by keyboard. [its own]", show_default=False
-        ),
-    ] = None,
-    episodes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1_000_000,
-            help="To keep. [20; by keyboard until you close the window]",
-            show_default=False,
-        ),
-    ] = None,
-    min_return: Annotated[
-        float | None,
-        typer.Option(
-            metavar="R",
-            help="Keep only episodes with at least this return; after 100 in a row below it, stop.",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, max=2**31 - 1, help="Of the first episode that is played.")
-    ] = 0,
+    env: PlayedEnv = None,
+    policy: Player = None,
+    takeover: Takeover = False,
+    key: KeyActions = None,
+    fps: Fps = None,
+    episodes: KeptEpisodes = None,
+    min_return: LeastReturn = None,
+    seed: FirstSeed = 0,
     checkpoint: Checkpoint = None,
     allow_import: AllowImport = None,
     settings: Settings = None,
@@ -220,13 +240,7 @@ def collect(
     )
     from vedette_services.run.collecting import collect as record
 
-    by_person = policy is None or takeover
-    if not by_person and (key or fps):
-        raise UsageError(
-            f"{'--key' if key else '--fps'}: nobody is at the keyboard; add --takeover"
-        )
-    if policy is None and (takeover or checkpoint):
-        raise UsageError(f"--{'takeover' if takeover else 'checkpoint'}: name a policy by --policy")
+    by_person = _is_by_person(policy, takeover=takeover, key=key, fps=fps, checkpoint=checkpoint)
     player = None
     if policy is not None:
         place = str(local_policy(policy))
@@ -244,6 +258,29 @@ def collect(
         say=lambda line: typer.echo(line, err=True),
     )
     typer.echo(found)
+
+
+def _is_by_person(
+    policy: str | None,
+    *,
+    takeover: bool,
+    key: list[str] | None,
+    fps: int | None,
+    checkpoint: str | None,
+) -> bool:
+    """True if a person acts.
+
+    Raises:
+        UsageError: an option is for another case.
+    """
+    by_person = policy is None or takeover
+    if not by_person and (key or fps):
+        name = "--key" if key else "--fps"
+        raise UsageError(f"{name}: nobody is at the keyboard; add --takeover")
+    if policy is None and (takeover or checkpoint):
+        name = "--takeover" if takeover else "--checkpoint"
+        raise UsageError(f"{name}: name a policy by --policy")
+    return by_person
 
 
 def _key_actions(texts: list[str] | None) -> dict[str, Any] | None:

@@ -9,11 +9,9 @@
 from __future__ import annotations
 
 import re
-import signal
-import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,6 +40,7 @@ from vedette_rl.import_by_name import IMPORT_NAME, import_by_name
 from vedette_rl.storage.atomic_files import replacing
 from vedette_services.config.loading import load_config
 from vedette_services.errors import NothingCollectedError, UsageError
+from vedette_services.host.processes import Interrupts
 from vedette_services.host.system import vedette_version
 from vedette_services.run.export import DataSetPlace, require_minari
 from vedette_services.run.finished import FinishedRun, build_greedy_policy, played_environment
@@ -302,7 +301,7 @@ def collect(
     about = _about(config, demonstrator, keyboard, wanted)
     if stage.person is not None:
         say(f"keys: {describe_keys(stage.person.table)}")
-    with _Interrupts() as interrupts, closing(stage), replacing(place.path) as aside:
+    with Interrupts() as interrupts, closing(stage), replacing(place.path) as aside:
         data = place.make(aside)
         by = {"algorithm_name": " and ".join(about["by"]), "vedette": about}
         writer = MinariWriter(data, stage.made, config, place.id, by)
@@ -402,7 +401,7 @@ class _Session:
         writer: MinariWriter,
         wanted: Wanted,
         say: Callable[[str], None],
-        interrupts: _Interrupts,
+        interrupts: Interrupts,
     ) -> None:
         self.found, self._interrupts = Collected(out), interrupts
         self._stage, self._writer, self._wanted, self._say = stage, writer, wanted, say
@@ -463,41 +462,3 @@ def _is_finite(values: Any) -> bool:
             return all(map(_is_finite, values))
         case _:
             return values.dtype.kind != "f" or bool(np.isfinite(values).all())
-
-
-class _Interrupts:
-    """SIGINT and SIGTERM raise KeyboardInterrupt, but not while an episode is being written."""
-
-    def __init__(self) -> None:
-        self._held = self._asked = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Interrupts:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._on_signal)
-        return self
-
-    def _on_signal(self, number: int, frame: object) -> None:
-        self._asked = True
-        if not self._held:
-            raise KeyboardInterrupt
-
-    def hold(self) -> None:
-        """Raise nothing from now on."""
-        self._held = True
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Raise what came meanwhile when it is over."""
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-        if self._asked:
-            raise KeyboardInterrupt
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)

@@ -22,7 +22,7 @@ ID = "cart/replay-v0"
 def configuration(*settings: str) -> RunConfig:
     small = ["preset=none", "agent.n_step=1", "agent.hidden_sizes=[16]", "agent.batch_size=16"]
     small += ["learner.warmup_period=100", "learner.eval_interval=0", "replay.capacity=2000"]
-    small += ["learner.flush_record_interval=10", "actors.envs_per_actor=2", "seed=5"]
+    small += ["learner.record_agent_info_interval=10", "actors.envs_per_actor=2", "seed=5"]
     return load_config(
         env="CartPole-v1", agent="dqn", settings=[*small, *settings], environment={}
     ).config
@@ -37,10 +37,10 @@ def test_a_run_is_published_and_trained_on_offline(
     made = configuration("actors.count=1", "stop.max_opts=200")
     vedette.train(made, out=online, progress=False)
     status = read_summary(online)
+    how = ["--what", "replay", "--format", "minari"]
     with pytest.raises(SystemExit) as left:
         main(
-            ["export", str(online), "--what", "replay", "--format", "minari"]
-            + ["--out", f"minari:{ID}"]
+            ["export", str(online), *how, "--out", f"minari:{ID}"],
         )
     status_of_export, said = left.value.code, capsys.readouterr()
     assert not status_of_export, said.err
