@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import ACTOR, MANAGER
 from vedette_rl.envs import EnvConfig, make_env
-from vedette_rl.envs.layout import ActionConverter
+from vedette_rl.envs.layout import ActionConverter, find_intervention
 from vedette_rl.envs.spaces import observation_columns
-from vedette_rl.envs.vector_env import find_intervention
 from vedette_rl.errors import ExportError
 from vedette_rl.replay.export import LiveRows, StoredRows
 
