@@ -48,6 +48,9 @@ from vedette_services.config import load_config
 from vedette_services.config.loading import Fit, LoadedConfig, complete_config
 from vedette_services.config.settings import merge_tables, set_value
 from vedette_services.errors import SettingError, UsageError
+from vedette_services.learner.remote_replay import RemoteReplay
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import LearnerKeys
 from vedette_services.run.checks import check_config
 from vedette_services.run.directory import default_out
 from vedette_services.run.outcome import describe_already_done, read_summary
@@ -262,3 +265,82 @@ def _say(progress: bool | Callable[[str], None]) -> Callable[[str], None]:
         return lambda _: None
     display = find_display()
     return NotebookLines(display).add if display else print
+
+
+class Replay(RemoteReplay):
+    """A durable replay that actors on any number of hosts feed, for a training loop of your own.
+
+    ::
+
+        with vedette.Replay("runs/mine", env="Pendulum-v1", agent="my_policy:Actor") as replay:
+            replay.publish(actor.state_dict())         # actors play from the first model on
+            for batch in replay:                       # until a stop condition, or for ever
+                learn(batch["obs"], batch["action"], batch["reward"], batch["next_obs"], ...)
+                if replay.batches % 50 == 0:
+                    replay.publish(actor.state_dict())
+
+    Actors join as they join a learner: ``vedette actors --learner HOST:5555``, `vedette.Actor`, the
+    C client. Their batches are stored and acknowledged as by ``vedette learner``: never twice, and
+    none is lost when this process is killed. The same call goes on.
+
+    Leaving the block tells the actors that the run is over; after an exception they wait for it to
+    go on. One thread draws and publishes.
+
+    Args:
+        run: the run's directory, a new one or that of an earlier start or of ``vedette run``.
+        config: a configuration file under `settings`, or a complete configuration without any.
+        bind: where samples arrive; control and models are the two ports above.
+        keys: folder of our keys and of those that we admit, as ``vedette keys new`` makes it.
+        insecure: listen beyond this host without keys.
+        fresh, force, new_replay: as `train` takes them.
+        settings: the parts of the configuration: `Settings`. `agent` is one of Vedette's, whose
+            arrays you publish, or ``module:Name`` of a policy class, made as ``Name(spaces,
+            seed=...)`` by each actor. Of `learner` only `warmup_period` and `max_managers` count.
+
+    Raises:
+        UsageError: a setting cannot work; nothing was started.
+        PortInUseError: the address is taken.
+    """
+
+    @spell_out
+    def __init__(
+        self,
+        run: Place,
+        *,
+        config: RunConfig | Place | None = None,
+        bind: str = "127.0.0.1:5555",
+        keys: Place | None = None,
+        insecure: bool = False,
+        fresh: bool = False,
+        force: bool = False,
+        new_replay: bool = False,
+        **settings: Unpack[Settings],
+    ) -> None:
+        _refuse_import("Replay")
+        out, folder = Path(run), None if keys is None else Path(keys)
+        loaded = _configure_loop(config, saved_config(out, fresh=fresh), settings)
+        if folder is not None:
+            LearnerKeys.read(folder)
+        address = Address.parse(bind).to_bind(keys=folder is not None, insecure=insecure)
+        erase = {"fresh": fresh, "new_replay": new_replay}
+        check_config(loaded.config, out, force=force, own_loop=True, **erase)
+        super().__init__(loaded.config, out, address, keys=folder, note=loaded.comment, **erase)
+
+
+def _configure_loop(
+    config: RunConfig | Place | None, saved: Path | None, settings: Settings
+) -> LoadedConfig:
+    """Return the configuration of a loop of the user's own, which has no preset of ours."""
+    if isinstance(config, RunConfig):
+        if settings:
+            names = ", ".join(settings)
+            raise TypeError(f"Replay takes a whole configuration or settings, not both: {names}")
+        loaded = complete_config(config, "elsewhere")
+    else:
+        own = {} if saved else {"preset": "none", "learner": {"eval_interval": 0}}
+        table = merge_tables(own, configuration_table(settings, shared=True))
+        loaded = _configure(config, table, {}, saved, "elsewhere")
+    if loaded.config.stop.target_return is not None:
+        why = "is never reached: nobody evaluates the models of your own loop"
+        raise SettingError("stop.target_return", why, "leave it out, and leave the loop yourself")
+    return loaded

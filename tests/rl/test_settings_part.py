@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from pydantic import Field, ValidationError
 
-from vedette_rl.agents.config import AgentConfig, ScheduleConfig
+from vedette_rl.agents.config import AgentConfig
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.envs import EnvConfig
 from vedette_rl.errors import WrongSettingsError
 from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.stored_settings import ScheduleConfig
 
 
 class MyConfig(AgentConfig):
@@ -40,7 +41,7 @@ class MyConfig(AgentConfig):
         ),
         (
             lambda: ScheduleConfig(kind="linear"),
-            "agent.schedule: schedule.total_opts 0 must be above schedule.warmup_opts 0: name the "
+            "schedule: schedule.total_opts 0 must be above schedule.warmup_opts 0: name the "
             "optimization step at which the learning rates reach schedule.final",
         ),
     ],

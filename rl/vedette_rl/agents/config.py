@@ -11,9 +11,14 @@ from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_valida
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.networks.layers import Architecture
 from vedette_rl.settings_part import SettingsPart
-from vedette_rl.stored_settings import IN_SAMPLES, IN_SAMPLES_SUMS, IN_WEIGHTS
+from vedette_rl.stored_settings import (
+    IN_SAMPLES,
+    IN_SAMPLES_SUMS,
+    IN_WEIGHTS,
+    Fraction,
+    ScheduleConfig,
+)
 
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 HiddenSizes = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
@@ -50,35 +55,22 @@ class EnvSteps:
         return min(found, self.most) if self.most else found
 
 
-class ScheduleConfig(SettingsPart):
-    """The change of the learning rates over a run, in optimization steps."""
+class ImitationConfig(SettingsPart):
+    """Behaviour cloning beside an agent's own loss, of the actions in `replay.sources`."""
 
     model_config = ConfigDict(allow_inf_nan=False)
-    place = "agent.schedule"
+    place = "agent.imitation"
 
-    kind: Literal["constant", "linear", "cosine"] = "constant"
-    """``linear`` falls in a line, ``cosine`` along half a cosine (arXiv:1608.03983)."""
-    warmup_opts: Annotated[int, Field(ge=0)] = 0
-    """steps in which the rates grow from 0 to their full size; 0 begins with it."""
-    total_opts: Annotated[int, Field(ge=0)] = 0
-    """the step at which ``linear`` and ``cosine`` have reached `final`; it stays there."""
-    final: Fraction = 0.0
-    """the share of the rates at the end."""
-
-    @property
-    def changes(self) -> bool:
-        """Whether the rates change at all."""
-        return self.kind != "constant" or self.warmup_opts > 0
-
-    @model_validator(mode="after")
-    def _has_an_end(self) -> Self:
-        if self.kind != "constant" and self.total_opts <= self.warmup_opts:
-            raise ValueError(
-                f"schedule.total_opts {self.total_opts} must be above schedule.warmup_opts "
-                f"{self.warmup_opts}: name the optimization step at which the learning rates reach "
-                "schedule.final"
-            )
-        return self
+    loss: Literal["none", "cross_entropy", "margin"] = "none"
+    """``cross_entropy``: -log pi(a | s) of the policy, or of exp(q) / sum exp(q); ``margin``: how
+    far the action is from being the best by `margin` (DQfD, Hester et al. 2018, section 4), of
+    agents on action values."""
+    weight: NonNegativeFloat = 1.0
+    """of its mean over the batch, in which samples of actors count 0 (1: DQfD)."""
+    margin: PositiveFloat = 0.8
+    """by which other actions are to be worse (0.8: DQfD)."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    """how the weight changes over the run."""
 
 
 class AgentConfig(SettingsPart):

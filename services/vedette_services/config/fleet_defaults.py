@@ -44,7 +44,7 @@ class FleetSize:
         rate = config.replay.samples_per_insert
         usual = config.agent.env_steps_per_opt
         per_opt = config.agent.batch_size / rate if rate else usual
-        return cls(config.actors.count, config.actors.envs_per_actor, per_opt)
+        return cls(max(1, config.actors.count), config.actors.envs_per_actor, per_opt)
 
     @property
     def environments(self) -> int:

@@ -122,7 +122,7 @@ def fit_stepping(
     env, actors = config.env, config.actors
     if env.stepping != "auto" or env.is_vector_form:
         return config, ""
-    if actors.count * actors.envs_per_actor == 1:  # it may be a robot, which nobody tries out
+    if actors.count * actors.envs_per_actor <= 1:  # it may be a robot, which nobody tries out
         return config, ""
     cost = _measure_cached(env.model_dump_json())
     if cost is None:

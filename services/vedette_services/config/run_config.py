@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
-from vedette_rl.agents.config import ActorCriticConfig, AgentConfig, NetworkConfig
+from vedette_rl.agents.config import ActorCriticConfig, AgentConfig, ImitationConfig, NetworkConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
@@ -85,6 +85,18 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
             f"{actors.restart_max_s:g} s is below actors.restart_min_s's {actors.restart_min_s:g}",
             f"set at least {actors.restart_min_s:g} or lower actors.restart_min_s",
         )
+    has_data = any(source.data for source in config.replay.sources.values())
+    if actors.count == 0 and not has_data:
+        why = "0 actors play, and replay.sources names no data set to learn from"
+        yield SettingError("actors.count", why, "set at least 1, or replay.sources.NAME.data")
+    if config.learner.pretrain_opts and not has_data:
+        why = f"{config.learner.pretrain_opts:,} steps need samples before the actors', and "
+        why += "replay.sources names no data set"
+        yield SettingError("learner.pretrain_opts", why, "set replay.sources.NAME.data, or 0")
+    imitation = getattr(config.agent, "imitation", None)
+    if imitation is not None and imitation.loss != "none" and not config.replay.sources:
+        why = f"is {imitation.loss}, and replay.sources names nobody to imitate"
+        yield SettingError("agent.imitation.loss", why, "set replay.sources.NAME.data, or none")
     others = stop.max_opts or stop.max_env_steps or stop.max_seconds
     if stop.target_return is not None and not config.learner.eval_interval and not others:
         yield SettingError(
@@ -176,6 +188,10 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
             f"agent.exploration.{key}" for key, used in _EXPLORATION.items() if kind not in used
         ]
         yield " ".join(keys), f"agent.exploration.kind is {kind}"
+    imitation = getattr(agent, "imitation", None)
+    if isinstance(imitation, ImitationConfig) and imitation.loss == "none":
+        keys = ["agent.imitation.weight", "agent.imitation.margin"]
+        yield " ".join(keys), "agent.imitation.loss is none"
     if getattr(agent, "alpha", "auto") != "auto":
         keys = ["agent.initial_alpha", "agent.target_entropy", "agent.alpha_learning_rate"]
         yield " ".join(keys), "agent.alpha is a number"

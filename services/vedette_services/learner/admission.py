@@ -40,8 +40,9 @@ class Admission:
             "refused", f"key {key!r} speaks for manager {manager!r} of another key"
         )
         # Sent only to an incarnation that the owner never used: the topic is also the owner's, and
-        # an impostor may name the owner's incarnation.
-        if tell and not self._ledger.has_account(manager, incarnation):
+        # an impostor may name the owner's incarnation, or that of a second process of the owner.
+        owned = incarnation in self._rivals or self._ledger.has_account(manager, incarnation)
+        if tell and not owned:
             reason = f"the manager id {manager!r} belongs to another key; choose another --id"
             self.refuse(manager, incarnation, "id", reason)
 

@@ -97,6 +97,8 @@ class _Child:
 class Supervisor:
     """Starts gateway, trainer and evaluator of one run, and restarts those that die."""
 
+    processes: tuple[str, ...] = ("trainer", "gateway", "evaluator")
+
     def __init__(
         self,
         spec: LearnerSpec,
@@ -124,7 +126,7 @@ class Supervisor:
         """Serve to the end of the run; returns the exit status."""
         try:
             self._begin()
-            for name in ("trainer", "gateway", "evaluator"):
+            for name in self.processes:
                 self._start(name)
             while self._watch(stop):
                 self._publish_status()
@@ -398,17 +400,11 @@ def run_learner(
         MetricsError: the port for metrics is taken.
     """
     stop = StopSignals(leave=lambda: exit_at_once(out))
-    raise_file_limit()
     run = RunDirectory(out)
-    run.make()
-    run.lock()
-    check_ports(address)
-    if not _continues_run(config, run):
-        run.model_map.unlink(missing_ok=True)
-    start = prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note)
-    spec = LearnerSpec(run, start.run_id, config, address, keys.absolute() if keys else None)
-    spec.write()
-    supervisor = Supervisor(spec, on_status, linger_s, on_loaded=start.save_settings)
+    spec, on_loaded = prepare_run(
+        config, run, address, keys, fresh=fresh, new_replay=new_replay, note=note
+    )
+    supervisor = Supervisor(spec, on_status, linger_s, on_loaded=on_loaded)
     with ExitStack() as ending_with_us:
         ending_with_us.enter_context(record_provenance(config, run))
         ending_with_us.enter_context(publish_location(run, address, advertise))
@@ -417,6 +413,35 @@ def run_learner(
 
             ending_with_us.callback(serve_metrics(metrics, StatusReader(spec).read))
         return supervisor.run(stop)
+
+
+def prepare_run(
+    config: RunConfig,
+    run: RunDirectory,
+    address: Address,
+    keys: Path | None,
+    *,
+    fresh: bool,
+    new_replay: bool,
+    note: str,
+) -> tuple[LearnerSpec, Callable[[], None]]:
+    """Lock a run's directory, and make it ready for the processes of a start.
+
+    Args: as `run_learner` takes them.
+
+    Returns:
+        What the processes are given; and what saves the settings, once the checkpoint has loaded.
+    """
+    raise_file_limit()
+    run.make()
+    run.lock()
+    check_ports(address)
+    if not _continues_run(config, run):
+        run.model_map.unlink(missing_ok=True)
+    start = prepare_start(config, run, fresh=fresh, new_replay=new_replay, note=note)
+    spec = LearnerSpec(run, start.run_id, config, address, keys.absolute() if keys else None)
+    spec.write()
+    return spec, start.save_settings
 
 
 def _continues_run(config: RunConfig, run: RunDirectory) -> bool:

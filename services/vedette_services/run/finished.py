@@ -41,6 +41,7 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.overview import find_runs
 from vedette_services.run.provenance import read_provenance
 from vedette_services.run.replay_layout import replay_directory
+from vedette_services.run.sources import source_directory
 
 _OTHER_EPISODES = 1_000_000
 """Added to the seed of a run's evaluations: the best model was selected by those episodes."""
@@ -87,6 +88,15 @@ class FinishedRun:
     def replay(self) -> Path:
         """The directory of the replay."""
         return replay_directory(self.config, self.directory)
+
+    @property
+    def source_directories(self) -> dict[str, Path]:
+        """The directories of the replay's other sources that are there."""
+        named = {
+            name: source_directory(self.config, self.directory, name)
+            for name in self.config.replay.sources
+        }
+        return {name: place for name, place in named.items() if place.is_dir()}
 
     def played(self, env: EnvConfig | None = None) -> dict[str, Any]:
         """Return how evaluations play, for the header of an exported policy.

@@ -25,19 +25,19 @@ from vedette_rl.errors import (
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.manifest import read_manifest
-from vedette_rl.replay.recovery import find_recovery
 from vedette_rl.replay.ring import check_replay_directory, check_ring
+from vedette_rl.replay.syncing import find_recovery
 from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint
 from vedette_services.config.loading import read_config
 from vedette_services.config.run_config import RunConfig
-from vedette_services.config.saving import publish_config
+from vedette_services.config.saving import ChangedSetting, changed_settings, publish_config
 from vedette_services.errors import ConfigError, SettingError, UsageError, raise_errors
-from vedette_services.run.changed_settings import ChangedSetting, changed_settings
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.replay_layout import ReplayLayout, replay_directory, replay_layout
 from vedette_services.run.ring_stamp import ActorNumbers, pack_stamp, read_stamp
+from vedette_services.run.sources import place_sources, stage_sources
 
 OTHER_RUN = "choose another --out, or erase the run with --fresh --force"
 
@@ -324,6 +324,7 @@ def prepare_start(
         note: where the configuration comes from.
         in_process: the run is of one process.
     """
+    staged = stage_sources(config, run, new=fresh or new_replay)
     if fresh:
         erase_run(run)
         run.make()
@@ -339,6 +340,7 @@ def prepare_start(
         save_settings()
     if run.exists and new_replay and not in_process:
         _begin_new_replay(config, run)
+    place_sources(config, run, staged)
     run_id = run.ensure_id(in_process=in_process)
     return PreparedStart(run_id, save_settings if loads else _saved_already)
 

@@ -123,6 +123,17 @@ class Replay(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class SourceStatus(Part):
+    """A named source of samples (`replay.sources`)."""
+
+    name: str = ""
+    size: Count | None = gauge("samples of the source", "samples")
+    share: float | None = gauge("of the samples drawn since the last record")
+    episodes: Count | None = gauge("episodes of its data set")
+    return_mean: float | None = gauge("mean return of its data set's whole episodes")
+
+
+@dataclass(frozen=True, slots=True)
 class Limiter(Part):
     """State of the rate limiter: `state` is open, sample_waits or insert_waits."""
 
@@ -301,6 +312,7 @@ class Status(Part):
     rates: Rates = Rates()
     time: Time = Time()
     replay: Replay = Replay()
+    sources: tuple[SourceStatus, ...] = ()
     limiter: Limiter = Limiter()
     lag: Lag = Lag()
     rollout: Rollout = Rollout()

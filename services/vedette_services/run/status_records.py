@@ -40,6 +40,7 @@ from vedette_services.run.status import (
     Refused,
     Replay,
     Samples,
+    SourceStatus,
     Status,
     Stop,
     Time,
@@ -87,6 +88,7 @@ class TrainerStatus:
         checkpoint: the newest, and whether another can be written.
         unsaved: at the end, why the last checkpoint is not on the disk; "" if it is.
         evaluates: the training is done, and the last model is being evaluated.
+        sources: the named sources of samples.
     """
 
     epoch: int = 0
@@ -103,6 +105,7 @@ class TrainerStatus:
     checkpoint: Checkpoint = _NO_CHECKPOINT
     unsaved: str = ""
     evaluates: bool = False
+    sources: tuple[SourceStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +262,7 @@ def assemble_status(
         ),
         time=learning.time,
         replay=merged(Replay(capacity=capacity), ingest.replay),
+        sources=learning.sources,
         limiter=_limiter(
             learning,
             ingest,
