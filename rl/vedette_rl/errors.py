@@ -83,6 +83,14 @@ class SpaceLayoutError(RlError):
         self.part, self.space = part, space
 
 
+class DeclaredSpaceError(RlError):
+    """An environment has another space than the configuration declares."""
+
+    def __init__(self, part: str, declared: object, found: object) -> None:
+        super().__init__(f"env.{part} declares {declared}, and the environment here has {found}")
+        self.part, self.declared, self.found = part, declared, found
+
+
 class ImportNotAllowedError(RlError):
     """A configuration names a module that this host does not import for others."""
 

@@ -20,7 +20,7 @@ SOURCES_MAX = 16
 class SourceConfig(SettingsPart):
     """A source of samples beside the actors."""
 
-    place = "replay.sources.NAME"
+    place = "replay.sources"
 
     data: str = ""
     """what is read once, before the run starts: ``minari:ID``, a Minari data set's folder, the

@@ -13,6 +13,8 @@ from vedette_rl.stored_settings import IN_SAMPLES
 
 MIB = 1 << 20
 DEVICES = r"^(auto|cpu|mps|cuda(:\d{1,3})?)$"
+PUBLIC_KEY = r"^[0-9a-zA-Z.\-:+=^!/*?#-&<>()\[\]{}@]{40}$"
+"""A public key in Z85."""
 RecorderName = Annotated[str, choice_or_import("tensorboard", "csv", "jsonl", "mlflow", "wandb")]
 
 
@@ -131,6 +133,9 @@ class EvaluationConfig(SettingsPart):
     """Greedy evaluations of the newest model."""
 
     place = "evaluation"
+    pattern_words = {  # noqa: RUF012 - nobody changes it
+        PUBLIC_KEY: "a public key of 40 characters (`vedette keys list DIR` prints them)"
+    }
 
     episodes: int = Field(default=20, ge=1, le=100_000)
     """of one evaluation."""
@@ -143,6 +148,22 @@ class EvaluationConfig(SettingsPart):
     environment as it is wrapped."""
     end_timeout_s: float = Field(default=60.0, ge=0.0, allow_inf_nan=False)
     """the end of a run waits so long for the evaluation of its last model; 0 leaves it out."""
+    where: Literal["auto", "learner", "actors"] = "auto"
+    """the host that plays: the ``learner``, or the ``actors``: one of their managers at a time is
+    asked, and plays in environments of its own. ``auto``: the learner, or the actors if
+    `env.observation` and `env.action` are declared."""
+    trusted: tuple[Annotated[str, Field(pattern=PUBLIC_KEY)], ...] = ()
+    """public keys (Z85, as `vedette keys list` prints them) of the managers whose evaluations
+    choose the best model and reach `stop.target_return`; what others report is only shown. Without
+    keys, managers count if the learner listens on this host alone."""
+    episode_timeout_s: float = Field(default=300.0, gt=0.0, allow_inf_nan=False)
+    """a manager of which no episode of an evaluation ends for so long loses it to another one."""
+
+    @property
+    def for_managers(self) -> dict[str, int | None]:
+        """Return what a manager that plays evaluations needs to know."""
+        bound = self.max_episode_steps
+        return {"episodes": self.episodes, "seed": self.seed, "max_episode_steps": bound}
 
 
 class StopConfig(SettingsPart):

@@ -54,6 +54,12 @@ class RunConfig(BaseModel):
     stop: StopConfig = StopConfig()
     """when the run is over."""
 
+    @property
+    def evaluates_on_actors(self) -> bool:
+        """Return whether managers play the evaluations, and not the learner."""
+        where = self.evaluation.where
+        return where == "actors" or (where == "auto" and self.env.is_declared)
+
     @field_validator("agent", mode="before")
     @classmethod
     def _class_by_name(cls, given: Any) -> Any:  # what it is, is what is found out here
