@@ -1,11 +1,29 @@
 """The errors of this package. Each error composes its own message."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 
 class RlError(Exception):
     """The base of all errors that `vedette_rl` raises."""
+
+
+class WrongSetting(NamedTuple):
+    """A key of the configuration that is wrong, why, and the fix; "" where `why` says it."""
+
+    key: str
+    why: str
+    fix: str = ""
+
+
+class WrongSettingsError(RlError):
+    """A part of the configuration was made in Python with wrong settings; a line for each."""
+
+    def __init__(self, wrong: Iterable[WrongSetting]) -> None:
+        self.wrong = tuple(wrong)
+        lines = (f"{key}: {why}" + (f"; {fix}" if fix else "") for key, why, fix in self.wrong)
+        super().__init__("\n".join(lines))
 
 
 class UnsupportedSpaceError(RlError):

@@ -103,8 +103,7 @@ def learner(
     found = load_for_start(
         arguments, env, agent, settings, init_from, resumed, fresh=fresh, fit="elsewhere"
     )
-    config = found.config
-    directory = out or default_out(config)
+    config, directory = found.config, out or default_out(found.config)
     lines = check_config(config, directory, fresh=fresh, force=force, new_replay=new_replay)
     lines += check_trust(config, address, folder)
     what = f"{config.agent.name} on {config.env.id}, {directory}"

@@ -9,9 +9,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
     PositiveInt,
@@ -21,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from vedette_rl.settings_part import SettingsPart
 from vedette_rl.stored_settings import IN_SAMPLES, IN_WEIGHTS
 
 UNNAMED = "external"
@@ -39,15 +38,15 @@ _OWN_KEYS = {
 _ALE_STACK = 4  # of ALE's own vector form, by default
 
 
-class WrapperConfig(BaseModel):
+class WrapperConfig(SettingsPart):
     """A wrapper around each environment."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "env.wrappers"
 
     name: str
     """``module:Name`` of a `gymnasium.Wrapper`, e.g.
     ``gymnasium.wrappers:FrameStackObservation``."""
-    kwargs: Kwargs = {}
+    kwargs: Kwargs = {}  # noqa: RUF012 - pydantic copies it
     """its arguments after the environment."""
     training_only: bool = False
     """leave it out of evaluations (clipped rewards, a life as an episode)."""
@@ -76,10 +75,10 @@ _KEYS_OF = {
 _NEEDED = {"box": "shape", "discrete": "n", "multi_discrete": "nvec", "dict": "spaces"}
 
 
-class SpaceConfig(BaseModel):
+class SpaceConfig(SettingsPart):
     """A space that is declared and not made, in Gymnasium's terms."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "space"
 
     space: Annotated[Literal["box", "discrete", "multi_discrete", "dict"], IN_SAMPLES, IN_WEIGHTS]
     """which one; the other keys are its arguments."""
@@ -165,10 +164,10 @@ def _wrapper(value: Any) -> Any:  # whatever stood in the file; pydantic checks 
     return {"name": value} if isinstance(value, str) else value
 
 
-class EnvConfig(BaseModel):
+class EnvConfig(SettingsPart):
     """An environment by its name."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    place = "env"
 
     id: Annotated[str, IN_SAMPLES, IN_WEIGHTS]
     """as Gymnasium names it: ``CartPole-v1``, or ``my_pkg.envs:MyEnv-v0``, which imports
@@ -180,7 +179,7 @@ class EnvConfig(BaseModel):
     the actors, whose own environments are compared with this."""
     action: SpaceConfig | None = None
     """the action of one environment; agents count discrete ones from 0."""
-    kwargs: Annotated[Kwargs, IN_SAMPLES] = {}
+    kwargs: Annotated[Kwargs, IN_SAMPLES] = {}  # noqa: RUF012 - pydantic copies it
     """arguments of its class or function."""
     max_episode_steps: PositiveInt | None = None
     """truncate episodes here instead of where it is registered to."""

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 
 from vedette_rl.envs.config import EnvConfig, WrapperConfig
-from vedette_rl.envs.layout import ObservationLayout
+from vedette_rl.envs.layout import ObservationLayout, RewardTransform
 from vedette_rl.envs.native_vector_env import (
     NativeVectorEnv,
     SingleOfVector,
@@ -27,7 +27,6 @@ from vedette_rl.envs.vector_env import (
     Env,
     EnvGroup,
     LoopVectorEnv,
-    RewardTransform,
     SerialEnvs,
     ThreadedEnvs,
     VectorEnvironment,

@@ -23,14 +23,14 @@ from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.envs.config import UNNAMED, EnvConfig
 from vedette_rl.errors import UnknownAgentError
-from vedette_services.config.explain import explain_errors, keys_of
+from vedette_rl.key_suggestions import unknown_key
+from vedette_rl.settings_part import keys_of
 from vedette_services.config.fleet_defaults import (
     Choice,
     FleetSize,
     choose_for_fleet,
     describe_choices,
 )
-from vedette_services.config.key_suggestions import unknown_key
 from vedette_services.config.plugins import expand_plugin_names
 from vedette_services.config.presets import preset_agent, read_preset
 from vedette_services.config.run_config import RunConfig, contradictions
@@ -41,6 +41,7 @@ from vedette_services.config.settings import (
     Table,
     add_sources,
     environment_settings,
+    explain_errors,
     merge_tables,
     set_value,
     settings_table,
@@ -231,7 +232,8 @@ def config_from_table(table: Mapping[str, Any]) -> RunConfig:
     classes = _classes(_agent_class(given, wrong))
     keys = [key for key in keys_of(RunConfig) if not key.startswith("agent.")]
     keys += keys_of(classes["agent"], "agent")
-    wrong += [unknown_key(name, keys) for name in given if name not in RunConfig.model_fields]
+    unknown = [name for name in given if name not in RunConfig.model_fields]
+    wrong += [SettingError(*unknown_key(name, keys)) for name in unknown]
     parts: Table = {}
     for name, cls in classes.items():
         try:

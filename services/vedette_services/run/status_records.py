@@ -264,8 +264,10 @@ def assemble_status(
     evaluations: Eval,
 ) -> Status:
     """Make the status of a run from the records of its processes."""
-    samples, steps = ingest.samples or _NO_SAMPLES, learning.opt_steps
-    inserted, capacity, window = samples.inserted or 0, config.replay.capacity, config.actors
+    samples = ingest.samples or _NO_SAMPLES
+    inserted, steps = samples.inserted or 0, learning.opt_steps
+    capacity, window = config.replay.capacity, config.actors
+    since_warmup = (inserted - config.learner.warmup_period) / config.actors.rows_per_step
     return Status(
         vedette=vedette_version(),
         protocol=PROTOCOL_VERSION,
@@ -289,11 +291,7 @@ def assemble_status(
         time=learning.time,
         replay=merged(Replay(capacity=capacity), ingest.replay),
         sources=learning.sources,
-        limiter=_limiter(
-            learning,
-            ingest,
-            (inserted - config.learner.warmup_period) / config.actors.rows_per_step,
-        ),
+        limiter=_limiter(learning, ingest, since_warmup),
         lag=merged(learning.lag, ingest.lag),
         rollout=rollout_of(ingest.managers),
         eval=evaluations,
