@@ -135,6 +135,10 @@ class ActionConverter:
             raise ValueError(f"actions of shape {action.shape}, expected {self._shape}")
         return action
 
+    def from_environment(self, action: NDArray[Any]) -> NDArray[Any]:
+        """The environments' own actions as agents count them."""
+        return action - self._start if self._shifted else action
+
     def to_environment(self, column: NDArray[Any]) -> NDArray[Any]:
         """The actions for the environments, of any number of them. Arrays are new: an environment
         may keep or change its own."""

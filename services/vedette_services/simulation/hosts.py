@@ -39,7 +39,7 @@ from vedette_services.actors.instructions import (
     WriteLog,
 )
 from vedette_services.actors.manager_state import Identity, ManagerState
-from vedette_services.actors.stats import ActorStats
+from vedette_services.actors.roster import ActorStats
 from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel
 from vedette_services.run.status_records import GatewayStatus
