@@ -139,14 +139,12 @@ class ActorLoop:
         """Act on the newest model from now on; True if there was a new one."""
         return self._loop.sync()
 
-    def mark_begun(self, which: NDArray[np.bool_], *, cut: bool) -> None:
-        """Episodes of these environments ``(E,)`` begin with what is seen now.
+    def cut(self) -> None:
+        """Hand over unfinished transitions, with fewer steps: what comes does not follow them."""
+        self._push(self._loop.flush())
 
-        Args:
-            cut: others end by that; their unfinished transitions have fewer steps.
-        """
-        if cut:
-            self._push(self._loop.flush())
+    def mark_begun(self, which: NDArray[np.bool_]) -> None:
+        """Episodes of these environments ``(E,)`` begin with what is seen now."""
         self._loop.mark_begun(which)
 
     def act(self) -> NDArray[Any]:

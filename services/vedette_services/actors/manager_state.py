@@ -212,9 +212,9 @@ class ManagerState:
 
     def _note_absence(self, now: float) -> None:
         """Let a loop of its own go on while the learner is away, and some time after that."""
-        if self._connection.silent or not self._connection.up:
-            self._absent_at = now
         if self._own_loop and self._window is not None:
+            if self._connection.silent or not self._connection.up:
+                self._absent_at = now
             left = max(0.0, 1.0 - (now - self._absent_at) / KEPT_S)
             self._kept_batches = int(self._window.max_batches * left)
 

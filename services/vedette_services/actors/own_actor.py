@@ -69,9 +69,13 @@ class OwnActor:
         self.models = LocalModels()
         self._told: ActorStats | None = None
         self._exit: tuple[int, str] | None = None
-        self.loop: ActorLoop = build_actor(
-            ActorSpec.of(order), self.handover, self.models, self._tell, row=envs
-        )
+        try:
+            self.loop: ActorLoop = build_actor(
+                ActorSpec.of(order), self.handover, self.models, self._tell, row=envs
+            )
+        except BaseException:
+            self.handover.close()
+            raise
 
     def _tell(self, stats: ActorStats) -> None:
         self._told = stats
@@ -95,7 +99,9 @@ class OwnActor:
         self.end(_KILLED)
 
     def exit_code(self) -> int | None:
-        return None if self._exit is None else self._exit[0]
+        if self._exit is None or (self._exit[0] == 0 and not self.handover.stopped):
+            return None  # it ends well once it is asked to
+        return self._exit[0]
 
     def wait(self, timeout_s: float) -> None:
         """There is nothing to wait for."""

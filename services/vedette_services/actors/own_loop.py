@@ -183,15 +183,18 @@ class Actor:
         begun = np.ones(len(envs), np.bool_) if which is None else np.asarray(which, np.bool_)
         if begun.shape != (len(envs),):
             raise ValueError(f"which of shape {begun.shape}, expected ({len(envs)},)")
-        step, first = self._unprocessed, not envs.is_begun
-        envs.begin(obs, begun)
-        if first:
+        if not envs.is_begun:
+            envs.begin(obs, begun)
             if envs.is_begun:
                 playing.loop.begin()
             return
-        ended = step.begins if step is not None else np.zeros(len(envs), np.bool_)
+        step = self._unprocessed
+        if step is None or (begun & ~step.begins).any():
+            self._process()
+            playing.loop.cut()
+        envs.begin(obs, begun)
+        playing.loop.mark_begun(begun)
         self._process()
-        playing.loop.mark_begun(begun, cut=bool((begun & ~ended).any()))
         self._notice_end()
 
     def act(self) -> Any:  # an array, or a number
@@ -277,6 +280,8 @@ class Actor:
                 unplayed.end(0)  # of another run, which has just begun
             self._stop.request()
             self._thread.join(DRAIN_S + _CLOSE_S)
+            if not self._thread.is_alive():
+                self._stop.close()
         return not self._state.stats().get("rows")
 
     # Inside
