@@ -134,6 +134,7 @@ def test_every_step_of_several_environments_arrives_once_though_the_learner_is_k
             second.stop(final=True)
             play(actor, sim, lambda: False)  # to the end of the run
             assert actor.close()
+            wait_until(lambda: second.report().state == "gone")
         with pytest.raises(RunOverError, match=r"the run is over \(test\)"):
             actor.act()
     report = second.report()
@@ -160,6 +161,7 @@ def test_nothing_waits_where_batches_may_be_dropped_and_the_oldest_are_dropped_a
             longest_s = max(longest_s, time.monotonic() - began)
         learner.credit = 64
         assert actor.close()
+        wait_until(lambda: learner.report().state == "gone")
     assert longest_s < 0.5  # of a busy machine
     report = learner.report()
     assert report.produced == sim.t[0] == report.dropped + learner.rows()
