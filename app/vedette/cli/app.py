@@ -19,7 +19,7 @@ from vedette.cli import bench
 from vedette.cli.actors import actors
 from vedette.cli.config import config, init
 from vedette.cli.dashboard import dashboard
-from vedette.cli.doctor import doctor
+from vedette.cli.doctor import conform, doctor
 from vedette.cli.evaluate import evaluate
 from vedette.cli.export import export, push
 from vedette.cli.keys import app as keys
@@ -100,6 +100,7 @@ app.command("runs")(runs)
 app.command("status")(status)
 app.command("stop")(stop)
 app.command("doctor")(doctor)
+app.command("conform", context_settings={"allow_interspersed_args": False})(conform)
 app.command("export")(export)
 app.command("push")(push)
 app.command("sweep")(sweep)

@@ -183,7 +183,8 @@ class Actor:
         begun = np.ones(len(envs), np.bool_) if which is None else np.asarray(which, np.bool_)
         if begun.shape != (len(envs),):
             raise ValueError(f"which of shape {begun.shape}, expected ({len(envs)},)")
-        if not envs.is_begun:
+        first = not envs.is_begun
+        if first:
             envs.begin(obs, begun)
             if envs.is_begun:
                 playing.loop.begin()
