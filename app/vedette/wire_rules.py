@@ -105,12 +105,14 @@ class Watcher:
         self.limit = 0
         self.settled: dict[int, float] = {}  # when it was first acknowledged
         self.contiguous = 0
+        self.subscribed = False
+        """It hears what is for it on control."""
         self._reported = self._acked = False  # on this connection
         self._reported_at = 0.0
 
     def on_new_connection(self) -> None:
         """The learner's sockets are new."""
-        self._reported = self._acked = False
+        self._reported = self._acked = self.subscribed = False
         self._reported_at = 0.0
 
     def on_subscription(self, channel: str, event: bytes) -> None:
@@ -119,6 +121,8 @@ class Watcher:
             self.joined.add((channel, event[1:]))
             if event[1:].startswith(b"m/"):
                 self.manager = event[3:-1].decode()
+        if channel == "control" and event[1:].startswith(b"m/"):
+            self.subscribed = event[:1] == b"\1"
         if not self.manager or self.report is None:
             return
         own = topics.manager_topic(self.manager)
@@ -130,6 +134,8 @@ class Watcher:
         """Note an ack that was sent to it."""
         if (ack.manager, ack.incarnation) != (self.manager, self.incarnation):
             return
+        if not self.subscribed:
+            return  # it does not hear that
         if ack.run_id != self.run.run_id or ack.epoch < self.run.epoch:
             return
         self._acked = True

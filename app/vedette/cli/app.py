@@ -189,7 +189,8 @@ def _refuse_system(arguments: Sequence[str]) -> None:
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
     """Refuse an option with an empty value: most likely a shell's variable that is not set."""
-    for before, argument in pairwise(arguments):
+    own = arguments[:0] if arguments[:1] == ["conform"] else arguments  # else another program's
+    for before, argument in pairwise(own):
         named = re.fullmatch("(--[a-z-]+)=", argument)
         if named or not argument:
             option = named[1] if named else before
