@@ -48,6 +48,7 @@ from vedette_services.config import StopConfig as StopConfig
 from vedette_services.config import load_config
 from vedette_services.config.loading import LoadedConfig, complete_config
 from vedette_services.config.settings import merge_tables, set_value
+from vedette_services.errors import RefusedError as RefusedError
 from vedette_services.errors import RunOverError as RunOverError
 from vedette_services.errors import SettingError, UsageError
 from vedette_services.run.checks import check_config

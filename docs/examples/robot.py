@@ -9,6 +9,7 @@
 import argparse
 import math
 import os
+import sys
 import time
 
 import gymnasium as gym
@@ -84,4 +85,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--keys")
     given = parser.parse_args()
-    control(given.learner, given.seconds, given.keys)
+    try:
+        control(given.learner, given.seconds, given.keys)
+    except (vedette.RunOverError, vedette.RefusedError) as error:
+        sys.exit(f"robot: {error}")
