@@ -255,7 +255,7 @@ class ScriptedNetwork(SocketNetwork):
         self.watcher.on_ack(ack, time.monotonic())
         if ack.manager == self.watcher.manager and ack.incarnation == self.watcher.incarnation:
             self.last_ack = ack
-        self.send("control", topics.manager_topic(self.watcher.manager), ack)
+        self.send("control", topics.manager_topic(ack.manager), ack)
 
     def send(self, channel: Channel, topic: bytes, message: Any) -> None:
         """Send a message."""
