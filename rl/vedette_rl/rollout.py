@@ -192,6 +192,8 @@ class PushedEnvs(VectorEnvironment):
         self._begun = np.zeros(count or 1, np.bool_)
         self.never: Any = np.zeros(self._shape, np.bool_) if self._shape else False
         """Flags that are not set."""
+        self.ended = False
+        """An episode ended with what was pushed last."""
 
     @property
     def is_begun(self) -> bool:
@@ -252,7 +254,8 @@ class PushedEnvs(VectorEnvironment):
         self._returns.add(self._true)
         self._current = following
         done = self._terminated | self._truncated
-        if done.any():
+        self.ended = np.count_nonzero(done) > 0
+        if self.ended:
             self._returns.end(done)
             self._current = (following + 1) % 3
             for name, column in next_obs.items():
@@ -281,7 +284,8 @@ class PushedEnvs(VectorEnvironment):
             self._layout.write(columns, 0, obs)
 
     def _fill(self, into: NDArray[Any], name: str, value: Any) -> None:
-        if np.shape(value) != self._shape:
+        shape = value.shape if isinstance(value, np.ndarray) else np.shape(value)
+        if shape != self._shape:
             expected = f"of shape {self._shape}" if self._shape else "a single one"
-            raise ValueError(f"{name} of shape {np.shape(value)}, expected {expected}")
+            raise ValueError(f"{name} of shape {shape}, expected {expected}")
         into[:] = value

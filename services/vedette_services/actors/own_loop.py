@@ -256,7 +256,7 @@ class Actor:
         flags = [envs.never if flag is None else flag for flag in (terminated, truncated)]
         step = playing.loop.take(envs.push(chosen, reward, obs, *flags))
         self._unprocessed, self._action = step, None
-        if not step.begins.any():
+        if not envs.ended:
             self._process()
         self._notice_end()
 
