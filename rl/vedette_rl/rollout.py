@@ -254,7 +254,7 @@ class PushedEnvs(VectorEnvironment):
         self._returns.add(self._true)
         self._current = following
         done = self._terminated | self._truncated
-        self.ended = np.count_nonzero(done) > 0
+        self.ended = bool(np.count_nonzero(done))
         if self.ended:
             self._returns.end(done)
             self._current = (following + 1) % 3
