@@ -15,15 +15,26 @@ import gymnasium as gym
 import numpy as np
 
 import vedette
-from vedette.bench.daemons import ACTOR, NOT_TRAINING, learner_of, measured, run_actors, running
+from vedette.bench.daemons import (
+    ACTOR,
+    NOT_TRAINING,
+    Measured,
+    ask,
+    learner_of,
+    measured,
+    run_actors,
+    running,
+)
 from vedette.bench.measuring import assign_core, ratio_of_rounds, reserve_core, summarize_rounds
 from vedette.local.daemons import daemon_command, free_port
 from vedette_rl.envs.vector_env import SerialEnvs
 from vedette_services.config.loading import load_config
+from vedette_services.errors import NoAnswerError
 from vedette_services.host.processes import python_module
+from vedette_services.run.status_client import StatusClient
 
 OWN_LOOP = "own_loop"
-_WARM_S = 1.5
+_WARM_S, _START_S = 1.5, 60.0
 _ROBOT = Path(__file__).parents[2] / "docs" / "examples" / "robot.py"
 _SAID = re.compile(r"(\d+) steps, (\d+) periods missed, longest act ([\d.]+) ms, (\d+) samples")
 
@@ -65,14 +76,10 @@ class OwnLoopBench:
         with reserve_core() as core, learner_of(config) as (address, asker):
             for _ in range(self.rounds):
                 with run_actors(address, 1):
-                    time.sleep(_WARM_S)
-                    assign_core(core, ACTOR)
-                    found["process"].append(measured(asker, _WARM_S, self.seconds, [ACTOR]))
+                    found["process"].append(self._measure(asker, ACTOR, core))
                 own = python_module(OWN_LOOP, str(address), str(self.envs))
                 with running([own]):
-                    time.sleep(_WARM_S)
-                    assign_core(core, OWN_LOOP)
-                    found["own"].append(measured(asker, _WARM_S, self.seconds, [OWN_LOOP]))
+                    found["own"].append(self._measure(asker, OWN_LOOP, core))
         rates = {kind: [one.per_s for one in rounds] for kind, rounds in found.items()}
         costs = {
             kind: [one.rows / one.processor_s for one in rounds] for kind, rounds in found.items()
@@ -88,6 +95,16 @@ class OwnLoopBench:
             },
             "processor_ratio": ratio_of_rounds(costs["own"], costs["process"]),
         }
+
+    def _measure(self, asker: StatusClient, module: str, core: int | None) -> Measured:
+        """Measure what plays now, from when it plays."""
+        before, deadline = ask(asker).samples.inserted, time.monotonic() + _START_S
+        while ask(asker).samples.inserted == before:
+            if time.monotonic() > deadline:
+                raise NoAnswerError(f"{module} of this measurement", _START_S)
+            time.sleep(0.1)
+        assign_core(core, module)
+        return measured(asker, _WARM_S, self.seconds, [module])
 
 
 @dataclass(frozen=True, slots=True)

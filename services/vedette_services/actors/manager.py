@@ -20,6 +20,7 @@ from vedette_protocol.codec import decode_control
 from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Ack, Batch, Buffer, Report, Run
 from vedette_services.actors.actor_process import ActorProcesses
+from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
@@ -36,7 +37,7 @@ from vedette_services.actors.instructions import (
     WriteLog,
 )
 from vedette_services.actors.manager_sockets import LearnerLookup, ManagerSockets
-from vedette_services.actors.manager_state import Identity, ManagerState
+from vedette_services.actors.manager_state import ManagerState
 from vedette_services.actors.roster import ActorStats
 from vedette_services.errors import (
     FAILED,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from vedette_protocol.errors import AckError, ModelError, ProtocolError, VersionError
@@ -29,7 +28,7 @@ from vedette_protocol.messages import (
 )
 from vedette_protocol.model import CompleteModel
 from vedette_protocol.send_window import OnFull, Window
-from vedette_services.actors.connection import Connection
+from vedette_services.actors.connection import Connection, Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
@@ -60,21 +59,6 @@ from vedette_services.errors import DONE, FAILED, NO_ACTOR, REFUSED, NoAnswerErr
 REPORT_EVERY_S = 0.5
 REPORT_UNANSWERED_S = 1.5  # without an ack since the last one: reports do not pile up at a learner
 DRAIN_S = 10.0
-KEPT_S = 30.0
-"""What a loop of its own was ahead of an absent learner may wait so long after its return."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The names of this manager, its host and its learner.
-
-    Args:
-        learner: the learner's address, as the log names it.
-    """
-
-    manager: str
-    host: str
-    learner: str
 
 
 class ManagerState:
@@ -109,7 +93,6 @@ class ManagerState:
     ) -> None:
         self._identity = identity
         self._own_loop, self._on_full = own_loop, on_full
-        self._absent_at = -math.inf  # when the learner was away last
         self.run_over = ""
         """Why the run ended, once it has."""
         self._wait_s = wait_s
@@ -209,14 +192,6 @@ class ManagerState:
         done += [KillActor(actor.index) for actor in self._roster.begin_run(now, backoff)]
         done += self._store(lambda: self._models.begin_run(run, now), now)
         return [*done, *self.send_report(now)]
-
-    def _note_absence(self, now: float) -> None:
-        """Let a loop of its own go on while the learner is away, and some time after that."""
-        if self._own_loop and self._window is not None:
-            if self._connection.silent or not self._connection.up:
-                self._absent_at = now
-            left = max(0.0, 1.0 - (now - self._absent_at) / KEPT_S)
-            self._kept_batches = int(self._window.max_batches * left)
 
     def _join(self, run: Run, config: ActorsConfig) -> list[Instruction]:
         """Take part in a run that is new here, with a new window and a new incarnation."""
@@ -378,7 +353,8 @@ class ManagerState:
         """Several times a second, after everything that has come was handled."""
         done: list[Instruction] = []
         self._roster.on_tick(now)
-        self._note_absence(now)
+        if self._own_loop and self._window is not None:
+            self._kept_batches = int(self._window.max_batches * self._connection.kept_share(now))
         done += self._stop_waiting(now)
         done += self._remake(now)
         for actor in self._roster.find_hung(now, self._step_timeout_s):

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from vedette_protocol.send_window import OnFull
 from vedette_rl.core import Step
 from vedette_rl.errors import ModelMismatchError
+from vedette_services.actors.connection import Identity
 from vedette_services.actors.manager import Manager, default_manager_id
-from vedette_services.actors.manager_state import DRAIN_S, Identity, ManagerState
+from vedette_services.actors.manager_state import DRAIN_S, ManagerState
 from vedette_services.actors.own_actor import OwnActor, OwnLoop, Space, StopEvent
 from vedette_services.errors import (
     FAILED,
