@@ -34,6 +34,9 @@ from vedette_services.host.processes import python_module
 from vedette_services.run.status_client import StatusClient
 
 OWN_LOOP = "own_loop"
+MANAGER = "actors"
+"""A word of its command line; an own loop has none."""
+
 _WARM_S, _START_S = 1.5, 60.0
 _ROBOT = Path(__file__).parents[2] / "docs" / "examples" / "robot.py"
 _SAID = re.compile(r"(\d+) steps, (\d+) periods missed, longest act ([\d.]+) ms, (\d+) samples")
@@ -42,7 +45,7 @@ _SAID = re.compile(r"(\d+) steps, (\d+) periods missed, longest act ([\d.]+) ms,
 @dataclass(frozen=True, slots=True)
 class OwnLoopBench:
     """Measures an actor of several CartPoles, as a process and in a loop of its own, each on a core
-    for itself with the learner on the others.
+    for itself, with the learner and the process's manager on the others; its processor time counts.
 
     Args:
         envs: environments, stepped by the same code in both.
@@ -104,7 +107,7 @@ class OwnLoopBench:
                 raise NoAnswerError(f"{module} of this measurement", _START_S)
             time.sleep(0.1)
         assign_core(core, module)
-        return measured(asker, _WARM_S, self.seconds, [module])
+        return measured(asker, _WARM_S, self.seconds, [module, MANAGER])
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,6 +181,9 @@ class ActorProcesses:
         self._model_map: tuple[Path, ModelMapWriter] | None = None
         self._runs = 0
 
+    def pause(self) -> None:
+        """The manager has a process to itself: it waits for nothing but its sockets."""
+
     def prepare(self, run: Run) -> None:
         """Make an empty map for the models of a run."""
         self._runs += 1

@@ -402,6 +402,11 @@ class LocalHandover:
         """Readable when the manager is to look."""
         return self._wake_read.fileno()
 
+    def wait_for_wakeup(self, wait_s: float) -> None:
+        """Wait until something is readable, at most `wait_s`; not if nobody publishes any more."""
+        if not self.ended:
+            select.select([self._wake_read], [], [], wait_s)
+
     def take_wakeups(self) -> None:
         """Nothing is readable any more."""
         with contextlib.suppress(BlockingIOError):

@@ -29,7 +29,8 @@ from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import REFUSED, SpacesNotKnownError, SpecMismatchError
 from vedette_services.run.model_map import MappedModel
 
-_SLOTS = 8  # batches between two looks of the manager
+_SLOTS = 16  # batches between two looks of the manager
+_PAUSE_S = 0.015
 _KILLED = -9
 
 Space = gym.Space[Any]
@@ -124,8 +125,8 @@ class OwnLoop:
         allow_import: top packages.
     """
 
-    poll_ms = 10
-    """A queue that is not half full waits so long at most."""
+    poll_ms = 25
+    """A queue that is not half full waits so long at most, and `_PAUSE_S`."""
 
     def __init__(
         self,
@@ -144,6 +145,11 @@ class OwnLoop:
         self.error: Exception | None = None
         """The reason why there is none."""
         self.changed = threading.Condition()
+
+    def pause(self) -> None:
+        """Leave the loop Python's lock: what comes meanwhile is handled together."""
+        if self.current is not None:
+            self.current.handover.wait_for_wakeup(_PAUSE_S)
 
     def prepare(self, run: Run) -> None:
         """Another run begins, or has other settings: no model of it is there."""
