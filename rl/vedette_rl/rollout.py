@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
-from vedette_rl.envs.vector_env import RewardTransform, VectorEnvironment
+from vedette_rl.envs.vector_env import Intervention, RewardTransform, VectorEnvironment
 
 
 class ReceivedModel(Protocol):
@@ -190,6 +191,7 @@ class PushedEnvs(VectorEnvironment):
         self._terminated, self._truncated = (np.zeros(count or 1, np.bool_) for _ in range(2))
         self._valid = np.ones(count or 1, np.bool_)
         self._begun = np.zeros(count or 1, np.bool_)
+        self.batched = count is not None
         self.never: Any = np.zeros(self._shape, np.bool_) if self._shape else False
         """Flags that are not set."""
         self.ended = False
@@ -229,21 +231,25 @@ class PushedEnvs(VectorEnvironment):
         own = self._actions.to_environment(self._actions.to_column(action))
         return own if self._shape else own[0]
 
-    def action_from_environment(self, action: Any) -> NDArray[Any]:
-        """Actions of the environments as agents count them."""
-        own = np.asarray(action)
-        return self._actions.from_environment(own if self._shape else own[np.newaxis])
-
     def push(
-        self, action: NDArray[Any], reward: Any, obs: Any, terminated: Any, truncated: Any
+        self,
+        action: NDArray[Any],
+        reward: Any,
+        obs: Any,
+        terminated: Any,
+        truncated: Any,
+        taken_over: Sequence[Intervention] = (),
     ) -> Step:
         """The outcome of `action` ``(E, *shape)``.
+
+        Args:
+            taken_over: environments, and the actions of their own that were executed instead.
 
         Raises:
             SpaceLayoutError: an observation has another shape than its space.
             ValueError: rewards or flags are not one for each environment.
         """
-        action = self._action_column(action)
+        action, extra = self._executed(self._action_column(action), taken_over)
         seen, following = self._current, (self._current + 1) % 3
         next_obs = self._buffers[following]
         self._write(next_obs, obs)
@@ -269,6 +275,7 @@ class PushedEnvs(VectorEnvironment):
             truncated=self._truncated,
             init_obs=self._buffers[self._current],
             valid=self._valid,
+            extra=extra,
         )
 
     def attribute(self, name: str) -> Any:

@@ -142,4 +142,6 @@ def test_some_of_several_environments_begin_while_others_go_on() -> None:
         envs.push(zeros, zeros, first, none, False)
     own = envs.action_to_environment(np.array([0, 1, 2]))
     assert own.tolist() == [2, 3, 4]  # this space begins at 2
-    assert envs.action_from_environment(own).tolist() == [0, 1, 2]
+    step = envs.push(zeros, zeros, first, none, none, [(1, 4)])
+    assert step.action.tolist() == [0, 2, 0]
+    assert not step.extra

@@ -135,10 +135,6 @@ class ActionConverter:
             raise ValueError(f"actions of shape {action.shape}, expected {self._shape}")
         return action
 
-    def from_environment(self, action: NDArray[Any]) -> NDArray[Any]:
-        """The environments' own actions as agents count them."""
-        return action - self._start if self._shifted else action
-
     def to_environment(self, column: NDArray[Any]) -> NDArray[Any]:
         """The actions for the environments, of any number of them. Arrays are new: an environment
         may keep or change its own."""
@@ -148,6 +144,18 @@ class ActionConverter:
             return column
         own: NDArray[Any] = column.astype(self._env_dtype)
         return own if self._bounds is None else np.clip(own, *self._bounds, out=own)
+
+    def from_environment(self, action: Any) -> NDArray[Any]:  # an action of the environment's space
+        """One of the environment's own actions as agents see it.
+
+        Raises:
+            ValueError: it has another shape.
+        """
+        own = np.asarray(action)
+        if own.shape != self._shape[1:]:
+            raise ValueError(f"an executed action has shape {own.shape}, not {self._shape[1:]}")
+        column: NDArray[Any] = (own - self._start).astype(self._dtype)
+        return column
 
 
 def _bounds_that_round_outwards(

@@ -22,7 +22,7 @@ from vedette_rl.errors import ModelMismatchError
 from vedette_rl.storage.buffer_pool import BufferPool
 
 if TYPE_CHECKING:  # agents import networks
-    from vedette_rl.agents.config import ScheduleConfig
+    from vedette_rl.stored_settings import ScheduleConfig
 
 N = TypeVar("N", bound=nn.Module)
 

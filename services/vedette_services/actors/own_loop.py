@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from vedette_protocol.send_window import OnFull
 from vedette_rl.core import Step
+from vedette_rl.envs.vector_env import Intervention
 from vedette_rl.errors import ModelMismatchError
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.manager import Manager, default_manager_id
@@ -239,8 +240,8 @@ class Actor:
                 of the next. It is copied.
             terminated: the task ended the episode; None: it did not.
             truncated: something else did, such as a time limit; None: it did not.
-            action: what was really done, where that is not what `act` gave: by a person, or after
-                a safety filter.
+            action: what was really done, if that is not what `act` gave: a person did it, or a
+                safety filter changed it. The run stores it, as an intervention if it marks these.
 
         Raises:
             SpaceLayoutError: an observation has another shape than its space.
@@ -251,11 +252,13 @@ class Actor:
         if playing is None or chosen is None:
             raise RuntimeError("observe before act: there is no action that this came of")
         envs = playing.envs
+        taken_over: list[Intervention] = []
         if action is not None:
-            chosen = envs.action_from_environment(action)
+            taken_over = [*enumerate(action if envs.batched else [action])]
         self._process()
-        flags = [envs.never if flag is None else flag for flag in (terminated, truncated)]
-        step = playing.loop.take(envs.push(chosen, reward, obs, *flags))
+        ended = envs.never if terminated is None else terminated
+        cut = envs.never if truncated is None else truncated
+        step = playing.loop.take(envs.push(chosen, reward, obs, ended, cut, taken_over))
         self._unprocessed, self._action = step, None
         if not envs.ended:
             self._process()

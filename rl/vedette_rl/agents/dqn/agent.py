@@ -9,11 +9,11 @@ from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.dqn.loss import q_learning_target
+from vedette_rl.agents.dqn.loss import cross_entropy, margin_loss, q_learning_target
 from vedette_rl.agents.dqn.network import QLayers
-from vedette_rl.agents.temporal_difference import td_loss
+from vedette_rl.agents.temporal_difference import Imitation, td_loss
 from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
-from vedette_rl.core.learning import OptResult
+from vedette_rl.core.learning import OptResult, State
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.observation import choose_input
@@ -27,6 +27,7 @@ class DqnAgent(ValueAgent):
         self._config = config
         actions = DiscreteActions.from_space(config.name, spaces.action)
         self._heads = ActionHeads(actions, device)
+        self._imitation = Imitation(config.imitation, device)
 
         def build() -> nn.Module:
             return build_network(config, spaces.observation, QLayers, actions.size)
@@ -48,9 +49,24 @@ class DqnAgent(ValueAgent):
         q_tm1_BA = self.online(obs)
         q_tm1 = self._heads.of(q_tm1_BA, self._heads.columns(batch["action"]))
         loss = td_loss(q_tm1, target, self._config.loss, weights)
+        if self._imitation.wanted(batch):
+            loss = loss + self._imitation.weigh(self._unlike(q_tm1_BA, batch), batch, weights)
         self.descend(loss)
         td_errors = (q_tm1.detach() - target).abs_()
         return self.result(td_errors, loss, q_tm1, target, record=record)
+
+    def _unlike(self, q_BA: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """How far each sample's action is from what these values choose: ``(B,)``."""
+        config, q_BDC = self._config.imitation, self._heads.by_head(q_BA)
+        choice_BD = self._heads.choices(batch["action"])
+        if config.loss == "margin":
+            return margin_loss(q_BDC, choice_BD, config.margin)
+        return cross_entropy(q_BDC, choice_BD)
+
+    def set_state(self, state: State) -> None:
+        """Continue from `state`; see `ValueAgent.set_state`."""
+        super().set_state(state)
+        self._imitation.set_step(self.opt_steps)
 
     @torch.no_grad()
     def _td_target(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
