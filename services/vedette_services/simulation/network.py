@@ -218,6 +218,8 @@ class SocketNetwork(MemoryNetwork):
         self._context: sockets.Context = zmq.Context()
         self._sockets: dict[Channel, sockets.Socket] = {}
         self._served_at = time.monotonic()
+        self.stood_still_s = 0.0
+        """The longest time from one turn to the next."""
 
     def attach(self, gateway: GatewayEnd) -> None:
         """Give what comes to this gateway."""
@@ -263,6 +265,7 @@ class SocketNetwork(MemoryNetwork):
                 self.on_message(channel, socket.recv_multipart())
         now = time.monotonic()
         passed_s, self._served_at = now - self._served_at, now
+        self.stood_still_s = max(self.stood_still_s, passed_s)
         self.clock.advance(passed_s)
 
     def on_message(self, channel: Channel, frames: Sequence[bytes]) -> None:
