@@ -30,7 +30,7 @@ from vedette_protocol.model import pack_model, split_into_chunks
 from vedette_protocol.packing import pack, unpack
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.envs.make import probe_environment
+from vedette_rl.envs.make import environment_spaces
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import MemoryRing
 from vedette_services.config.run_config import RunConfig
@@ -65,7 +65,7 @@ class Script:
     def __init__(self, config: RunConfig, command: Sequence[str], start_s: float) -> None:
         self.findings = Findings()
         self._config, self._command, self._start_s = config, list(command), start_s
-        self.spaces = probe_environment(config.env)
+        self.spaces = environment_spaces(config.env)
         kind = agent_kind(config.agent.name)
         self._policy = kind.describe(config.agent, self.spaces) if kind.describe else None
         agent = kind.build_agent(config.agent, self.spaces, device="cpu", seed=0)

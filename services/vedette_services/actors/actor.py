@@ -26,9 +26,9 @@ from vedette_rl.core import Columns, RowColumn, Step
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_vector_environment
-from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
+from vedette_rl.envs.spaces import Spaces, check_declared, column_bounds, transition_dtype
 from vedette_rl.envs.vector_env import VectorEnvironment
-from vedette_rl.errors import ModelMismatchError, RowColumnError
+from vedette_rl.errors import DeclaredSpaceError, ModelMismatchError, RowColumnError
 from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.steps import prepare_steps
@@ -261,10 +261,11 @@ def build_actor(
     schema = Schema.from_wire(spec.schema)
     of_run = ActorsConfig.model_validate(spec.actors)
     env_seed, exploration_seed, steps_seed = spec.seeds()
+    env = EnvConfig.model_validate(spec.env)
     if row is None:
-        env = EnvConfig.model_validate(spec.env)
         count = of_run.envs_per_actor
         row = make_vector_environment(env, count, env_seed, make_processes=ProcessEnvs)
+    check_env(env, row.spaces)
     envs = len(row)
     actors = of_run.model_copy(update={"envs_per_actor": envs})
     kind = agent_kind(spec.agent["name"])
@@ -309,6 +310,18 @@ def actor_of_a_process(spec: ActorSpec) -> ActorLoop:
     actor = build_actor(spec, handover, ModelMapReader(Path(spec.model_map)), tell)
     limit_torch_threads()
     return actor
+
+
+def check_env(env: EnvConfig, spaces: Spaces) -> None:
+    """Check that the environment made here has the spaces that the run declares, if it does.
+
+    Raises:
+        SpecMismatchError: it has others.
+    """
+    try:
+        check_declared(env, spaces)
+    except DeclaredSpaceError as error:
+        raise SpecMismatchError("environment", str(error)) from error
 
 
 def check_schema(spaces: Spaces, schema: Schema, declared: Sequence[RowColumn] = ()) -> None:

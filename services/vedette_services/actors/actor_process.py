@@ -14,6 +14,7 @@ import numpy as np
 
 from vedette_protocol.messages import Buffer, Run
 from vedette_rl.storage.latest_value import LatestValueReader
+from vedette_services.actors.evaluation import EvaluationProcess
 from vedette_services.actors.handover import HandoverReader, slot_layout
 from vedette_services.actors.instructions import StartActor
 from vedette_services.actors.roster import ActorStats
@@ -203,3 +204,7 @@ class ActorProcesses:
         """Start an actor on the run prepared last."""
         assert self._model_map is not None, "a run is prepared before its actors start"
         return ActorProcess(order, self._directory, self._model_map[0])
+
+    def start_evaluation(self, run: Run) -> EvaluationProcess:
+        """Start the process that plays the evaluations of a run."""
+        return EvaluationProcess(run, self._directory)

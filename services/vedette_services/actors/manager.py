@@ -21,11 +21,13 @@ from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Ack, Batch, Buffer, Report, Run
 from vedette_services.actors.actor_process import ActorProcesses
 from vedette_services.actors.connection import Identity
+from vedette_services.actors.evaluation import EvaluationProcess
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
     Instruction,
     KillActor,
+    PlayEvaluation,
     PrepareRun,
     RemakeModels,
     RemakeSockets,
@@ -33,6 +35,7 @@ from vedette_services.actors.instructions import (
     SendReport,
     StartActor,
     StopActors,
+    StopEvaluation,
     StoreModel,
     WriteLog,
 )
@@ -116,6 +119,7 @@ class Actors(Protocol[A]):
     def prepare(self, run: Run) -> None: ...
     def store_model(self, epoch: int, version: int, body: Buffer, actors: Iterable[A]) -> None: ...
     def start(self, order: StartActor) -> A: ...
+    def start_evaluation(self, run: Run) -> EvaluationProcess | None: ...
 
 
 class StopRequest(Protocol):
@@ -155,6 +159,7 @@ class Manager(Generic[A]):
         self._manager_sockets: ManagerSockets | None = None
         self._open_at = 0.0  # when sockets that were closed are made again
         self._actors: dict[int, A] = {}
+        self._evaluation: EvaluationProcess | None = None
         self._stats_at = 0.0
         self._unsent_report: Report | None = None  # the last one, where the socket did not take it
         self._exit: Exit | None = None
@@ -187,6 +192,7 @@ class Manager(Generic[A]):
             self._open_sockets(now)
         self._receive(now)
         self._poll_actors(ready, now)
+        self._poll_evaluation(now)
         self._execute_all(self._state.on_tick(now))
 
     def _open_sockets(self, now: float) -> None:
@@ -312,6 +318,20 @@ class Manager(Generic[A]):
         actor.close()
         self._execute_all(self._state.on_actor_exited(actor.index, code, cause, traceback, now))
 
+    # Evaluations
+
+    def _poll_evaluation(self, now: float) -> None:
+        if self._evaluation is None or (progress := self._evaluation.progress()) is None:
+            return
+        if progress.failed:
+            self._stop_evaluation()
+        self._execute_all(self._state.on_evaluation(progress, now))
+
+    def _stop_evaluation(self) -> None:
+        if self._evaluation is not None:
+            self._evaluation.kill(_KILL_WAIT_S)
+            self._evaluation = None
+
     # Instructions
 
     def _execute_all(self, instructions: Iterable[Instruction]) -> None:
@@ -334,6 +354,12 @@ class Manager(Generic[A]):
                 self._host.store_model(epoch, version, body, self._actors.values())
             case StartActor(index):
                 self._actors[index] = self._host.start(instruction)
+            case PlayEvaluation(run):
+                self._evaluation = self._evaluation or self._host.start_evaluation(run)
+                if self._evaluation is not None:
+                    self._evaluation.play(instruction)
+            case StopEvaluation():
+                self._stop_evaluation()
             case StopActors():
                 for actor in self._actors.values():
                     actor.handover.order_stop()
@@ -370,6 +396,7 @@ class Manager(Generic[A]):
             self._manager_sockets = None
 
     def _end(self) -> None:
+        self._stop_evaluation()
         for actor in self._actors.values():
             actor.kill()
         for actor in self._actors.values():
@@ -390,6 +417,7 @@ def run_manager(
     gives_up: bool = False,
     wait_s: float = 0.0,
     health_file: Path | None = None,
+    evaluates: bool = True,
 ) -> None:
     """Run actors for the learner at `address` until the run is over or a signal comes.
 
@@ -402,6 +430,7 @@ def run_manager(
         gives_up: end once every actor has died of an exception soon after its start.
         wait_s: how long to wait for a learner that does not answer; 0: for ever.
         health_file: touched while the learner acknowledges us; None: none is.
+        evaluates: play evaluations for a learner that asks for them.
 
     Raises:
         RefusedError: the learner refused this manager, or this host the run.
@@ -428,6 +457,7 @@ def run_manager(
         jitter=random.random,
         now=time.monotonic(),
         wait_s=wait_s,
+        evaluates=evaluates,
     )
     set_log_context(manager=manager)
     try:

@@ -16,7 +16,7 @@ import gymnasium as gym
 from vedette_protocol.messages import Buffer, Run
 from vedette_protocol.send_window import OnFull
 from vedette_rl.envs.config import EnvConfig
-from vedette_rl.envs.make import environment_action_space, probe_environment
+from vedette_rl.envs.make import environment_action_space, environment_spaces
 from vedette_rl.envs.vector_env import RewardTransform
 from vedette_rl.errors import RlError
 from vedette_rl.rollout import PushedEnvs
@@ -185,6 +185,9 @@ class OwnLoop:
         self.notify()
         return actor
 
+    def start_evaluation(self, run: Run) -> None:
+        """Evaluations are for those who can make the environment."""
+
     def _find_spaces(self, env: EnvConfig) -> tuple[Space, Space]:
         """The spaces of one environment.
 
@@ -195,7 +198,7 @@ class OwnLoop:
         found = self._given
         if found is None:
             try:
-                spaces = probe_environment(env, allow_import=self._may_import)
+                spaces = environment_spaces(env, allow_import=self._may_import)
                 action = environment_action_space(env, allow_import=self._may_import)
             except RlError as error:
                 raise SpacesNotKnownError(env.id, str(error)) from error

@@ -51,8 +51,10 @@ def validate_run(
 
 
 def can_continue(run: Run, other: Run) -> bool:
-    """Return whether actors of one may go on for the other: only the learner's start differs."""
-    return replace(run, epoch=other.epoch, learner=other.learner, features=other.features) == other
+    """Return whether actors of one may go on for the other: only the learner's start differs, or
+    its evaluations."""
+    same = replace(run, epoch=other.epoch, learner=other.learner, features=other.features)
+    return replace(same, evaluation=other.evaluation) == other
 
 
 def is_newer(ack: Ack, run: Run) -> bool:

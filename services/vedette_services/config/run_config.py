@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
-from vedette_rl.agents.config import ActorCriticConfig, AgentConfig, NetworkConfig
+from vedette_rl.agents.config import ActorCriticConfig, AgentConfig, ImitationConfig, NetworkConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.config import EnvConfig
@@ -31,6 +31,7 @@ class RunConfig(BaseModel):
     """Everything a run is made from; saved as ``RUN/config.toml``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    pattern_words: ClassVar[Mapping[str, str]] = {APPLIED: "'applied: NAME'"}
 
     preset: Literal["auto", "none"] | Annotated[str, Field(pattern=APPLIED)] = "none"
     """``auto`` begins from the tuned preset of this agent and environment where there is one,
@@ -52,6 +53,12 @@ class RunConfig(BaseModel):
     """how evaluations are done."""
     stop: StopConfig = StopConfig()
     """when the run is over."""
+
+    @property
+    def evaluates_on_actors(self) -> bool:
+        """Return whether managers play the evaluations, and not the learner."""
+        where = self.evaluation.where
+        return where == "actors" or (where == "auto" and self.env.is_declared)
 
     @field_validator("agent", mode="before")
     @classmethod
@@ -187,6 +194,10 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
             f"agent.exploration.{key}" for key, used in _EXPLORATION.items() if kind not in used
         ]
         yield " ".join(keys), f"agent.exploration.kind is {kind}"
+    imitation = getattr(agent, "imitation", None)
+    if isinstance(imitation, ImitationConfig) and imitation.loss == "none":
+        keys = ["agent.imitation.weight", "agent.imitation.margin"]
+        yield " ".join(keys), "agent.imitation.loss is none"
     if getattr(agent, "alpha", "auto") != "auto":
         keys = ["agent.initial_alpha", "agent.target_entropy", "agent.alpha_learning_rate"]
         yield " ".join(keys), "agent.alpha is a number"

@@ -9,9 +9,9 @@ from torch import nn
 
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.dqn.config import DqnConfig
-from vedette_rl.agents.dqn.loss import cross_entropy, margin_loss, q_learning_target
+from vedette_rl.agents.dqn.loss import q_learning_target
 from vedette_rl.agents.dqn.network import QLayers
-from vedette_rl.agents.temporal_difference import Imitation, td_loss
+from vedette_rl.agents.temporal_difference import Imitation, cross_entropy, margin_loss, td_loss
 from vedette_rl.agents.value_agent import ActionHeads, ValueAgent
 from vedette_rl.core.learning import OptResult, State
 from vedette_rl.envs.spaces import Spaces
