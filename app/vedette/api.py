@@ -39,6 +39,7 @@ from vedette_rl.envs.config import WrapperConfig as WrapperConfig
 from vedette_rl.import_by_name import module_being_imported
 from vedette_rl.recording.reading import Curve as Curve
 from vedette_rl.replay.config import ReplayConfig as ReplayConfig
+from vedette_services.actors.own_loop import Actor as Actor
 from vedette_services.config import ActorsConfig as ActorsConfig
 from vedette_services.config import EvaluationConfig as EvaluationConfig
 from vedette_services.config import LearnerConfig as LearnerConfig
@@ -47,6 +48,8 @@ from vedette_services.config import StopConfig as StopConfig
 from vedette_services.config import load_config
 from vedette_services.config.loading import Fit, LoadedConfig, complete_config
 from vedette_services.config.settings import merge_tables, set_value
+from vedette_services.errors import RefusedError as RefusedError
+from vedette_services.errors import RunOverError as RunOverError
 from vedette_services.errors import SettingError, UsageError
 from vedette_services.learner.remote_replay import RemoteReplay
 from vedette_services.net.addresses import Address

@@ -1,15 +1,18 @@
-"""The inner loop of an actor: newest model, act, step, process."""
+"""The inner loop of an actor: newest model, act, step, process; and environments of others."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
+import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
-from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, StepProcessor, act_of
-from vedette_rl.envs.vector_env import VectorEnvironment
+from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
+from vedette_rl.envs.vector_env import Intervention, RewardTransform, VectorEnvironment
 
 
 class ReceivedModel(Protocol):
@@ -49,6 +52,11 @@ class RolloutLoop:
         while not stopped:
             push(loop.step(), loop.made_by)      # 0 or more transitions
         push(loop.flush(), loop.made_by)
+
+    A step has three parts, for those who step the environments themselves::
+
+        step = envs.step(loop.act())
+        push(loop.process(loop.take(step)), loop.made_by)
 
     Args:
         envs: the environments.
@@ -103,24 +111,42 @@ class RolloutLoop:
         self._obs = self._envs.reset()
         self._begins = np.ones(len(self._envs), np.bool_)
 
+    def mark_begun(self, which: NDArray[np.bool_]) -> None:
+        """Episodes of these environments ``(E,)`` begin with what is seen now."""
+        self._begins = self._begins | which
+
     def step(self) -> Columns:
         """Step every environment once; the transitions that this completes, the caller's own.
 
         Raises:
             ModelMismatchError: as `sync`.
         """
+        return self.process(self.take(self._envs.step(self.act())))
+
+    def act(self) -> NDArray[Any]:
+        """Choose actions ``(E, *shape)`` by the newest model.
+
+        Raises:
+            ModelMismatchError: as `sync`.
+        """
         self.sync()
-        action = self._act(self._obs, explore=True, begins=self._begins)
-        step = self._envs.step(action)
+        return self._act(self._obs, explore=True, begins=self._begins)
+
+    def take(self, step: Step) -> Step:
+        """Go on from the outcome of the last actions; returns what is to be processed."""
         if self._columns:
             step = replace(step, extra={**step.extra, **self._columns()})
         self.env_steps += int(np.count_nonzero(step.valid))
         self._acted_on.append(self.acting_on)
+        self._obs, self._begins = step.init_obs, step.begins
+        return step
+
+    def process(self, step: Step) -> Columns:
+        """Return the transitions that a step completes, before the next one is taken."""
         transitions = self._processor.process(step)
         span = getattr(self._processor, "span", None) or self._n_step
         while len(self._acted_on) > span:
             self._acted_on.popleft()
-        self._obs, self._begins = step.init_obs, step.begins
         return transitions
 
     def flush(self) -> Columns:
@@ -134,3 +160,139 @@ class RolloutLoop:
     def close(self) -> None:
         """Close the environments."""
         self._envs.close()
+
+
+class PushedEnvs(VectorEnvironment):
+    """E environments that another program steps: what comes of a step is pushed.
+
+    ::
+
+        envs.begin(obs)
+        step = envs.push(action, reward, obs, terminated, truncated)
+        envs.begin(first_obs, which)            # where new episodes begin; processed after that
+
+    Args:
+        observation, action: the spaces of one environment.
+        count: E; None: one, whose observations, rewards and flags have no axis of environments.
+        rewards: what rewards become in transitions.
+    """
+
+    def __init__(
+        self,
+        observation: gym.Space[Any],
+        action: gym.Space[Any],
+        count: int | None,
+        rewards: RewardTransform | None = None,
+    ) -> None:
+        super().__init__(observation, action, count or 1, rewards)
+        self._shape = () if count is None else (count,)
+        self._arrived = self._layout.empty(count or 1)
+        self._true = np.zeros(count or 1, np.float64)
+        self._terminated, self._truncated = (np.zeros(count or 1, np.bool_) for _ in range(2))
+        self._valid = np.ones(count or 1, np.bool_)
+        self._begun = np.zeros(count or 1, np.bool_)
+        self.batched = count is not None
+        self.never: Any = np.zeros(self._shape, np.bool_) if self._shape else False
+        """Flags that are not set."""
+        self.ended = False
+        """An episode ended with what was pushed last."""
+
+    @property
+    def is_begun(self) -> bool:
+        """True once every environment has an observation to act on."""
+        return bool(self._begun.all())
+
+    def begin(self, obs: Any, which: NDArray[np.bool_] | None = None) -> None:
+        """Begin episodes with `obs`: everywhere, or where `which` ``(E,)`` is true.
+
+        Raises:
+            SpaceLayoutError: an observation has another shape than its space.
+        """
+        which = self._valid if which is None else which
+        self._write(self._arrived, obs)
+        self._current = max(0, self._current)
+        for name, column in self._buffers[self._current].items():
+            column[which] = self._arrived[name][which]
+        self._begun |= which
+        self._returns.drop(which)
+
+    def begin_like(self, others: PushedEnvs) -> None:
+        """Begin episodes everywhere with what others of the same spaces see."""
+        self._current = max(0, self._current)
+        for name, column in others.reset().items():
+            self._buffers[self._current][name][:] = column
+        self._begun[:] = True
+
+    def reset(self) -> Columns:
+        return self._buffers[self._current]
+
+    def action_to_environment(self, action: NDArray[Any]) -> Any:  # an array, or a number
+        """The actions as the environments take them; of the only one without the axis."""
+        own = self._actions.to_environment(self._actions.to_column(action))
+        return own if self._shape else own[0]
+
+    def push(
+        self,
+        action: NDArray[Any],
+        reward: Any,
+        obs: Any,
+        terminated: Any,
+        truncated: Any,
+        taken_over: Sequence[Intervention] = (),
+    ) -> Step:
+        """The outcome of `action` ``(E, *shape)``.
+
+        Args:
+            taken_over: environments, and the actions of their own that were executed instead.
+
+        Raises:
+            SpaceLayoutError: an observation has another shape than its space.
+            ValueError: rewards or flags are not one for each environment.
+        """
+        action, extra = self._executed(self._action_column(action), taken_over)
+        seen, following = self._current, (self._current + 1) % 3
+        next_obs = self._buffers[following]
+        self._write(next_obs, obs)
+        self._fill(self._true, "rewards", reward)
+        self._fill(self._terminated, "terminated", terminated)
+        self._fill(self._truncated, "truncated", truncated)
+        self._rewards.write(self._true, self._reward)
+        self._returns.add(self._true)
+        self._current = following
+        done = self._terminated | self._truncated
+        self.ended = bool(np.count_nonzero(done))
+        if self.ended:
+            self._returns.end(done)
+            self._current = (following + 1) % 3
+            for name, column in next_obs.items():
+                self._buffers[self._current][name][:] = column
+        return Step(
+            obs=self._buffers[seen],
+            action=action,
+            reward=self._reward,
+            next_obs=next_obs,
+            terminated=self._terminated,
+            truncated=self._truncated,
+            init_obs=self._buffers[self._current],
+            valid=self._valid,
+            extra=extra,
+        )
+
+    def attribute(self, name: str) -> Any:
+        return None
+
+    def close(self) -> None:
+        """Nothing is to be closed: they are another's."""
+
+    def _write(self, columns: Columns, obs: Any) -> None:
+        if self._shape:
+            self._layout.write_all(columns, obs)
+        else:
+            self._layout.write(columns, 0, obs)
+
+    def _fill(self, into: NDArray[Any], name: str, value: Any) -> None:
+        shape = value.shape if isinstance(value, np.ndarray) else np.shape(value)
+        if shape != self._shape:
+            expected = f"of shape {self._shape}" if self._shape else "a single one"
+            raise ValueError(f"{name} of shape {shape}, expected {expected}")
+        into[:] = value

@@ -13,6 +13,7 @@ from frames import FramesBench
 from loops import LoopBench
 from managers import ManagersBench
 from models import ModelsBench
+from own_loop import OwnLoopBench, RealTimeBench
 from publishing import PublishingBench
 from shapes import ShapesBench
 from wire_costs import WireCosts
@@ -149,6 +150,35 @@ def loops(rounds: Rounds = 3, seconds: Seconds = 4.0, as_json: AsJson = False) -
 
 
 @app.command()
+def own_loop(
+    envs: Annotated[int, typer.Option(min=1, help="CartPoles.")] = 8,
+    rows: Annotated[int, typer.Option(min=1, help="Of a batch.")] = 64,
+    rounds: Rounds = 7,
+    seconds: Seconds = 3.0,
+    as_json: AsJson = False,
+) -> None:
+    """vedette.Actor in a loop of its own, beside an actor process, on a core each.
+
+    \b
+    scripts/bench/run own-loop
+    scripts/bench/run own-loop --envs 1 --rows 16
+    """
+    found = OwnLoopBench(envs, rows, seconds, rounds).run()
+    show_figures(found, as_json=as_json, lines=own_loop_lines)
+
+
+@app.command()
+def real_time(
+    kills: Annotated[int, typer.Option(min=0, help="Of the learner.")] = 2,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Before, between, after.")] = 15.0,
+    as_json: AsJson = False,
+) -> None:
+    """vedette.Actor in a loop of 50 Hz beside a learner that is killed and comes back."""
+    found = RealTimeBench(kills, seconds).run()
+    show_figures(found, as_json=as_json, lines=real_time_lines)
+
+
+@app.command()
 def shapes(
     sleep: Annotated[
         float,
@@ -231,6 +261,29 @@ def model_lines(found: dict[str, Any]) -> list[str]:
         f"to the last actor  {format_spread(found['delay_ms'], '{:>10,.1f}')}",
         f"bare copies        {format_spread(found['bare_copies_ms'], '{:>10,.1f}')}",
         f"ratio              {format_spread(found['ratio'], '{:>10.1f}')}",
+    ]
+
+
+def own_loop_lines(found: dict[str, Any]) -> list[str]:
+    """Format the figures of `own-loop` for people."""
+    said = [f"{found['envs']} CartPoles, batches of {found['rows']}"]
+    for unit, ratio in (("s", "ratio"), ("processor_s", "processor_ratio")):
+        own, process = found[f"own_steps_per_{unit}"], found[f"process_steps_per_{unit}"]
+        said += [
+            f"steps a {unit.replace('_s', ' second')}",
+            f"own loop          {format_spread(own, '{:>12,.0f}')}",
+            f"actor process     {format_spread(process, '{:>12,.0f}')}",
+            f"ratio             {format_spread(found[ratio], '{:>12.3f}')}",
+        ]
+    return said
+
+
+def real_time_lines(found: dict[str, Any]) -> list[str]:
+    """Format the figures of `real-time` for people."""
+    return [
+        f"{found['steps']} steps at 50 Hz, learner killed {found['kills']} times: "
+        f"{found['missed']} periods missed, longest act {found['longest_act_ms']:.1f} ms, "
+        f"{found['dropped']} samples dropped"
     ]
 
 

@@ -14,11 +14,12 @@
     │   ├── NotARunError               a folder that holds no run
     │   └── NotInRunError              a run that lacks what was asked of it
     ├── RefusedError               3   the other side refuses (version, spec, key, id)
-    │   ├── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError: this host, of a run
+    │   ├── SpecMismatchError, RunImportRefusedError, RunNotUnderstoodError, SpacesNotKnownError:
+    │   │                              this host, of a run
     │   └── RowsNotDeclaredError        rows with columns that nobody declares
     ├── PortInUseError             1   a port of a learner is taken, or cannot be bound here
     ├── MetricsError               1   the port for metrics cannot be had
-    ├── NoAnswerError              1   nobody answers at an address
+    ├── NoAnswerError              1   nobody answers at an address; NoModelError: with a model
     ├── EvaluationReportError      1   a manager reports an evaluation that was not asked for so
     ├── RunOverError               1   a run has ended, so that no learner listens
     ├── AbsentManagerError         1   a manager sends the learner no reports
@@ -266,13 +267,30 @@ class RunOverError(ServicesError):
     """A run has ended, so that no learner listens.
 
     Args:
-        directory: the run's.
+        where: its directory, or its learner's address.
         reason: why it ended, as `EXIT_REASONS` has it.
     """
 
-    def __init__(self, directory: Path, reason: str) -> None:
-        super().__init__(f"{directory}: the run is over ({reason})")
-        self.directory, self.reason = directory, reason
+    def __init__(self, where: object, reason: str) -> None:
+        super().__init__(f"{where}: the run is over ({reason})")
+        self.where, self.reason = where, reason
+
+
+class NoModelError(ServicesError):
+    """No model to act on has come from the learner.
+
+    Args:
+        learner: its address.
+        run: that it has announced; "": none, or it does not answer.
+    """
+
+    def __init__(self, learner: str, waited_s: float, run: str) -> None:
+        why = f"it is there, with run {run}" if run else "it does not answer"
+        super().__init__(
+            f"no model from the learner at {learner} within {waited_s:g} s: {why}; "
+            "start it, or wait longer (wait_s)"
+        )
+        self.learner, self.waited_s, self.run = learner, waited_s, run
 
 
 class AbsentManagerError(ServicesError):
@@ -448,6 +466,16 @@ class RowsNotDeclaredError(ActorError, RefusedError):
 
     def __init__(self, error: RowColumnError) -> None:
         super().__init__(f"the rows that actors make: {error}")
+
+
+class SpacesNotKnownError(ActorError, RefusedError):
+    """The spaces of a run are neither declared nor those of an environment of this host."""
+
+    def __init__(self, env: str, why: str) -> None:
+        super().__init__(
+            f"the spaces of the run's environment {env!r} are not known here: {why}; "
+            "give observation_space= and action_space="
+        )
 
 
 class RunImportRefusedError(ActorError, RefusedError):

@@ -34,7 +34,7 @@ SAYS = {
 
 
 def test_every_example_is_run() -> None:
-    fed = ["own_loop"]  # by actors: tests/integration/test_remote_replay.py
+    fed = ["own_loop", "robot"]  # by actors: test_remote_replay.py; beside a learner: its page
     assert sorted([*SAYS, *fed]) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Self
 
 from vedette_services.actors import manager as manager_module
+from vedette_services.actors.connection import Identity
 from vedette_services.actors.instructions import Instruction, StartActor
 from vedette_services.actors.manager import Manager
-from vedette_services.actors.manager_state import Identity, ManagerState
+from vedette_services.actors.manager_state import ManagerState
 from vedette_services.host.processes import StopSignals
 from vedette_services.net.addresses import Address
 

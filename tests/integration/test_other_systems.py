@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from other_systems import environment_of
 
+from vedette.local.daemons import free_port
+
 SMALL = ("--env", "CartPole-v1", "actors.count=1", "evaluation.episodes=2", "learner.device=cpu")
 TALK = """
 from vedette_services.host.processes import WakeupEvent
@@ -142,3 +144,48 @@ def test_windows_has_no_modes_that_would_protect_a_secret(tmp_path: Path) -> Non
 def test_windows_imports_vedette(tmp_path: Path) -> None:
     done = run_python(LOADS, environment_of("win32", tmp_path))
     assert done.returncode == 0, done.stderr
+
+
+OWN_LOOP = """
+import sys
+import numpy as np
+import vedette
+with vedette.Actor(sys.argv[-1], envs=2) as actor:
+    obs = np.zeros((2, 4), np.float32)
+    actor.begin(obs)
+    for step in range(1, 601):
+        assert actor.act().shape == (2,)
+        over = np.full(2, step % 50 == 0)
+        actor.observe(np.ones(2), obs + step, truncated=over)
+    assert actor.close(), actor.stats()
+    print(actor.stats()["settled"])
+"""
+
+
+@pytest.mark.slow
+def test_windows_plays_in_a_loop_of_its_own(tmp_path: Path) -> None:
+    port, script = free_port(), tmp_path / "vedette_x.py"
+    script.write_text(OWN_LOOP)
+    learner = [
+        sys.executable,
+        "-m",
+        "vedette.cli",
+        "learner",
+        *SMALL,
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    with subprocess.Popen([*learner, "--bind", f"127.0.0.1:{port}"]) as process:
+        try:
+            windows = environment_of("win32", tmp_path)
+            played = subprocess.run(
+                [sys.executable, script, f"127.0.0.1:{port}"],
+                env=windows,
+                capture_output=True,
+                text=True,
+                timeout=100,
+            )
+        finally:
+            process.terminate()
+    assert played.returncode == 0, played.stderr
+    assert played.stdout == "1200\n"

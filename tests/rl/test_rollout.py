@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from vedette_rl.core import Columns, ModelInfo
 from vedette_rl.envs import transition_dtype
-from vedette_rl.envs.vector_env import LoopVectorEnv
-from vedette_rl.rollout import RolloutLoop
+from vedette_rl.envs.vector_env import LoopVectorEnv, RewardTransform
+from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.frame_stacks import frame_stack, row_with_places
+from vedette_rl.rollout import PushedEnvs, RolloutLoop
 from vedette_rl.steps import NStep
+from vedette_rl.steps.frames import FrameSteps
 from vedette_rl.testing import ScriptedEnv
 
 
@@ -26,7 +30,7 @@ class Remembering:
 
     def act(self, obs: Columns, *, explore: bool) -> Any:
         self.asked.append((self.version, explore))
-        return np.zeros(len(obs["obs"]), np.int64)
+        return np.zeros(len(next(iter(obs.values()))), np.int64)
 
 
 class Published:
@@ -78,3 +82,66 @@ def test_a_transition_is_as_old_as_the_model_that_began_it() -> None:
         made_by.append(loop.made_by)
     assert made_by == [(0, 1), (0, 1), (0, 2), (0, 3)]
     loop.close()
+
+
+def played(row: Any, once: bool) -> tuple[RolloutLoop, FrameSteps | None]:
+    """A loop of three-step transitions; with observations stored once, if that is asked."""
+    dtype = transition_dtype(row.spaces)
+    frames = frame_stack(ReplayConfig(frame_storage="once"), row.spaces)
+    assert frames is not None
+    steps = NStep(3, 0.9, len(row), row_with_places(dtype, frames) if once else dtype)
+    framed = FrameSteps(steps, frames, len(row), 3) if once else None
+    return RolloutLoop(row, Remembering(), framed or steps, Published(), 3), framed
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("kind", ["box", "dict", "tuple", "discrete"])
+def test_environments_that_others_step_give_the_same_transitions(kind: Any, once: bool) -> None:
+    rewards = RewardTransform(0.5, 20.0)
+    ours, pushed = ScriptedEnv(kind=kind), ScriptedEnv(kind=kind)
+    loop, framed = played(LoopVectorEnv([ours], seed=0, rewards=rewards), once)
+    envs = PushedEnvs(pushed.observation_space, pushed.action_space, None, rewards)
+    other, other_framed = played(envs, once)
+
+    def whole(columns: Columns, framed: FrameSteps | None) -> Columns:
+        return columns if framed is None else framed.with_whole_stacks(columns)
+
+    envs.begin(pushed.reset()[0])
+    loop.begin(), other.begin()
+    for number in range(25):
+        expected = whole(loop.step(), framed)
+        action = other.act()
+        obs, *outcome, _ = pushed.step(envs.action_to_environment(action))
+        step = other.take(envs.push(action, outcome[0], obs, *outcome[1:]))
+        if step.begins.any():
+            envs.begin(pushed.reset()[0])
+            other.mark_begun(step.begins)
+        found = whole(other.process(step), other_framed)
+        assert found.keys() == expected.keys()
+        for name, column in expected.items():
+            np.testing.assert_array_equal(found[name], column, err_msg=f"{name} {number}")
+    assert pushed.actions == ours.actions
+    assert loop.pop_finished_episodes() == other.pop_finished_episodes()
+    assert (loop.env_steps, loop.acting_on) == (other.env_steps, other.acting_on)
+
+
+def test_some_of_several_environments_begin_while_others_go_on() -> None:
+    scripted = ScriptedEnv()
+    envs = PushedEnvs(scripted.observation_space, scripted.action_space, 3)
+    first = np.arange(9.0).reshape(3, 3)
+    envs.begin(first, np.array([True, False, True]))
+    assert not envs.is_begun
+    envs.begin(first)
+    zeros, none = np.zeros(3), np.zeros(3, np.bool_)
+    step = envs.push(zeros, zeros, first + 1, none, np.array([False, True, False]))
+    envs.begin(first + 100, step.begins)
+    np.testing.assert_array_equal(step.obs["obs"], first)
+    np.testing.assert_array_equal(step.next_obs["obs"], first + 1)
+    np.testing.assert_array_equal(step.init_obs["obs"], first + np.array([[1], [100], [1]]))
+    with pytest.raises(ValueError, match=r"truncated of shape \(\), expected of shape \(3,\)"):
+        envs.push(zeros, zeros, first, none, False)
+    own = envs.action_to_environment(np.array([0, 1, 2]))
+    assert own.tolist() == [2, 3, 4]  # this space begins at 2
+    step = envs.push(zeros, zeros, first, none, none, [(1, 4)])
+    assert step.action.tolist() == [0, 2, 0]
+    assert not step.extra

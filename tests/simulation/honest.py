@@ -27,7 +27,7 @@ from vedette_services.actors.instructions import (
     StoreModel,
     WriteLog,
 )
-from vedette_services.actors.stats import ActorStats
+from vedette_services.actors.roster import ActorStats
 from vedette_services.errors import REFUSED
 from vedette_services.simulation.hosts import ManagerHost
 

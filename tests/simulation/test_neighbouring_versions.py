@@ -17,9 +17,10 @@ from vedette_protocol.errors import VersionError
 from vedette_protocol.messages import Run
 from vedette_protocol.schema import Column, Schema
 from vedette_rl.replay.limiter import Limiter
+from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import Exit, Instruction, SendBatches, StartActor
-from vedette_services.actors.manager_state import Identity, ManagerState
+from vedette_services.actors.manager_state import ManagerState
 from vedette_services.learner.gateway_state import GatewayState, Position
 
 RUN_ID, MANAGER, INCARNATION = "20250102-cartpole", "host-a", 0x0123456789ABCDEF

@@ -19,7 +19,7 @@ from vedette.cli import bench
 from vedette.cli.actors import actors
 from vedette.cli.config import config, init, list_names
 from vedette.cli.dashboard import dashboard
-from vedette.cli.doctor import doctor
+from vedette.cli.doctor import conform, doctor
 from vedette.cli.evaluate import collect, evaluate
 from vedette.cli.export import export, push
 from vedette.cli.keys import app as keys
@@ -103,6 +103,7 @@ app.command("runs")(runs)
 app.command("status")(status)
 app.command("stop")(stop)
 app.command("doctor")(doctor)
+app.command("conform", context_settings={"allow_interspersed_args": False})(conform)
 app.command("export")(export)
 app.command("push")(push)
 app.command("sweep")(sweep)
@@ -191,7 +192,8 @@ def _refuse_system(arguments: Sequence[str]) -> None:
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
     """Refuse an option with an empty value: most likely a shell's variable that is not set."""
-    for before, argument in pairwise(arguments):
+    own = arguments[:0] if arguments[:1] == ["conform"] else arguments  # else another program's
+    for before, argument in pairwise(own):
         named = re.fullmatch("(--[a-z-]+)=", argument)
         if named or not argument:
             option = named[1] if named else before

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -28,11 +27,11 @@ from vedette_rl.envs.make import environment_spaces
 from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import MemoryRing, default_guard
-from vedette_services.actors.actor import Actor, build_actor
-from vedette_services.actors.actor_process import SLOTS
-from vedette_services.actors.actor_spec import ActorSpec
-from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotLayout, slot_layout
+from vedette_services.actors.actor import ActorLoop, build_actor
+from vedette_services.actors.actor_process import SLOTS, ActorSpec
+from vedette_services.actors.handover import LocalHandover, SlotLayout, slot_layout
 from vedette_services.actors.instructions import StartActor, StoreModel
+from vedette_services.actors.own_actor import LocalModels
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import ServicesError, UnsavedEndError
 from vedette_services.host.processes import StopSignals
@@ -65,16 +64,11 @@ _SHOW_EVERY_S = 0.5
 _SUMMARY_EVERY_S = 5.0
 
 
-class _Handover(HandoverWriter):
-    """The actor's end of a handover in one process: it does not wait for the manager, but calls
-    it."""
+class _Handover(LocalHandover):
+    """A handover of one thread: it does not wait for the manager, but calls it."""
 
-    def __init__(
-        self, reader: HandoverReader, layout: SlotLayout, take_batches: Callable[[float], None]
-    ) -> None:
-        memory_fd, socket_fd = (os.dup(fd) for fd in reader.pass_fds)
-        super().__init__(memory_fd, socket_fd, layout, SLOTS)
-        reader.close_child_ends()
+    def __init__(self, layout: SlotLayout, take_batches: Callable[[float], None]) -> None:
+        super().__init__(layout, SLOTS)
         self._take_batches = take_batches
 
     def publish(
@@ -85,25 +79,9 @@ class _Handover(HandoverWriter):
         self._take_batches(0.0)
 
     def poll(self, wait_s: float) -> None:
-        """Read the manager's orders; give it time to take batches first, if `wait_s` is not 0."""
+        """Give the manager time to take batches, if `wait_s` is not 0."""
         if wait_s:
             self._take_batches(_WAIT_S)
-        super().poll(0.0)
-
-
-class _ModelSlot:
-    """Holds the latest model for one actor, in place of a `ModelMapReader`."""
-
-    def __init__(self) -> None:
-        self.has_new = False
-        self._latest: MappedModel | None = None
-
-    def store(self, model: MappedModel) -> None:
-        self._latest, self.has_new = model, True
-
-    def read(self) -> MappedModel | None:
-        self.has_new = False
-        return self._latest
 
 
 class InProcessActor:
@@ -114,11 +92,10 @@ class InProcessActor:
     ) -> None:
         self._host, self._order, run = host, order, order.run
         layout = slot_layout(run.schema, config.actors)
-        self._reader, self._models = HandoverReader(layout, SLOTS), _ModelSlot()
-        self._writer = _Handover(self._reader, layout, self._take_batches)
-        self._actor: Actor = build_actor(
+        self._handover, self._models = _Handover(layout, self._take_batches), LocalModels()
+        self._actor: ActorLoop = build_actor(
             ActorSpec.of(order),
-            self._writer,
+            self._handover,
             self._models,
             lambda stats: host.on_stats(order.index, stats),
             clock=lambda: host.clock.now,
@@ -145,25 +122,23 @@ class InProcessActor:
 
     def kill(self) -> None:
         self._actor.close()
-        self._writer.close()
-        self._reader.close()
+        self._handover.close()
 
     def _finish(self) -> None:
         self._actor.finish()
         self._actor.publish_stats("ended")
-        while self._reader.ready_batches:
+        while self._handover.ready_batches:
             self._take_batches(_WAIT_S)
         self.kill()
         self._host.on_exited(self._order.index)
 
     def _take_batches(self, seconds: float) -> None:
         """Let time pass, then have the manager take the batches that were handed over."""
-        host, reader = self._host, self._reader
+        host, waiting = self._host, self._handover
         if seconds:
             host.clock.advance(seconds)
-        reader.poll()
-        while reader.ready_batches and host.state.has_room_for(reader.next_bytes):
-            host.offer(self._order.index, self._order.run, reader.receive())
+        while waiting.ready_batches and host.state.has_room_for(waiting.next_bytes):
+            host.offer(self._order.index, self._order.run, waiting.receive())
 
 
 class InProcessRun:

@@ -70,6 +70,11 @@ class EpisodeReturns:
         self._returns[done] = 0.0
         self._began[done] = self._steps
 
+    def drop(self, which: NDArray[Any]) -> None:
+        """Drop the unfinished episodes of these environments ``(E,)``: they began anew."""
+        self._returns[which] = 0.0
+        self._began[which] = self._steps
+
     def pop_finished(self) -> list[tuple[float, int]]:
         """(return, length) of the episodes that ended since the last call."""
         finished, self._finished = self._finished, []

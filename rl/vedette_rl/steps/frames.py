@@ -142,6 +142,7 @@ class FrameSteps:
 
     def flush(self) -> Columns:
         """Return unfinished transitions, of fewer steps."""
+        self._seen = None  # whoever goes on from here may see something else
         return self._inner.flush()
 
     def with_whole_stacks(self, transitions: Columns) -> Columns:

@@ -7,35 +7,42 @@ whose traceback it leaves in a file. Signals meant for the whole group are the m
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vedette_protocol.foreign_text import printable
 from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Columns, RowColumn
+from vedette_rl.core import Columns, RowColumn, Step
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.spaces import Spaces, check_declared, column_bounds, transition_dtype
+from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import DeclaredSpaceError, ModelMismatchError, RowColumnError
 from vedette_rl.replay.frame_stacks import FrameStack
 from vedette_rl.rollout import ModelSource, RolloutLoop
 from vedette_rl.steps import prepare_steps
 from vedette_rl.storage.latest_value import LatestValueWriter
-from vedette_services.actors.actor_spec import ActorSpec
+from vedette_services.actors.actor_process import ActorSpec
 from vedette_services.actors.batching import (
     FrameWriter,
+    Slots,
     TransitionBatcher,
     WholeRows,
     make_transition_pipeline,
 )
 from vedette_services.actors.handover import HandoverWriter, slot_layout
-from vedette_services.actors.stats import STATS_MAX_BYTES, ActorState, ActorStats, RecentEpisodes
+from vedette_services.actors.roster import STATS_MAX_BYTES, ActorState, ActorStats, RecentEpisodes
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import (
     RefusedError,
@@ -63,7 +70,19 @@ WAIT_S = 1.0
 """A longer wait is reported again after each such time."""
 
 
-class Actor:
+class ActorEnd(Slots, Protocol):
+    """An actor's end of a handover."""
+
+    @property
+    def has_slot(self) -> bool: ...
+    @property
+    def stopped(self) -> bool: ...
+    @property
+    def gone(self) -> bool: ...
+    def poll(self, wait_s: float) -> None: ...
+
+
+class ActorLoop:
     """Plays with a `RolloutLoop`, and hands its transitions over to the manager in batches."""
 
     def __init__(
@@ -73,7 +92,7 @@ class Actor:
         writer: WholeRows | FrameWriter,
         n_buffer: int,
         env_steps_max: int,
-        handover: HandoverWriter,
+        handover: ActorEnd,
         tell: Callable[[ActorStats], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -114,6 +133,31 @@ class Actor:
     def step(self) -> None:
         """Step every environment once."""
         self._push(self._loop.step())
+        self._poll_and_publish()
+
+    def sync(self) -> bool:
+        """Act on the newest model from now on; True if there was a new one."""
+        return self._loop.sync()
+
+    def cut(self) -> None:
+        """Hand over unfinished transitions, with fewer steps: what comes does not follow them."""
+        self._push(self._loop.flush())
+
+    def mark_begun(self, which: NDArray[np.bool_]) -> None:
+        """Episodes of these environments ``(E,)`` begin with what is seen now."""
+        self._loop.mark_begun(which)
+
+    def act(self) -> NDArray[Any]:
+        """Choose actions ``(E, *shape)``, for environments that are stepped by others."""
+        return self._loop.act()
+
+    def take(self, step: Step) -> Step:
+        """Go on from the outcome of the last actions; returns what is to be processed."""
+        return self._loop.take(step)
+
+    def process(self, step: Step) -> None:
+        """Hand over what a step completes, before the next one is taken."""
+        self._push(self._loop.process(step))
         self._poll_and_publish()
 
     def finish(self) -> None:
@@ -164,6 +208,18 @@ class Actor:
             self.publish_stats("playing")
         return not self._handover.gone
 
+    def stats(self) -> dict[str, float]:
+        """Return counts of what was played."""
+        self._tally.add(self._loop.pop_finished_episodes())
+        epoch, version = self._loop.acting_on
+        return {
+            "env_steps": self._loop.env_steps,
+            "episodes": self._tally.episodes,
+            "return_mean": math.nan if self._tally.return_mean is None else self._tally.return_mean,
+            "epoch": epoch,
+            "version": version,
+        }
+
     def publish_stats(self, state: ActorState) -> None:
         """Publish the actor's statistics for the manager."""
         self._tally.add(self._loop.pop_finished_episodes())
@@ -182,11 +238,12 @@ class Actor:
 
 def build_actor(
     spec: ActorSpec,
-    handover: HandoverWriter,
+    handover: ActorEnd,
     models: ModelSource,
     tell: Callable[[ActorStats], None],
     clock: Callable[[], float] = time.monotonic,
-) -> Actor:
+    row: VectorEnvironment | None = None,
+) -> ActorLoop:
     """An actor, ready to run, with its environments.
 
     Args:
@@ -195,18 +252,22 @@ def build_actor(
         models: gives it the models to act on.
         tell: takes its statistics.
         clock: for the times at which it reads orders and publishes statistics.
+        row: its environments; None: those of the run are made.
 
     Raises:
         SpecMismatchError: what this host builds is not what the run says.
         UnknownEnvironmentError, UnknownAgentError, UnsupportedSpaceError: as they say.
     """
     schema = Schema.from_wire(spec.schema)
-    actors = ActorsConfig.model_validate(spec.actors)
+    of_run = ActorsConfig.model_validate(spec.actors)
     env_seed, exploration_seed, steps_seed = spec.seeds()
-    envs = actors.envs_per_actor
     env = EnvConfig.model_validate(spec.env)
-    row = make_vector_environment(env, envs, env_seed, make_processes=ProcessEnvs)
+    if row is None:
+        count = of_run.envs_per_actor
+        row = make_vector_environment(env, count, env_seed, make_processes=ProcessEnvs)
     check_env(env, row.spaces)
+    envs = len(row)
+    actors = of_run.model_copy(update={"envs_per_actor": envs})
     kind = agent_kind(spec.agent["name"])
     agent = kind.config.from_stored(spec.agent)
     check_schema(row.spaces, schema, schema_columns(schema, agent, actors, row.spaces))
@@ -219,18 +280,18 @@ def build_actor(
     )
     processor, writer = make_transition_pipeline(schema, row.spaces, policy, agent, actors)
     prepare_steps(processor, row, steps_seed)
-    return Actor(
+    return ActorLoop(
         loop=RolloutLoop(row, policy, processor, models, agent.n_step),
         writer=writer,
         n_buffer=actors.n_buffer,
-        env_steps_max=actors.env_steps_max(agent.n_step),
+        env_steps_max=of_run.env_steps_max(agent.n_step),
         handover=handover,
         tell=tell,
         clock=clock,
     )
 
 
-def actor_of_a_process(spec: ActorSpec) -> Actor:
+def actor_of_a_process(spec: ActorSpec) -> ActorLoop:
     """Build the actor of this process, with the ends that it shares with its manager.
 
     Raises: as `build_actor`.

@@ -1,23 +1,96 @@
-"""One actor process as its manager holds it: the process, its handover, its stats."""
+"""Actor processes as their manager holds them: the file that each is started with, the process, its
+handover, its stats, and the models for all of them."""
 
 from __future__ import annotations
 
+import json
 import subprocess
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from vedette_protocol.messages import Buffer, Run
 from vedette_rl.storage.latest_value import LatestValueReader
-from vedette_services.actors.actor_spec import ActorSpec
+from vedette_services.actors.evaluation import EvaluationProcess
 from vedette_services.actors.handover import HandoverReader, slot_layout
 from vedette_services.actors.instructions import StartActor
-from vedette_services.actors.stats import ActorStats
+from vedette_services.actors.roster import ActorStats
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.host.processes import python_module, spawn
+from vedette_services.run.model_map import ModelMapWriter
 
 SLOTS = 2  # one is filled while the other is taken; more would only hold older samples
 _TRACEBACK_CHARS = 20_000
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Actors share the processors among them: no library starts a pool in each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorSpec:
+    """An actor, whole: from this alone the process builds what it needs.
+
+    Args:
+        index: the actor's number on this host, from 0.
+        number: its number among all actors of the run: places it on the exploration ladder.
+        restarts: how often it was started before.
+        epoch: the learner's epoch when it was started: a resumed run plays other episodes.
+        env, agent, actors: the run's configurations, as they travel.
+        schema: the row's wire schema, as it travels.
+        slots, memory_fd, socket_fd: of its end of the handover, if it has a process of its own.
+        model_map, stats_map: paths of the newest-value maps; the manager writes the first.
+        traceback_file: takes the traceback of what ended it.
+    """
+
+    index: int
+    number: int
+    restarts: int
+    seed: int
+    epoch: int
+    env: dict[str, Any]
+    agent: dict[str, Any]
+    actors: dict[str, Any]
+    schema: Any  # what Schema.to_wire gives
+    slots: int = 0
+    memory_fd: int = -1
+    socket_fd: int = -1
+    model_map: str = ""
+    stats_map: str = ""
+    traceback_file: str = ""
+
+    @classmethod
+    def of(cls, order: StartActor) -> ActorSpec:
+        """The actor of an order, without what a process of its own needs."""
+        run = order.run
+        return cls(
+            index=order.index,
+            number=order.number,
+            restarts=order.restarts,
+            seed=run.seed,
+            epoch=run.epoch,
+            env=dict(run.env),
+            agent=dict(run.agent),
+            actors=dict(run.actors),
+            schema=run.schema.to_wire(),
+        )
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> ActorSpec:
+        return cls(**json.loads(data))
+
+    def seeds(self) -> tuple[int, int, int]:
+        """Seeds of the environments, of exploration and of the step processor.
+
+        They are this actor's own among all of a run, and others at every restart.
+        """
+        root = np.random.SeedSequence((self.seed, self.number, self.epoch, self.restarts))
+        env, exploration, steps = (int(seed.generate_state(1)[0]) for seed in root.spawn(3))
+        return env, exploration, steps
 
 
 class ActorProcess:
@@ -50,6 +123,10 @@ class ActorProcess:
             pass_fds=self.handover.pass_fds,
         )
         self.handover.close_child_ends()
+
+    def poll(self) -> None:
+        """Count the batches that it published; never waits."""
+        self.handover.poll()
 
     def stats(self) -> ActorStats | None:
         """The statistics that it published, if they are new."""
@@ -88,3 +165,46 @@ class ActorProcess:
         self.handover.close()
         self._stats.close()
         self._stats_map.unlink(missing_ok=True)
+
+
+class ActorProcesses:
+    """Starts the actors of a manager, each in a process, and gives them the models.
+
+    Args:
+        directory: for the maps shared with them.
+    """
+
+    poll_ms = 50
+    """A batch, or the end of a process, wakes the manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._model_map: tuple[Path, ModelMapWriter] | None = None
+        self._runs = 0
+
+    def pause(self) -> None:
+        """The manager has a process to itself: it waits for nothing but its sockets."""
+
+    def prepare(self, run: Run) -> None:
+        """Make an empty map for the models of a run."""
+        self._runs += 1
+        path = self._directory / f"model-{self._runs}.map"
+        self._model_map = path, ModelMapWriter(path, run.model)
+
+    def store_model(
+        self, epoch: int, version: int, body: Buffer, actors: Iterable[ActorProcess]
+    ) -> None:
+        """Put a model where the actors look for it."""
+        assert self._model_map is not None, "a run is prepared before its models are stored"
+        self._model_map[1].write_body(epoch, body)
+        for actor in actors:
+            actor.handover.announce_model()
+
+    def start(self, order: StartActor) -> ActorProcess:
+        """Start an actor on the run prepared last."""
+        assert self._model_map is not None, "a run is prepared before its actors start"
+        return ActorProcess(order, self._directory, self._model_map[0])
+
+    def start_evaluation(self, run: Run) -> EvaluationProcess:
+        """Start the process that plays the evaluations of a run."""
+        return EvaluationProcess(run, self._directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 SILENCE_S = 3.0
 """No control message for so long, and every socket is made anew: libzmq may have given up on one
@@ -16,6 +17,22 @@ ANNOUNCE_WAIT_S = 30.0
 
 STUCK_S = 30.0
 """Without a settled batch for so long, though there is credit, the samples' socket is dead."""
+
+KEPT_S = 30.0
+"""What was kept for an absent learner may wait so long after its return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The names of a manager, its host and its learner.
+
+    Args:
+        learner: the learner's address, as the log names it.
+    """
+
+    manager: str
+    host: str
+    learner: str
 
 
 class Connection:
@@ -43,6 +60,7 @@ class Connection:
         self._remake_at = now + SILENCE_S
         self._unannounced_since: float | None = None
         self._progress_at = now
+        self._absent_at = float("-inf")
 
     @property
     def can_send(self) -> bool:
@@ -87,6 +105,13 @@ class Connection:
     def on_progress(self, now: float) -> None:
         """A batch was settled, or there is a reason why none is."""
         self._progress_at = now
+
+    def kept_share(self, now: float) -> float:
+        """Return the share of a window that may wait for a learner that is away; once it is back,
+        less and less. Call it regularly."""
+        if self.silent or not self.up:
+            self._absent_at = now
+        return max(0.0, 1.0 - (now - self._absent_at) / KEPT_S)
 
     def poll_remake(self, now: float, *, holds: bool) -> float | None:
         """Seconds to wait before new sockets; None while the old ones will do.

@@ -8,15 +8,20 @@ it, on any processor, and a `kill -9` of the actor costs the slot it was writing
 bytes it sent are still there.
 
 The memory has no name in any file system, so nothing is left behind however we die.
+
+An actor in its manager's own process fills a slot of its own, too, and queues what is in it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import select
 import socket
 import struct
+import threading
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -194,6 +199,68 @@ class HandoverReader:
         self._memory.close()
 
 
+class SlotMemory:
+    """Slots in memory that an actor writes: their columns, and payloads laid out for their rows."""
+
+    def __init__(self, memory: mmap.mmap, layout: SlotLayout, slots: int) -> None:
+        self._memory, self._layout, self._schema = memory, layout, layout.schema
+        self._full_views = [
+            self._views(slot, layout.n_buffer, layout.entries) for slot in range(slots)
+        ]
+
+    def columns(self, slot: int) -> Columns:
+        """The columns of a slot for a full batch: views to write into."""
+        return self._full_views[slot]
+
+    def lay_out(self, slot: int, rows: int, entries: int) -> None:
+        """Move the first `rows` rows and the entries that they share to where a batch has them."""
+        if rows < self._layout.n_buffer:
+            self._lay_out_again(slot, rows, entries)
+        elif self._schema.sharing is not None:
+            self._close_gaps(slot, rows, entries)
+
+    def payload(self, slot: int, rows: int, entries: int) -> bytes:
+        """A copy of what was laid out."""
+        begin = slot * self._layout.bytes + _PAYLOAD_AT
+        return self._memory[begin : begin + self._schema.payload_bytes(rows, entries)]
+
+    def _count(self, slot: int, rows: int, entries: int) -> None:
+        """Write how many entries the payload has, behind its rows."""
+        at = slot * self._layout.bytes + _PAYLOAD_AT + self._schema.payload_bytes(rows)
+        write_entries(memoryview(self._memory), at - ENTRIES_BYTES, entries)
+
+    def _close_gaps(self, slot: int, rows: int, entries: int) -> None:
+        """Move the shared columns of a full batch together: where one begins depends on the entries
+        of those before it."""
+        assert self._schema.sharing is not None
+        written, views = self._full_views[slot], self._views(slot, rows, entries)
+        for name in self._schema.sharing.names[1:]:  # towards the front: none lies on a later one
+            views[name][...] = written[name][:entries]
+
+    def _views(self, slot: int, rows: int, entries: int) -> Columns:
+        if self._schema.sharing is not None:
+            self._count(slot, rows, entries)
+        begin = slot * self._layout.bytes + _PAYLOAD_AT
+        end = begin + self._schema.payload_bytes(rows, entries)
+        # The schema alone knows where columns lie; its views may only be read: take their places.
+        base = np.frombuffer(self._memory, np.uint8).ctypes.data
+        views = self._schema.views(memoryview(self._memory)[begin:end], rows)
+        return {
+            name: np.ndarray(view.shape, view.dtype, self._memory, view.ctypes.data - base)
+            for name, view in views.items()
+        }
+
+    def _lay_out_again(self, slot: int, rows: int, entries: int) -> None:
+        """Move a partial batch together: where a column begins depends on the batch's rows."""
+        shared = self._schema.sharing.names if self._schema.sharing else ()
+        written = {
+            name: column[: entries if name in shared else rows].copy()
+            for name, column in self._full_views[slot].items()
+        }
+        for name, column in self._views(slot, rows, entries).items():
+            column[...] = written[name]
+
+
 class HandoverWriter:
     """The actor's end.
 
@@ -206,16 +273,12 @@ class HandoverWriter:
     """
 
     def __init__(self, memory_fd: int, socket_fd: int, layout: SlotLayout, slots: int) -> None:
-        self._layout, self._schema = layout, layout.schema
-        self._slots = slots
-        self._slot_bytes = layout.bytes
+        self._slots, self._slot_bytes = slots, layout.bytes
         self._memory = mmap.mmap(memory_fd, slots * self._slot_bytes)
         os.close(memory_fd)
+        self._slot_memory = SlotMemory(self._memory, layout, slots)
         self._socket = socket.socket(fileno=socket_fd)
         self._socket.setblocking(False)
-        self._full_views = [
-            self._views(slot, layout.n_buffer, layout.entries) for slot in range(slots)
-        ]
         self._published = 0
         self._freed = 0
         self.stopped = False  # finish: an order, or the manager is gone
@@ -234,17 +297,14 @@ class HandoverWriter:
         A column that rows share has as many entries as there may be.
         """
         assert self.has_slot, "poll() until `has_slot`"
-        return self._full_views[self._published % self._slots]
+        return self._slot_memory.columns(self._published % self._slots)
 
     def publish(
         self, rows: int, epoch: int, version: int, entries: int = 0, env_steps: int = 0
     ) -> None:
         """Hand over the slot's first `rows` rows and the entries they share: the manager's now."""
         slot = self._published % self._slots
-        if rows < self._layout.n_buffer:
-            self._lay_out_again(slot, rows, entries)
-        elif self._schema.sharing is not None:
-            self._close_gaps(slot, rows, entries)
+        self._slot_memory.lay_out(slot, rows, entries)
         header = (rows, epoch, version, entries, env_steps)
         _HEADER.pack_into(self._memory, slot * self._slot_bytes, *header)
         self._published += 1
@@ -273,38 +333,117 @@ class HandoverWriter:
         """Close the socket: the manager sees the end of this actor."""
         self._socket.close()
 
-    def _count(self, slot: int, rows: int, entries: int) -> None:
-        """Write how many entries the payload has, behind its rows."""
-        at = slot * self._slot_bytes + _PAYLOAD_AT + self._schema.payload_bytes(rows)
-        write_entries(memoryview(self._memory), at - ENTRIES_BYTES, entries)
 
-    def _close_gaps(self, slot: int, rows: int, entries: int) -> None:
-        """Move the shared columns of a full batch together: where one begins depends on the entries
-        of those before it."""
-        assert self._schema.sharing is not None
-        written, views = self._full_views[slot], self._views(slot, rows, entries)
-        for name in self._schema.sharing.names[1:]:  # towards the front: none lies on a later one
-            views[name][...] = written[name][:entries]
+class LocalHandover:
+    """Both ends of a handover in one process: the slot's content is queued when it is published.
 
-    def _views(self, slot: int, rows: int, entries: int) -> Columns:
-        if self._schema.sharing is not None:
-            self._count(slot, rows, entries)
-        begin = slot * self._slot_bytes + _PAYLOAD_AT
-        end = begin + self._schema.payload_bytes(rows, entries)
-        # The schema alone knows where columns lie; its views may only be read: take their places.
-        base = np.frombuffer(self._memory, np.uint8).ctypes.data
-        views = self._schema.views(memoryview(self._memory)[begin:end], rows)
-        return {
-            name: np.ndarray(view.shape, view.dtype, self._memory, view.ctypes.data - base)
-            for name, view in views.items()
-        }
+    An actor has room while fewer than `slots` batches wait, or always, if the manager drops batches
+    for want of room.
 
-    def _lay_out_again(self, slot: int, rows: int, entries: int) -> None:
-        """Move a partial batch together: where a column begins depends on the batch's rows."""
-        shared = self._schema.sharing.names if self._schema.sharing else ()
-        written = {
-            name: column[: entries if name in shared else rows].copy()
-            for name, column in self._full_views[slot].items()
-        }
-        for name, column in self._views(slot, rows, entries).items():
-            column[...] = written[name]
+    Args:
+        waits: False: there is always room.
+    """
+
+    def __init__(self, layout: SlotLayout, slots: int, *, waits: bool = True) -> None:
+        memory = mmap.mmap(-1, layout.bytes)
+        self._slot = SlotMemory(memory, layout, 1)
+        self._slots, self._waits = slots, waits
+        self._batches: deque[FinishedBatch] = deque()
+        self._changed = threading.Condition()
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
+        self.stopped = False  # finish: an order, or the manager is gone
+        self.gone = False  # the manager is gone, or takes nothing any more
+        self.ended = False  # no more will be published
+
+    # The actor's end
+
+    @property
+    def has_slot(self) -> bool:
+        """Return whether there is room for a batch."""
+        return not self._waits or len(self._batches) < self._slots
+
+    @property
+    def columns(self) -> Columns:
+        """The slot's columns: views to write into, ``(n_buffer, *shape)``."""
+        return self._slot.columns(0)
+
+    def publish(
+        self, rows: int, epoch: int, version: int, entries: int = 0, env_steps: int = 0
+    ) -> None:
+        """Queue the slot's first `rows` rows and the entries they share."""
+        self._slot.lay_out(0, rows, entries)
+        payload = self._slot.payload(0, rows, entries)
+        if not self.gone:
+            self._batches.append(FinishedBatch(rows, epoch, version, payload, env_steps))
+            if len(self._batches) == max(1, self._slots // 2):
+                self.wake()
+
+    def poll(self, wait_s: float) -> None:
+        """Wait for the manager, at most `wait_s`, if there is no room."""
+        if wait_s > 0:
+            self.wake()
+            with self._changed:
+                self._changed.wait_for(lambda: self.has_slot or self.stopped, wait_s)
+
+    def take_all(self) -> None:
+        """Wait for room no more: what is left is handed over at once."""
+        self._waits = False
+
+    def wake(self) -> None:
+        """Have the manager look at once; otherwise it looks when it has time."""
+        with contextlib.suppress(OSError):  # enough wake-ups are waiting, or the manager has ended
+            self._wake_write.send(b"b")
+
+    # The manager's end
+
+    def fileno(self) -> int:
+        """Readable when the manager is to look."""
+        return self._wake_read.fileno()
+
+    def wait_for_wakeup(self, wait_s: float) -> None:
+        """Wait until something is readable, at most `wait_s`; not if nobody publishes any more."""
+        if not self.ended:
+            select.select([self._wake_read], [], [], wait_s)
+
+    def take_wakeups(self) -> None:
+        """Nothing is readable any more."""
+        with contextlib.suppress(BlockingIOError):
+            self._wake_read.recv(4096)
+
+    @property
+    def ready_batches(self) -> int:
+        """The number of batches that wait to be received."""
+        return len(self._batches)
+
+    @property
+    def next_bytes(self) -> int:
+        """Bytes of the oldest batch's payload."""
+        return len(self._batches[0].payload)
+
+    def receive(self) -> FinishedBatch:
+        """The oldest batch."""
+        batch = self._batches.popleft()
+        self._notify()
+        return batch
+
+    def order_stop(self) -> None:
+        """Ask the actor to hand over what it has and end."""
+        self.stopped = True
+        self._notify()
+
+    def discard(self) -> None:
+        """Ignore all that this actor published or will publish."""
+        self.stopped = self.gone = self.ended = True
+        self._batches.clear()
+        self._notify()
+
+    def close(self) -> None:
+        """Release the descriptors."""
+        self._wake_read.close()
+        self._wake_write.close()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()

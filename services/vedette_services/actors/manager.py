@@ -11,16 +11,18 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from vedette_protocol.codec import decode_control, encode
+from vedette_protocol.codec import decode_control
 from vedette_protocol.errors import ProtocolError
-from vedette_protocol.messages import Ack, Batch, Buffer, Report
-from vedette_services.actors.actor_process import ActorProcess
+from vedette_protocol.messages import Ack, Batch, Buffer, Report, Run
+from vedette_services.actors.actor_process import ActorProcesses
+from vedette_services.actors.connection import Identity
 from vedette_services.actors.evaluation import EvaluationProcess
+from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
     Instruction,
@@ -37,9 +39,9 @@ from vedette_services.actors.instructions import (
     StoreModel,
     WriteLog,
 )
-from vedette_services.actors.learner_lookup import LearnerLookup
-from vedette_services.actors.manager_state import Identity, ManagerState
-from vedette_services.actors.model_listener import ModelListener
+from vedette_services.actors.manager_sockets import LearnerLookup, ManagerSockets
+from vedette_services.actors.manager_state import ManagerState
+from vedette_services.actors.roster import ActorStats
 from vedette_services.errors import (
     FAILED,
     REFUSED,
@@ -53,15 +55,13 @@ from vedette_services.host.logs import set_log_context
 from vedette_services.host.processes import PrivateDirectory, StopSignals
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
-from vedette_services.net.handshake import EVENTS, HandshakeMonitor
+from vedette_services.net.handshake import HandshakeMonitor
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.directory import host_for_manager_id
 from vedette_services.run.learner_location import find_learner
-from vedette_services.run.model_map import ModelMapWriter
 
 log = logging.getLogger("vedette.actors")
 
-_POLL_MS = 50
 _STATS_EVERY_S = 0.2
 _MESSAGES_A_TURN = 256
 _LAST_REPORT_MS = 1000  # for the report that says we are gone
@@ -70,51 +70,74 @@ _HEALTH_EVERY_S = 10.0
 _FIND_EVERY_S = 1.0  # while the file that names the learner is not there
 
 
-class ManagerSockets:
-    """The manager's sockets: samples up, control and models down. Made anew as a whole."""
+class HandedOver(Protocol):
+    """The manager's end of a handover."""
 
-    def __init__(
-        self,
-        context: sockets.Context,
-        address: Address,
-        manager: str,
-        keys: ClientKeys | None,
-    ) -> None:
-        self._context, self._address, self._manager, self._keys = context, address, manager, keys
-        self.samples = sockets.samples_push(context, address, keys, EVENTS)
-        self.monitor = self.samples.get_monitor_socket()
-        subscriptions = sockets.manager_subscriptions(manager)
-        self.control = sockets.control_sub(context, address, *subscriptions, keys=keys)
-        self.models = ModelListener(context, address, manager, keys)
-
-    def send(self, message: Batch | Report) -> bool:
-        """Send without waiting; False where that cannot be now."""
-        try:
-            sockets.send_now(self.samples, encode(message))
-        except zmq.Again:
-            return False
-        return True
-
-    def remake_models(self) -> None:
-        self.models.close()
-        self.models = ModelListener(self._context, self._address, self._manager, self._keys)
-
-    def close(self, linger_ms: int = 0) -> None:
-        self.models.close()
-        self.control.close(linger=0)
-        self.samples.disable_monitor()
-        self.monitor.close(linger=0)
-        self.samples.close(linger=linger_ms)
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def ready_batches(self) -> int: ...
+    @property
+    def next_bytes(self) -> int: ...
+    def fileno(self) -> int: ...
+    def receive(self) -> FinishedBatch: ...
+    def order_stop(self) -> None: ...
+    def discard(self) -> None: ...
 
 
-class Manager:
+class ManagedActor(Protocol):
+    """An actor as its manager holds it: a process, or a part of a program that plays by itself."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def run(self) -> Run: ...
+    @property
+    def handover(self) -> HandedOver: ...
+    def poll(self) -> None: ...
+    def stats(self) -> ActorStats | None: ...
+    def kill(self) -> None: ...
+    def exit_code(self) -> int | None: ...
+    def wait(self, timeout_s: float) -> None: ...
+    def read_exit_report(self) -> tuple[str, str]: ...
+    def close(self) -> None: ...
+
+
+A = TypeVar("A", bound=ManagedActor)
+
+
+class Actors(Protocol[A]):
+    """Starts actors and gives them models: `ActorProcesses`, or `OwnLoop` without a process.
+
+    Args:
+        poll_ms: the manager looks so often, whatever happens.
+    """
+
+    @property
+    def poll_ms(self) -> int: ...
+    def pause(self) -> None: ...
+    def prepare(self, run: Run) -> None: ...
+    def store_model(self, epoch: int, version: int, body: Buffer, actors: Iterable[A]) -> None: ...
+    def start(self, order: StartActor) -> A: ...
+    def start_evaluation(self, run: Run) -> EvaluationProcess | None: ...
+
+
+class StopRequest(Protocol):
+    """True once the manager is asked to stop; its descriptor is readable then."""
+
+    def __bool__(self) -> bool: ...
+    def fileno(self) -> int: ...
+
+
+class Manager(Generic[A]):
     """Executes the instructions of its state.
 
     Args:
         find: gives the learner's address, asked whenever the sockets are made anew.
-        directory: for the maps shared with actors.
+        host: starts the actors.
         keys: ours and the learner's; None: neither encrypt nor authenticate.
         health_file: touched while the learner acknowledges us; None: none is.
+        on_run: told the run that is played, and its epoch, with each message.
     """
 
     def __init__(
@@ -122,28 +145,27 @@ class Manager:
         find: Callable[[], Address],
         manager: str,
         state: ManagerState,
-        directory: Path,
+        host: Actors[A],
         keys: ClientKeys | None = None,
         health_file: Path | None = None,
+        on_run: Callable[[str, int], None] = lambda run, epoch: None,
     ) -> None:
         self._lookup, self._manager, self._keys = LearnerLookup(find), manager, keys
         self._health_file, self._health_at = health_file, 0.0
         self._handshake: HandshakeMonitor | None = None
         self._lost = ""  # why the learner's address is not known
-        self._state, self._directory = state, directory
+        self._state, self._host = state, host
         self._context: sockets.Context = zmq.Context()
         self._manager_sockets: ManagerSockets | None = None
         self._open_at = 0.0  # when sockets that were closed are made again
-        self._actors: dict[int, ActorProcess] = {}
+        self._actors: dict[int, A] = {}
         self._evaluation: EvaluationProcess | None = None
-        self._model_map: tuple[Path, ModelMapWriter] | None = None
-        self._runs = 0
         self._stats_at = 0.0
         self._unsent_report: Report | None = None  # the last one, where the socket did not take it
         self._exit: Exit | None = None
-        self._log_context = ("", 0)
+        self._on_run = on_run
 
-    def run(self, signals: StopSignals) -> None:
+    def run(self, signals: StopRequest) -> None:
         """Serve until the state says that it is over.
 
         Raises:
@@ -160,7 +182,8 @@ class Manager:
 
     # One round
 
-    def _run_once(self, signals: StopSignals) -> None:
+    def _run_once(self, signals: StopRequest) -> None:
+        self._host.pause()
         ready = self._wait(signals)
         now = time.monotonic()
         if signals:
@@ -192,7 +215,7 @@ class Manager:
         self._manager_sockets = ManagerSockets(self._context, address, self._manager, self._keys)
         self._state.on_opened()
 
-    def _wait(self, signals: StopSignals) -> set[Any]:
+    def _wait(self, signals: StopRequest) -> set[Any]:
         poller = zmq.Poller()
         if not signals:
             poller.register(signals.fileno(), zmq.POLLIN)
@@ -203,7 +226,7 @@ class Manager:
             poller.register(self._manager_sockets.control, zmq.POLLIN)
             poller.register(self._manager_sockets.monitor, zmq.POLLIN)
             poller.register(self._manager_sockets.models.fileno(), zmq.POLLIN)
-        return {socket for socket, _ in poller.poll(_POLL_MS)}
+        return {socket for socket, _ in poller.poll(self._host.poll_ms)}
 
     def _receive(self, now: float) -> None:
         """Handle all that has come in; instructions may close the sockets meanwhile."""
@@ -244,7 +267,7 @@ class Manager:
                 if isinstance(message, Ack):
                     self._touch_health_file(now)
                 instructions = self._state.on_control(message, now)
-                self._update_log_context()
+                self._on_run(*self._state.current_run)
                 self._execute_all(instructions)
 
     def _touch_health_file(self, now: float) -> None:
@@ -257,13 +280,6 @@ class Manager:
         except OSError as error:
             log.warning("--health-file %s: %s", self._health_file, error.strerror or error)
 
-    def _update_log_context(self) -> None:
-        """Put the run that is played, and its epoch, into the context of the log."""
-        playing = self._state.current_run
-        if playing != self._log_context:
-            self._log_context = playing
-            set_log_context(run=playing[0], epoch=playing[1])
-
     # Actors
 
     def _poll_actors(self, ready: set[Any], now: float) -> None:
@@ -273,7 +289,7 @@ class Manager:
         for actor in list(self._actors.values()):
             code = actor.exit_code()
             if code is not None or actor.handover.fileno() in ready:
-                actor.handover.poll()
+                actor.poll()
             self._take_batches(actor, now)
             stats = actor.stats() if poll_stats or code is not None else None
             if stats is not None:
@@ -281,7 +297,7 @@ class Manager:
             if code is not None and actor.handover.ready_batches == 0:
                 self._remove_ended_actor(actor, code, now)
 
-    def _take_batches(self, actor: ActorProcess, now: float) -> None:
+    def _take_batches(self, actor: A, now: float) -> None:
         try:
             while actor.handover.ready_batches and self._state.has_room_for(
                 actor.handover.next_bytes
@@ -296,7 +312,7 @@ class Manager:
             actor.handover.discard()
             actor.kill()
 
-    def _remove_ended_actor(self, actor: ActorProcess, code: int, now: float) -> None:
+    def _remove_ended_actor(self, actor: A, code: int, now: float) -> None:
         del self._actors[actor.index]
         cause, traceback = actor.read_exit_report()
         actor.close()
@@ -333,18 +349,15 @@ class Manager:
                 number = logging.getLevelNamesMapping()[level.upper()]
                 log.log(number, "%s", text, extra={"actor": index})
             case PrepareRun(run):
-                self._runs += 1
-                path = self._directory / f"model-{self._runs}.map"
-                self._model_map = path, ModelMapWriter(path, run.model)
+                self._host.prepare(run)
             case StoreModel(epoch, version, body):
-                self._store_model(epoch, version, body)
+                self._host.store_model(epoch, version, body, self._actors.values())
             case StartActor(index):
-                assert self._model_map is not None, "a run is prepared before its actors start"
-                self._actors[index] = ActorProcess(instruction, self._directory, self._model_map[0])
+                self._actors[index] = self._host.start(instruction)
             case PlayEvaluation(run):
-                if self._evaluation is None:
-                    self._evaluation = EvaluationProcess(run, self._directory)
-                self._evaluation.play(instruction)
+                self._evaluation = self._evaluation or self._host.start_evaluation(run)
+                if self._evaluation is not None:
+                    self._evaluation.play(instruction)
             case StopEvaluation():
                 self._stop_evaluation()
             case StopActors():
@@ -367,12 +380,6 @@ class Manager:
             if self._manager_sockets is None or not self._manager_sockets.send(batch):
                 self._state.on_unsent(batches[sent:])
                 return
-
-    def _store_model(self, epoch: int, version: int, body: Buffer) -> None:
-        assert self._model_map is not None, "a run is prepared before its models are stored"
-        self._model_map[1].write_body(epoch, body)
-        for actor in self._actors.values():
-            actor.handover.announce_model()
 
     # The end
 
@@ -456,9 +463,16 @@ def run_manager(
     try:
         log.info("manager %s, for the learner at %s", manager, where)
         find = partial(find_learner, where)
-        Manager(find, manager, state, directory.path, keys, health_file).run(signals)
+        actors = ActorProcesses(directory.path)
+        Manager(find, manager, state, actors, keys, health_file, _update_log_context).run(signals)
     finally:
         directory.remove()
+
+
+def _update_log_context(run: str, epoch: int) -> None:
+    """Put the run that is played, and its epoch, into the context of the log."""
+    if run:
+        set_log_context(run=run, epoch=epoch)
 
 
 def default_manager_id(host: str) -> str:

@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from vedette_protocol.errors import AckError, ModelError, ProtocolError, VersionError
@@ -28,8 +28,8 @@ from vedette_protocol.messages import (
     Stop,
 )
 from vedette_protocol.model import CompleteModel
-from vedette_protocol.send_window import Window
-from vedette_services.actors.connection import Connection
+from vedette_protocol.send_window import OnFull, Window
+from vedette_services.actors.connection import Connection, Identity
 from vedette_services.actors.evaluation import EvaluationState
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
@@ -47,29 +47,20 @@ from vedette_services.actors.instructions import (
     WriteLog,
 )
 from vedette_services.actors.manager_log import ManagerLog
-from vedette_services.actors.model_filter import ModelFilter
-from vedette_services.actors.roster import Backoff, Roster
-from vedette_services.actors.run_validation import can_continue, describe_run, validate_run
-from vedette_services.actors.stats import ActorStats
+from vedette_services.actors.roster import ActorStats, Backoff, Roster
+from vedette_services.actors.run_validation import (
+    ModelFilter,
+    can_continue,
+    describe_run,
+    is_newer,
+    validate_run,
+)
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import DONE, FAILED, NO_ACTOR, REFUSED, NoAnswerError, RefusedError
 
 REPORT_EVERY_S = 0.5
 REPORT_UNANSWERED_S = 1.5  # without an ack since the last one: reports do not pile up at a learner
 DRAIN_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The names of this manager, its host and its learner.
-
-    Args:
-        learner: the learner's address, as the log names it.
-    """
-
-    manager: str
-    host: str
-    learner: str
 
 
 class ManagerState:
@@ -83,6 +74,9 @@ class ManagerState:
         incarnation: gives 64 random bits, for every run that is joined.
         jitter: gives a random number in [0, 1).
         wait_s: how long to wait for a learner that does not answer; 0: for ever.
+        own_loop: the actor is a program that steps environments of its own: it is never killed for
+            standing still, and its batches are kept while the learner is away.
+        on_full: of the window; None: as the run says.
         evaluates: play evaluations for a learner that asks for them.
     """
 
@@ -97,10 +91,15 @@ class ManagerState:
         jitter: Callable[[], float],
         now: float,
         wait_s: float = 0.0,
+        own_loop: bool = False,
+        on_full: OnFull | None = None,
         evaluates: bool = False,
     ) -> None:
         self._evaluation = EvaluationState(plays=evaluates)
         self._identity = identity
+        self._own_loop, self._on_full = own_loop, on_full
+        self.run_over = ""
+        """Why the run ended, once it has."""
         self._wait_s = wait_s
         self._allow_import = allow_import
         self._new_incarnation = incarnation
@@ -117,7 +116,7 @@ class ManagerState:
         self._report_at = now
         self._leaving: str = ""  # why, once it is decided
         self._leave_by = 0.0
-        self._done = False
+        self._done, self._kept_batches = False, 0  # of an own loop: unsent ones, at most
 
     # What the daemon asks
 
@@ -128,7 +127,12 @@ class ManagerState:
         if window.on_full == "drop_oldest":
             return True
         # No hoard while the learner gives no credit: what waits here only grows older.
-        return window.unsent < len(self._roster.actors) and window.has_room(payload_bytes)
+        most = max(len(self._roster.actors), self._kept_batches)
+        return window.unsent < most and window.has_room(payload_bytes)
+
+    def stats(self) -> dict[str, float]:
+        """Return counts of the window."""
+        return self._window.stats() if self._window else {}
 
     @property
     def current_run(self) -> tuple[str, int]:
@@ -179,7 +183,7 @@ class ManagerState:
     def _play(self, run: Run, now: float) -> list[Instruction]:
         """Play a run that is new here, or has other settings now: actors of before end first."""
         try:
-            config = validate_run(run, self._allow_import)
+            config = validate_run(run, self._allow_import, makes_envs=not self._own_loop)
         except RefusedError as error:
             return self._give_up(REFUSED, str(error), str(error), now)
         if self._run is None or run.run_id != self._run.run_id:
@@ -188,7 +192,7 @@ class ManagerState:
             text = f"the learner is back (epoch {run.epoch}) with other settings"
             done = [WriteLog("info", text)]
         self._run, self._first_actor = run, None
-        self._step_timeout_s = config.step_timeout_s
+        self._step_timeout_s = math.inf if self._own_loop else config.step_timeout_s
         done += [PrepareRun(run), *self._evaluation.begin_run(run)]
         backoff = Backoff(config.restart_min_s, config.restart_max_s)
         done += [KillActor(actor.index) for actor in self._roster.begin_run(now, backoff)]
@@ -215,7 +219,7 @@ class ManagerState:
             run.schema.hash,
             max_batches=config.window_batches,
             max_bytes=config.window_bytes,
-            on_full=config.on_full,
+            on_full=self._on_full or config.on_full,
         )
         return done
 
@@ -224,7 +228,7 @@ class ManagerState:
         # Of a run, or a start of the learner, that was not announced to us: it is starting, or we
         # missed that.
         announced = run is not None and ack.run_id == run.run_id
-        current = announced and run is not None and not _is_newer(ack, run)
+        current = announced and run is not None and not is_newer(ack, run)
         self._connection.on_ack(now, announced=current)
         if window is None and not self._leaving:
             return self._log.log_starting(ack, now)
@@ -260,6 +264,7 @@ class ManagerState:
 
     def on_run_over(self, reason: str, now: float) -> list[Instruction]:
         """The run is over: its learner said so, or its directory."""
+        self.run_over = reason or "its learner says so"
         return self.leave(f"the run is over ({reason})", now)
 
     # Sockets
@@ -370,6 +375,8 @@ class ManagerState:
         """Several times a second, after everything that has come was handled."""
         done: list[Instruction] = []
         self._roster.on_tick(now)
+        if self._own_loop and self._window is not None:
+            self._kept_batches = int(self._window.max_batches * self._connection.kept_share(now))
         done += self._stop_waiting(now)
         done += self._remake(now)
         for actor in self._roster.find_hung(now, self._step_timeout_s):
@@ -490,10 +497,3 @@ class ManagerState:
         if isinstance(error, VersionError):
             return [Exit(REFUSED, f"the learner at {self._identity.learner}: {error}")]
         return self._log.log("warning", "garbage", f"refused a control message: {error}", now)
-
-
-def _is_newer(ack: Ack, run: Run) -> bool:
-    """Return whether an ack is of a later start of the learner than the run's announcement."""
-    if ack.epoch == run.epoch:
-        return ack.learner != run.learner
-    return ack.epoch > run.epoch

@@ -1,4 +1,4 @@
-"""Checks that this host can and may take part in a run."""
+"""What this host may play and act on: a run, and its models."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from vedette_protocol.errors import ModelError
 from vedette_protocol.foreign_text import printable
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
-from vedette_protocol.messages import Run
+from vedette_protocol.messages import Ack, Run
+from vedette_protocol.model import CompleteModel, unpack_model
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.import_by_name import find_import_names
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.errors import RunImportRefusedError, RunNotUnderstoodError
 
 
-def validate_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
+def validate_run(
+    run: Run, allow_import: Collection[str], *, makes_envs: bool = True
+) -> ActorsConfig:
     """The run's settings of actors, if this host can and may play it.
+
+    Args:
+        makes_envs: the run's environments are made here.
 
     Raises:
         RunImportRefusedError: it imports what the operator has not allowed.
@@ -30,7 +37,7 @@ def validate_run(run: Run, allow_import: Collection[str]) -> ActorsConfig:
         env = EnvConfig.model_validate(dict(run.env))
     except ValidationError as error:
         raise RunNotUnderstoodError(_first_problem(error)) from error
-    check_imports(env, run.agent, allow_import, run.actors)
+    check_imports(env if makes_envs else None, run.agent, allow_import, run.actors)
     sharing = run.schema.sharing  # a batch has at least what one row points to
     least = sharing.places_per_row if sharing else 0
     batch_bytes = run.schema.payload_bytes(config.n_buffer, least)
@@ -50,6 +57,13 @@ def can_continue(run: Run, other: Run) -> bool:
     return replace(same, evaluation=other.evaluation) == other
 
 
+def is_newer(ack: Ack, run: Run) -> bool:
+    """Return whether an ack is of a later start of the learner than the run's announcement."""
+    if ack.epoch == run.epoch:
+        return ack.learner != run.learner
+    return ack.epoch > run.epoch
+
+
 def describe_run(run: Run) -> str:
     """The run in a few words, for the log."""
     agent, env = run.agent.get("name", "an agent"), run.env.get("id", "an environment")
@@ -66,7 +80,7 @@ _WRAPPERS = ("gymnasium.wrappers.", "vedette_rl.envs.")
 
 
 def check_imports(
-    env: EnvConfig,
+    env: EnvConfig | None,
     agent: Mapping[str, Any],
     allow_import: Collection[str],
     actors: Mapping[str, Any] | None = None,
@@ -74,7 +88,7 @@ def check_imports(
     """Refuse a run that imports what is not allowed here.
 
     Args:
-        env, agent, actors: the run's settings, as they travel.
+        env, agent, actors: the run's settings, as they travel; no `env`: none is made here.
         allow_import: top packages.
 
     Raises:
@@ -88,7 +102,7 @@ def check_imports(
 
 
 def imported_names(
-    env: EnvConfig, agent: Mapping[str, Any], actors: Mapping[str, Any]
+    env: EnvConfig | None, agent: Mapping[str, Any], actors: Mapping[str, Any]
 ) -> Iterator[str]:
     """Every ``module:Name`` of a run, as it stands in its configuration, but for Gymnasium's own
     wrappers.
@@ -96,10 +110,63 @@ def imported_names(
     In the settings of agent and actors that is any text that looks like one: an agent that is not
     ours may import what its own settings name.
     """
-    if env.module is not None:
+    if env is not None and env.module is not None:
         yield env.id
-    for wrapper in env.wrappers:
+    for wrapper in env.wrappers if env is not None else ():
         if not f"{wrapper.name.partition(':')[0]}.".startswith(_WRAPPERS):
             yield wrapper.name
     for settings in (agent, actors):
         yield from find_import_names(settings)
+
+
+MODEL_WAIT_S = 10.0
+"""Without any model for so long after a run was announced, its subscription is made anew."""
+
+
+class ModelFilter:
+    """Lets models pass, each at most once, ever newer ones.
+
+    Args:
+        now: seconds, monotonic.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._run: Run | None = None
+        self._passed: tuple[int, int] | None = None  # epoch, version
+        self._early: CompleteModel | None = None
+        self._asked_at = now
+
+    def begin_run(self, run: Run, now: float) -> CompleteModel | None:
+        """Another run begins; a model of it that came before its announcement passes now.
+
+        Raises:
+            ModelError: as `offer`.
+        """
+        self._run, self._passed, self._asked_at = run, None, now
+        early, self._early = self._early, None
+        return self.accept_model(early) if early is not None else None
+
+    def accept_model(self, model: CompleteModel) -> CompleteModel | None:
+        """The model, if it is to be acted on; None if it is old, or its run is not ours yet.
+
+        Raises:
+            ModelError: it is not of the run's spec, or a value is not finite.
+        """
+        run = self._run
+        if run is None or model.run_id != run.run_id:
+            self._early = model
+            return None
+        if self._passed is not None and (model.epoch, model.version) <= self._passed:
+            return None
+        if model.spec != run.model.hash:
+            raise ModelError(f"model {model.version} is of spec {model.spec}, not the run's")
+        unpack_model(model.body, run.model)
+        self._passed = model.epoch, model.version
+        return model
+
+    def should_resubscribe(self, now: float) -> bool:
+        """Return whether to ask for the run's first model again: now and then, until it comes."""
+        if self._run is None or self._passed is not None or now < self._asked_at + MODEL_WAIT_S:
+            return False
+        self._asked_at = now
+        return True

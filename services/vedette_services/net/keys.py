@@ -132,7 +132,10 @@ def _closed_to(owner: int) -> int:
     """The permissions that a secret of this owner must not grant.
 
     One that root laid out for us can be ours only by its group: so do engines that mount secrets.
+    Windows has no permissions of this kind; its folders of a user are closed by others.
     """
+    if not hasattr(os, "getuid"):
+        return 0
     return 0o037 if owner == 0 and os.getuid() != 0 else 0o077
 
 

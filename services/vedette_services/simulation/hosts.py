@@ -23,6 +23,7 @@ from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Buffer, EvaluationReport, Run
 from vedette_protocol.model import ModelAssembler
 from vedette_rl.replay.rows import MemoryRing
+from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
@@ -40,8 +41,8 @@ from vedette_services.actors.instructions import (
     StoreModel,
     WriteLog,
 )
-from vedette_services.actors.manager_state import Identity, ManagerState
-from vedette_services.actors.stats import ActorStats
+from vedette_services.actors.manager_state import ManagerState
+from vedette_services.actors.roster import ActorStats
 from vedette_services.learner.evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.gateway_state import GatewayState
 from vedette_services.learner.model_publisher import ModelPublisher, PackedModel

@@ -1,4 +1,4 @@
-"""A network in memory on a virtual clock.
+"""A network in memory on a virtual clock, and real sockets in its place.
 
 Every manager has one connection to the gateway with three channels, as it has three sockets:
 samples up, control and models down. A channel keeps its order and loses nothing.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+import zmq
+
 from vedette_protocol import topics
 from vedette_protocol.messages import Buffer
+from vedette_services.net import sockets
+from vedette_services.net.addresses import Address
 
 Frames: TypeAlias = list[Buffer]
 Channel: TypeAlias = Literal["samples", "control", "models"]
@@ -190,3 +195,89 @@ class MemoryNetwork:
                 arrive()
 
         self.clock.call_at(self.clock.now, arrived)
+
+
+_POLL_MS = 5
+
+
+class SocketNetwork(MemoryNetwork):
+    """Binds a learner's sockets for a gateway of this process, on a clock that keeps real time.
+
+    ::
+
+        network = SocketNetwork(address)
+        gateway = GatewayHost(state, ring, network, rows_per_batch)
+        network.open_sockets()
+        while ...: network.serve()              # a turn of a few milliseconds
+        network.close_sockets()                 # as by a kill -9
+    """
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(VirtualClock())
+        self._address = address
+        self._context: sockets.Context = zmq.Context()
+        self._sockets: dict[Channel, sockets.Socket] = {}
+        self._served_at = time.monotonic()
+        self.stood_still_s = 0.0
+        """The longest time from one turn to the next."""
+
+    def attach(self, gateway: GatewayEnd) -> None:
+        """Give what comes to this gateway."""
+        self._gateway = gateway
+
+    def detach(self) -> None:
+        """Give what comes to nobody."""
+        self._gateway = None
+
+    def open_sockets(self) -> None:
+        """Bind them.
+
+        Raises:
+            zmq.ZMQError: a port is taken.
+        """
+        makers: tuple[tuple[Channel, sockets.Maker], ...] = (
+            ("samples", sockets.samples_pull),
+            ("control", sockets.control_xpub),
+            ("models", sockets.models_xpub),
+        )
+        for channel, make in makers:
+            self._sockets[channel] = make(self._context, self._address, None)
+
+    def close_sockets(self) -> None:
+        """Close them at once, with whatever was not read or not sent."""
+        for socket in self._sockets.values():
+            socket.close(linger=0)
+        self._sockets.clear()
+
+    def end(self) -> None:
+        """Close everything."""
+        self.close_sockets()
+        self._context.term()
+
+    def serve(self) -> None:
+        """Take what has come, and make the calls that are due."""
+        poller = zmq.Poller()
+        for socket in self._sockets.values():
+            poller.register(socket, zmq.POLLIN)
+        ready = dict(poller.poll(_POLL_MS))
+        for channel, socket in list(self._sockets.items()):
+            if socket in ready:
+                self.on_message(channel, socket.recv_multipart())
+        now = time.monotonic()
+        passed_s, self._served_at = now - self._served_at, now
+        self.stood_still_s = max(self.stood_still_s, passed_s)
+        self.clock.advance(passed_s)
+
+    def on_message(self, channel: Channel, frames: Sequence[bytes]) -> None:
+        """Give a message, or a subscription, to the gateway."""
+        if self._gateway is None:
+            return
+        if channel == "samples":
+            self._gateway.on_samples(list(frames))
+        else:
+            self._gateway.on_subscription(channel, frames[0])
+
+    def publish(self, channel: Channel, frames: Frames) -> None:
+        """Send a message to whoever subscribes to its first frame, the topic."""
+        if channel in self._sockets:
+            self._sockets[channel].send_multipart(frames)

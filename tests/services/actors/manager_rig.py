@@ -11,6 +11,7 @@ import numpy as np
 from vedette_protocol.messages import Ack, Report, Run
 from vedette_protocol.model import CompleteModel
 from vedette_protocol.schema import Column, Schema
+from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import (
     Instruction,
@@ -18,7 +19,7 @@ from vedette_services.actors.instructions import (
     SendReport,
     WriteLog,
 )
-from vedette_services.actors.manager_state import Identity, ManagerState
+from vedette_services.actors.manager_state import ManagerState
 
 SCHEMA = Schema((Column("reward", "f4"),))
 MODEL = Schema((Column("w", "f4", (3,)),))

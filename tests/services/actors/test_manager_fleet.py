@@ -14,7 +14,7 @@ from vedette_services.actors.instructions import (
     StartActor,
     StopActors,
 )
-from vedette_services.actors.stats import ActorStats
+from vedette_services.actors.roster import ActorStats
 
 # Actors
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from vedette_services.actors.roster import DEATHS_AT_START, HEALTHY_S, QUICK_S, Backoff, Roster
-from vedette_services.actors.stats import ActorStats
+from vedette_services.actors.roster import (
+    DEATHS_AT_START,
+    HEALTHY_S,
+    QUICK_S,
+    ActorStats,
+    Backoff,
+    Roster,
+)
 
 CAUSE = "ValueError: the sky fell"
 

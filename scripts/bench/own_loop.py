@@ -1,0 +1,183 @@
+"""`vedette.Actor` in a loop of its own beside an actor process, and in real time."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import vedette
+from vedette.bench.daemons import (
+    ACTOR,
+    NOT_TRAINING,
+    Measured,
+    ask,
+    learner_of,
+    measured,
+    run_actors,
+    running,
+)
+from vedette.bench.measuring import assign_core, ratio_of_rounds, reserve_core, summarize_rounds
+from vedette.local.daemons import daemon_command, free_port
+from vedette_rl.envs.vector_env import SerialEnvs
+from vedette_services.config.loading import load_config
+from vedette_services.errors import NoAnswerError
+from vedette_services.host.processes import python_module
+from vedette_services.run.status_client import StatusClient
+
+OWN_LOOP = "own_loop"
+MANAGER = "actors"
+"""A word of its command line; an own loop has none."""
+
+_WARM_S, _START_S = 1.5, 60.0
+_ROBOT = Path(__file__).parents[2] / "docs" / "examples" / "robot.py"
+_SAID = re.compile(r"(\d+) steps, (\d+) periods missed, longest act ([\d.]+) ms, (\d+) samples")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLoopBench:
+    """Measures an actor of several CartPoles, as a process and in a loop of its own, each on a core
+    for itself, with the learner and the process's manager on the others; its processor time counts.
+
+    Args:
+        envs: environments, stepped by the same code in both.
+        rows: of a batch.
+        seconds: of a round.
+        rounds: each measures both.
+    """
+
+    envs: int = 8
+    rows: int = 64
+    seconds: float = 3.0
+    rounds: int = 7
+
+    def run(self) -> dict[str, Any]:
+        """Measure in turn: steps/s, and steps for a second of processor time."""
+        config = load_config(
+            env="CartPole-v1",
+            settings=[
+                "preset=none",
+                "agent.hidden_sizes=[64,64]",
+                f"actors.envs_per_actor={self.envs}",
+                f"actors.n_buffer={self.rows}",
+                "env.vectorization=loop",
+                "env.stepping=serial",
+                "replay.capacity=1_000_000",
+                *NOT_TRAINING,
+                "learner.eval_interval=0",
+            ],
+        ).config
+        found: dict[str, list[Any]] = {"process": [], "own": []}
+        with reserve_core() as core, learner_of(config) as (address, asker):
+            for _ in range(self.rounds):
+                with run_actors(address, 1):
+                    found["process"].append(self._measure(asker, ACTOR, core))
+                own = python_module(OWN_LOOP, str(address), str(self.envs))
+                with running([own]):
+                    found["own"].append(self._measure(asker, OWN_LOOP, core))
+        rates = {kind: [one.per_s for one in rounds] for kind, rounds in found.items()}
+        costs = {
+            kind: [one.rows / one.processor_s for one in rounds] for kind, rounds in found.items()
+        }
+        return {
+            "envs": self.envs,
+            "rows": self.rows,
+            **{f"{kind}_steps_per_s": summarize_rounds(rounds) for kind, rounds in rates.items()},
+            "ratio": ratio_of_rounds(rates["own"], rates["process"]),
+            **{
+                f"{kind}_steps_per_processor_s": summarize_rounds(rounds)
+                for kind, rounds in costs.items()
+            },
+            "processor_ratio": ratio_of_rounds(costs["own"], costs["process"]),
+        }
+
+    def _measure(self, asker: StatusClient, module: str, core: int | None) -> Measured:
+        """Measure what plays now, from when it plays."""
+        before, deadline = ask(asker).samples.inserted, time.monotonic() + _START_S
+        while ask(asker).samples.inserted == before:
+            if time.monotonic() > deadline:
+                raise NoAnswerError(f"{module} of this measurement", _START_S)
+            time.sleep(0.1)
+        assign_core(core, module)
+        return measured(asker, _WARM_S, self.seconds, [module, MANAGER])
+
+
+@dataclass(frozen=True, slots=True)
+class RealTimeBench:
+    """Runs the robot of the examples at 50 Hz beside a learner that is killed and comes back.
+
+    Args:
+        kills: of the learner, with `kill -9`.
+        seconds: before, between and after them.
+        away_s: until the learner is started again.
+    """
+
+    kills: int = 2
+    seconds: float = 15.0
+    away_s: float = 5.0
+
+    def run(self) -> dict[str, Any]:
+        """Measure: periods missed, the longest `act`, samples dropped."""
+        address, total_s = f"127.0.0.1:{free_port()}", self.seconds * (self.kills + 1)
+        total_s += self.away_s * self.kills
+        with tempfile.TemporaryDirectory(prefix="vedette-bench-") as place:
+            learner = daemon_command(
+                *("learner", "--env", "Pendulum-v1", "--bind", address, "--out", f"{place}/run"),
+                *("learner.warmup_period=200", "stop.target_return=none"),
+            )
+            robot = [sys.executable, str(_ROBOT), address, "--seconds", str(total_s)]
+            process = _started(learner)
+            with subprocess.Popen(robot, stdout=subprocess.PIPE, text=True) as playing:
+                for _ in range(self.kills):
+                    time.sleep(self.seconds)
+                    process.kill()
+                    process.wait()
+                    time.sleep(self.away_s)
+                    process = _started(learner)
+                said, _ = playing.communicate(timeout=total_s + 60.0)
+            process.terminate()
+            process.wait(60.0)
+        found = _SAID.search(said)
+        assert found is not None, said
+        steps, missed, longest_ms, dropped = map(float, found.groups())
+        return {
+            "kills": self.kills,
+            "steps": int(steps),
+            "missed": int(missed),
+            "longest_act_ms": longest_ms,
+            "dropped": int(dropped),
+        }
+
+
+def _started(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def play(learner: str, envs: int) -> None:
+    """Play CartPole until this process is killed: the simulator of `OwnLoopBench`."""
+    made = [gym.make("CartPole-v1", disable_env_checker=True) for _ in range(envs)]
+    group = SerialEnvs(made)
+    obs, everywhere = group.layout.empty(envs), range(envs)
+    group.reset(everywhere, list(everywhere), obs, everywhere)
+    with vedette.Actor(learner, envs=envs) as actor:
+        actor.begin(obs["obs"])
+        while actor.running:
+            ended = group.step(actor.act(), obs)
+            actor.observe(group.reward, obs["obs"], group.terminated, group.truncated)
+            if ended:
+                done = group.terminated | group.truncated
+                rows = np.flatnonzero(done).tolist()
+                group.reset(rows, [None] * len(rows), obs, rows)
+                actor.begin(obs["obs"], done)
+
+
+if __name__ == "__main__":
+    play(sys.argv[1], int(sys.argv[2]))

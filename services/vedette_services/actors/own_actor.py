@@ -1,0 +1,249 @@
+"""The actor of a program that owns its loop, as its manager holds it.
+
+The manager runs in a thread beside the loop. Batches come from a queue, and a model is handed over
+as it is: nothing is shared with another process.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import gymnasium as gym
+
+from vedette_protocol.messages import Buffer, Run
+from vedette_protocol.send_window import OnFull
+from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.make import environment_action_space, environment_spaces
+from vedette_rl.envs.vector_env import RewardTransform
+from vedette_rl.errors import RlError
+from vedette_rl.rollout import PushedEnvs
+from vedette_services.actors.actor import ActorLoop, build_actor, describe_cause
+from vedette_services.actors.actor_process import ActorSpec
+from vedette_services.actors.handover import LocalHandover, slot_layout
+from vedette_services.actors.instructions import StartActor
+from vedette_services.actors.roster import ActorStats
+from vedette_services.config.parts import ActorsConfig
+from vedette_services.errors import REFUSED, SpacesNotKnownError, SpecMismatchError
+from vedette_services.run.model_map import MappedModel
+
+_SLOTS = 16  # batches between two looks of the manager
+_PAUSE_S = 0.015
+_KILLED = -9
+
+Space = gym.Space[Any]
+
+
+class LocalModels:
+    """Holds the newest model for an actor of this process, in place of a `ModelMapReader`."""
+
+    def __init__(self) -> None:
+        self.has_new = False
+        self._newest: MappedModel | None = None
+
+    def store(self, model: MappedModel) -> None:
+        """Replace the newest model."""
+        self._newest, self.has_new = model, True
+
+    def read(self) -> MappedModel | None:
+        """The newest model; None before the first."""
+        self.has_new = False
+        return self._newest
+
+
+class OwnActor:
+    """The actor of an own loop on one run: a `ManagedActor` of the manager's thread.
+
+    Args:
+        order: starts it.
+        envs: receive what the program's simulator does.
+        on_full: of the manager's window.
+    """
+
+    def __init__(self, order: StartActor, envs: PushedEnvs, on_full: OnFull) -> None:
+        self.index, self.run, self.envs = order.index, order.run, envs
+        config = ActorsConfig.model_validate(dict(order.run.actors))
+        layout = slot_layout(order.run.schema, config)
+        self.handover = LocalHandover(layout, _SLOTS, waits=on_full == "block")
+        self.models = LocalModels()
+        self._told: ActorStats | None = None
+        self._exit: tuple[int, str] | None = None
+        try:
+            self.loop: ActorLoop = build_actor(
+                ActorSpec.of(order), self.handover, self.models, self._tell, row=envs
+            )
+        except BaseException:
+            self.handover.close()
+            raise
+
+    def _tell(self, stats: ActorStats) -> None:
+        self._told = stats
+
+    def end(self, code: int, cause: str = "") -> None:
+        """It has handed everything over, or failed."""
+        self._exit = self._exit or (code, cause)
+        self.handover.wake()
+
+    # What the manager asks
+
+    def poll(self) -> None:
+        self.handover.take_wakeups()
+
+    def stats(self) -> ActorStats | None:
+        told, self._told = self._told, None
+        return told
+
+    def kill(self) -> None:
+        self.handover.discard()
+        self.end(_KILLED)
+
+    def exit_code(self) -> int | None:
+        if self._exit is None or (self._exit[0] == 0 and not self.handover.stopped):
+            return None  # it ends well once it is asked to
+        return self._exit[0]
+
+    def wait(self, timeout_s: float) -> None:
+        """There is nothing to wait for."""
+
+    def read_exit_report(self) -> tuple[str, str]:
+        return ("", "") if self._exit is None else (self._exit[1], "")
+
+    def close(self) -> None:
+        self.handover.discard()
+        self.handover.close()
+
+
+class OwnLoop:
+    """Makes the actor of an own loop, in the manager's thread: its `Actors`.
+
+    Args:
+        envs: environments of the loop; None: one, without an axis of its own.
+        spaces: of one environment: observation and action; None: as the run has them.
+        on_full: of the manager's window; None: as the run says.
+        allow_import: top packages.
+    """
+
+    poll_ms = 25
+    """A queue that is not half full waits so long at most, and `_PAUSE_S`."""
+
+    def __init__(
+        self,
+        envs: int | None,
+        spaces: tuple[Space, Space] | None,
+        on_full: OnFull | None,
+        allow_import: Collection[str],
+    ) -> None:
+        self._envs, self._given, self._on_full = envs, spaces, on_full
+        self._allow_import = allow_import
+        self._model: MappedModel | None = None
+        self._run: Run | None = None
+        self._spaces: tuple[Space, Space] | None = None
+        self.current: OwnActor | None = None
+        """The actor that plays, or is to."""
+        self.error: Exception | None = None
+        """The reason why there is none."""
+        self.changed = threading.Condition()
+
+    def pause(self) -> None:
+        """Leave the loop Python's lock: what comes meanwhile is handled together."""
+        if self.current is not None:
+            self.current.handover.wait_for_wakeup(_PAUSE_S)
+
+    def prepare(self, run: Run) -> None:
+        """Another run begins, or has other settings: no model of it is there."""
+        self._run, self._model = run, None
+
+    def store_model(
+        self, epoch: int, version: int, body: Buffer, actors: Iterable[OwnActor]
+    ) -> None:
+        """Give a model to the actor of its run."""
+        assert self._run is not None, "a run is prepared before its models are stored"
+        self._model = MappedModel(epoch, version, self._run.model, body, None)
+        for actor in actors:
+            if not actor.handover.gone:  # else it played a run before
+                actor.models.store(self._model)
+        self.notify()
+
+    def start(self, order: StartActor) -> OwnActor:
+        """Make the actor; one that cannot be made has ended."""
+        run = order.run
+        env = EnvConfig.model_validate(dict(run.env))
+        config = ActorsConfig.model_validate(dict(run.actors))
+        try:
+            observation, action = self._find_spaces(env)
+            rewards = RewardTransform(env.reward_scale, env.reward_clip)
+            envs = PushedEnvs(observation, action, self._envs, rewards)
+            actor = OwnActor(order, envs, self._on_full or config.on_full)
+        except Exception as error:  # noqa: BLE001 - told where the loop is
+            self.error = error
+            return FailedActor(order, error)
+        if self._model is not None:
+            actor.models.store(self._model)
+        self.current = actor
+        self.notify()
+        return actor
+
+    def start_evaluation(self, run: Run) -> None:
+        """Evaluations are for those who can make the environment."""
+
+    def _find_spaces(self, env: EnvConfig) -> tuple[Space, Space]:
+        """The spaces of one environment.
+
+        Raises:
+            SpacesNotKnownError: they were not given, and the run's environment is not here.
+            SpecMismatchError: another run has others.
+        """
+        found = self._given
+        if found is None:
+            try:
+                spaces = environment_spaces(env, allow_import=self._may_import)
+                action = environment_action_space(env, allow_import=self._may_import)
+            except RlError as error:
+                raise SpacesNotKnownError(env.id, str(error)) from error
+            found = spaces.observation, action
+        if self._spaces is not None and found != self._spaces:
+            raise SpecMismatchError("simulator", f"the run has {found}, and it has {self._spaces}")
+        self._spaces = found
+        return found
+
+    def _may_import(self, module: str) -> bool:
+        return module.partition(".")[0] in self._allow_import
+
+    def notify(self) -> None:
+        """Wake who waits for a model, or for the end."""
+        with self.changed:
+            self.changed.notify_all()
+
+
+class FailedActor(OwnActor):
+    """An actor that could not be made: it has ended."""
+
+    def __init__(self, order: StartActor, error: Exception) -> None:
+        self.index, self.run, self._told = order.index, order.run, None
+        config = ActorsConfig.model_validate(dict(order.run.actors))
+        self.handover = LocalHandover(slot_layout(order.run.schema, config), 1)
+        self._exit = REFUSED, describe_cause(error)
+
+
+class StopEvent:
+    """Asks the manager's thread to stop."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._read, self._write = socket.socketpair()
+
+    def request(self) -> None:
+        self._asked = True
+        self._write.send(b"s")
+
+    def __bool__(self) -> bool:
+        return self._asked
+
+    def fileno(self) -> int:
+        return self._read.fileno()
+
+    def close(self) -> None:
+        self._read.close()
+        self._write.close()

@@ -1,0 +1,359 @@
+"""An actor in a program that owns its loop: a simulator, a game, a robot.
+
+The program's thread acts and fills batches with the `ActorLoop` of the actor processes. A thread
+beside it is their `Manager`: it takes the batches from a queue, and owns every socket.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vedette_protocol.send_window import OnFull
+from vedette_rl.core import Step
+from vedette_rl.envs.vector_env import Intervention
+from vedette_rl.errors import ModelMismatchError
+from vedette_services.actors.connection import Identity
+from vedette_services.actors.manager import Manager, default_manager_id
+from vedette_services.actors.manager_state import DRAIN_S, ManagerState
+from vedette_services.actors.own_actor import OwnActor, OwnLoop, Space, StopEvent
+from vedette_services.errors import (
+    FAILED,
+    REFUSED,
+    ActorError,
+    NoModelError,
+    RefusedError,
+    RunOverError,
+    SpecMismatchError,
+)
+from vedette_services.net.addresses import Address
+from vedette_services.net.keys import ClientKeys
+from vedette_services.run.learner_location import find_learner
+
+_WAIT_S = 0.1  # so that Ctrl-C is seen, on Windows too
+_CLOSE_S = 5.0  # beyond what the manager takes for its window
+
+
+class Actor:
+    """Plays for a learner in a loop of your own, in which you step the environment.
+
+    ::
+
+        with vedette.Actor("gpu.example.org", keys="keys") as actor:
+            actor.begin(sim.reset())
+            while actor.running:
+                obs, reward, terminated, truncated = sim.step(actor.act())
+                actor.observe(reward, obs, terminated, truncated)
+                if terminated or truncated:
+                    actor.begin(sim.reset())
+
+    The first `begin` waits for the learner and its first model. After that `act` waits for nothing:
+    it takes the newest model that has come, also while the learner is away. n-step transitions,
+    batches, their delivery, exactly once, and new connections are made beside the loop, as by
+    ``vedette actors``. It is for one thread at a time.
+
+    When batches cannot be handed over, because the learner takes none or is away, `on_full` says
+    what happens. ``"block"``: `observe` waits for room. A learner that is away is waited for only
+    when the window (`actors.window_batches`, 1024, and `actors.window_bytes`) is full.
+    ``"drop_oldest"``: nothing ever waits; once the window is full the oldest batch that was not
+    sent is dropped, and counted. Use it where the loop must keep its time.
+
+    At the end of the run `running` is False; `act` raises `RunOverError`. If the learner refuses
+    this actor, both raise `RefusedError`.
+
+    Args:
+        learner: its address, ``HOST`` or ``HOST:PORT``; ``@FILE``: as that file says; ``@RUN``: of
+            the run in that directory.
+        keys: the folder of this host's keys; None: without keys.
+        envs: environments that are stepped together: observations, rewards, flags and actions then
+            have an axis of this length in front. None: one, and no such axis.
+        on_full: see above; None: the run's `actors.on_full`, which is ``"block"`` if nobody set it.
+        wait_s: how long the first `begin` waits; None: for ever.
+        observation_space, action_space: of one environment, in Gymnasium's terms. None: as the run
+            declares them, or as its environment has them, which is made here to look.
+        id: name of this actor among all managers; None: the host's name and a number.
+        allow_import: top packages from which the run's agent, and its environment if it is made
+            here, may import.
+
+    Raises:
+        AddressError, KeysError: what was given is wrong.
+    """
+
+    def __init__(
+        self,
+        learner: str = "127.0.0.1",
+        *,
+        keys: str | Path | None = None,
+        envs: int | None = None,
+        on_full: OnFull | None = None,
+        wait_s: float | None = 60.0,
+        observation_space: Space | None = None,
+        action_space: Space | None = None,
+        id: str | None = None,
+        allow_import: Collection[str] = (),
+    ) -> None:
+        if (observation_space is None) != (action_space is None):
+            raise TypeError("observation_space and action_space are given together")
+        if envs is not None and envs < 1:
+            raise ValueError(f"envs={envs}: at least one environment plays")
+        given = None
+        if observation_space is not None and action_space is not None:
+            given = observation_space, action_space
+        if not learner.startswith("@"):
+            Address.parse(learner)
+        self._learner, self._wait_s = learner, wait_s
+        self._host = OwnLoop(envs, given, on_full, allow_import)
+        self._playing: OwnActor | None = None
+        self._action: NDArray[Any] | None = None
+        self._unprocessed: Step | None = None  # ended episodes, which new ones may follow
+        self._ended = self._closed = False
+        self._stop, self._done = StopEvent(), threading.Event()
+        host = socket.gethostname()
+        manager = id or default_manager_id(host)
+        self._state = ManagerState(
+            Identity(manager, host, learner),
+            count=1,
+            allow_import=frozenset(allow_import),
+            incarnation=lambda: secrets.randbits(64),
+            jitter=random.random,
+            now=time.monotonic(),
+            own_loop=True,
+            on_full=on_full,
+        )
+        shown = None if keys is None else ClientKeys.read(Path(keys))
+        self._manager = Manager(
+            partial(find_learner, learner), manager, self._state, self._host, shown
+        )
+        self._thread = threading.Thread(target=self._manage, name="vedette", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def running(self) -> bool:
+        """True until the run is over, or the actor was closed.
+
+        Raises:
+            RefusedError: the learner refused it, or it cannot play this run.
+        """
+        self._notice_end()
+        if self._ended and self._host.error is not None:
+            raise self._host.error
+        return not (self._ended or self._closed)
+
+    def begin(self, obs: Any, which: Any = None) -> None:
+        """Begin an episode with its first observation.
+
+        The first call waits for the learner's first model. After an episode's end this may be left
+        out: then the next one begins with the observation that came last. Called before an end, it
+        cuts the episode: nothing is learned of what lies between.
+
+        Args:
+            obs: the observation; of several environments, an array (or a nesting of arrays) for all
+                of them.
+            which: bool for each of several environments: only where it is true an episode begins,
+                and only there `obs` is read. None: everywhere.
+
+        Raises:
+            NoModelError: neither within `wait_s`.
+            RunOverError, RefusedError: there is no run to play.
+            SpacesNotKnownError, SpecMismatchError: of the spaces.
+            SpaceLayoutError: an observation has another shape than its space.
+        """
+        playing = self._playing or self._join()
+        envs = playing.envs
+        begun = np.ones(len(envs), np.bool_) if which is None else np.asarray(which, np.bool_)
+        if begun.shape != (len(envs),):
+            raise ValueError(f"which of shape {begun.shape}, expected ({len(envs)},)")
+        first = not envs.is_begun
+        if first:
+            envs.begin(obs, begun)
+            if envs.is_begun:
+                playing.loop.begin()
+            return
+        step = self._unprocessed
+        if step is None or (begun & ~step.begins).any():
+            self._process()
+            playing.loop.cut()
+        envs.begin(obs, begun)
+        playing.loop.mark_begun(begun)
+        self._process()
+        self._notice_end()
+
+    def act(self) -> Any:  # an array, or a number
+        """Choose an action by the newest model, exploring as the run says.
+
+        Returns:
+            What the environment's action space holds; of several environments an array of them.
+
+        Raises:
+            RunOverError, RefusedError: the run is over, or this actor was refused.
+            SpecMismatchError: a model is not of the network that this host builds.
+        """
+        if self._ended or self._closed:
+            raise self._host.error or RunOverError(self._learner, self._state.run_over or "closed")
+        if self._playing is not self._host.current:
+            self._change_run()
+        playing = self._playing
+        if playing is None or not playing.envs.is_begun:
+            raise RuntimeError("act before begin: an environment has no first observation")
+        try:
+            self._action = playing.loop.act()
+        except ModelMismatchError as error:
+            raise SpecMismatchError("policy", str(error)) from error
+        return playing.envs.action_to_environment(self._action)
+
+    def observe(
+        self,
+        reward: Any,
+        obs: Any,
+        terminated: Any = None,
+        truncated: Any = None,
+        *,
+        action: Any = None,
+    ) -> None:
+        """Take what came of the action that `act` gave last.
+
+        Args:
+            reward: the environment's own; the run's scaling and clipping happen here.
+            obs: the observation after the step; where an episode ended its last one, not the first
+                of the next. It is copied.
+            terminated: the task ended the episode; None: it did not.
+            truncated: something else did, such as a time limit; None: it did not.
+            action: what was really done, if that is not what `act` gave: a person did it, or a
+                safety filter changed it. The run stores it, as an intervention if it marks these.
+
+        Raises:
+            SpaceLayoutError: an observation has another shape than its space.
+            ValueError: rewards, flags or actions are not one for each environment.
+            RowsNotDeclaredError: a step processor makes columns that nobody declares.
+        """
+        playing, chosen = self._playing, self._action
+        if playing is None or chosen is None:
+            raise RuntimeError("observe before act: there is no action that this came of")
+        envs = playing.envs
+        taken_over: list[Intervention] = []
+        if action is not None:
+            taken_over = [*enumerate(action if envs.batched else [action])]
+        self._process()
+        ended = envs.never if terminated is None else terminated
+        cut = envs.never if truncated is None else truncated
+        step = playing.loop.take(envs.push(chosen, reward, obs, ended, cut, taken_over))
+        self._unprocessed, self._action = step, None
+        if not envs.ended:
+            self._process()
+        self._notice_end()
+
+    def stats(self) -> dict[str, float]:
+        """Counts: environment steps and episodes; the mean return of the last 100; epoch and
+        version of the model that acts; and of the window, rows (produced, dropped, settled,
+        rejected) and batches."""
+        if self._playing is None:
+            return self._state.stats()
+        return {**self._playing.loop.stats(), **self._state.stats()}
+
+    def close(self) -> bool:
+        """Hand over what is unfinished, wait until the learner has it, 10 s at most, and leave.
+
+        Returns:
+            True if every row was settled.
+        """
+        if not self._closed:
+            self._closed = True
+            self._finish()
+            if (unplayed := self._host.current) is not None:
+                unplayed.end(0)  # of another run, which has just begun
+            self._stop.request()
+            self._thread.join(DRAIN_S + _CLOSE_S)
+            if not self._thread.is_alive():
+                self._stop.close()
+        return not self._state.stats().get("rows")
+
+    # Inside
+
+    def _manage(self) -> None:
+        """The manager's thread."""
+        try:
+            self._manager.run(self._stop)
+        except Exception as error:  # noqa: BLE001 - raised where the loop is
+            self._host.error = self._host.error or error
+        finally:
+            if self._host.error is None and not (self._closed or self._state.run_over):
+                self._host.error = ActorError("its manager has ended")
+            self._done.set()
+            self._host.notify()
+
+    def _join(self) -> OwnActor:
+        """Wait for a run and its first model."""
+        began, host = time.monotonic(), self._host
+        while host.current is None or not host.current.models.has_new:
+            waited_s = time.monotonic() - began
+            if self._done.is_set():
+                self._ended = True
+                raise host.error or RunOverError(self._learner, self._state.run_over)
+            if self._wait_s is not None and waited_s >= self._wait_s:
+                run, _ = self._state.current_run
+                raise NoModelError(self._learner, self._wait_s, run)
+            with host.changed:
+                host.changed.wait(_WAIT_S)
+        self._playing = host.current
+        self._playing.loop.sync()
+        return self._playing
+
+    def _change_run(self) -> None:
+        """Play another run, if there is a model of it: an episode goes on from what is seen."""
+        old, new = self._playing, self._host.current
+        if old is None or new is None or not new.models.has_new:
+            return
+        new.envs.begin_like(old.envs)
+        new.loop.sync()
+        new.loop.begin()
+        self._playing, self._unprocessed = new, None
+
+    def _process(self) -> None:
+        step, self._unprocessed = self._unprocessed, None
+        if step is not None and self._playing is not None:
+            self._playing.loop.process(step)
+
+    def _notice_end(self) -> None:
+        """Once the run is over: hand over what is unfinished."""
+        playing = self._playing
+        if self._ended or self._closed:
+            return
+        if playing is not None and playing.handover.stopped and not playing.handover.gone:
+            self._finish()
+        self._ended = bool(self._state.run_over) or self._done.is_set()
+
+    def _finish(self) -> None:
+        playing = self._playing
+        if playing is None:
+            return
+        playing.handover.take_all()
+        try:
+            self._process()
+            playing.loop.finish()
+            playing.loop.publish_stats("ended")
+        except Exception as error:
+            playing.end(REFUSED if isinstance(error, RefusedError) else FAILED, str(error))
+            raise
+        playing.end(0)

@@ -1,0 +1,157 @@
+"""The scripted learner finds what a client does wrong, and nothing wrong with one that is right."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vedette.cli.app import app
+from vedette.conformance import SCENES, Script
+from vedette.wire_rules import RULES, Findings, Watcher
+from vedette_protocol.codec import encode
+from vedette_protocol.messages import Ack, Batch, Report, Run
+from vedette_protocol.schema import Schema
+from vedette_services.config import load_config
+
+CLIENT = str(Path(__file__).with_name("wire_client.py"))
+FAULTS = [
+    ("no credit", "deliveries", {"credit", "credit zero"}),
+    ("no report", "kills", {"report first", "ack first", "credit"}),
+    ("eager", "kills", {"ack first"}),
+    ("gap", "deliveries", {"numbers"}),
+    ("base", "deliveries", {"base"}),
+    ("nan", "deliveries", {"rows"}),
+    ("other rows", "deliveries", {"same batch"}),
+    ("rare reports", "deliveries", {"reports"}),
+    ("limit", "deliveries", {"accounting"}),
+    ("impatient", "deliveries", {"lost acks"}),
+    ("never again", "deliveries", {"stalled"}),
+    ("older ack", "deliveries", {"older ack"}),
+    ("foreign ack", "deliveries", {"foreign ack"}),
+    ("wrong ack", "deliveries", {"wrong ack"}),
+    ("forgets", "deliveries", {"new epoch"}),
+    ("old model", "deliveries", {"newest model"}),
+    ("any model", "deliveries", {"wrong models"}),
+    ("unknown keys", "deliveries", {"unknown keys"}),
+    ("end", "deliveries", {"end"}),
+    ("new incarnation", "kills", {"learner killed"}),
+    ("silence", "kills", {"silence"}),
+    ("stop", "kills", {"stop"}),
+    ("same incarnation", "kills", {"another run"}),
+    ("refusal", "refusal", {"refusal"}),
+    ("mute", "refusal", {"join"}),
+]
+
+
+def script(fault: str, start_s: float = 30.0) -> Script:
+    settings = ["actors.n_buffer=8", "actors.envs_per_actor=1"]
+    config = load_config(env="CartPole-v1", settings=settings).config
+    return Script(config, [sys.executable, CLIENT, "{learner}", fault], start_s)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_client_that_is_right_breaks_no_rule_and_every_rule_is_seen() -> None:
+    findings = script("").play()
+    assert {rule: v for rule, v in findings.verdicts.items() if v[0] != "kept"} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("fault", "scene", "rules"), FAULTS, ids=[name for name, *_ in FAULTS])
+def test_a_client_that_is_wrong_is_found(fault: str, scene: str, rules: set[str]) -> None:
+    findings = script(fault, start_s=5.0 if fault == "mute" else 30.0).play([scene])
+    assert rules & {*findings.broken}, "\n".join(findings.lines())
+
+
+def test_every_rule_has_a_client_that_breaks_it() -> None:
+    found = set().union(*(rules for *_, rules in FAULTS))
+    assert {*RULES} - found == {"settled", "over"}  # the first by a watcher, below
+    assert {scene for _, scene, _ in FAULTS} | {"over"} == {*SCENES}
+
+
+RUN = Run(
+    *("r", 1, 7, Schema.from_dtype(np.dtype([("reward", "<f4")]))),
+    *(Schema.from_dtype(np.dtype([("w", "<f4")])), {}, {}, {}, 0, 4, 4),
+)
+
+
+def watched(*events: object, findings: Findings | None = None) -> Findings:
+    """What a watcher finds of messages, two seconds apart."""
+    watcher = Watcher(findings or Findings())
+    watcher.run = RUN
+    watcher.on_subscription("control", b"\1m/m/")
+    for number, event in enumerate(events):
+        if isinstance(event, Ack):
+            watcher.on_ack(event, 2.0 * number)
+        else:
+            watcher.on_up([bytes(frame) for frame in encode(event)], 2.0 * number)  # type: ignore[arg-type]
+    return watcher.findings
+
+
+def ack(contiguous: int, limit: int) -> Ack:
+    return Ack("r", 1, 7, "m", 9, contiguous, 0, 0, 0, limit, 0, 0)
+
+
+def report(**fields: int) -> Report:
+    given = dict.fromkeys(
+        ("produced", "dropped", "window_batches", "window_rows", "window_bytes", "sequenced"), 0
+    )
+    return Report("m", 9, "here", "running", "r", **{**given, **fields})
+
+
+def batch(seq: int, reward: float = 1.0, base: int = 0) -> Batch:
+    payload = RUN.schema.pack({"reward": np.full(2, reward, np.float32)}, 2)
+    return Batch("r", "m", 9, seq, 0, 1, 1, RUN.schema.hash, 2, payload, base, 2)
+
+
+def test_the_watcher_keeps_what_is_right() -> None:
+    found = watched(report(), ack(0, 2), batch(0), batch(1), ack(1, 2), batch(1), report(limit=2))
+    assert found.broken == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "events"),
+    [
+        ("settled", [report(), ack(0, 1), batch(0), ack(1, 1), batch(0)]),
+        ("same batch", [report(), ack(0, 1), batch(0), batch(0, 2.0)]),
+        ("credit", [report(), ack(0, 1), batch(0), batch(1)]),
+        ("numbers", [report(), ack(0, 9), batch(1)]),
+        ("base", [report(), ack(0, 9), batch(0), batch(1, base=1)]),
+        ("rows", [report(), ack(0, 9), batch(0, np.nan)]),
+        ("report first", [ack(0, 9), batch(0)]),
+        ("ack first", [report(), batch(0)]),
+        ("accounting", [report(), report(limit=1)]),
+    ],
+)
+def test_the_watcher_finds_a_message_that_breaks_a_rule(rule: str, events: list[object]) -> None:
+    assert rule in watched(*events).broken
+
+
+def test_a_rule_that_was_broken_once_stays_broken() -> None:
+    findings = Findings()
+    findings.broke("credit", "batch 7")
+    findings.note("credit", True)
+    assert "broken    credit: sends no batch at or above" in "\n".join(findings.lines())
+    assert findings.broken == ["credit"]
+
+
+@pytest.mark.slow
+def test_the_command_prints_its_findings_and_its_status_says_if_a_rule_is_broken() -> None:
+    nothing = [sys.executable, "-c", "pass"]
+    done = CliRunner().invoke(
+        app, ["conform", "--json", "--scene", "over", "--start", "9", *nothing]
+    )
+    assert done.exit_code == 1, done.output
+    found = json.loads(done.stdout)
+    assert found["over"] == {"verdict": "broken", "came": "no subscription"}
+    assert found["credit"]["verdict"] == "not seen"
+    done = CliRunner().invoke(app, ["conform", "--scene", "refusal", *nothing])
+    assert done.exit_code == 1
+    assert "broken    join: subscribes" in done.stdout
+    assert "came: no subscription; no report of the run, and it ended with status 0" in done.stdout

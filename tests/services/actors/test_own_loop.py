@@ -1,0 +1,325 @@
+"""An actor in a program that owns its loop, against a learner of the tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from fake_learner import FakeLearner, a_run, free_address
+
+from vedette_protocol.messages import Refusal, Run
+from vedette_rl.errors import SpaceLayoutError
+from vedette_services.actors.own_loop import Actor
+from vedette_services.errors import (
+    NoModelError,
+    RefusedError,
+    RunOverError,
+    SpacesNotKnownError,
+    SpecMismatchError,
+)
+from vedette_services.net.addresses import Address
+
+COUNT = {"id": "actors_test_envs:ActorsCount-v0"}
+ENDS_AT = 7
+
+
+class Counter:
+    """A simulator of E environments that number their steps; every seventh ends an episode.
+
+    The observation is (environment, t); its space is that of `ActorsCount`.
+    """
+
+    def __init__(self, envs: int) -> None:
+        self.t = np.zeros(envs, np.int64)
+
+    @property
+    def obs(self) -> np.ndarray:
+        return np.stack([np.arange(len(self.t)), self.t], axis=1).astype(np.float32)
+
+    def step(self, action: np.ndarray) -> tuple[Any, ...]:
+        assert action.shape == self.t.shape
+        self.t += 1
+        ends = self.t % ENDS_AT == 0
+        return self.t.astype(np.float64), self.obs, ends & (self.t % 2 == 0), ends
+
+
+@contextmanager
+def serving(learner: FakeLearner) -> Iterator[None]:
+    """Serves in a thread; whatever fails there fails here."""
+    over, errors = threading.Event(), list[BaseException]()
+
+    def serve() -> None:
+        try:
+            while not over.is_set():
+                learner.turn()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(10.0)
+    assert not errors, errors
+
+
+def play(actor: Actor, sim: Counter, until: Callable[[], bool]) -> int:
+    """Steps until something holds; the number of steps."""
+    steps = 0
+    deadline = time.monotonic() + 30.0
+    while actor.running and not until():
+        assert time.monotonic() < deadline
+        actor.observe(*(outcome := sim.step(actor.act())))
+        steps += 1
+        if outcome[3].any():
+            actor.begin(sim.obs, outcome[3])
+    return steps
+
+
+@pytest.fixture
+def address() -> Address:
+    return free_address()
+
+
+def counting_run(n_step: int = 1, **fields: Any) -> Run:
+    run = a_run(COUNT, envs_per_actor=2, **fields)
+    return dataclasses.replace(run, agent={**run.agent, "n_step": n_step})
+
+
+SPACES = {
+    "observation_space": gym.spaces.Box(0.0, 1e9, (2,), np.float32),
+    "action_space": gym.spaces.Discrete(2),
+}
+
+
+def check_every_step_once(learner: FakeLearner, batches: list[Any], sim: Counter) -> None:
+    learner.batches = batches
+    obs, after = learner.column("obs"), learner.column("next_obs")
+    for env, steps in enumerate(sim.t.tolist()):
+        rows = obs[:, 0] == env
+        order = np.argsort(obs[rows, 1], kind="stable")
+        np.testing.assert_array_equal(obs[rows, 1][order], np.arange(steps))
+        np.testing.assert_array_equal(after[rows, 1][order], np.arange(steps) + 1)
+        ends = (np.arange(steps) + 1) % ENDS_AT == 0
+        np.testing.assert_array_equal(learner.column("truncated")[rows][order], ends)
+
+
+def test_every_step_of_several_environments_arrives_once_though_the_learner_is_killed(
+    address: Address,
+) -> None:
+    sim, run = Counter(3), counting_run(n_buffer=20)
+    first = FakeLearner(address, run)
+    with Actor(str(address), envs=3, **SPACES) as actor:
+        with serving(first):
+            actor.begin(sim.obs)
+            play(actor, sim, lambda: first.rows() > 300)
+        incarnation = first.report().incarnation
+        first.close()
+        play(actor, sim, lambda: sim.t[0] > 400)
+        again = dataclasses.replace(run, epoch=2, learner=5)
+        second = FakeLearner(address, again, ledger=first.ledger)
+        with serving(second):
+            play(actor, sim, lambda: second.rows() > 300)
+            second.stop(final=True)
+            play(actor, sim, lambda: False)  # to the end of the run
+            assert actor.close()
+            wait_until(lambda: second.report().state == "gone")
+        with pytest.raises(RunOverError, match=r"the run is over \(test\)"):
+            actor.act()
+    report = second.report()
+    assert (report.state, report.dropped, report.window_rows) == ("gone", 0, 0)
+    assert report.incarnation == incarnation
+    assert report.produced == first.rows() + second.rows() == sim.t.sum()
+    check_every_step_once(second, first.batches + second.batches, sim)
+    assert actor.stats()["episodes"] == (sim.t // ENDS_AT).sum()
+
+
+def test_nothing_waits_where_batches_may_be_dropped_and_the_oldest_are_dropped_and_counted(
+    address: Address,
+) -> None:
+    learner = FakeLearner(address, counting_run(n_buffer=10, window_batches=5), credit=0)
+    sim, longest_s = Counter(1), 0.0
+    with (
+        serving(learner),
+        Actor(str(address), envs=1, on_full="drop_oldest", **SPACES) as actor,
+    ):
+        actor.begin(sim.obs)
+        while actor.stats().get("dropped", 0) < 300:
+            began = time.monotonic()
+            play(actor, sim, lambda: True) or actor.observe(*sim.step(actor.act()))
+            longest_s = max(longest_s, time.monotonic() - began)
+        learner.credit = 64
+        assert actor.close()
+        wait_until(lambda: learner.report().state == "gone")
+    assert longest_s < 0.5  # of a busy machine
+    report = learner.report()
+    assert report.produced == sim.t[0] == report.dropped + learner.rows()
+    assert learner.column("obs")[-1, 1] == sim.t[0] - 1  # the newest ones are kept
+
+
+def test_observe_waits_for_room_while_the_learner_gives_no_credit_and_for_nothing_while_it_is_away(
+    address: Address,
+) -> None:
+    run = counting_run(n_buffer=10, window_batches=50)
+    learner, sim = FakeLearner(address, run, credit=0), Counter(1)
+    steps = [0]
+    with Actor(str(address), envs=1, **SPACES) as actor:
+
+        def loop() -> None:
+            while actor.running:
+                actor.observe(*sim.step(actor.act()))
+                steps[0] += 1
+
+        with serving(learner):
+            actor.begin(sim.obs)
+            thread = threading.Thread(target=loop)
+            thread.start()
+            wait_until(lambda: learner.report().window_rows == 10)  # and the queue's 16
+            time.sleep(0.5)
+            assert 170 <= steps[0] <= 190
+        learner.close()
+        wait_until(lambda: actor.stats()["batches"] == 50)  # all of the window
+        assert 500 <= steps[0] <= 700
+        again = FakeLearner(address, run, ledger=learner.ledger)
+        with serving(again):
+            wait_until(lambda: again.rows() > 1000)
+            again.stop(final=True)
+            thread.join(20.0)
+            actor.close()
+    check_every_step_once(again, again.batches, sim)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_an_episode_that_begins_anew_before_its_end_is_cut(address: Address) -> None:
+    learner, sim = FakeLearner(address, counting_run(3, n_buffer=1)), Counter(1)
+    with serving(learner), Actor(str(address), envs=1, **SPACES) as actor:
+        actor.begin(sim.obs)
+        for _ in range(4):
+            actor.observe(*sim.step(actor.act()))
+        sim.t[:] = 100
+        actor.begin(sim.obs)
+        for _ in range(2):
+            actor.observe(*sim.step(actor.act()), action=np.array([1]))
+        assert actor.close()
+    pairs = list(zip(learner.column("obs")[:, 1], learner.column("next_obs")[:, 1], strict=True))
+    assert pairs == [(0, 3), (1, 4), (2, 4), (3, 4), (100, 102), (101, 102)]
+    assert learner.column("action")[-2:].tolist() == [1, 1]
+    assert not learner.column("truncated").any()
+
+
+def test_without_an_axis_it_plays_one_environment_and_needs_no_declared_spaces(
+    address: Address,
+) -> None:
+    learner, env = FakeLearner(address, a_run(n_buffer=16)), gym.make("CartPole-v1")
+    with serving(learner), Actor(str(address)) as actor:
+        actor.begin(env.reset(seed=0)[0])
+        for _ in range(100):
+            action = actor.act()
+            obs, reward, terminated, truncated, _ = env.step(action)
+            actor.observe(reward, obs, terminated, truncated)
+            if terminated or truncated:
+                actor.begin(env.reset()[0])
+        with pytest.raises(SpaceLayoutError, match="has shape"):
+            actor.act(), actor.observe(1.0, np.zeros(3, np.float32))
+        with pytest.raises(ValueError, match="rewards of shape"):
+            actor.observe(np.ones(2), obs)
+        assert actor.close()
+    assert learner.rows() == 100
+
+
+def test_another_run_takes_the_place_of_the_one_before_without_a_pause(address: Address) -> None:
+    first = FakeLearner(address, counting_run(n_buffer=10))
+    sim = Counter(1)
+    with Actor(str(address), envs=1, **SPACES) as actor:
+        with serving(first):
+            actor.begin(sim.obs)
+            play(actor, sim, lambda: first.rows() > 50)
+        first.close()
+        second = FakeLearner(address, counting_run(n_buffer=10, run_id="other"))
+        with serving(second):
+            play(actor, sim, lambda: second.rows() > 50)
+            assert actor.close()
+    t = second.column("obs")[:, 1]
+    np.testing.assert_array_equal(t, np.arange(t[0], t[0] + len(t)))
+
+
+def test_the_end_is_an_exception_where_nobody_asks_whether_it_runs(address: Address) -> None:
+    learner, sim = FakeLearner(address, counting_run()), Counter(1)
+    with serving(learner), Actor(str(address), envs=1, **SPACES) as actor:
+        actor.begin(sim.obs)
+        learner.stop(final=True)
+
+        def play_on() -> None:
+            while True:
+                actor.observe(*sim.step(actor.act()))
+
+        with pytest.raises(RunOverError):
+            play_on()
+
+
+def test_a_refusal_says_why(address: Address) -> None:
+    learner, sim = FakeLearner(address, counting_run()), Counter(1)
+    with serving(learner), Actor(str(address), envs=1, id="m1", **SPACES) as actor:
+        actor.begin(sim.obs)
+        wait_until(lambda: bool(learner.reports))
+        learner.tell(Refusal("m1", learner.report().incarnation, "id", "somebody else's"))
+        with pytest.raises(RefusedError, match="somebody else's"):
+            play(actor, sim, lambda: False)
+        with pytest.raises(RefusedError):
+            actor.act()
+
+
+def test_what_cannot_be_played_is_refused_in_the_loop(address: Address) -> None:
+    learner = FakeLearner(address, counting_run())
+    wrong = {**SPACES, "observation_space": gym.spaces.Box(0.0, 1.0, (5,), np.float32)}
+    with serving(learner):
+        with (
+            Actor(str(address), id="a", **wrong) as actor,
+            pytest.raises(SpecMismatchError, match="'obs'"),
+        ):
+            actor.begin(np.zeros(5, np.float32))
+        with (
+            Actor(str(address), id="b") as actor,
+            pytest.raises(SpacesNotKnownError, match="observation_space= and action_space="),
+        ):
+            actor.begin(np.zeros(2, np.float32))
+
+
+def test_begin_waits_for_a_learner_no_longer_than_it_is_told(address: Address) -> None:
+    with (
+        Actor(str(address), wait_s=0.3) as actor,
+        pytest.raises(NoModelError, match=r"within 0.3 s: it does not answer"),
+    ):
+        actor.begin(np.zeros(4, np.float32))
+
+
+def test_calls_out_of_order_are_refused(address: Address) -> None:
+    with Actor(str(address)) as actor:
+        with pytest.raises(RuntimeError, match="act before begin"):
+            actor.act()
+        with pytest.raises(RuntimeError, match="observe before act"):
+            actor.observe(0.0, np.zeros(4, np.float32))
+    with pytest.raises(TypeError, match="given together"):
+        Actor(str(address), action_space=SPACES["action_space"])
+
+
+def test_it_loads_no_torch() -> None:
+    code = "import sys, vedette; vedette.Actor; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
