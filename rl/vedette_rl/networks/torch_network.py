@@ -19,6 +19,7 @@ from vedette_rl.core.columns import Columns, select_part
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import ModelMismatchError
+from vedette_rl.host_copy import Pending, read_later
 from vedette_rl.networks.encoder import CustomQNetwork, Obs, build_encoder
 from vedette_rl.networks.layers import (
     MEAN,
@@ -217,13 +218,24 @@ class ObsNormalizer:
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """The part of the model that acting needs. Copies."""
-        if not self._means:
-            return {}
-        return {MEAN: self._mean.cpu().numpy().copy(), SCALE: self._scale.cpu().numpy().copy()}
+        return self.pending_arrays().value
+
+    def pending_arrays(self) -> Pending[dict[str, NDArray[np.float32]]]:
+        """`arrays`, of copies that are begun."""
+        named = {MEAN: self._mean, SCALE: self._scale} if self._means else {}
+        copies = {name: read_later(tensor) for name, tensor in named.items()}
+        return Pending(lambda: {name: copy.array() for name, copy in copies.items()})
 
     def get_state(self) -> State:
         """The statistics; nothing where there are none. Copies on the CPU."""
-        return {name: tensor.cpu().clone() for name, tensor in self._state().items()}
+        return self.pending_state().value
+
+    def pending_state(self) -> Pending[State]:
+        """`get_state`, of copies that are begun."""
+        copies = {name: read_later(tensor) for name, tensor in self._state().items()}
+        return Pending(
+            lambda: {name: torch.from_numpy(copy.array()) for name, copy in copies.items()}
+        )
 
     def set_state(self, state: State) -> None:
         """Continue from these statistics.

@@ -107,6 +107,10 @@ class LearnerConfig(BaseModel):
     the run's directory."""
     device: str = Field(default="auto", pattern=DEVICES)
     """``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
+    captured_step: bool = True
+    """on an NVIDIA GPU, each kind of optimization step is captured as a CUDA graph at its fourth
+    time, and from then on replayed. False runs its operations one after the other: for a network of
+    your own whose Python does not do the same at every step."""
     max_managers: int = Field(default=2048, ge=1, le=4096)
     """actor managers at a time; further ones are refused. With keys, each has some of these places
     for itself, up to 64; if half of all are not enough for that, fewer."""

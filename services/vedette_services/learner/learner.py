@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vedette_rl.agents.captured_step import CudaCapture, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Agent, ModelInfo, ReplayBuffer
+from vedette_rl.core import Agent, ModelInfo, ReplayBuffer, State
 from vedette_rl.device_loader import make_loader
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import CheckpointError, ModelMismatchError
@@ -29,6 +30,7 @@ from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import Rows
 from vedette_rl.replay.uniform import UniformReplay, make_own_replay
 from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.learner.background import CheckpointWriter
 from vedette_services.learner.run_recorder import CurveRecorder, open_recorder, truncate_curves
@@ -152,6 +154,7 @@ class Learner:
         self.agent: Agent = agent_kind(config.agent.name).build_agent(
             config.agent, spaces, device=str(device), seed=config.seed
         )
+        capture_steps(self.agent, device, config.learner)
         self.replay = open_replay()
         self.earlier = EarlierStarts()
         self._checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
@@ -271,7 +274,8 @@ class Learner:
             self._curves.record(math.inf, self._over_all_starts(learning), gateway, evaluator)
             self._peers.end_production()
             gateway, evaluator = self._peers.read_status(fresh=True)
-        state = {"agent": agent.get_state(), "replay": self.replay.get_state()}
+        pending: Callable[[], State] = getattr(agent, "pending_state", agent.get_state)
+        state = {"agent": pending(), "replay": self.replay.get_state()}
         meta: dict[str, Any] = {
             "run_id": self.run_id,
             "epoch": self._epoch,
@@ -347,6 +351,20 @@ def make_replay(
     if config.replay.prioritized:
         return PrioritizedReplay(rows, rng, config.replay, memory=priorities)
     return UniformReplay(rows, rng)
+
+
+def capture_steps(agent: Agent, device: torch.device, config: LearnerConfig) -> None:
+    """Have an agent's optimization steps captured on a GPU, and replayed from then on."""
+    if device.type != "cuda" or not config.captured_step:
+        return
+    if isinstance(agent, SteppedAgent):
+        agent.capture_by(CudaCapture(device, agent.generators))
+    else:
+        log.info(
+            "%s: optimization steps are not captured, they run one operation after the other: it "
+            "has an `opt` of its own; derive it from SteppedAgent, with a `step`",
+            type(agent).__name__,
+        )
 
 
 def resolve_device(name: str) -> torch.device:
