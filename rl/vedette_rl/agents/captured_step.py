@@ -30,7 +30,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from vedette_rl.core.learning import OptResult
+from vedette_rl.core.learning import OptResult, StaticBatch
 from vedette_rl.host_copy import DeviceScalars
 
 log = logging.getLogger("vedette.trainer")
@@ -42,11 +42,6 @@ _WARM_STEPS = 3
 """Steps of each kind that run as they are before one is captured (PyTorch's notes on CUDA)."""
 
 _WEIGHTS = "weights"  # no column of a batch: the wire's are named by `vedette_rl.core.columns`
-
-
-class StaticBatch(dict[str, torch.Tensor]):
-    """A batch in tensors that stay where they are: a captured step reads them there, and they may
-    be written over by another batch."""
 
 
 class Due(NamedTuple):

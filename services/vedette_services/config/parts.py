@@ -107,6 +107,9 @@ class LearnerConfig(BaseModel):
     the run's directory."""
     device: str = Field(default="auto", pattern=DEVICES)
     """``auto`` (the GPU where there is one), ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
+    copy_replay: bool = True
+    """keep a copy of the replay in an NVIDIA GPU's memory where it has room for it, and gather
+    batches there; otherwise they are gathered in the host's and copied, one ahead."""
     captured_step: bool = True
     """on an NVIDIA GPU, each kind of optimization step is captured as a CUDA graph at its fourth
     time, and from then on replayed. False runs its operations one after the other: for a network of

@@ -162,7 +162,8 @@ class Learner:
         self._init: dict[str, Any] = {}
         sampled = self._resume()
         self.status = TrainerStatus(epoch=epoch, opt_steps=self.agent.opt_steps, sampled=sampled)
-        self._loader = make_loader(self.replay, config.agent.batch_size, device)
+        copy = config.learner.copy_replay
+        self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
         self._recorder = SurvivingRecorder(lambda: open_recorder(config, run.root))
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
         self._curves = CurveRecorder(self._recorder, run_id, config, recorded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Any
 
@@ -11,10 +12,18 @@ import pytest
 import torch
 from recorded_operations import RecordedOperations  # beside this file
 
-from vedette_rl.agents.captured_step import Due, StaticBatch, SteppedAgent, StepResult
+from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.envs.spaces import Spaces
+from vedette_rl.core import empty_columns
+from vedette_rl.core.learning import StaticBatch
+from vedette_rl.device_loader import CpuLoader, RingLoader
+from vedette_rl.device_ring import DeviceRing
+from vedette_rl.envs.spaces import Spaces, transition_dtype
+from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.rows import MemoryRing
+from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.testing.contracts import same_state
 
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
@@ -140,6 +149,44 @@ def test_a_static_batch_is_read_where_it_lies(make_batch: Any) -> None:
         eager.opt(kept)
         assert all(torch.equal(batch[name], kept[name]) for name in kept)
     assert same_state(agent, eager)
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_a_replayed_learner_on_a_copy_of_the_replay_is_the_plain_one(prioritized: bool) -> None:
+    """All of the GPU's path but the device: a ring that is followed, fixed batches, replays."""
+    _, spaces, _ = DQN
+    ring = MemoryRing(transition_dtype(spaces), 300, guard=100)
+    rng = np.random.default_rng(0)
+
+    def insert(rows: int) -> None:
+        columns = empty_columns(transition_dtype(spaces), rows)
+        for column in columns.values():
+            column[...] = rng.integers(0, 2, column.shape)
+        ring.append(columns, rows)
+        ring.commit()
+
+    def replay() -> UniformReplay | PrioritizedReplay:
+        drawn = np.random.default_rng(1)
+        return (
+            PrioritizedReplay(ring, drawn, ReplayConfig())
+            if prioritized
+            else UniformReplay(ring, drawn)
+        )
+
+    cpu, ticks = torch.device("cpu"), itertools.count()
+    plain, followed = replay(), replay()
+    copy = DeviceRing(ring, cpu, clock=lambda: float(next(ticks)))
+    loaders = CpuLoader(plain, 8, cpu), RingLoader(followed, copy, 8)
+    eager, replayed = build(DQN), build(DQN)
+    replayed.capture_by(RecordedOperations(replayed.generators))
+    for _ in range(60):
+        insert(20)
+        for agent, loader, drawn in zip((eager, replayed), loaders, (plain, followed), strict=True):
+            loaded = loader.load()
+            result = agent.opt(loaded.batch, loaded.weights)
+            drawn.update_priority(loaded.indices, result.td_errors.numpy())
+    assert replayed._captured.reason == ""
+    assert same_state(eager, replayed)
 
 
 def test_a_batch_of_another_form_is_learned_from_as_it_is(make_batch: Any) -> None:
