@@ -47,7 +47,7 @@ try:
     import torch
     from bare_loop import imitate_trainer
     from bench_gpu_ingest import CASES, Case
-    from bench_gpu_loops import check_agents, handwritten_step
+    from bench_gpu_loops import CHECKED_STEPS, check_agents, handwritten_step
 
     from vedette.bench.measuring import ratio_of_rounds, summarize_rounds
     from vedette_rl.agents.registry import agent_kind
@@ -71,7 +71,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILL_S = 120.0
 SECONDS, ROUNDS, PART = 1.5, 5, 0.2
 """Of a window; rounds beside the one that warms up; share of a window that a part is given."""
-QUICK_SECONDS, QUICK_ROUNDS = 0.05, 1
+QUICK_SECONDS, QUICK_ROUNDS, QUICK_CHECKS = 0.05, 1, 10
 
 
 class OutOfTimeError(Exception):
@@ -390,11 +390,11 @@ class Results:
             return
         self.write()
 
-    def check(self, device: torch.device) -> None:
+    def check(self, device: torch.device, *, quick: bool) -> None:
         """Compare captured steps with steps as they are, once."""
         if "checks" not in self.run:
             try:
-                self.run["checks"] = check_agents(device)
+                self.run["checks"] = check_agents(device, QUICK_CHECKS if quick else CHECKED_STEPS)
             except RuntimeError as error:
                 self.run["checks"] = {"failed": f"{type(error).__name__}: {error}"}
             self.write()
@@ -467,7 +467,7 @@ def main() -> int:
     print(json.dumps(results.run["identity"]), file=sys.stderr)
     try:
         check_time()
-        results.check(device)
+        results.check(device, quick=options.quick)
         for name in options.cases:
             if name not in cases:
                 check_time()

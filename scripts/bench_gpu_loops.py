@@ -25,7 +25,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.spaces import Spaces
 
 _WARM = 5
-_CHECKED_STEPS = 200
+CHECKED_STEPS = 200
 
 
 def handwritten_step(case: Case, batch_size: int, device: torch.device) -> Callable[[], object]:
@@ -167,16 +167,16 @@ _CHECKED = {
 }
 
 
-def check_agents(device: torch.device) -> dict[str, Any]:
+def check_agents(device: torch.device, steps: int = CHECKED_STEPS) -> dict[str, Any]:
     """The largest difference between captured steps and steps as they are, by agent.
 
     Of TD errors in all steps and of the model after the last; ``reason`` says why steps are not
     captured, where they are not.
     """
-    return {name: _check(name, spaces, device) for name, spaces in _CHECKED.items()}
+    return {name: _check(name, spaces, device, steps) for name, spaces in _CHECKED.items()}
 
 
-def _check(name: str, spaces: Spaces, device: torch.device) -> dict[str, Any]:
+def _check(name: str, spaces: Spaces, device: torch.device, steps: int) -> dict[str, Any]:
     kind = agent_kind(name)
     config = kind.config(target_update_interval=3)
     plain, captured = (
@@ -185,19 +185,19 @@ def _check(name: str, spaces: Spaces, device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         captured.capture_by(CudaCapture(device, captured.generators))  # type: ignore[attr-defined]
     rng, apart = np.random.default_rng(0), 0.0
-    for step in range(_CHECKED_STEPS):
+    for step in range(steps):
         batch = _random_batch(spaces, rng, device)
         errors = [agent.opt(batch, record=step % 10 == 0) for agent in (plain, captured)]
         one, other = (result.td_errors for result in errors)
         assert one is not None and other is not None  # noqa: PT018
         apart = max(apart, float((one - other).abs().max()))
     ours, theirs = captured.model_info().arrays, plain.model_info().arrays
-    steps = getattr(captured, "_captured", None)
+    held = getattr(captured, "_captured", None)
     return {
         "td_errors_apart": apart,
         "model_apart": max(float(np.abs(ours[name] - theirs[name]).max()) for name in ours),
-        "kinds_captured": len(steps._replays) if steps else 0,
-        "reason": steps.reason if steps else "no GPU",
+        "kinds_captured": len(held._replays) if held else 0,
+        "reason": held.reason if held else "no GPU",
     }
 
 
